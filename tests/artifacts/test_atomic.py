@@ -1,0 +1,47 @@
+import pytest
+
+from tformer_cli.artifacts.atomic import (
+    directory_aside,
+    make_directory,
+    remove_tree,
+    write_text,
+    written_aside,
+)
+from tformer_cli.errors import ArtifactError
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), written_aside(path) as aside:
+        aside.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
+    write_text(path, "new\r\n")
+    assert path.read_bytes() == b"new\r\n"
+
+
+def test_a_directory_replaces_the_old_one_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "step"
+    with directory_aside(path) as aside:
+        (aside / "one").write_text("1")
+    with pytest.raises(RuntimeError), directory_aside(path) as aside:
+        (aside / "two").write_text("2")
+        raise RuntimeError
+    assert [entry.name for entry in path.iterdir()] == ["one"]
+    with directory_aside(path) as aside:
+        (aside / "three").write_text("3")
+    assert [entry.name for entry in path.iterdir()] == ["three"]
+    remove_tree(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_places_that_cannot_be_written_are_errors_of_one_line(tmp_path):
+    with pytest.raises(ArtifactError, match=r"cannot be written \(.*missing.*\): no such file"):
+        write_text(tmp_path / "missing" / "a.txt", "text")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match=r"is a file \(.*file\): name a directory"):
+        make_directory(tmp_path / "file")
+    with pytest.raises(ArtifactError, match="cannot be written"):
+        make_directory(tmp_path / "file" / "below")

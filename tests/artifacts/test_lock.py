@@ -1,0 +1,29 @@
+import subprocess
+import sys
+
+import pytest
+
+from tformer_cli.artifacts.lock import locked
+from tformer_cli.errors import ArtifactError
+
+
+def test_a_second_holder_is_refused_and_a_later_one_is_not(tmp_path):
+    with locked(tmp_path), pytest.raises(ArtifactError, match="another training is at work there"):
+        with locked(tmp_path):
+            pass
+    with locked(tmp_path):
+        pass
+
+
+def test_a_killed_holder_lets_go(tmp_path):
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from tformer_cli.artifacts.lock import locked\n"
+        "with locked(Path(sys.argv[1])):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    died = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert died.returncode == -9
+    with locked(tmp_path):
+        pass

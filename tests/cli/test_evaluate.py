@@ -1,0 +1,125 @@
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.cli.app import app
+from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.runtime import prepare_cpu
+from tformer_cli.model.transformer import Transformer
+
+LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.backends.mkldnn.matmul.fp32_precision, torch.get_num_threads()
+    torch.set_num_threads(1)
+    prepare_cpu.__wrapped__()
+    yield
+    torch.backends.mkldnn.matmul.fp32_precision = before[0]
+    torch.set_num_threads(before[1])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model directory with random weights, which writes at most six tokens."""
+    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
+    config = ModelConfig(
+        d_model=64, n_heads=2, d_ff=96, n_encoder_layers=1, n_decoder_layers=1, max_positions=40
+    )
+    torch.manual_seed(2)
+    path = tmp_path_factory.mktemp("translation") / "model"
+    save_model_directory(
+        path,
+        Transformer(config, tokenizer.vocab_size).state_dict(),
+        config=config,
+        tokenizer=tokenizer,
+        decoding=DecodingConfig(beam_size=3, max_length=6),
+        info=ModelInfo(),
+    )
+    return path
+
+
+@pytest.fixture
+def files(tmp_path):
+    texts = {
+        "source": LINES,
+        "one": ["Ein Mann schläft.", "", "die Straße", "Eine Frau und ein Hund."],
+        "two": ["Ein Mann schlief.", "x", "die Straße", "Eine Frau und ein Hund."],
+        "short": ["Ein Mann schläft."],
+    }
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["evaluate", *(str(part) for part in arguments)])
+
+
+def test_hypotheses_are_scored_as_json(files):
+    done = run("--hypothesis", files / "two", "--reference", files / "one", "--format", "json")
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert set(record) == {"lines", "bleu", "chrf", "ter"}
+    assert record["lines"] == 4
+    assert record["bleu"]["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
+    both = run(
+        "--hypothesis", files / "two", "--reference", files / "one", "--reference", files / "two",
+        "--format", "json", "--tokenize", "intl", "--lowercase",
+    )  # fmt: skip
+    record = json.loads(both.stdout)
+    assert record["bleu"]["score"] == pytest.approx(100.0)
+    assert record["bleu"]["signature"].startswith("nrefs:2|case:lc|eff:no|tok:intl")
+
+
+def test_a_model_has_loss_and_perplexity_too_and_writes_its_translations(model, files):
+    done = run(
+        model, "--source", files / "source", "--reference", files / "one", "--format", "json",
+        "-o", files / "translations", "--beam-size", "1",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["perplexity"] > 1.0
+    assert record["loss"] > 0.0
+    assert len((files / "translations").read_text(encoding="utf-8").splitlines()) == 4
+
+
+def test_the_table_is_not_cut_in_a_pipe(model, files):
+    done = run(model, "--source", files / "source", "--reference", files / "one", "--quiet")
+    rows = done.stdout.splitlines()
+    assert [row.split()[0] for row in rows] == [
+        "BLEU",
+        "chrF2",
+        "TER",
+        "loss",
+        "perplexity",
+    ]
+    assert "smooth:exp|version:" in rows[0]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--reference", "one"], "nothing to score"),
+        (["--reference", "one", "--hypothesis", "two", "--source", "one"], "--source: "),
+        (["MODEL", "--reference", "one"], "--source: is missing"),
+        (["MODEL", "--reference", "one", "--hypothesis", "two"], "--hypothesis: "),
+        (["--reference", "one", "--hypothesis", "short"], "has 4 lines where"),
+        (["--reference", "one", "--hypothesis", "nowhere"], "no such file"),
+        (["--hypothesis", "two"], "--reference"),
+    ],
+)
+def test_what_cannot_be_scored_is_one_line_and_status_two(model, files, arguments, message):
+    names = {name: str(files / name) for name in ("one", "two", "short", "nowhere")}
+    done = run(*({"MODEL": str(model), **names}.get(part, part) for part in arguments))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,156 @@
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.cli.app import app
+from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.runtime import prepare_cpu
+from tformer_cli.model.transformer import Transformer
+
+LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.backends.mkldnn.matmul.fp32_precision, torch.get_num_threads()
+    torch.set_num_threads(1)
+    prepare_cpu.__wrapped__()
+    yield
+    torch.backends.mkldnn.matmul.fp32_precision = before[0]
+    torch.set_num_threads(before[1])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model directory with random weights, which writes at most six tokens."""
+    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
+    config = ModelConfig(
+        d_model=64, n_heads=2, d_ff=96, n_encoder_layers=1, n_decoder_layers=1, max_positions=40
+    )
+    torch.manual_seed(2)
+    path = tmp_path_factory.mktemp("translation") / "model"
+    save_model_directory(
+        path,
+        Transformer(config, tokenizer.vocab_size).state_dict(),
+        config=config,
+        tokenizer=tokenizer,
+        decoding=DecodingConfig(beam_size=3, max_length=6),
+        info=ModelInfo(),
+    )
+    return path
+
+
+NASTY = (
+    b"A man\n\n \t\nx\0y\na\xe2\x80\xa8b\n\xff\xfe\nmid\rcr\nend\r\n\x0c\n"
+    + b"q" * 5000
+    + b"\nlast"
+)
+
+
+def run(*arguments, stdin=None):
+    return CliRunner().invoke(app, [str(part) for part in arguments], input=stdin)
+
+
+def test_as_many_lines_come_out_as_go_in(model):
+    done = run("translate", model, stdin=NASTY)
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout_bytes.split(b"\n")
+    assert len(lines) == NASTY.count(b"\n") + 2
+    assert [i for i, line in enumerate(lines) if not line] == [1, 2, 8, 11]
+    assert "1 line with bytes that are not UTF-8" in done.stderr
+    assert "1 line longer than the model takes, translated in parts" in done.stderr
+    assert done.stderr.count("warning:") == 2
+
+
+def test_stdout_holds_results_only_and_quiet_silences_stderr(model):
+    done = run("translate", model, "A man", "Two dogs", "--quiet")
+    assert len(done.stdout.splitlines()) == 2
+    assert done.stderr == ""
+    told = run("translate", model, "A man", "Two dogs")
+    assert told.stdout == done.stdout
+    assert "cpu, float32" in told.stderr or "cuda" in told.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--buffer-lines", "1"],
+        ["--buffer-lines", "3"],
+        ["--batch-tokens", "1"],
+        ["--batch-tokens", "20000"],
+    ],
+)
+def test_buffers_and_budgets_change_no_byte(model, options):
+    expected = run("translate", model, "--device", "cpu", stdin=NASTY).stdout_bytes
+    found = run("translate", model, "--device", "cpu", *options, stdin=NASTY).stdout_bytes
+    assert found == expected
+
+
+def test_the_input_is_arguments_a_file_or_stdin(model, tmp_path):
+    file = tmp_path / "in.txt"
+    file.write_text("A man\nTwo dogs\n")
+    from_file = run("translate", model, "-i", file).stdout
+    assert from_file == run("translate", model, "A man", "Two dogs").stdout
+    assert from_file == run("translate", model, "-i", "-", stdin=file.read_bytes()).stdout
+    assert from_file == run("translate", model, "A man\nTwo dogs\n").stdout
+    assert run("translate", model, "-i", file, "text").exit_code == 2
+
+
+def test_nothing_in_is_nothing_out(model):
+    assert run("translate", model, stdin=b"").stdout == ""
+    assert run("translate", model, "").stdout == "\n"
+
+
+def test_a_file_is_written_whole_or_not_at_all(model, tmp_path):
+    output = tmp_path / "out.txt"
+    done = run("translate", model, "A man", "Two dogs", "-o", output)
+    assert done.stdout == ""
+    assert len(output.read_text().splitlines()) == 2
+    before = output.read_bytes()
+    failed = run(
+        "translate", model, "-o", output, "--too-long", "error", stdin=b"a\n" + b"word " * 99
+    )
+    assert failed.exit_code == 2
+    assert failed.stderr.splitlines()[-1].startswith("error: has ")
+    assert "(line 2)" in failed.stderr
+    assert output.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["out.txt"]
+
+
+def test_jsonl_in_and_out_passes_fields_through(model):
+    records = [{"id": 7, "source": "A man"}, {"id": 8, "source": "", "tags": ["é"]}]
+    stdin = "".join(json.dumps(record) + "\n" for record in records).encode()
+    options = ["--input-format", "jsonl", "--format", "jsonl", "--n-best", "2"]
+    done = run("translate", model, *options, stdin=stdin)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(r["id"], r["index"], r["source"]) for r in found] == [(7, 0, "A man"), (8, 1, "")]
+    assert found[1]["tags"] == ["é"]
+    assert [len(r["hypotheses"]) for r in found] == [2, 1]
+    assert found[0]["translation"] == found[0]["hypotheses"][0]["translation"]
+    bad = run("translate", model, *options, stdin=stdin + b"{}\n")
+    assert bad.exit_code == 2
+    assert "(stdin:3)" in bad.stderr
+
+
+@pytest.mark.parametrize(("output_format", "separator"), [("tsv", "\t"), ("moses", " ||| ")])
+def test_several_translations_need_a_format_that_tells_them_apart(model, output_format, separator):
+    refused = run("translate", model, "A man", "--n-best", "2")
+    assert refused.exit_code == 2
+    assert "--n-best" in refused.stderr
+    done = run("translate", model, "A man", "b", "--n-best", "2", "--format", output_format)
+    rows = [line.split(separator) for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["0", "0", "1", "1"]
+    assert {len(row) for row in rows} == {4}
+
+
+def test_a_missing_model_is_one_line_and_status_two(tmp_path):
+    done = run("translate", tmp_path / "none", "A man")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: ")

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tformer_cli.data.batching import collate, padding_share, plan_batches, regroup
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+
+
+def lengths_like_sentences(n: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    source = np.clip(rng.normal(14, 4, n), 3, 50).astype(np.int32)
+    target = np.clip(source * rng.normal(1.1, 0.18, n), 2, 60).astype(np.int32)
+    return source, target
+
+
+def test_a_batch_holds_shifted_targets_and_masked_padding():
+    batch = collate([[5, 6, 7], [8]], [[9], [10, 11]])
+    assert batch.source.tolist() == [[5, 6, 7, EOS_ID], [8, EOS_ID, PAD_ID, PAD_ID]]
+    assert batch.source_mask.tolist() == [[True] * 4, [True, True, False, False]]
+    assert batch.target_input.tolist() == [[BOS_ID, 9, PAD_ID], [BOS_ID, 10, 11]]
+    assert batch.target_output.tolist() == [[9, EOS_ID, PAD_ID], [10, 11, EOS_ID]]
+    assert batch.n_sentences == 2
+    assert batch.n_source_tokens == 6
+    assert batch.n_target_tokens == 5
+    assert batch.n_cells == 8 + 6
+
+
+@settings(deadline=None, max_examples=60, derandomize=True, database=None)
+@given(
+    lengths=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=80),
+    budget=st.integers(1, 300),
+    epoch=st.integers(0, 3),
+)
+def test_batches_hold_every_pair_once_within_the_budget(lengths, budget, epoch):
+    source, target = np.array(lengths, dtype=np.int32).reshape(-1, 2).T
+    batches = plan_batches(source, target, budget, seed=1, epoch=epoch)
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
+    for batch in batches:
+        longest = max(source[batch].max(), target[batch].max()) + 1
+        assert len(batch) * longest <= budget or len(batch) == 1
+
+
+def test_epochs_and_seeds_group_and_order_differently():
+    lengths = lengths_like_sentences(2000)
+    plans = [plan_batches(*lengths, 1000, seed, epoch) for seed, epoch in [(1, 0), (1, 1), (2, 0)]]
+    contents = [{frozenset(batch.tolist()) for batch in plan} for plan in plans]
+    assert len(contents[0] & contents[1]) < len(contents[0]) / 10
+    assert len(contents[0] & contents[2]) < len(contents[0]) / 10
+    again = plan_batches(*lengths, 1000, 1, 0)
+    assert all(np.array_equal(a, b) for a, b in zip(plans[0], again, strict=True))
+
+
+def test_little_of_a_batch_is_padding():
+    lengths = lengths_like_sentences(29_000)
+    assert padding_share(plan_batches(*lengths, 4096, 1, 0), *lengths) < 0.08
+
+
+def test_padding_share_counts_both_sides():
+    source, target = np.array([1, 3], np.int32), np.array([2, 2], np.int32)
+    assert padding_share([np.array([0, 1])], source, target) == pytest.approx(1 - 12 / 14)
+    assert padding_share([], source, target) == 0.0
+
+
+@settings(deadline=None, max_examples=60, derandomize=True, database=None)
+@given(
+    lengths=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=60),
+    data=st.data(),
+)
+def test_regrouping_keeps_the_number_of_batches(lengths, data):
+    source, target = np.array(lengths, dtype=np.int32).reshape(-1, 2).T
+    n_batches = data.draw(st.integers(1, len(lengths)))
+    batches = regroup(source, target, n_batches, np.random.default_rng(1))
+    assert len(batches) == n_batches
+    assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))

@@ -1,0 +1,70 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tformer_cli.data import bpe_dropout
+from tformer_cli.data.bpe_dropout import BpeDropout
+from tformer_cli.errors import DataError
+
+
+@settings(deadline=None, max_examples=60, derandomize=True, database=None)
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60), key=st.integers(0, 99))
+def test_without_dropout_the_segmentation_is_that_of_bpe(tokenizers, text, key):
+    tokenizer = tokenizers["bpe"]
+    sampler = BpeDropout(tokenizer._tokenizer, 0.0, seed=1)
+    assert sampler.encode(text, key) == tokenizer.encode(text)
+
+
+def test_every_line_of_the_corpus_is_segmented_as_by_bpe_without_dropout(tokenizers, pairs):
+    tokenizer = tokenizers["bpe"]
+    sampler = BpeDropout(tokenizer._tokenizer, 0.0, seed=1)
+    for line in (line for pair in pairs for line in pair):
+        assert sampler.encode(line, 0) == tokenizer.encode(line)
+
+
+def test_dropout_keeps_the_text_and_lengthens_it(tokenizers, pairs):
+    tokenizer = tokenizers["bpe"]
+    texts = [source for source, _ in pairs]
+    drawn = tokenizer.with_dropout(texts, range(len(texts)), 0.3, seed=1)
+    assert tokenizer.decode_batch(drawn) == texts
+    assert sum(map(len, drawn)) > 1.2 * sum(map(len, tokenizer.encode_batch(texts)))
+
+
+def test_key_and_seed_decide_the_segmentation_whatever_came_before(tokenizers, pairs, monkeypatch):
+    texts = [source for source, _ in pairs][:50]
+    make = lambda seed: BpeDropout(tokenizers["bpe"]._tokenizer, 0.3, seed)  # noqa: E731
+    first = [make(1).encode(text, key) for key, text in enumerate(texts)]
+    monkeypatch.setattr(bpe_dropout, "MAX_WORDS", 3)
+    shared = make(1)
+    backwards = [shared.encode(text, key) for key, text in reversed(list(enumerate(texts)))]
+    assert backwards[::-1] == first
+    assert [shared.encode(text, key + 1000) for key, text in enumerate(texts)] != first
+    assert [make(2).encode(text, key) for key, text in enumerate(texts)] != first
+
+
+def test_merges_are_dropped_about_as_often_as_asked(tokenizers):
+    tokenizer = tokenizers["bpe"]
+    sampler = BpeDropout(tokenizer._tokenizer, 0.1, seed=1)
+    [whole] = tokenizer.encode("dog")
+    whole_share = sum(sampler._segment("Ġdog", n) == (whole,) for n in range(4000)) / 4000
+    # Three merges lead to the piece, each dropped with chance 0.1; other ways round are rarer.
+    assert abs(whole_share - 0.9**3) < 0.08
+
+
+def test_a_segmentation_that_must_never_change(tokenizers):
+    sampler = BpeDropout(tokenizers["byte"]._tokenizer, 0.5, seed=1)
+    assert sampler._choices(7, 4)[:4].hex() == "CHOICES"
+
+
+def test_long_words_are_segmented_in_time(tokenizers):
+    tokenizer = tokenizers["bpe"]
+    word = "dogsees" * 3000
+    assert tokenizer.decode(tokenizer.with_dropout([word], [1], 0.2, 1)[0]) == word
+
+
+def test_other_algorithms_have_no_merges_to_drop(tokenizers):
+    with pytest.raises(DataError, match='needs a "bpe" tokenizer, but this one is "unigram"'):
+        tokenizers["unigram"].with_dropout(["text"], [1], 0.1, 1)
+    assert tokenizers["unigram"].with_dropout(["dog"], [1], 0.0, 1) == [
+        tokenizers["unigram"].encode("dog")
+    ]

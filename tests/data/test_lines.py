@@ -1,0 +1,73 @@
+import bz2
+import gzip
+import io
+import lzma
+import os
+import threading
+
+import pytest
+
+from tformer_cli.data.lines import (
+    LineCounts,
+    groups_of_lines,
+    lines_of,
+    open_bytes,
+    read_lines,
+    without_surrogates,
+)
+from tformer_cli.errors import DataError
+
+
+def test_only_the_newline_ends_a_line_and_a_final_cr_goes():
+    data = "a\u2028b\x0cc\x00d\r\ne\rf\n\nlast".encode()
+    assert list(lines_of(io.BytesIO(data))) == ["a\u2028b\x0cc\x00d", "e\rf", "", "last"]
+
+
+def test_bytes_that_are_not_utf8_are_replaced_and_counted():
+    counts = LineCounts()
+    assert list(lines_of(io.BytesIO(b"good\nb\xffd\n"), counts)) == ["good", "b\ufffdd"]
+    assert counts == LineCounts(lines=2, not_utf8=1)
+
+
+@pytest.mark.parametrize(
+    ("ending", "compress"),
+    [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)],
+)
+def test_compressed_files_are_read_through(tmp_path, ending, compress):
+    path = tmp_path / f"text{ending}"
+    path.write_bytes(compress("eins\nzwei\n".encode()))
+    assert list(read_lines(path)) == ["eins", "zwei"]
+    path.write_bytes(b"not compressed")
+    with pytest.raises(DataError, match="damaged or not a compressed file"):
+        list(read_lines(path))
+
+
+def test_missing_files_and_directories_are_errors_of_one_line(tmp_path):
+    with pytest.raises(DataError, match=r"^no such file \(.*nothing\): check the path$"):
+        open_bytes(tmp_path / "nothing")
+    with pytest.raises(DataError, match=r"^is a directory \(.*\): name a file$"):
+        open_bytes(tmp_path)
+
+
+def test_groups_hold_the_lines_of_a_stream_in_order():
+    data = b"".join(b"%d\n" % n for n in range(50_000)) + b"end"
+    counts = LineCounts()
+    groups = list(groups_of_lines(io.BytesIO(data), counts))
+    assert [line for group in groups for line in group] == [*map(str, range(50_000)), "end"]
+    assert len(groups) > 1
+    assert counts.lines == 50_001
+
+
+def test_a_group_comes_before_the_stream_ends():
+    reading, writing = os.pipe()
+    with open(reading, "rb") as stream:
+        groups = groups_of_lines(stream, LineCounts())
+        os.write(writing, b"one\ntwo\nthr")
+        assert next(groups) == ["one", "two"]
+        threading.Timer(0.01, lambda: (os.write(writing, b"ee\n"), os.close(writing))).start()
+        assert list(groups) == [["three"]]
+
+
+def test_surrogate_pairs_are_joined_and_lone_ones_replaced():
+    assert without_surrogates("a\ud83d\ude00b") == "a😀b"
+    assert without_surrogates("a\ud83db") == "a\ufffdb"

@@ -1,0 +1,64 @@
+import pytest
+
+from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.pipelines import ALGORITHMS
+from tformer_cli.data.train_tokenizer import sampled, train_tokenizer
+from tformer_cli.errors import DataError
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_same_lines_give_the_same_bytes(pairs, algorithm):
+    lines = [line for pair in pairs for line in pair]
+    config = TokenizerConfig(algorithm=algorithm, vocab_size=330)
+    first, second = (train_tokenizer(iter(lines), config).to_json() for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram", "word", "char"])
+def test_the_vocabulary_is_at_most_as_large_as_asked_for(pairs, algorithm):
+    lines = [line for pair in pairs for line in pair]
+    size = 280 if algorithm in ("bpe", "unigram") else 20
+    assert (
+        train_tokenizer(lines, TokenizerConfig(algorithm=algorithm, vocab_size=size)).vocab_size
+        == size
+    )
+
+
+def test_bytes_need_no_text():
+    assert train_tokenizer([], TokenizerConfig(algorithm="byte")).vocab_size == 260
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram", "word", "char"])
+def test_text_without_words_is_an_error(algorithm):
+    with pytest.raises(DataError, match="nothing to learn a tokenizer from"):
+        train_tokenizer(["", "  "], TokenizerConfig(algorithm=algorithm))
+
+
+def test_too_small_a_vocabulary_is_an_error():
+    with pytest.raises(DataError, match=r'vocab_size: must be at least 260 for "bpe".*but is 100'):
+        train_tokenizer(["text"], TokenizerConfig(vocab_size=100))
+
+
+def test_text_that_looks_special_teaches_no_special_piece():
+    lines = ["<s> </s> <pad><unk>"] * 50
+    for algorithm in ALGORITHMS:
+        tokenizer = train_tokenizer(lines, TokenizerConfig(algorithm=algorithm, vocab_size=300))
+        ids = tokenizer.encode(lines[0])
+        assert min(ids) >= 4
+        assert tokenizer.decode(ids) == lines[0]
+
+
+def test_small_corpora_are_used_whole():
+    lines = [str(n) for n in range(1000)]
+    assert list(sampled(lines, 1000, 1000)) == lines
+    assert list(sampled(lines, None, 1000)) == lines
+
+
+@pytest.mark.parametrize("n_lines", [20_000, None])
+def test_large_corpora_are_sampled_evenly_and_both_languages_alike(n_lines):
+    kept = [int(line) for line in sampled(map(str, range(20_000)), n_lines, 4000)]
+    assert kept == sorted(set(kept))
+    least = 3800 if n_lines else 1900
+    assert least < len(kept) < 4200
+    assert abs(sum(n % 2 for n in kept) / len(kept) - 0.5) < 0.03
+    assert abs(sum(kept) / len(kept) - 10_000) < 300

@@ -1,0 +1,65 @@
+"""In float32 a line's scores are the same to the last bit whatever is translated beside it."""
+
+import pytest
+import torch
+
+from tformer_cli.decoding.beam_search import beam_search
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.greedy import greedy_search
+from tformer_cli.decoding.source_batches import plan_source_batches, source_batch
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+
+
+def translations(model, sentences, config, batch_tokens):
+    search = greedy_search if config.beam_size == 1 else beam_search
+    found = {}
+    lengths = [len(sentence) + 1 for sentence in sentences]
+    for indices in plan_source_batches(lengths, batch_tokens, 10**6):
+        batch = source_batch([sentences[i] for i in indices], 1024, "cpu")
+        found.update(zip(indices, search(model, *batch, config), strict=True))
+    return [found[i] for i in range(len(sentences))]
+
+
+@pytest.mark.parametrize("n_threads", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("d_model", "n_heads", "d_ff"), [(64, 2, 256), (256, 4, 1536)])
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_line_alone_equals_the_line_in_a_batch(
+    d_model, n_heads, d_ff, beam_size, n_threads, repeatable_products
+):
+    if not repeatable_products:
+        pytest.skip("oneDNN's float32 products are not to be had here")
+    torch.manual_seed(3)
+    config = ModelConfig(
+        d_model=d_model, n_heads=n_heads, d_ff=d_ff, n_encoder_layers=1, n_decoder_layers=2
+    )
+    model = Transformer(config, 300).eval()
+    lengths = (1, 2, 3, 3, 8, 13, 15, 16, 17, 20, 31, 40, 200)
+    sentences = [torch.randint(4, 300, (n,)).tolist() for n in lengths]
+    settings = DecodingConfig(beam_size=beam_size, max_length=20)
+    torch.set_num_threads(n_threads)
+    try:
+        alone = translations(model, sentences, settings, batch_tokens=1)
+        for batch_tokens in (50, 20_000):
+            assert translations(model, sentences, settings, batch_tokens) == alone
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_a_batch_holds_one_padded_length_within_the_budget():
+    lengths = [3, 40, 16, 17, 5, 500, 32, 1]
+    batches = plan_source_batches(lengths, batch_tokens=48, most_sentences=10)
+    assert batches == [[0, 2, 4], [7], [3], [6], [1], [5]]
+    assert plan_source_batches([1] * 5, 10_000, most_sentences=2) == [[0, 1], [2, 3], [4]]
+
+
+def test_sources_are_padded_to_a_multiple_of_sixteen_after_their_end():
+    source, mask = source_batch([[7, 8], [9] * 16], 1024, "cpu")
+    assert source.shape == mask.shape == (2, 32)
+    assert source[0].tolist() == [7, 8, 3] + [0] * 29
+    assert mask.sum(dim=1).tolist() == [3, 17]
+
+
+def test_padding_stays_within_the_positions_of_the_model():
+    source, _ = source_batch([[7] * 17, [8] * 19], 20, "cpu")
+    assert source.shape == (2, 20)

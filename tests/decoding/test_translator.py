@@ -1,0 +1,139 @@
+import itertools
+
+import pytest
+import torch
+
+from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.splitting import split_line
+from tformer_cli.decoding.translator import LONGEST_PART, Translator
+from tformer_cli.errors import DataError
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+
+LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman, a dog and a street."]
+NASTY = ["", " \t ", "\x00", "a\u2028b", "x\ry", "\x0c", "ünïcödé", "🙂", "</s> <pad>", "\ufffd"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer):
+    torch.manual_seed(2)
+    config = ModelConfig(
+        d_model=64, n_heads=2, d_ff=96, n_encoder_layers=1, n_decoder_layers=1, max_positions=40
+    )
+    return Transformer(config, tokenizer.vocab_size).eval()
+
+
+@pytest.fixture(scope="module")
+def translator_of(model, tokenizer):
+    def make(too_long="split", **settings):
+        config = DecodingConfig(**{"beam_size": 2, "max_length": 8, **settings})
+        return Translator(model, tokenizer, config, device="cpu", too_long=too_long)
+
+    return make
+
+
+def test_there_is_one_translation_a_line_in_order(translator_of):
+    lines = [*LINES, *NASTY, *LINES]
+    found = translator_of().translate(lines, first_index=7)
+    assert [t.source for t in found] == lines
+    assert [t.index for t in found] == list(range(7, 7 + len(lines)))
+    assert [t.text for t in found[:4]] == [t.text for t in found[-4:]]
+
+
+def test_blank_lines_have_blank_translations_without_the_model(tokenizer):
+    found = Translator(_Untouchable(), tokenizer, DecodingConfig(), device="cpu").translate(
+        ["", "  ", "\t\x0c\u2028"]
+    )
+    assert [(t.text, t.n_parts) for t in found] == [("", 0)] * 3
+
+
+class _Untouchable:
+    vocab_size = 10
+    config = ModelConfig(max_positions=8)
+
+
+def test_a_translation_holds_no_line_end(tokenizer, translator_of, monkeypatch):
+    monkeypatch.setattr(
+        type(tokenizer), "decode_batch", lambda self, ids: ["one\ntwo\r\nthree" for _ in ids]
+    )
+    assert translator_of().translate(["A man"])[0].text == "one two  three"
+
+
+def test_buffers_are_yielded_as_soon_as_they_are_full(translator_of):
+    taken = []
+
+    def lines():
+        for line in itertools.cycle(LINES):
+            taken.append(line)
+            yield line
+
+    stream = translator_of().stream(lines(), buffer_lines=3)
+    next(stream)
+    assert len(taken) == 3
+
+
+@pytest.mark.parametrize("buffer_lines", [1, 3, 100])
+@pytest.mark.parametrize("batch_tokens", [1, 64])
+def test_translations_do_not_depend_on_buffers_and_budgets(
+    translator_of, buffer_lines, batch_tokens
+):
+    lines = [*LINES, *NASTY, " ".join(LINES * 4)]
+    expected = [t.text for t in translator_of().translate(lines)]
+    stream = translator_of(batch_tokens=batch_tokens).stream(lines, buffer_lines)
+    assert [t.text for t in stream] == expected
+
+
+def test_a_long_line_is_translated_in_parts(translator_of, model, tokenizer):
+    line = " ".join(LINES * 5)
+    translation = translator_of().translate([line])[0]
+    assert translation.n_parts > 1
+    assert not translation.is_truncated
+    parts = split_line(
+        line,
+        model.config.max_positions - 1,
+        lambda texts: [len(ids) for ids in tokenizer.encode_batch(texts)],
+    )
+    texts = [t.text for t in translator_of().translate(parts)]
+    assert translation.text == " ".join(texts)
+
+
+def test_a_line_of_fifty_thousand_characters_without_spaces_is_one_line(model, tokenizer):
+    config = DecodingConfig(beam_size=1, max_length=1)
+    translation = Translator(model, tokenizer, config, device="cpu").translate(["q" * 50_000])[0]
+    assert translation.n_parts > 50_000 // LONGEST_PART
+    assert len(translation.source_ids) >= 50_000
+    assert "\n" not in translation.text
+
+
+def test_truncating_reads_what_fits(translator_of, model, tokenizer):
+    line = " ".join(LINES * 5)
+    translation = translator_of(too_long="truncate").translate([line])[0]
+    assert translation.is_truncated
+    assert list(translation.source_ids) == tokenizer.encode(line)[: model.config.max_positions - 1]
+
+
+def test_too_long_can_be_an_error_that_names_the_line(translator_of):
+    with pytest.raises(DataError, match=r"has \d+ tokens where the model takes 39 \(line 2\)"):
+        translator_of(too_long="error").translate(["A man", " ".join(LINES * 5)])
+
+
+def test_several_translations_of_a_line_are_ranked(translator_of):
+    found = translator_of(beam_size=3, n_best=3).translate([LINES[0], "", " ".join(LINES * 5)])
+    assert [len(t.hypotheses) for t in found] == [3, 1, 3]
+    scores = [h.score for h in found[0].hypotheses]
+    assert scores == sorted(scores, reverse=True)
+    best = translator_of(beam_size=3).translate([LINES[0]])[0]
+    assert best.hypotheses[0] == found[0].hypotheses[0]
+
+
+def test_bfloat16_translates_too(model, tokenizer):
+    config = DecodingConfig(beam_size=2, max_length=4)
+    translator = Translator(model, tokenizer, config, device="cpu", precision="bfloat16")
+    assert len(translator.translate(LINES)) == len(LINES)

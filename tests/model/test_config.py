@@ -1,0 +1,46 @@
+import re
+
+import pytest
+
+from tests.model.conftest import VOCAB_SIZE, small_config
+from tformer_cli.model.config import PRESETS, ModelConfig, parameter_count
+from tformer_cli.model.transformer import Transformer
+
+
+@pytest.mark.parametrize("tied", ["all", "decoder", "none"])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_parameters_are_counted_in_closed_form(tied, norm, positions, bias):
+    config = small_config(tied_embeddings=tied, norm=norm, positions=positions, bias=bias)
+    model = Transformer(config, VOCAB_SIZE)
+    assert sum(p.numel() for p in model.parameters()) == parameter_count(config, VOCAB_SIZE)
+
+
+def test_base_and_big_are_the_papers():
+    # Table 3 gives 65 and 213 million parameters, with about 37,000 joint BPE entries.
+    assert round(parameter_count(ModelConfig(**PRESETS["base"]), 37_000) / 1e6) == 63
+    assert round(parameter_count(ModelConfig(**PRESETS["big"]), 37_000) / 1e6) == 214
+    assert ModelConfig(**PRESETS["base"]) == ModelConfig()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"d_model": 500},
+            "n_heads: 8 does not divide d_model = 500; choose a number of heads that does",
+        ),
+        ({"d_model": 0}, "d_model: must be 1 to 65536, but is 0"),
+        ({"n_encoder_layers": 10**9}, "n_encoder_layers: must be 1 to 1000, but is 1000000000"),
+        ({"dropout": 1.0}, "dropout: must be at least 0 and below 1, but is 1.0"),
+        ({"max_positions": 1}, "max_positions: must be 2 to 1048576, but is 1"),
+        (
+            {"d_model": 7, "n_heads": 7},
+            "d_model: sinusoidal positions need an even width, but it is 7",
+        ),
+    ],
+)
+def test_impossible_shapes_are_refused_in_a_whole_sentence(changes, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        ModelConfig(**changes)

@@ -1,0 +1,209 @@
+import pytest
+import torch
+from torch import nn
+
+from tests.model.conftest import VOCAB_SIZE, small_config, small_model
+from tformer_cli.model.cache import DecoderCache
+from tformer_cli.model.embedding import PositionedEmbedding
+from tformer_cli.model.encoder import Encoder
+from tformer_cli.model.masks import causal_mask, key_mask
+from tformer_cli.model.transformer import Transformer
+
+VARIANTS = [
+    {},
+    {"norm": "pre"},
+    {"activation": "gelu", "positions": "learned"},
+    {"tied_embeddings": "none", "bias": False},
+    {"tied_embeddings": "decoder", "norm": "pre", "n_encoder_layers": 3, "n_decoder_layers": 1},
+]
+
+
+def copy_attention(theirs, ours):
+    theirs.in_proj_weight.copy_(ours.in_projection.weight)
+    theirs.in_proj_bias.copy_(ours.in_projection.bias)
+    theirs.out_proj.weight.copy_(ours.out_projection.weight)
+    theirs.out_proj.bias.copy_(ours.out_projection.bias)
+
+
+def copy_module(theirs, ours):
+    theirs.load_state_dict(ours.state_dict())
+
+
+def torchs_own(model: Transformer) -> nn.Transformer:
+    """A torch.nn.Transformer with the weights of one of ours."""
+    config = model.config
+    theirs = nn.Transformer(
+        config.d_model,
+        config.n_heads,
+        config.n_encoder_layers,
+        config.n_decoder_layers,
+        config.d_ff,
+        config.dropout,
+        activation=config.activation,
+        norm_first=config.norm == "pre",
+        batch_first=True,
+    ).eval()
+    with torch.no_grad():
+        for their, our in zip(theirs.encoder.layers, model.encoder.layers, strict=True):
+            copy_attention(their.self_attn, our.self_attention)
+            copy_module(their.norm1, our.self_attention_norm)
+            copy_module(their.linear1, our.feed_forward.inner)
+            copy_module(their.linear2, our.feed_forward.outer)
+            copy_module(their.norm2, our.feed_forward_norm)
+        for their, our in zip(theirs.decoder.layers, model.decoder.layers, strict=True):
+            copy_attention(their.self_attn, our.self_attention)
+            copy_attention(their.multihead_attn, our.cross_attention)
+            copy_module(their.norm1, our.self_attention_norm)
+            copy_module(their.norm2, our.cross_attention_norm)
+            copy_module(their.norm3, our.feed_forward_norm)
+            copy_module(their.linear1, our.feed_forward.inner)
+            copy_module(their.linear2, our.feed_forward.outer)
+        for their, our in ((theirs.encoder, model.encoder), (theirs.decoder, model.decoder)):
+            if config.norm == "pre":
+                copy_module(their.norm, our.final_norm)
+            else:
+                their.norm = None  # torch always adds one; the paper has none after post-norm
+    return theirs
+
+
+def their_hidden(theirs, model, source, source_mask, target):
+    embedded = [
+        model.encoder_input(source, model.source_embedding.weight),
+        model.decoder_input(target, model.target_matrix),
+    ]
+    return theirs(
+        *embedded,
+        tgt_mask=~causal_mask(target.shape[1]),
+        src_key_padding_mask=~source_mask,
+        memory_key_padding_mask=~source_mask,
+    )
+
+
+# torch's post-norm encoder takes a fast path in evaluation mode that warns of its nested tensors
+@pytest.mark.filterwarnings("ignore:.*nested tensors.*", "ignore:.*norm_first.*")
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"activation": "gelu"}])
+def test_equals_torch_nn_transformer_forward_and_gradients(changes, sentences):
+    source, source_mask, target = sentences
+    model = small_model(**changes)
+    theirs = torchs_own(model)
+    logits = model(source, source_mask, target)
+    expected = their_hidden(theirs, model, source, source_mask, target) @ model.output_matrix.T
+    assert torch.allclose(logits, expected, atol=1e-5)
+
+    for result in (logits, expected):
+        result.log_softmax(-1)[..., 7].sum().backward()
+    ours, own = model.encoder.layers[0], theirs.encoder.layers[0]
+    assert torch.allclose(
+        ours.feed_forward.inner.weight.grad, own.linear1.weight.grad, atol=1e-5, rtol=1e-4
+    )
+    last, their_last = model.decoder.layers[-1], theirs.decoder.layers[-1]
+    for our_grad, their_grad in (
+        (ours.self_attention.in_projection.weight.grad, own.self_attn.in_proj_weight.grad),
+        (
+            last.cross_attention.in_projection.weight.grad,
+            their_last.multihead_attn.in_proj_weight.grad,
+        ),
+        (last.self_attention_norm.weight.grad, their_last.norm1.weight.grad),
+    ):
+        assert torch.allclose(our_grad, their_grad, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_decoding_with_the_cache_equals_decoding_in_full(changes, sentences):
+    source, source_mask, target = sentences
+    model = small_model(**changes)
+    full = model(source, source_mask, target)
+    cache = model.start_cache(model.encode(source, source_mask), source_mask, 1, 6)
+    for position in range(6):
+        logits = model.decode_step(target[:, position], cache)
+        assert torch.allclose(logits, full[:, position], atol=1e-5)
+
+
+def test_a_reordered_and_shrunken_cache_goes_on_as_its_rows_did(sentences):
+    source, source_mask, _ = sentences
+    model = small_model()
+    n_positions, beam_size = 20, 2  # 20 positions: the cache grows once on the way
+    tokens = torch.randint(4, VOCAB_SIZE, (3, beam_size, n_positions))
+    cache = model.start_cache(
+        model.encode(source, source_mask), source_mask, beam_size, n_positions + 1
+    )
+    for position in range(n_positions):
+        model.decode_step(tokens[:, :, position].flatten(), cache)
+    # keep sentences 2 and 0, with their hypotheses 1, 1 and 0, 1
+    cache.reorder(torch.tensor([5, 5, 0, 1]), torch.tensor([2, 0]))
+    last = torch.tensor([9, 10, 11, 12])
+    logits = model.decode_step(last, cache)
+    histories = torch.stack([tokens[2, 1], tokens[2, 1], tokens[0, 0], tokens[0, 1]])
+    whole = torch.cat((histories, last.unsqueeze(1)), dim=1)
+    rows = torch.tensor([2, 2, 0, 0])
+    full = model(source[rows], source_mask[rows], whole)
+    assert torch.allclose(logits, full[:, -1], atol=1e-5)
+
+
+def test_the_cache_refuses_more_positions_than_it_was_made_for(sentences):
+    source, source_mask, target = sentences
+    model = small_model()
+    cache = model.start_cache(model.encode(source, source_mask), source_mask, 1, 1)
+    model.decode_step(target[:, 0], cache)
+    with pytest.raises(ValueError, match="holds max_length = 1 positions"):
+        model.decode_step(target[:, 1], cache)
+    assert isinstance(cache, DecoderCache)
+
+
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_padding_and_neighbours_change_nothing(changes, sentences):
+    source, source_mask, target = sentences
+    model = small_model(**changes)
+    batch = model(source, source_mask, target)
+    alone = model(source[1:2, :5], source_mask[1:2, :5], target[1:2])
+    assert torch.allclose(batch[1:2], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_a_later_target_token_changes_no_earlier_logit(changes, sentences):
+    source, source_mask, target = sentences
+    model = small_model(**changes)
+    before = model(source, source_mask, target)
+    changed = target.clone()
+    changed[:, 3] = (changed[:, 3] + 1) % VOCAB_SIZE
+    after = model(source, source_mask, changed)
+    assert torch.equal(before[:, :3], after[:, :3])
+    assert not torch.allclose(before[:, 3], after[:, 3])
+
+
+def test_tied_matrices_are_one_parameter():
+    names = {name for name, _ in small_model().named_parameters()}
+    assert "target_embedding.weight" not in names
+    assert "output_projection.weight" not in names
+    untied = small_model(tied_embeddings="none")
+    assert untied.output_matrix is not untied.target_matrix
+    assert untied.target_matrix is not untied.source_embedding.weight
+
+
+def test_too_many_positions_are_refused():
+    model = small_model(max_positions=8)
+    with pytest.raises(ValueError, match="at most max_positions = 8 tokens, but has 9"):
+        model.encode(torch.zeros(1, 9, dtype=torch.long), torch.ones(1, 9, dtype=torch.bool))
+
+
+def test_the_same_seed_gives_the_same_weights():
+    first, second = small_model(7).state_dict(), small_model(7).state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_an_encoder_only_and_a_decoder_only_model_come_from_the_same_parts():
+    torch.manual_seed(0)
+    config = small_config()
+    embedding, stack = PositionedEmbedding(config), Encoder(config)
+    matrix = torch.randn(VOCAB_SIZE, config.d_model)
+    tokens = torch.randint(0, VOCAB_SIZE, (2, 9))
+    visible = torch.ones(2, 9, dtype=torch.bool)
+    assert stack(embedding(tokens, matrix), key_mask(visible)).shape == (2, 9, 32)
+
+    causal = causal_mask(9)
+    before = stack(embedding(tokens, matrix), causal) @ matrix.T
+    changed = tokens.clone()
+    changed[:, 6] = (changed[:, 6] + 1) % VOCAB_SIZE
+    after = stack(embedding(changed, matrix), causal) @ matrix.T
+    assert torch.equal(before[:, :6], after[:, :6])
+    assert not torch.allclose(before[:, 6:], after[:, 6:])

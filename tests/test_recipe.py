@@ -1,0 +1,126 @@
+import re
+
+import pytest
+
+from tformer_cli.errors import RecipeError
+from tformer_cli.model.config import PRESETS
+from tformer_cli.recipe import differing_keys, find_recipe, load_recipe, make_recipe, recipe_names
+
+MINIMAL = """
+[data]
+train = [{ source = "a.en", target = "a.fr" }]
+[model]
+preset = "small"
+n_heads = 8
+[training]
+max_steps = 10
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text(MINIMAL)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_shipped_recipe_can_be_read(name):
+    assert load_recipe(name).data.train
+
+
+def test_a_preset_gives_values_that_other_keys_override(path):
+    model = load_recipe(path).model
+    assert (model.d_model, model.n_heads) == (PRESETS["small"]["d_model"], 8)
+
+
+def test_overrides_reach_any_key_and_are_toml_or_text(path):
+    recipe = load_recipe(
+        path,
+        [
+            "training.learning_rate=3e-4",
+            "data.directory=some/where",
+            "data.train.0.source=b.en",
+            'data.valid=[{tsv = "v.tsv"}]',
+        ],
+    )
+    assert recipe.training.learning_rate == 3e-4
+    assert recipe.data.directory == "some/where"
+    assert recipe.data.train[0].source == "b.en"
+    assert recipe.data.valid[0].tsv == "v.tsv"
+
+
+def test_a_resolved_recipe_written_and_read_is_the_same(path, tmp_path):
+    recipe = load_recipe(path)
+    copy = tmp_path / "copy.toml"
+    copy.write_text(recipe.to_toml())
+    assert load_recipe(str(copy)) == recipe
+
+
+def test_differing_keys_are_named_but_not_caches(path):
+    old = load_recipe(path)
+    new = load_recipe(
+        path, ["training.seed=7", "model.dropout=0.5", "data.cache_directory=elsewhere"]
+    )
+    assert differing_keys(old, new) == ["model.dropout", "training.seed"]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "training.learning_rat=1",
+            'training.learning_rat: unknown key; did you mean "learning_rate"?',
+        ),
+        (
+            "model.d_model=500",
+            "model.n_heads: 8 does not divide d_model = 500; choose a number of heads that does",
+        ),
+        (
+            'model.preset="huge"',
+            'model.preset: must be one of "tiny", "small", "base", "big"; found \'huge\'',
+        ),
+        ("validation.patience=3", "validation.patience: needs data.valid, which names no corpus"),
+        ("training.max_steps=0", "training: the run would never end; give max_steps"),
+        (
+            "training.max_steps=many",
+            'training.max_steps: input should be a valid integer; found "many"',
+        ),
+        (
+            "data.max_length=2000",
+            "data.max_length: 2000 tokens and the end of the sentence do not fit",
+        ),
+        ("data.train=[]", "data.train: name at least one corpus"),
+        ("data.train.0.tsv=x", "data.train.0: give exactly one of source and target, tsv"),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_and_key(path, override, message):
+    with pytest.raises(RecipeError, match=re.escape(message)) as raised:
+        load_recipe(path, [override])
+    assert str(raised.value).startswith(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_overrides_that_are_none_are_refused(path):
+    for override in ("nonsense", "=1", "a..b=1", "data.train.7.source=x"):
+        with pytest.raises(RecipeError, match="--set"):
+            load_recipe(path, [override])
+
+
+def test_files_that_are_no_recipes_are_refused(tmp_path):
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[data\n")
+    with pytest.raises(RecipeError, match="is no valid TOML"):
+        load_recipe(str(broken))
+    broken.write_bytes(b"\xff\xfe")
+    with pytest.raises(RecipeError, match="is not UTF-8"):
+        load_recipe(str(broken))
+    with pytest.raises(RecipeError, match='did you mean "quickstart"'):
+        find_recipe("quikstart")
+
+
+def test_tables_of_the_wrong_type_are_refused():
+    with pytest.raises(RecipeError, match=r"here: model: "):
+        make_recipe(
+            {"data": {"train": [{"tsv": "x"}]}, "model": 3, "training": {"max_steps": 1}}, "here"
+        )

@@ -1,0 +1,57 @@
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from tformer_cli.structure import StructureError, structure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wheel:
+    size: int = 10
+    kind: Literal["front", "rear"] = "front"
+
+    def __post_init__(self):
+        if self.size < 1:
+            raise ValueError(f"size: must be at least 1, but is {self.size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bicycle:
+    name: str
+    wheels: tuple[Wheel, ...] = ()
+    main: Wheel = field(default_factory=Wheel)
+    weight: float = 1.0
+
+
+def test_nested_settings_are_made_whole():
+    bicycle = structure(Bicycle, {"name": "a", "wheels": [{"size": 3}, {}], "weight": 2})
+    assert bicycle == Bicycle(name="a", wheels=(Wheel(size=3), Wheel()), weight=2.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"name": "a", "wieght": 1}, 'wieght: unknown key; did you mean "weight"?'),
+        ({"name": "a", "main": {"sise": 1}}, 'main.sise: unknown key; did you mean "size"?'),
+        (
+            {"name": "a", "wheels": [{}, {"qqqqq": 1}]},
+            "wheels.1.qqqqq: unknown key; known are size, kind",
+        ),
+        ({}, "name: is missing; it has no default"),
+        (
+            {"name": "a", "main": {"size": "10"}},
+            'main.size: input should be a valid integer; found "10"',
+        ),
+        ({"name": "a", "main": {"size": 0}}, "main.size: must be at least 1, but is 0"),
+        (
+            {"name": "a", "main": {"kind": "side"}},
+            "main.kind: must be 'front' or 'rear'; found \"side\"",
+        ),
+        ({"name": 3}, "name: input should be a valid string; found 3"),
+    ],
+)
+def test_what_does_not_fit_is_said_with_its_path(values, message):
+    with pytest.raises(StructureError, match=f"^{re.escape(message)}$"):
+        structure(Bicycle, values)

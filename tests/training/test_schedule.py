@@ -1,0 +1,41 @@
+import math
+
+import pytest
+
+from tformer_cli.training.config import TrainingConfig
+from tformer_cli.training.schedule import learning_rate
+
+
+def rate(schedule, step, share=0.0, **changes):
+    config = TrainingConfig(schedule=schedule, warmup_steps=4000, max_steps=100_000, **changes)
+    return learning_rate(config, step, share, 512)
+
+
+def test_noam_is_the_papers_formula():
+    for step in (1, 3999, 4000, 4001, 100_000):
+        expected = 512**-0.5 * min(step**-0.5, step * 4000**-1.5)
+        assert math.isclose(rate("noam", step, learning_rate=1.0), expected)
+    assert math.isclose(rate("noam", 4000, learning_rate=1.0), 6.9877e-4, rel_tol=1e-4)
+
+
+def test_inverse_sqrt_is_noams_curve_with_another_peak():
+    for step in (1, 2000, 4000, 16_000):
+        ratio = rate("inverse_sqrt", step, learning_rate=1e-3) / rate("noam", step)
+        assert math.isclose(ratio, rate("inverse_sqrt", 1) / rate("noam", 1))
+    assert math.isclose(rate("inverse_sqrt", 4000, learning_rate=1e-3), 1e-3)
+    assert math.isclose(rate("inverse_sqrt", 16_000, learning_rate=1e-3), 5e-4)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_linear_and_cosine_rise_then_fall_to_nothing(schedule):
+    assert math.isclose(rate(schedule, 1000, learning_rate=1.0), 0.25)
+    assert math.isclose(rate(schedule, 50_000, 0.5, learning_rate=1.0), 0.5)
+    assert rate(schedule, 100_000, 1.0) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_constant_stays_and_no_warm_up_means_none():
+    assert rate("constant", 99_000, 0.99, learning_rate=0.5) == 0.5
+    config = TrainingConfig(schedule="constant", warmup_steps=0, learning_rate=0.5)
+    assert learning_rate(config, 1, 0.0, 512) == 0.5
+    noam = TrainingConfig(schedule="noam", warmup_steps=0, learning_rate=1.0)
+    assert learning_rate(noam, 1, 0.0, 256) == 1 / 16

@@ -1,0 +1,102 @@
+import math
+
+import pytest
+import torch
+
+from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import DataError
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.runtime import prepare_cpu
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.workflows.evaluate import (
+    evaluate_model,
+    read_texts,
+    reference_loss,
+    score_hypotheses,
+)
+from tformer_cli.workflows.translate import open_translator, translate_lines
+
+LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.backends.mkldnn.matmul.fp32_precision, torch.get_num_threads()
+    torch.set_num_threads(1)
+    prepare_cpu.__wrapped__()
+    yield
+    torch.backends.mkldnn.matmul.fp32_precision = before[0]
+    torch.set_num_threads(before[1])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model directory with random weights, which writes at most six tokens."""
+    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
+    config = ModelConfig(
+        d_model=64, n_heads=2, d_ff=96, n_encoder_layers=1, n_decoder_layers=1, max_positions=40
+    )
+    torch.manual_seed(2)
+    path = tmp_path_factory.mktemp("translation") / "model"
+    save_model_directory(
+        path,
+        Transformer(config, tokenizer.vocab_size).state_dict(),
+        config=config,
+        tokenizer=tokenizer,
+        decoding=DecodingConfig(beam_size=3, max_length=6),
+        info=ModelInfo(),
+    )
+    return path
+
+
+REFERENCES = ["Ein Mann schläft.", "", "die Straße", "Eine Frau und ein Hund."]
+
+
+def test_a_model_is_scored_by_its_translations(model):
+    found = evaluate_model(model, LINES, [REFERENCES])
+    translations = [t.text for t in translate_lines(model, LINES)]
+    assert list(found.hypotheses) == translations
+    assert found.scores == score_hypotheses(translations, [REFERENCES]).scores
+    assert [score.name for score in found.scores] == ["BLEU", "chrF2", "TER"]
+    assert found.perplexity == pytest.approx(math.exp(found.loss))
+
+
+def test_hypotheses_alone_have_no_loss():
+    found = score_hypotheses(REFERENCES, [REFERENCES])
+    assert found.scores[0].value == pytest.approx(100.0)
+    assert found.loss is None
+    assert found.perplexity is None
+
+
+def test_the_loss_is_the_mean_over_all_tokens_with_each_end(model):
+    opened = open_translator(model)
+    network, tokenizer = opened.directory.model, opened.directory.tokenizer
+    total, n_tokens = 0.0, 0
+    for source, reference in zip(LINES, REFERENCES, strict=True):
+        source_ids = torch.tensor([[*tokenizer.encode(source), 3]])
+        ids = tokenizer.encode(reference)
+        logits = network(
+            source_ids, torch.ones_like(source_ids, dtype=torch.bool), torch.tensor([[2, *ids]])
+        )
+        log_probabilities = logits.log_softmax(-1)[0]
+        total -= sum(log_probabilities[i, t].item() for i, t in enumerate([*ids, 3]))
+        n_tokens += len(ids) + 1
+    assert reference_loss(opened, LINES, REFERENCES) == pytest.approx(total / n_tokens, rel=1e-5)
+
+
+def test_longer_texts_than_the_model_takes_have_a_loss(model):
+    loss = reference_loss(open_translator(model), ["dog " * 200], ["Hund " * 200])
+    assert math.isfinite(loss)
+
+
+def test_different_numbers_of_lines_name_the_files(model, tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_text("a\nb\n")
+    two.write_text("a\n")
+    with pytest.raises(DataError, match=r"has 1 lines where .*one has 2 \(.*two\)"):
+        read_texts([one, two])
+    with pytest.raises(DataError, match=r"has 4 lines where the source has 3 \(reference 1\)"):
+        evaluate_model(model, LINES[:3], [REFERENCES])

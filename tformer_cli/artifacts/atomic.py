@@ -1,0 +1,123 @@
+"""Files and directories that are either there whole or not at all.
+
+Everything is written beside its place under another name, flushed to the disk and renamed. A kill
+or a power cut at any moment leaves the old state or the new one.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tformer_cli.errors import ArtifactError
+
+ASIDE = ".partial"
+"""Ends the names of what is still being written."""
+
+
+@contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Yields another path beside `path`; what was written there takes its place at the end.
+
+    On an exception nothing is left.
+
+    Raises:
+        ArtifactError: if the file cannot be written (read-only or full disk, missing directory).
+    """
+    aside = path.with_name(f"{path.name}.{os.getpid()}{ASIDE}")
+    try:
+        yield aside
+        flush_file(aside)
+        aside.replace(path)
+        flush_directory(path.parent)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise not_writable(path, error) from None
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def directory_aside(path: Path) -> Iterator[Path]:
+    """Yields a new directory beside `path` that takes its place, with its files, at the end.
+
+    Raises:
+        ArtifactError: if it cannot be written.
+    """
+    aside = path.with_name(path.name + ASIDE)
+    try:
+        remove_tree(aside)
+        aside.mkdir(parents=True)
+        yield aside
+        for file in aside.iterdir():
+            flush_file(file)
+        flush_directory(aside)
+        remove_tree(path)
+        aside.rename(path)
+        flush_directory(path.parent)
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise not_writable(path, error) from None
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a whole UTF-8 text file.
+
+    Raises:
+        ArtifactError: if it cannot be written.
+    """
+    with written_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8", newline="")
+
+
+def make_directory(path: Path) -> None:
+    """Makes a directory with its parents, if it is not there.
+
+    Raises:
+        ArtifactError: if it cannot be made, or a file has its name.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise ArtifactError(f"is a file ({path}): name a directory") from None
+    except OSError as error:
+        raise not_writable(path, error) from None
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a directory with all that is in it, if it is there.
+
+    It is renamed first, so that a kill half-way leaves no half directory under its name.
+    """
+    if path.exists():
+        doomed = path.with_name(path.name + ".removed" + ASIDE)
+        shutil.rmtree(doomed, ignore_errors=True)
+        path.rename(doomed)
+        shutil.rmtree(doomed)
+
+
+def flush_file(path: Path) -> None:
+    """Waits until a file's content is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def flush_directory(path: Path) -> None:
+    """Waits until a directory's entries are on the disk, where the system knows how."""
+    if os.name == "posix":
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def not_writable(path: Path, error: OSError) -> ArtifactError:
+    """Says in one line why something could not be written."""
+    reason = (error.strerror or str(error)).lower()
+    return ArtifactError(f"cannot be written ({path}): {reason}; choose a place with room")

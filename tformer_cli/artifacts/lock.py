@@ -1,0 +1,38 @@
+"""One process at a time in a run directory."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tformer_cli.artifacts.atomic import not_writable
+from tformer_cli.errors import ArtifactError
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Holds a directory for this process; the system lets go of it if the process dies.
+
+    Raises:
+        ArtifactError: if another process holds it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        yield
+        return
+    try:
+        descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise not_writable(directory, error) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise ArtifactError(
+            f"another training is at work there ({directory}): wait for it or use another directory"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)

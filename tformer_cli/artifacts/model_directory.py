@@ -1,0 +1,206 @@
+"""The model directory: `config.json`, `tokenizer.json`, `model.safetensors`; nothing else needed.
+
+Copied alone to another machine it translates there.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tformer_cli import __version__
+from tformer_cli.artifacts.atomic import make_directory, write_text
+from tformer_cli.artifacts.tensors import (
+    check_shapes,
+    load_tensors,
+    save_tensors,
+    tensor_shapes,
+)
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import ArtifactError
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.structure import StructureError, structure
+
+FORMAT_VERSION = 1
+"""Version of the layout; a directory with a higher one is refused."""
+CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
+_LARGEST_CONFIG = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo:
+    """What is known of a model beside its weights."""
+
+    source_language: str = ""
+    """Code of the source language, if the recipe named it."""
+    target_language: str = ""
+    """Code of the target language, if the recipe named it."""
+    step: int = 0
+    """Optimizer steps the weights were trained for (the last one's, of an average)."""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Validation scores of these weights."""
+    tformer_version: str = __version__
+    """Version that wrote the directory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelDirectory:
+    """A model directory, read and ready."""
+
+    path: Path
+    """Where it lies."""
+    model: Transformer
+    """The model, in evaluation mode, on its device."""
+    tokenizer: Tokenizer
+    """Its tokenizer."""
+    decoding: DecodingConfig
+    """Its defaults for decoding."""
+    info: ModelInfo
+    """What is known of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ConfigFile:
+    format_version: int
+    tformer_version: str
+    model: ModelConfig
+    vocab_size: int
+    decoding: DecodingConfig
+    source_language: str = ""
+    target_language: str = ""
+    step: int = 0
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+def save_model_directory(
+    path: Path,
+    weights: Mapping[str, Tensor],
+    *,
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    decoding: DecodingConfig,
+    info: ModelInfo,
+) -> None:
+    """Writes a model directory, each file whole or not at all, `config.json` last.
+
+    Args:
+        path: the directory; it is made if it is not there.
+        weights: a model's `state_dict()`.
+        config: the model's shape.
+        tokenizer: the tokenizer that belongs to the weights.
+        decoding: defaults of the search.
+        info: what else is known.
+
+    Raises:
+        ArtifactError: if it cannot be written.
+    """
+    make_directory(path)
+    write_text(path / TOKENIZER, tokenizer.to_json())
+    save_tensors(path / WEIGHTS, weights, {"format": "pt", "tformer_version": __version__})
+    record = {
+        "format_version": FORMAT_VERSION,
+        **asdict(info),
+        "vocab_size": tokenizer.vocab_size,
+        "model": asdict(config),
+        "decoding": asdict(decoding),
+    }
+    write_text(path / CONFIG, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+
+
+def load_model_directory(path: Path, device: torch.device | str = "cpu") -> ModelDirectory:
+    """Reads a model directory.
+
+    Raises:
+        ArtifactError: in one line, if something is missing, damaged, foreign or contradictory.
+    """
+    record = _read_config(Path(path))
+    tokenizer = Tokenizer.from_file(Path(path) / TOKENIZER)
+    if tokenizer.vocab_size != record.vocab_size:
+        raise ArtifactError(
+            f"has {tokenizer.vocab_size} entries where config.json says {record.vocab_size} "
+            f"({Path(path) / TOKENIZER}): not the tokenizer of this model"
+        )
+    return ModelDirectory(
+        path=Path(path),
+        model=_load_model(Path(path) / WEIGHTS, record.model, record.vocab_size, device),
+        tokenizer=tokenizer,
+        decoding=record.decoding,
+        info=ModelInfo(
+            source_language=record.source_language,
+            target_language=record.target_language,
+            step=record.step,
+            scores=record.scores,
+            tformer_version=record.tformer_version,
+        ),
+    )
+
+
+def load_weights(model: Transformer, path: Path) -> None:
+    """Fills a model with the weights of a safetensors file.
+
+    Raises:
+        ArtifactError: if the file is damaged or holds other weights.
+    """
+    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    check_shapes(path, tensor_shapes(path), expected)
+    model.load_state_dict(load_tensors(path))
+
+
+def _load_model(
+    path: Path, config: ModelConfig, vocab_size: int, device: torch.device | str
+) -> Transformer:
+    found = tensor_shapes(path)
+    n_layers = config.n_encoder_layers + config.n_decoder_layers
+    if n_layers > len(found):
+        raise ArtifactError(f"has too few tensors for {n_layers} layers ({path}): not this model's")
+    with torch.device("meta"):  # shapes alone: nothing is allocated before the file is known to fit
+        model = Transformer(config, vocab_size)
+    check_shapes(path, found, {name: tuple(v.shape) for name, v in model.state_dict().items()})
+    tensors = load_tensors(path, device)
+    wrong = next((name for name, tensor in tensors.items() if not tensor.is_floating_point()), None)
+    if wrong is not None:
+        raise ArtifactError(f"{wrong} holds no floating-point numbers ({path}): not a model's")
+    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+    return model.eval().requires_grad_(requires_grad=False)
+
+
+def _read_config(path: Path) -> _ConfigFile:
+    file = path / CONFIG
+    values = _read_json(path, file)
+    version = values.get("format_version")
+    if not isinstance(version, int):
+        raise ArtifactError(f"has no format_version ({file}): not a tformer model directory")
+    if version > FORMAT_VERSION:
+        raise ArtifactError(
+            f"has format {version}, newer than this tformer's {FORMAT_VERSION} ({file}): "
+            "update tformer"
+        )
+    try:
+        return structure(_ConfigFile, values)
+    except StructureError as error:
+        raise ArtifactError(f"{error} ({file}): the file is damaged or foreign") from None
+
+
+def _read_json(path: Path, file: Path) -> dict[str, Any]:
+    if not path.exists():
+        raise ArtifactError(f"no such directory ({path}): name a model directory")
+    if not path.is_dir():
+        raise ArtifactError(f"is a file ({path}): name a model directory")
+    if not file.is_file():
+        raise ArtifactError(f"no {CONFIG} there ({path}): not a model directory")
+    try:
+        if file.stat().st_size > _LARGEST_CONFIG:
+            raise ArtifactError(f"is too large for a config ({file}): the file is foreign")
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ArtifactError(f"is not readable JSON ({file}): {reason}") from None
+    if not isinstance(values, dict):
+        raise ArtifactError(f"is no JSON object ({file}): the file is damaged or foreign")
+    return values

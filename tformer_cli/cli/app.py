@@ -1,0 +1,136 @@
+"""The `tformer` program: its commands, and how every error becomes one line."""
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from tformer_cli import __version__
+from tformer_cli.cli.console import error_line
+from tformer_cli.cli.evaluate import evaluate
+from tformer_cli.cli.inspect_heads import inspect_heads
+from tformer_cli.cli.make_corpus import make_corpus
+from tformer_cli.cli.quickstart import quickstart
+from tformer_cli.cli.tokenize import tokenize_app
+from tformer_cli.cli.train import train
+from tformer_cli.cli.translate import translate
+from tformer_cli.errors import TformerError
+
+CLOSED_PIPE_STATUS = 141
+"""What a shell reports of a program that the closing of a pipe has ended (128 + SIGPIPE)."""
+
+
+class OneLineErrors(TyperGroup):
+    """A group of commands that ends every error in one line on stderr and the right exit status."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: ARG002 - errors are shown here in any case
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Runs the program; see `typer.core.TyperGroup.main`."""
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            status = super().main(
+                given, prog_name, complete_var, False, windows_expand_args, **extra
+            )
+            sys.stdout.flush()
+        except TformerError as error:
+            _end(given, error, str(error), error.exit_status)
+        except TyperException as error:
+            _end(given, error, _usage_message(error), getattr(error, "exit_code", 1))
+        except typer.Abort as error:
+            _end(given, error, "stopped", 1)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                _leave_closed_pipe()
+            _end(given, error, f"{error.strerror or error} ({error.filename or 'the system'})", 1)
+        except Exception as error:
+            message = str(error).splitlines()[0] if str(error) else "no message"
+            hint = "`tformer --debug …` shows where"
+            _end(given, error, f"{type(error).__name__} ({message}): {hint}", 1)
+        sys.exit(status if isinstance(status, int) else 0)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the chosen command; a closed pipe ends it quietly."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _leave_closed_pipe()
+
+
+def _usage_message(error: TyperException) -> str:
+    format_message = getattr(error, "format_message", error.__str__)
+    message = " ".join(format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return message
+    return f"{message} ({context.command_path}): `{context.command_path} --help` says more"
+
+
+def _end(args: list[str], error: BaseException, message: str, status: int) -> NoReturn:
+    if "--debug" in args[:1]:
+        raise error
+    error_line(message)
+    sys.exit(status)
+
+
+def _leave_closed_pipe() -> NoReturn:
+    # Python flushes stdout once more on its way out; let that go nowhere.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    sys.exit(CLOSED_PIPE_STATUS)
+
+
+app = typer.Typer(
+    name="tformer",
+    cls=OneLineErrors,
+    help="Train, use and understand translation Transformers.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"tformer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+) -> None:
+    """Train, use and understand translation Transformers."""
+
+
+app.command("quickstart")(quickstart)
+app.command("make-corpus")(make_corpus)
+app.add_typer(tokenize_app, name="tokenize")
+app.command("train")(train)
+app.command("translate")(translate)
+app.command("evaluate")(evaluate)
+app.command("inspect-heads")(inspect_heads)
+
+
+def main() -> None:
+    """Runs the program with the process's arguments."""
+    app()

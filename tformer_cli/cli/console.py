@@ -1,0 +1,62 @@
+"""The two streams: results on stdout as bytes, everything else on stderr through rich."""
+
+import sys
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@cache
+def stderr_console() -> "Console":
+    """Makes the console that all progress, notes, warnings and errors are shown on."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@cache
+def stdout_console() -> "Console":
+    """Makes the console for results that are tables or pictures made of text."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def is_live() -> bool:
+    """Says whether stderr is a terminal that live displays can be drawn on."""
+    return stderr_console().is_terminal
+
+
+def error_line(message: str) -> None:
+    """Shows an error: always one line, whatever the message holds."""
+    _labelled("error", "bold red", message)
+
+
+def warn(message: str) -> None:
+    """Shows a warning; `--quiet` does not silence it."""
+    _labelled("warning", "yellow", message)
+
+
+def note(message: str, *, quiet: bool = False) -> None:
+    """Tells something worth knowing on stderr, unless `quiet`."""
+    if not quiet:
+        stderr_console().print(message, markup=False)
+
+
+def write_line(text: str) -> None:
+    """Writes a result and a line end to stdout, as UTF-8 whatever the locale."""
+    sys.stdout.buffer.write(text.encode("utf-8", errors="replace") + b"\n")
+
+
+def flush_results() -> None:
+    """Hands what was written to the reader of stdout now."""
+    sys.stdout.buffer.flush()
+
+
+def _labelled(label: str, style: str, message: str) -> None:
+    from rich.text import Text
+
+    line = " ".join(message.split())
+    stderr_console().print(Text.assemble((f"{label}:", style), " ", line), soft_wrap=True)

@@ -1,0 +1,184 @@
+"""`tformer evaluate`: BLEU, chrF and TER; with a model also its loss."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tformer_cli.cli.console import stdout_console, write_line
+from tformer_cli.cli.decoding_options import (
+    BatchTokensOption,
+    BeamSizeOption,
+    LengthPenaltyOption,
+    MaxLengthOption,
+    TooLongChoice,
+    TooLongOption,
+)
+from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.options import (
+    DeviceOption,
+    PrecisionChoice,
+    PrecisionOption,
+    QuietOption,
+    SeedOption,
+    ThreadsOption,
+)
+from tformer_cli.cli.translate import say_choices, warn_of_lines
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.workflows.evaluate import Evaluation
+
+
+class ReportFormat(StrEnum):
+    """Values of `--format`."""
+
+    table = "table"
+    json = "json"
+
+
+class BleuTokenizer(StrEnum):
+    """Values of `--tokenize`."""
+
+    mteval = "13a"
+    international = "intl"
+    characters = "char"
+    chinese = "zh"
+    none = "none"
+
+
+def evaluate(
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="MODEL", help="Model directory to translate --source with."),
+    ] = None,
+    *,
+    source: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Source text for the model to translate.")
+    ] = None,
+    reference: Annotated[
+        list[Path],
+        typer.Option(metavar="FILE", help="Reference translation; repeat for several."),
+    ],
+    hypothesis: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Translation to score, without a model.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the model's translations too."),
+    ] = None,
+    report_format: Annotated[
+        ReportFormat, typer.Option("--format", help="How the scores are shown.")
+    ] = ReportFormat.table,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Score in lower case.")] = False,
+    tokenize: Annotated[
+        BleuTokenizer, typer.Option(help="sacreBLEU's tokenizer for BLEU.")
+    ] = BleuTokenizer.mteval,
+    beam_size: BeamSizeOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    max_length: MaxLengthOption = None,
+    batch_tokens: BatchTokensOption = None,
+    too_long: TooLongOption = TooLongChoice.in_parts,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = PrecisionChoice.auto,
+    seed: SeedOption = 1,
+    threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Score translations with sacreBLEU, on raw detokenized text.
+
+    With MODEL and --source the source is translated first, and the loss (per token, natural
+    logarithm) and perplexity of the first reference are measured; else --hypothesis is scored.
+    """
+    _check_usage(model, source, hypothesis, output)
+    from tformer_cli.workflows import evaluate as workflow
+    from tformer_cli.workflows.translate import TranslationCounts, open_translator
+
+    read = LineCounts()
+    scored, *references = workflow.read_texts([hypothesis or source or Path(), *reference], read)
+    translated = TranslationCounts()
+    if model is None:
+        result = workflow.score_hypotheses(
+            scored, references, lowercase=lowercase, tokenize=tokenize.value
+        )
+    else:
+        opened = open_translator(
+            model,
+            device=device,
+            precision=precision.value,
+            threads=threads,
+            seed=seed,
+            too_long=too_long.value,
+            beam_size=beam_size,
+            length_penalty=length_penalty,
+            max_length=max_length,
+            batch_tokens=batch_tokens,
+            n_best=1,
+        )
+        say_choices(opened, device, precision, quiet=quiet)
+        with line_progress(len(scored), quiet=quiet) as progress:
+            result = workflow.evaluate_model(
+                opened,
+                scored,
+                references,
+                lowercase=lowercase,
+                tokenize=tokenize.value,
+                counts=translated,
+                progress=progress.update,
+            )
+    if output is not None:
+        from tformer_cli.artifacts.atomic import write_text
+
+        write_text(output, "".join(f"{line}\n" for line in result.hypotheses))
+    warn_of_lines(translated, read)
+    (_show_json if report_format == ReportFormat.json else _show_table)(result)
+
+
+def _check_usage(
+    model: Path | None, source: Path | None, hypothesis: Path | None, output: Path | None
+) -> None:
+    if model is None:
+        if hypothesis is None:
+            raise UsageError(
+                "nothing to score: give --hypothesis FILE, or a MODEL and --source FILE"
+            )
+        if source is not None or output is not None:
+            option = "--source" if source is not None else "--output"
+            raise UsageError(f"{option}: is of use with a MODEL only; name one or leave it out")
+    elif hypothesis is not None:
+        raise UsageError("--hypothesis: a MODEL makes its own; leave one of them out")
+    elif source is None:
+        raise UsageError("--source: is missing; name the text that the MODEL is to translate")
+
+
+def _show_json(result: "Evaluation") -> None:
+    record: dict[str, object] = {"lines": len(result.hypotheses)}
+    for score in result.scores:
+        key = score.name.lower().removesuffix("2")
+        record[key] = {"score": score.value, "signature": score.signature}
+    if result.loss is not None:
+        record |= {"loss": result.loss, "perplexity": result.perplexity}
+    write_line(json.dumps(record, ensure_ascii=False))
+
+
+def _show_table(result: "Evaluation") -> None:
+    rows = [(score.name, f"{score.value:.2f}", score.signature) for score in result.scores]
+    if result.loss is not None:
+        rows.append(("loss", f"{result.loss:.4f}", "per reference token, natural logarithm"))
+        rows.append(("perplexity", f"{result.perplexity:.2f}", "exp(loss)"))
+    if not stdout_console().is_terminal:  # nothing is cut or wrapped to a width
+        for name, value, how in rows:
+            write_line(f"{name:<12}{value:>9}  {how}")
+        return
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    stdout_console().print(table)

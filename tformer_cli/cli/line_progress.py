@@ -1,0 +1,90 @@
+"""How far a job is that goes line by line: live on a terminal, a plain line now and then."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from tformer_cli.cli.console import is_live, note, stderr_console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, Task, TaskID
+    from rich.text import Text
+
+SECONDS_BETWEEN_REPORTS = 10.0
+
+
+class LineProgress:
+    """Nothing at all: what `--quiet` shows."""
+
+    def update(self, n_lines: int) -> None:
+        """Hears how many lines are done."""
+
+
+class PlainProgress(LineProgress):
+    """A line on stderr every few seconds."""
+
+    def __init__(self, total: int | None) -> None:
+        self._total = total
+        self._start = self._said_at = monotonic()
+
+    def update(self, n_lines: int) -> None:
+        """Says how many lines are done, if some time has passed."""
+        now = monotonic()
+        if now - self._said_at < SECONDS_BETWEEN_REPORTS:
+            return
+        self._said_at = now
+        rate = n_lines / (now - self._start)
+        of_total = f" of {self._total:,}" if self._total else ""
+        left = f", {(self._total - n_lines) / rate:.0f} s left" if self._total and rate else ""
+        note(f"{n_lines:,}{of_total} lines, {rate:.1f} lines/s{left}")
+
+
+class LiveProgress(LineProgress):
+    """A bar."""
+
+    def __init__(self, progress: "Progress", task: "TaskID") -> None:
+        self._progress = progress
+        self._task = task
+
+    def update(self, n_lines: int) -> None:
+        """Moves the bar."""
+        self._progress.update(self._task, completed=n_lines)
+
+
+@contextmanager
+def line_progress(total: int | None, *, quiet: bool) -> Iterator[LineProgress]:
+    """Yields what shows progress in a way that fits stderr.
+
+    Args:
+        total: lines there are, if it is known.
+        quiet: show nothing.
+    """
+    if quiet:
+        yield LineProgress()
+    elif not is_live():
+        yield PlainProgress(total)
+    else:
+        with _bar() as progress:
+            yield LiveProgress(progress, progress.add_task("translating", total=total))
+
+
+def _bar() -> "Progress":
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text as RichText
+
+    class Speed(ProgressColumn):
+        def render(self, task: "Task") -> "Text":
+            return RichText(f"{task.speed or 0.0:,.1f} lines/s")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(
+        *columns, Speed(), TimeRemainingColumn(), console=stderr_console(), transient=True
+    )

@@ -1,0 +1,34 @@
+"""Options that several commands share, each with its help sentence."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class PrecisionChoice(StrEnum):
+    """Values of `--precision`."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Model directory (a run directory is one).")
+]
+DeviceOption = Annotated[
+    str,
+    typer.Option(
+        metavar="DEVICE", help="auto, cpu, cuda or cuda:N; auto takes a GPU that is usable."
+    ),
+]
+PrecisionOption = Annotated[
+    PrecisionChoice, typer.Option(help="Numbers to compute with; auto decides and says so.")
+]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+ThreadsOption = Annotated[int, typer.Option(min=0, help="CPU threads (0: as many as cores).")]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Show nothing but warnings and errors on stderr.")
+]

@@ -1,0 +1,258 @@
+"""A run as it goes: a live dashboard on a terminal, plain lines in a pipe, nothing when quiet."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from tformer_cli.cli.console import is_live, stderr_console
+from tformer_cli.training.events import (
+    CheckpointWritten,
+    RunEnded,
+    RunStarted,
+    StepReport,
+    TrainingEvent,
+    ValidationReport,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+    from rich.table import Table
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+class TrainingView:
+    """Nothing at all: what `--quiet` shows of a run."""
+
+    def prepare(self, what: str, n_pairs: int) -> None:
+        """Hears how far the preparation of data is."""
+
+    def notify(self, event: TrainingEvent) -> None:
+        """Hears of an event of the run."""
+
+
+class PlainView(TrainingView):
+    """One line on stderr for each event worth one."""
+
+    def __init__(self) -> None:
+        self._said_at = monotonic()
+
+    def prepare(self, what: str, n_pairs: int) -> None:
+        """Says every few seconds how far the preparation of data is."""
+        if monotonic() - self._said_at > 5.0:
+            self._say(f"{what}: {n_pairs:,} pairs")
+
+    def notify(self, event: TrainingEvent) -> None:
+        """Says what happened."""
+        for line in event_lines(event):
+            self._say(line)
+
+    def _say(self, line: str) -> None:
+        self._said_at = monotonic()
+        stderr_console().print(line, markup=False, soft_wrap=True)
+
+
+class Dashboard(TrainingView):
+    """A live display: numbers, progress, validations and a sample translation."""
+
+    def __init__(self, live: "Live") -> None:
+        self._live = live
+        self._preparing = ""
+        self._started: RunStarted | None = None
+        self._report: StepReport | None = None
+        self._losses: list[float] = []
+        self._validations: list[ValidationReport] = []
+        self._checkpoint = 0
+        self._ended: RunEnded | None = None
+
+    def prepare(self, what: str, n_pairs: int) -> None:
+        """Shows how far the preparation of data is."""
+        self._preparing = f"{what} … {n_pairs:,} pairs"
+        self._draw()
+
+    def notify(self, event: TrainingEvent) -> None:
+        """Takes an event into the display."""
+        match event:
+            case RunStarted():
+                self._preparing, self._started = "", event
+                for line in event_lines(event):
+                    self._live.console.print(line, markup=False, style="dim")
+            case StepReport():
+                self._report = event
+                self._losses.append(event.loss)
+            case ValidationReport():
+                self._validations.append(event)
+            case CheckpointWritten():
+                self._checkpoint = event.step
+            case RunEnded():
+                self._ended = event
+        self._draw()
+
+    def _draw(self) -> None:
+        self._live.update(self._renderable(), refresh=True)
+
+    def _renderable(self) -> "RenderableType":
+        from rich.console import Group
+        from rich.panel import Panel
+        from rich.text import Text
+
+        if self._preparing:
+            return Text(self._preparing, style="dim")
+        parts: list[RenderableType] = []
+        if self._report is not None:
+            parts += [self._progress(self._report), self._numbers(self._report)]
+        else:
+            parts.append(Text("waiting for the first report …", style="dim"))
+        if self._validations:
+            parts += [self._history(), self._sample(self._validations[-1])]
+        if self._ended is not None:
+            parts.append(Text(event_lines(self._ended)[0], style="bold green"))
+        return Panel(Group(*parts), title="tformer train", title_align="left", border_style="cyan")
+
+    def _progress(self, report: StepReport) -> "RenderableType":
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        row = Table.grid(padding=(0, 1), expand=True)
+        row.add_column()
+        row.add_column(ratio=1)
+        row.add_column(justify="right")
+        if report.share_done:
+            bar: RenderableType = ProgressBar(total=1.0, completed=report.share_done)
+            left = report.seconds * (1.0 - report.share_done) / report.share_done
+            row.add_row(f"{report.share_done:4.0%}", bar, f"{clock(left)} left")
+        else:
+            row.add_row("", ProgressBar(total=None, pulse=True), "until patience ends")
+        return row
+
+    def _numbers(self, report: StepReport) -> "Table":
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2))
+        for _ in range(6):
+            table.add_column()
+        cells = (
+            ("step", f"{report.step:,}"),
+            ("epoch", f"{report.epoch:.2f}"),
+            ("time", clock(report.seconds)),
+            ("loss", f"{report.loss:.3f}"),
+            ("perplexity", f"{report.perplexity:.2f}"),
+            ("learning rate", f"{report.learning_rate:.2e}"),
+            ("tokens/s", f"{report.tokens_per_second:,.0f}"),
+            ("padding", f"{report.padding:.1%}"),
+            ("checkpoint", f"step {self._checkpoint:,}" if self._checkpoint else "none yet"),
+        )
+        for start in range(0, len(cells), 3):
+            row = [
+                text
+                for name, value in cells[start : start + 3]
+                for text in (f"[dim]{name}[/]", f"[bold]{value}[/]")
+            ]
+            table.add_row(*row)
+        table.add_row("[dim]loss so far[/]", sparkline(self._losses, 32))
+        return table
+
+    def _history(self) -> "Table":
+        from rich.table import Table
+
+        table = Table(box=None, padding=(0, 2), header_style="dim")
+        for name in ("validation", "loss", "perplexity", "BLEU", "chrF", ""):
+            table.add_column(name, justify="left" if name in ("validation", "") else "right")
+        for report in self._validations[-5:]:
+            scores = report.scores
+            table.add_row(
+                "average" if report.weights == "average" else f"step {report.step:,}",
+                f"{scores['loss']:.3f}",
+                f"{scores['perplexity']:.2f}",
+                f"{scores['bleu']:.2f}",
+                f"{scores['chrf']:.2f}",
+                "[green]best[/]" if report.is_best else "",
+            )
+        return table
+
+    def _sample(self, report: ValidationReport) -> "Table":
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 1))
+        table.add_row(Text("source", style="dim"), Text(report.sample_source))
+        table.add_row(Text("translation", style="dim"), Text(report.sample_translation))
+        table.add_row(Text("reference", style="dim"), Text(report.sample_reference, style="dim"))
+        return table
+
+
+@contextmanager
+def training_progress(*, quiet: bool) -> Iterator[TrainingView]:
+    """Yields the view that fits stderr: live, plain lines or nothing."""
+    if quiet:
+        yield TrainingView()
+    elif not is_live():
+        yield PlainView()
+    else:
+        from rich.live import Live
+
+        with Live(console=stderr_console(), auto_refresh=False) as live:
+            yield Dashboard(live)
+
+
+def event_lines(event: TrainingEvent) -> list[str]:
+    """Says an event in plain lines."""
+    match event:
+        case RunStarted():
+            verb = f"going on after step {event.step:,}" if event.step else "starting"
+            size = f"{event.n_parameters / 1e6:.1f} M parameters"
+            how = f"{size}, vocabulary {event.vocab_size:,}, {event.device}, {event.precision}"
+            return [
+                *event.notes,
+                f"{verb}: {how}; {event.n_pairs:,} pairs, {event.batches_per_epoch:,} batches "
+                "an epoch",
+            ]
+        case StepReport():
+            left = ""
+            if event.share_done:
+                seconds = event.seconds * (1.0 - event.share_done) / event.share_done
+                left = f", {clock(seconds)} left"
+            return [
+                f"step {event.step:,}, epoch {event.epoch:.2f}: loss {event.loss:.3f}, "
+                f"perplexity {event.perplexity:.2f}, learning rate {event.learning_rate:.2e}, "
+                f"{event.tokens_per_second:,.0f} tokens/s, padding {event.padding:.1%}, "
+                f"{clock(event.seconds)}{left}"
+            ]
+        case ValidationReport():
+            scores = event.scores
+            best = ", best so far" if event.is_best else ""
+            which = "average" if event.weights == "average" else f"step {event.step:,}"
+            return [
+                f"validation of {which}: BLEU {scores['bleu']:.2f}, chrF {scores['chrf']:.2f}, "
+                f"loss {scores['loss']:.3f}, perplexity {scores['perplexity']:.2f}, "
+                f"{event.seconds:.1f} s{best}",
+                f"  {event.sample_source} → {event.sample_translation}",
+            ]
+        case CheckpointWritten():
+            return []
+        case RunEnded():
+            averaged = ", ".join(f"{step:,}" for step in event.averaged_steps)
+            average = f"; average of steps {averaged}" if averaged else ""
+            return [f"finished in {clock(event.seconds)}: {event.reason}{average}"]
+
+
+def sparkline(values: list[float], width: int) -> str:
+    """Draws a curve of at most `width` characters, each the mean of its share of the values."""
+    if not values:
+        return ""
+    n_cells = min(width, len(values))
+    bounds = [round(i * len(values) / n_cells) for i in range(n_cells + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
+    low, high = min(means), max(means)
+    span = (high - low) or 1.0
+    return "".join(_BLOCKS[round((mean - low) / span * (len(_BLOCKS) - 1))] for mean in means)
+
+
+def clock(seconds: float) -> str:
+    """Writes a duration as 0:07, 12:34 or 1:02:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,69 @@
+"""`tformer quickstart`: from nothing to a trained model and a look into its heads."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tformer_cli.cli.console import stdout_console
+from tformer_cli.cli.options import DeviceOption, QuietOption, ThreadsOption
+
+if TYPE_CHECKING:
+    from tformer_cli.workflows.quickstart import QuickstartResult
+
+
+def quickstart(
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="RUN", help="Run directory.")
+    ] = Path("runs/quickstart"),
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Train on the built-in corpus, translate, score, and write a page that shows every head.
+
+    Takes some minutes on two CPU cores and downloads nothing. The same command again resumes.
+    """
+    from tformer_cli.cli.progress import training_progress
+    from tformer_cli.workflows.quickstart import quickstart as workflow
+
+    with training_progress(quiet=quiet) as view:
+        result = workflow(
+            output, device=device, threads=threads, observers=[view], progress=view.prepare
+        )
+    show(result)
+
+
+def show(result: "QuickstartResult") -> None:
+    """Prints samples, scores and what to type next."""
+    from rich.table import Table
+    from rich.text import Text
+
+    console = stdout_console()
+    table = Table.grid(padding=(0, 2))
+    for sample in result.samples:
+        is_right = sample.translation == sample.reference
+        table.add_row(Text("en", style="dim"), Text(sample.source))
+        table.add_row(Text("fr", style="green" if is_right else "yellow"), Text(sample.translation))
+        if not is_right:
+            table.add_row(Text("ref", style="dim"), Text(sample.reference, style="dim"))
+    console.print(table)
+    scores = ", ".join(f"{score.name} {score.value:.1f}" for score in result.evaluation.scores)
+    console.print(f"\n{result.n_test:,} unseen test sentences: [bold]{scores}[/]\n")
+    run = result.training.run
+    for line in next_commands(run, result.page):
+        console.print(Text(line), soft_wrap=True)
+
+
+def next_commands(run: Path, page: Path) -> list[str]:
+    """Lists commands worth typing after the quickstart."""
+    return [
+        f"Every head of the first two sentences: open {page} in a browser. Next, try:",
+        f'  echo "The cat saw the old house." | tformer translate {run}',
+        f'  tformer translate {run} --n-best 3 --format jsonl "My sister was tired."',
+        f'  tformer inspect-heads {run} "The animal was tired because it crossed the street."',
+        "  tformer make-corpus corpus --pairs 50000",
+        f"  tformer evaluate {run} --source corpus/test.en --reference corpus/test.fr",
+        "  tformer train multi30k-en-de --dry-run --set data.directory=…   # your own data: README",
+    ]

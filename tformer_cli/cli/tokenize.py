@@ -1,0 +1,178 @@
+"""`tformer tokenize`: train, run and measure tokenizers."""
+
+import sys
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tformer_cli.cli.console import (
+    flush_results,
+    note,
+    stdout_console,
+    warn,
+    write_line,
+)
+from tformer_cli.cli.options import QuietOption
+
+if TYPE_CHECKING:
+    from tformer_cli.workflows.tokenize import TokenizerStatistics
+
+tokenize_app = typer.Typer(
+    name="tokenize",
+    help="Train a tokenizer, run it over lines, measure it.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class AlgorithmChoice(StrEnum):
+    """Values of `--algorithm`."""
+
+    bpe = "bpe"
+    unigram = "unigram"
+    word = "word"
+    char = "char"
+    byte = "byte"
+
+
+class StatisticsFormat(StrEnum):
+    """Values of `--format`."""
+
+    table = "table"
+    json = "json"
+
+
+TokenizerArgument = Annotated[
+    Path, typer.Argument(metavar="TOKENIZER", help="tokenizer.json, or a model directory.")
+]
+FilesArgument = Annotated[
+    list[str], typer.Argument(metavar="FILE…", help="Text files (.gz, .xz, .bz2 too); - is stdin.")
+]
+IdsOption = Annotated[bool, typer.Option("--ids", help="Numbers instead of pieces.")]
+
+
+@tokenize_app.command("train")
+def train(
+    files: FilesArgument,
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where it goes; - is stdout.")
+    ],
+    algorithm: Annotated[
+        AlgorithmChoice, typer.Option(help="bpe, unigram and byte lose nothing of any text.")
+    ] = AlgorithmChoice.bpe,
+    vocab_size: Annotated[
+        int, typer.Option(min=5, help="Entries, 4 special tokens included (byte: always 260).")
+    ] = 8000,
+    quiet: QuietOption = False,
+) -> None:
+    """Train one (joint) tokenizer on all lines of all files."""
+    from tformer_cli.data.config import TokenizerConfig
+    from tformer_cli.workflows import tokenize
+
+    config = TokenizerConfig(algorithm=algorithm.value, vocab_size=vocab_size)
+    to_stdout = str(output) == "-"
+    trained = tokenize.train(files, config, None if to_stdout else output)
+    if to_stdout:
+        write_line(trained.tokenizer.to_json().removesuffix("\n"))
+    _warn_of_bytes(trained.lines.not_utf8)
+    note(
+        f"{algorithm}: {trained.tokenizer.vocab_size:,} pieces from {trained.lines.lines:,} lines"
+        + ("" if to_stdout else f", written to {output}"),
+        quiet=quiet,
+    )
+
+
+@tokenize_app.command("encode")
+def encode(tokenizer: TokenizerArgument, *, ids: IdsOption = False) -> None:
+    """Turn lines from stdin into pieces, or ids, separated by single spaces."""
+    from tformer_cli.data.tokenizer import Tokenizer
+    from tformer_cli.workflows.tokenize import encode_lines
+
+    opened = Tokenizer.from_file(tokenizer)
+    _stream(lambda lines, _: encode_lines(opened, lines, ids=ids))
+
+
+@tokenize_app.command("decode")
+def decode(tokenizer: TokenizerArgument, *, ids: IdsOption = False) -> None:
+    """Turn lines of pieces, or ids, from stdin back into text."""
+    from tformer_cli.data.tokenizer import Tokenizer
+    from tformer_cli.workflows.tokenize import decode_lines
+
+    opened = Tokenizer.from_file(tokenizer)
+    _stream(lambda lines, number: decode_lines(opened, lines, ids=ids, first_line=number))
+
+
+@tokenize_app.command("stats")
+def stats(
+    tokenizer: TokenizerArgument,
+    files: FilesArgument,
+    *,
+    format_: Annotated[
+        StatisticsFormat, typer.Option("--format", help="A table, or one JSON object.")
+    ] = StatisticsFormat.table,
+) -> None:
+    """Measure a tokenizer on text files."""
+    from tformer_cli.data.lines import LineCounts, read_lines
+    from tformer_cli.data.tokenizer import Tokenizer
+    from tformer_cli.workflows.tokenize import measure
+
+    opened = Tokenizer.from_file(tokenizer)
+    counts = LineCounts()
+    found = {file: measure(opened, read_lines(file, counts)) for file in files}
+    _warn_of_bytes(counts.not_utf8)
+    if format_ is StatisticsFormat.json:
+        _show_json(opened.algorithm, opened.vocab_size, found)
+    else:
+        _show_table(found)
+
+
+def _stream(work: Callable[[Sequence[str], int], list[str]]) -> None:
+    """Gives a line on stdout for each on stdin, answering whenever stdin pauses."""
+    from tformer_cli.data.lines import LineCounts, groups_of_lines
+
+    counts = LineCounts()
+    number = 1
+    for lines in groups_of_lines(sys.stdin.buffer, counts):
+        for line in work(lines, number):
+            write_line(line)
+        flush_results()
+        number += len(lines)
+    _warn_of_bytes(counts.not_utf8)
+
+
+def _warn_of_bytes(n_lines: int) -> None:
+    if n_lines:
+        were = "line was" if n_lines == 1 else "lines were"
+        warn(f"{n_lines:,} {were} not UTF-8: their wrong bytes are now U+FFFD")
+
+
+def _show_json(algorithm: str, vocab_size: int, found: "dict[str, TokenizerStatistics]") -> None:
+    import json
+
+    files = [{"file": file, **statistics.summary()} for file, statistics in found.items()]
+    head = {"algorithm": algorithm, "vocab_size": vocab_size}
+    write_line(json.dumps({**head, "files": files}, ensure_ascii=False, indent=2))
+
+
+def _show_table(found: "dict[str, TokenizerStatistics]") -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    summaries = [statistics.summary() for statistics in found.values()]
+    table = Table("", *map(escape, found), box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name in summaries[0]:
+        values = [_shown(name, summary[name]) for summary in summaries]
+        table.add_row(name.replace("_", " "), *values)
+    stdout_console().print(table, soft_wrap=True)
+
+
+def _shown(name: str, value: float) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.2f}" if name.startswith("pieces_per") else f"{value:.2%}"

@@ -1,0 +1,138 @@
+"""`tformer train`: a recipe in, a model directory out."""
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tformer_cli.cli.console import is_live, note
+from tformer_cli.cli.options import DeviceOption, PrecisionOption, QuietOption, ThreadsOption
+from tformer_cli.cli.options import PrecisionChoice as Precision
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.recipe import Recipe
+
+
+def train(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="TOML file, or the name of a shipped recipe.")
+    ],
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="RUN", help="Run directory [runs/RECIPE]."),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY.PATH=VALUE", help="Override a key; repeatable."),
+    ] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
+    max_epochs: Annotated[
+        int | None, typer.Option(min=1, help="Stop after so many passes over the corpora.")
+    ] = None,
+    max_time: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stop after this time: 90s, 10m, 1h30m.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
+    precision: PrecisionOption = Precision.auto,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Remove an earlier run in RUN and start over.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --fresh.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show recipe, model and a batch; train nothing.")
+    ] = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Train a model by a recipe, or go on with an interrupted run.
+
+    The same command again resumes; on the CPU the result is bit for bit that of an uninterrupted
+    run. Ctrl-C and SIGTERM finish the step and save. RUN is a model directory.
+    """
+    from tformer_cli.recipe import load_recipe
+
+    limits = {
+        "training.max_steps": max_steps,
+        "training.max_epochs": max_epochs,
+        "training.max_minutes": None if max_time is None else parse_minutes(max_time),
+        "training.seed": seed,
+        "training.precision": None if precision == Precision.auto else precision.value,
+    }
+    given = [f"{key}={value}" for key, value in limits.items() if value is not None]
+    chosen = load_recipe(recipe, [*(overrides or []), *given])
+    run = output or Path("runs") / Path(recipe).stem
+    if dry_run:
+        show_plan(chosen)
+    else:
+        run_training(chosen, run, device=device, threads=threads, fresh=fresh, yes=yes, quiet=quiet)
+
+
+def run_training(
+    recipe: "Recipe",
+    run: Path,
+    *,
+    device: str,
+    threads: int,
+    fresh: bool,
+    yes: bool,
+    quiet: bool,
+) -> None:
+    """Trains with progress on stderr and the run directory on stdout."""
+    from tformer_cli.cli.progress import training_progress
+    from tformer_cli.workflows import train as workflow
+
+    if fresh and workflow.has_run(run) and not yes:
+        _ask_before_removing(run)
+    with training_progress(quiet=quiet) as view:
+        result = workflow.train(
+            recipe,
+            run,
+            device=device,
+            threads=threads,
+            fresh=fresh,
+            observers=[view],
+            progress=view.prepare,
+        )
+    if result.was_finished:
+        reason = result.state.reason
+        note(f"{run} is finished: {reason} (step {result.state.step}).", quiet=quiet)
+    typer.echo(str(run))
+
+
+def parse_minutes(text: str) -> float:
+    """Reads a duration such as 90s, 10m, 1h30m or 2h; a bare number is minutes.
+
+    Raises:
+        UsageError: if it is no duration.
+    """
+    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m?)?(?:(\d+(?:\.\d+)?)s)?", text)
+    if not text or match is None or not any(match.groups()):
+        raise UsageError(f"is no duration (--max-time {text}): write 90s, 10m or 1h30m")
+    hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    total = 60 * hours + minutes + seconds / 60
+    if total <= 0:
+        raise UsageError(f"must be more than nothing (--max-time {text}): write 90s, 10m or 1h30m")
+    return total
+
+
+def show_plan(recipe: "Recipe") -> None:
+    """Prints the resolved recipe, the size of the model and what a batch will look like."""
+    from tformer_cli.workflows.plan import plan_training
+
+    plan = plan_training(recipe)
+    typer.echo(recipe.to_toml().rstrip())
+    typer.echo("")
+    for line in plan.lines():
+        typer.echo(f"# {line}")
+
+
+def _ask_before_removing(run: Path) -> None:
+    if not (sys.stdin.isatty() and is_live()):
+        raise UsageError(f"--fresh would remove a run ({run}): add --yes to agree")
+    if not typer.confirm(f"Remove the run in {run} and start over?", err=True):
+        raise UsageError(f"nothing was removed ({run}): use another directory with -o")

@@ -1,0 +1,8 @@
+"""Text into batches of token ids, and back.
+
+Read `lines` (files as lines of text), `config` (what a recipe may say), `corpora` with `columns`
+and `hub` (every kind of corpus as sentence pairs), `pipelines`, `tokenizer`, `train_tokenizer` and
+`labels` (text to ids and back), `bpe_dropout`, `encoded` with `cache_key` and `arrow_table` (a
+tokenized corpus in a memory-mapped file), `batching` (token-budget batches) and `loader` (an
+endless, resumable stream of them). `grammar` makes the built-in corpus.
+"""

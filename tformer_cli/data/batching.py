@@ -1,0 +1,167 @@
+"""Token-budget batches: which pairs go together, and the tensors made of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+
+Lengths = NDArray[np.int32]
+Indices = NDArray[np.int64]
+
+BLUR = 2.0
+"""On Multi30k at 4,096 tokens: 3.5 % padding without it, 4.0 % with it, 6.8 % unsorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B pairs of S source and T target positions, padded with `PAD_ID`."""
+
+    source: Tensor
+    """(B, S) int64: source ids and `</s>`."""
+    source_mask: Tensor
+    """(B, S) bool: True where there is a token."""
+    target_input: Tensor
+    """(B, T) int64: `<s>` and target ids."""
+    target_output: Tensor
+    """(B, T) int64: target ids and `</s>`, what follows each position of `target_input`."""
+
+    @property
+    def n_sentences(self) -> int:
+        """B."""
+        return self.source.shape[0]
+
+    @property
+    def n_source_tokens(self) -> int:
+        """Source tokens that are not padding, `</s>` included."""
+        return int(self.source_mask.sum())
+
+    @property
+    def n_target_tokens(self) -> int:
+        """Tokens to be predicted: target tokens that are not padding, `</s>` included."""
+        return int((self.target_output != PAD_ID).sum())
+
+    @property
+    def n_cells(self) -> int:
+        """Positions computed on both sides, B·S + B·T."""
+        return self.source.numel() + self.target_output.numel()
+
+
+def collate(source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[int]]) -> Batch:
+    """Pads pairs of ids (without special tokens) into a batch."""
+    source = _padded([[*ids, EOS_ID] for ids in source_ids])
+    return Batch(
+        source=source,
+        source_mask=source != PAD_ID,
+        target_input=_padded([[BOS_ID, *ids] for ids in target_ids]),
+        target_output=_padded([[*ids, EOS_ID] for ids in target_ids]),
+    )
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
+    """(B, longest) int64."""
+    cells = np.full((len(rows), max(map(len, rows), default=0)), PAD_ID, dtype=np.int64)
+    for place, row in enumerate(rows):
+        cells[place, : len(row)] = row
+    return torch.from_numpy(cells)
+
+
+def plan_batches(
+    source_lengths: Lengths, target_lengths: Lengths, tokens_per_batch: int, seed: int, epoch: int
+) -> list[Indices]:
+    """Groups pairs of like length and shuffles the groups.
+
+    B · max(longest source, longest target), `</s>` included, is at most `tokens_per_batch`; a pair
+    longer than that is alone. Pairs are sorted by their longer side and, within it, by how much
+    longer the source is than the target, up and down in turns so that neighbours stay alike. That
+    second key is blurred by up to `BLUR` tokens, so that every epoch groups other pairs.
+
+    Args:
+        source_lengths: (N,) tokens of each source, `</s>` not counted.
+        target_lengths: (N,) likewise.
+        tokens_per_batch: the budget.
+        seed: of the shuffling.
+        epoch: counted from 0.
+
+    Returns:
+        The members of each batch; every number below N once.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    batches = _group(source_lengths, target_lengths, tokens_per_batch, rng)
+    return [batches[place] for place in rng.permutation(len(batches))]
+
+
+def regroup(
+    source_lengths: Lengths, target_lengths: Lengths, n_batches: int, rng: np.random.Generator
+) -> list[Indices]:
+    """Groups pairs of like length into exactly `n_batches`, at most as many as there are pairs.
+
+    The budget is the smallest that allows it. For pairs whose lengths have changed since batches
+    were planned, when the plan's number of batches has to stay.
+    """
+    longer = np.maximum(source_lengths, target_lengths) + 1
+    low, high = int(longer.max()), int(longer.max()) * len(longer)
+    blur = rng.integers(2**32)
+    while low < high:
+        middle = (low + high) // 2
+        tried = _group(source_lengths, target_lengths, middle, np.random.default_rng(blur))
+        low, high = (low, middle) if len(tried) <= n_batches else (middle + 1, high)
+    batches = _group(source_lengths, target_lengths, low, np.random.default_rng(blur))
+    while len(batches) < n_batches:
+        largest = max(range(len(batches)), key=lambda place: len(batches[place]))
+        batches[largest : largest + 1] = np.array_split(batches[largest], 2)
+    return [batches[place] for place in rng.permutation(len(batches))]
+
+
+def _group(
+    source_lengths: Lengths,
+    target_lengths: Lengths,
+    tokens_per_batch: int,
+    rng: np.random.Generator,
+) -> list[Indices]:
+    """Sorts pairs and cuts the row into batches within the budget."""
+    longer = np.maximum(source_lengths, target_lengths).astype(np.int64) + 1
+    order = _order(longer, source_lengths.astype(np.int64) - target_lengths, rng)
+    # The cost of a run of pairs is its size times the longest so far, which never falls.
+    widths = longer[order]
+    batches = []
+    start = 0
+    while start < len(order):
+        end = _end_of_batch(widths, start, tokens_per_batch)
+        batches.append(order[start:end])
+        start = end
+    return batches
+
+
+def _order(longer: Indices, excess: Indices, rng: np.random.Generator) -> Indices:
+    """Sorts pairs by their longer side, then by the source's excess, up and down in turns."""
+    turns = np.where(longer % 2 == 0, 1.0, -1.0)
+    return np.lexsort((turns * (excess + BLUR * rng.random(len(longer))), longer))
+
+
+def _end_of_batch(widths: Indices, start: int, tokens_per_batch: int) -> int:
+    """The end of the longest run from `start` that fits the budget, at least one pair long."""
+    low, high = start + 1, min(len(widths), start + max(1, tokens_per_batch // int(widths[start])))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if (middle - start) * int(widths[middle - 1]) <= tokens_per_batch:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def padding_share(
+    batches: Sequence[Indices], source_lengths: Lengths, target_lengths: Lengths
+) -> float:
+    """Share of the cells of these batches that is padding, both sides together."""
+    tokens = cells = 0
+    for batch in batches:
+        for lengths in (source_lengths[batch], target_lengths[batch]):
+            tokens += int(lengths.sum()) + len(batch)
+            cells += (int(lengths.max()) + 1) * len(batch)
+    return 1.0 - tokens / cells if cells else 0.0

@@ -1,0 +1,126 @@
+"""Settings of corpora and tokenizers: the recipe's `[data]` and `[tokenizer]` tables."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Algorithm = Literal["bpe", "unigram", "word", "char", "byte"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusConfig:
+    """One parallel corpus: exactly one of aligned files, TSV, JSONL, a dataset, or built in."""
+
+    source: str = ""
+    """File of source sentences, one a line (with `target`); `.gz`, `.xz`, `.bz2` are read."""
+    target: str = ""
+    """File of target sentences, aligned with `source` line by line."""
+    tsv: str = ""
+    """Tab-separated file, one pair a line."""
+    jsonl: str = ""
+    """JSONL file, one pair an object."""
+    dataset: str = ""
+    """Hugging Face dataset: a hub name, or a local directory or Parquet, JSON, CSV, Arrow file."""
+    dataset_config: str = ""
+    """Configuration name of the dataset, if it has several."""
+    split: str = "train"
+    """Split of the dataset; slices such as `train[:1000]` work."""
+    built_in: str = ""
+    """Split of the built-in English-French corpus: "train", "valid" or "test"."""
+    pairs: int = 50_000
+    """Training pairs of the built-in corpus to generate."""
+    seed: int = 1
+    """Seed of the built-in corpus."""
+    source_field: str = ""
+    """Where the source is: a JSON or dataset field (dots descend: `translation.en`; default
+    "source"), or a TSV column counted from 1 (default 1)."""
+    target_field: str = ""
+    """Where the target is: a field (default "target") or a TSV column (default 2)."""
+    weight: float = 1.0
+    """How often an epoch sees each pair: 2 is twice, 0.5 every other one."""
+
+    def __post_init__(self) -> None:
+        kinds = {
+            "source and target": bool(self.source or self.target),
+            "tsv": bool(self.tsv),
+            "jsonl": bool(self.jsonl),
+            "dataset": bool(self.dataset),
+            "built_in": bool(self.built_in),
+        }
+        given = [name for name, is_given in kinds.items() if is_given]
+        if len(given) != 1:
+            found = " and ".join(given) if given else "none of them"
+            raise ValueError(
+                "give exactly one of source and target, tsv, jsonl, dataset, built_in; "
+                f"found {found}"
+            )
+        if bool(self.source) != bool(self.target):
+            missing = "target" if self.source else "source"
+            raise ValueError(f"{missing}: is missing; aligned files come in pairs")
+        if self.built_in not in ("", "train", "valid", "test"):
+            raise ValueError(
+                f'built_in: must be "train", "valid" or "test", but is "{self.built_in}"'
+            )
+        if self.pairs < 1:
+            raise ValueError(f"pairs: must be at least 1, but is {self.pairs}")
+        if not self.weight > 0.0:
+            raise ValueError(f"weight: must be above 0, but is {self.weight}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where sentence pairs come from and which of them are kept."""
+
+    source_language: str = ""
+    """Code of the source language (`en`); kept in the model directory."""
+    target_language: str = ""
+    """Code of the target language."""
+    directory: str = ""
+    """Relative paths of corpora start here (default: the working directory)."""
+    train: tuple[CorpusConfig, ...]
+    """Training corpora, mixed by their weights."""
+    valid: tuple[CorpusConfig, ...] = ()
+    """Validation corpora, joined; without them nothing is validated."""
+    max_length: int = 256
+    """Pairs with more tokens on either side are left out of training, and counted."""
+    max_length_ratio: float = 0.0
+    """Pairs whose longer side has over this many times the tokens of the shorter are left out
+    (0: keep all)."""
+    cache_directory: str = ""
+    """Where tokenized corpora are kept (default: `$XDG_CACHE_HOME/tformer`, else
+    `~/.cache/tformer`)."""
+
+    def __post_init__(self) -> None:
+        if not self.train:
+            raise ValueError("train: name at least one corpus")
+        if self.max_length < 1:
+            raise ValueError(f"max_length: must be at least 1, but is {self.max_length}")
+        if self.max_length_ratio != 0.0 and self.max_length_ratio < 1.0:
+            raise ValueError(
+                f"max_length_ratio: must be 0 (off) or at least 1, but is {self.max_length_ratio}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How text becomes tokens; one joint vocabulary serves both languages."""
+
+    algorithm: Algorithm = "bpe"
+    """"bpe" (byte-level, loses nothing), "unigram", "word", "char" or "byte"."""
+    vocab_size: int = 8000
+    """Entries of the vocabulary, the four special tokens included (not used by "byte")."""
+    path: str = ""
+    """A trained `tokenizer.json` (or model directory) to use instead of training one."""
+    bpe_dropout: float = 0.0
+    """Chance of skipping each merge while training (Provilkov et al. 2020); "bpe" only."""
+
+    def __post_init__(self) -> None:
+        if self.vocab_size < 5:
+            raise ValueError(f"vocab_size: must be at least 5, but is {self.vocab_size}")
+        if not 0.0 <= self.bpe_dropout < 1.0:
+            raise ValueError(
+                f"bpe_dropout: must be at least 0 and below 1, but is {self.bpe_dropout}"
+            )
+        if self.bpe_dropout and self.algorithm != "bpe" and not self.path:
+            raise ValueError(
+                f'bpe_dropout: needs algorithm = "bpe", but algorithm is "{self.algorithm}"'
+            )

@@ -1,0 +1,56 @@
+"""Where a sentence is in a record: a field name, in which dots descend."""
+
+from collections.abc import Iterator
+
+from tformer_cli.data.config import CorpusConfig
+from tformer_cli.errors import DataError
+
+
+def field_names(config: CorpusConfig) -> tuple[str, str]:
+    """The fields of source and target of a JSONL file or dataset."""
+    return config.source_field or "source", config.target_field or "target"
+
+
+def text_of(record: object, field: str, where: str) -> str:
+    """The string at `field` of a record; `where` names the record in messages.
+
+    Raises:
+        DataError: if there is no such field, or it is not a string.
+    """
+    value = record
+    if isinstance(record, dict) and field in record:
+        value = record[field]
+    else:
+        for part in field.split("."):
+            if not isinstance(value, dict) or part not in value:
+                raise missing_field(field, list(names_in(record)), where)
+            value = value[part]
+    if not isinstance(value, str):
+        raise DataError(f'"{field}" is {_kind(value)}, not a string ({where}): mend the data')
+    return value
+
+
+def missing_field(field: str, present: list[str], where: str) -> DataError:
+    """Says which fields there are instead of `field`."""
+    found = ", ".join(present[:20]) or "none"
+    return DataError(
+        f'no field "{field}" ({where}): set source_field and target_field; there are: {found}'
+    )
+
+
+def names_in(record: object, prefix: str = "") -> Iterator[str]:
+    """The fields of a record, written with dots."""
+    if not isinstance(record, dict):
+        return
+    for name, value in record.items():
+        if isinstance(value, dict) and value:
+            yield from names_in(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "null"
+    kinds = {bool: "true or false", int: "a number", float: "a number", list: "a list"}
+    return kinds.get(type(value), "an object")

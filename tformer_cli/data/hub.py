@@ -1,0 +1,176 @@
+"""Hugging Face datasets, from the hub or from local files, through one call.
+
+The only module that imports `datasets` for reading.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tformer_cli.data.config import CorpusConfig
+from tformer_cli.data.fields import missing_field, text_of
+from tformer_cli.data.lines import without_surrogates
+from tformer_cli.errors import DataError
+
+# Read when huggingface_hub is first imported: no usage report is sent.
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+import datasets
+import huggingface_hub
+
+LOADERS = {
+    ".parquet": "parquet",
+    ".json": "json",
+    ".jsonl": "json",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".arrow": "arrow",
+}
+"""File endings (before a `.gz` and the like) and the `datasets` builder that reads them."""
+SAVED = ("dataset_dict.json", "state.json")
+"""What `save_to_disk` leaves in a directory."""
+BATCH_ROWS = 1000
+PROBE_SECONDS = 5.0
+
+
+def local_path(config: CorpusConfig, directory: str) -> Path | None:
+    """The file or directory that `config.dataset` names, or None if it is a name on the hub.
+
+    Raises:
+        DataError: if it looks like a path and there is nothing there.
+    """
+    path = Path(directory) / Path(config.dataset).expanduser()
+    if path.exists():
+        return path
+    looks_local = config.dataset.startswith((".", "/", "~")) or _loader(path) is not None
+    if looks_local or config.dataset.count("/") > 1:
+        raise DataError(f"no such dataset ({path}): check the path")
+    return None
+
+
+def open_dataset(config: CorpusConfig, directory: str = "") -> datasets.Dataset:
+    """Opens the split of a dataset, memory-mapped; a hub dataset is downloaded first.
+
+    Raises:
+        DataError: if there is no such dataset, configuration or split, or the hub is unreachable.
+    """
+    path = local_path(config, directory)
+    datasets.disable_progress_bars()
+    datasets.utils.logging.set_verbosity_error()
+    try:
+        if path is None:
+            with _offline_if_unreachable():
+                return datasets.load_dataset(
+                    config.dataset, config.dataset_config or None, split=config.split
+                )
+        return _open_local(path, config)
+    except DataError:
+        raise
+    except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
+        raise DataError(
+            f"the hub is unreachable or has no such dataset ({config.dataset}): check the name "
+            f"and the network, or give a local path; {_one_line(error)}"
+        ) from None
+    except Exception as error:  # noqa: BLE001 - the library's builders raise whatever the file's reader raises
+        raise DataError(f"cannot be opened ({config.dataset}): {_one_line(error)}") from None
+
+
+def read_fields(
+    dataset: datasets.Dataset, fields: tuple[str, str], name: str
+) -> Iterator[tuple[str, str]]:
+    """Yields two string fields of every row.
+
+    Raises:
+        DataError: if a field is missing (listing those there are), or not a string.
+    """
+    columns = [_column_of(field, dataset, name) for field in fields]
+    rows = dataset.select_columns(sorted(set(columns)))
+    number = 0
+    for batch in rows.iter(batch_size=BATCH_ROWS):
+        for values in zip(*batch.values(), strict=True):
+            number += 1
+            record = dict(zip(batch, values, strict=True))
+            source, target = (text_of(record, field, f"{name}, row {number}") for field in fields)
+            yield without_surrogates(source), without_surrogates(target)
+
+
+@contextmanager
+def _offline_if_unreachable() -> Iterator[None]:
+    """Looks once whether the hub answers; if not, only what was downloaded before is used.
+
+    Without this, the libraries try again and again for half a minute and log each time.
+    """
+    constants = huggingface_hub.constants
+    before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
+    try:
+        if not any(before):
+            huggingface_hub.get_session().head(constants.ENDPOINT, timeout=PROBE_SECONDS)
+    except Exception:  # noqa: BLE001 - whatever it was, the hub did not answer
+        constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
+
+
+def _open_local(path: Path, config: CorpusConfig) -> datasets.Dataset:
+    if path.is_dir() and any((path / file).exists() for file in SAVED):
+        return _split_of(datasets.load_from_disk(str(path)), config.split)
+    if path.is_dir():
+        return datasets.load_dataset(str(path), config.dataset_config or None, split=config.split)
+    loader = _loader(path)
+    if loader is None:
+        raise DataError(f"unknown kind of dataset ({path}): give {', '.join(LOADERS)} or a folder")
+    options = {"sep": "\t"} if ".tsv" in path.suffixes else {}
+    files = {_split_name(config.split): str(path)}
+    return datasets.load_dataset(loader, data_files=files, split=config.split, **options)
+
+
+def _split_of(saved: datasets.Dataset | datasets.DatasetDict, split: str) -> datasets.Dataset:
+    """A split, or a slice of one, of a saved dataset; one saved alone goes by any name."""
+    if isinstance(saved, datasets.Dataset):
+        saved = {_split_name(split): saved}
+    lengths = {name: len(part) for name, part in saved.items()}
+    slices = datasets.ReadInstruction.from_spec(split).to_absolute(lengths)
+    spans = [slice(part.from_, part.to).indices(lengths[part.splitname]) for part in slices]
+    return datasets.concatenate_datasets(
+        [
+            saved[part.splitname].select(range(*span))
+            for part, span in zip(slices, spans, strict=True)
+        ]
+    )
+
+
+def _split_name(split: str) -> str:
+    match = re.match(r"\w+", split)
+    return match.group() if match else "train"
+
+
+def _loader(path: Path) -> str | None:
+    suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".xz", ".bz2", ".zst")]
+    return LOADERS.get(suffixes[-1]) if suffixes else None
+
+
+def _column_of(field: str, dataset: datasets.Dataset, name: str) -> str:
+    if field in dataset.column_names:
+        return field
+    column = field.split(".")[0]
+    if column not in dataset.column_names:
+        raise missing_field(field, _field_names(dataset.features), name)
+    return column
+
+
+def _field_names(features: datasets.Features) -> list[str]:
+    names = []
+    for name, feature in features.items():
+        inner = getattr(feature, "languages", None) or (
+            feature if isinstance(feature, dict) else ()
+        )
+        names += [f"{name}.{part}" for part in inner] or [name]
+    return names
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -1,0 +1,115 @@
+r"""Files and streams as lines of text, by the rules every command shares.
+
+Only ``\n`` ends a line and a final ``\r`` is dropped; U+2028, form feed, NUL and the like are
+characters. Bytes that are not UTF-8 become U+FFFD and are counted. `.gz`, `.xz` and `.bz2` files
+are read through, and ``-`` is standard input.
+"""
+
+import bz2
+import gzip
+import lzma
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from tformer_cli.errors import DataError
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+
+OPENERS: dict[str, Callable[..., object]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+
+BLOCK_BYTES = 1 << 16
+
+
+@dataclass
+class LineCounts:
+    """What a reader met on its way."""
+
+    lines: int = 0
+    """Lines read."""
+    not_utf8: int = 0
+    """Lines with bytes that are not UTF-8, now U+FFFD."""
+
+
+def decode_line(line: bytes, counts: LineCounts) -> str:
+    r"""Turns one line of bytes, with or without its ``\n``, into text."""
+    counts.lines += 1
+    line = line.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        counts.not_utf8 += 1
+        return line.decode("utf-8", errors="replace")
+
+
+def lines_of(stream: Iterable[bytes], counts: LineCounts | None = None) -> Iterator[str]:
+    r"""Yields the lines of a binary stream; a last line without ``\n`` counts as a line."""
+    counts = counts if counts is not None else LineCounts()
+    for line in stream:
+        yield decode_line(line, counts)
+
+
+def groups_of_lines(stream: BinaryIO, counts: LineCounts) -> Iterator[list[str]]:
+    """Yields the lines of a stream as they arrive: all that are there, waiting only for the first.
+
+    So a pipe that pauses gets its answers, and a file is read in large pieces.
+    """
+    begun: list[bytes] = []
+    while block := cast("BufferedReader", stream).read1(BLOCK_BYTES):
+        first, *others = block.split(b"\n")
+        begun.append(first)
+        if others:
+            lines = [b"".join(begun), *others[:-1]]
+            begun = [others[-1]]
+            yield [decode_line(line, counts) for line in lines]
+    if last := b"".join(begun):
+        yield [decode_line(last, counts)]
+
+
+def open_bytes(path: str | Path) -> BinaryIO:
+    """Opens a file, a compressed file or (``-``) standard input for reading bytes.
+
+    Raises:
+        DataError: if the file is missing, a directory or not readable.
+    """
+    if str(path) == "-":
+        return sys.stdin.buffer
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise DataError(f"is a directory ({path}): name a file")
+        opener: Callable[[Path, str], object] = OPENERS.get(path.suffix, open)
+        return cast("BinaryIO", opener(path, "rb"))
+    except FileNotFoundError:
+        raise DataError(f"no such file ({path}): check the path") from None
+    except OSError as error:
+        raise DataError(f"cannot be read ({path}): {error.strerror or error}") from None
+
+
+def read_lines(path: str | Path, counts: LineCounts | None = None) -> Iterator[str]:
+    """Yields the lines of a file as text.
+
+    Raises:
+        DataError: if the file cannot be opened, or is not the compressed file its name promises.
+    """
+    stream = open_bytes(path)
+    try:
+        yield from lines_of(stream, counts)
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise DataError(f"damaged or not a compressed file ({path}): {error}") from None
+    finally:
+        if stream is not sys.stdin.buffer:
+            stream.close()
+
+
+def without_surrogates(text: str) -> str:
+    """Joins surrogate pairs and replaces lone ones by U+FFFD: only then can text become UTF-8.
+
+    JSON escapes and undecodable command-line arguments bring them.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,0 +1,205 @@
+"""Text to token ids and back.
+
+`Tokenizer` wraps a Hugging Face tokenizer built by one of the five pipelines of this package. A
+`tokenizer.json` of any other make is refused, so that what is promised here (no text becomes a
+special token, what is lossless) holds for every instance, and a file cannot bring its own patterns.
+"""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+
+from tformer_cli.data.bpe_dropout import BpeDropout
+from tformer_cli.data.config import Algorithm
+from tformer_cli.data.labels import BYTE_CHARACTERS, bytes_of, label_of
+from tformer_cli.data.lines import without_surrogates
+from tformer_cli.data.pipelines import ALGORITHMS, SPECIAL_PIECES, blank_tokenizer
+from tformer_cli.errors import DataError
+
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
+FILE_NAME = "tokenizer.json"
+MAX_FILE_BYTES = 1 << 29
+LEARNED = ("vocab", "merges", "unk_id")
+"""Keys of the model section of a `tokenizer.json` that come from training."""
+
+
+class Tokenizer:
+    """A joint vocabulary of both languages: `<pad> <unk> <s> </s>` are ids 0 to 3."""
+
+    def __init__(self, tokenizer: HuggingFaceTokenizer, algorithm: Algorithm) -> None:
+        """Takes a tokenizer made by one of the pipelines; use `from_file` or `from_json`."""
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        self.algorithm: Algorithm = algorithm
+        self._dropouts: dict[tuple[float, int], BpeDropout] = {}
+
+    @classmethod
+    def from_file(cls, path: Path) -> "Tokenizer":
+        """Reads a `tokenizer.json`, or the one in a model directory.
+
+        Raises:
+            DataError: if there is none, or it is damaged or of another make.
+        """
+        file = path / FILE_NAME if path.is_dir() else path
+        try:
+            if file.stat().st_size > MAX_FILE_BYTES:
+                raise DataError(f"too large for a tokenizer ({file}): check the file")
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise DataError(f"not a tokenizer ({file}): it is not UTF-8 text") from None
+        except FileNotFoundError:
+            raise DataError(f"no such tokenizer ({file}): check the path") from None
+        except OSError as error:
+            raise DataError(f"cannot be read ({file}): {error.strerror or error}") from None
+        return cls.from_json(text, where=str(file))
+
+    @classmethod
+    def from_json(cls, text: str, where: str = FILE_NAME) -> "Tokenizer":
+        """Reads the text of a `tokenizer.json`; `where` names it in messages.
+
+        Raises:
+            DataError: if it is damaged or of another make.
+        """
+        tokenizer = _parse(text, where)
+        algorithm = _algorithm_of(tokenizer, where)
+        _check_vocabulary(tokenizer, algorithm, where)
+        return cls(tokenizer, algorithm)
+
+    def to_json(self) -> str:
+        """The text of a `tokenizer.json`, readable by Hugging Face `tokenizers`."""
+        return self._tokenizer.to_str(pretty=True) + "\n"
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the vocabulary, the special tokens included."""
+        return self._tokenizer.get_vocab_size()
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether `decode(encode(text)) == text` for every text: there are no unknown tokens."""
+        return self.algorithm in ("bpe", "unigram", "byte")
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, without special tokens."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, without special tokens; surrogates are read as U+FFFD."""
+        try:
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError):
+            repaired = [without_surrogates(text) for text in texts]
+            encodings = self._tokenizer.encode_batch_fast(repaired, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def with_dropout(
+        self, texts: Sequence[str], keys: Sequence[int], dropout: float, seed: int
+    ) -> list[list[int]]:
+        """The ids of each text by BPE-dropout (Provilkov et al. 2020), the same for the same key.
+
+        Args:
+            texts: what to encode.
+            keys: a number for each text and occasion; another key gives another segmentation.
+            dropout: chance of skipping each merge; 0 equals `encode_batch`.
+            seed: of all the segmentations.
+
+        Raises:
+            DataError: if this is not a "bpe" tokenizer.
+        """
+        if dropout == 0.0:
+            return self.encode_batch(texts)
+        if self.algorithm != "bpe":
+            raise DataError(
+                f'bpe_dropout: needs a "bpe" tokenizer, but this one is "{self.algorithm}": '
+                "set it to 0 or train a bpe tokenizer"
+            )
+        sampler = self._dropouts.get((dropout, seed))
+        if sampler is None:
+            sampler = BpeDropout(self._tokenizer, dropout, seed)
+            self._dropouts[dropout, seed] = sampler
+        return [
+            sampler.encode(without_surrogates(text), key)
+            for text, key in zip(texts, keys, strict=True)
+        ]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; special tokens are skipped."""
+        return self._tokenizer.decode(ids, skip_special_tokens=True)
+
+    def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each list of ids; special tokens are skipped."""
+        return self._tokenizer.decode_batch(ids, skip_special_tokens=True)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """The label of each id: readable, free of white space, different for different ids."""
+        return [self._labels[i] for i in ids]
+
+    def id_of(self, piece: str) -> int | None:
+        """The id with this label, if there is one."""
+        return self._ids.get(piece)
+
+    @cached_property
+    def _labels(self) -> list[str]:
+        stored = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
+        is_bytes = self.algorithm != "char"
+        texts = [bytes_of(piece) if is_bytes else piece.encode() for piece, _ in stored[4:]]
+        return [*SPECIAL_PIECES, *map(label_of, texts)]
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {label: place for place, label in enumerate(self._labels)}
+
+
+def _parse(text: str, where: str) -> HuggingFaceTokenizer:
+    try:
+        return HuggingFaceTokenizer.from_str(text)
+    except Exception as error:  # noqa: BLE001 - the library raises nothing more special
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"not a tokenizer, or damaged ({where}): {reason}") from None
+
+
+def _sections(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], bool]:
+    """All of a tokenizer but what training gives it, and whether it has merges."""
+    data = json.loads(tokenizer.to_str())
+    has_merges = bool(data["model"].get("merges"))
+    data["model"] = {k: v for k, v in data["model"].items() if k not in LEARNED}
+    del data["version"], data["added_tokens"]
+    return data, has_merges
+
+
+def _algorithm_of(tokenizer: HuggingFaceTokenizer, where: str) -> Algorithm:
+    sections, has_merges = _sections(tokenizer)
+    for algorithm in ALGORITHMS:
+        if sections == _sections(blank_tokenizer(algorithm))[0]:
+            if algorithm == "byte" and has_merges:
+                break
+            return algorithm
+    raise DataError(
+        f"a tokenizer of another make ({where}): train one with `tformer tokenize train`"
+    )
+
+
+def _check_vocabulary(tokenizer: HuggingFaceTokenizer, algorithm: Algorithm, where: str) -> None:
+    """Checks the special tokens, that ids are 0, 1, 2, …, and that the alphabet is the promised."""
+    special = {place: AddedToken(p, special=True) for place, p in enumerate(SPECIAL_PIECES)}
+    if tokenizer.get_added_tokens_decoder() != special:
+        raise DataError(
+            f"a tokenizer with other special tokens ({where}): ids 0 to 3 must be "
+            f"{' '.join(SPECIAL_PIECES)}"
+        )
+    vocabulary = tokenizer.get_vocab()
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise DataError(f"damaged vocabulary ({where}): its ids are not 0, 1, 2, …")
+    if algorithm == "char":
+        return
+    alphabet = set(BYTE_CHARACTERS)
+    pieces = vocabulary.keys() - set(SPECIAL_PIECES)
+    if not alphabet.issuperset("".join(pieces)):
+        raise DataError(f"damaged vocabulary ({where}): a piece is not made of bytes")
+    if algorithm != "word" and not alphabet <= pieces:
+        raise DataError(f"damaged vocabulary ({where}): some of the 256 bytes are missing")

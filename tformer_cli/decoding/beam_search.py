@@ -1,0 +1,304 @@
+"""Beam search over a batch of sentences, on the decoder's cache.
+
+Every sentence starts with W slots. At each step the best continuations of its live hypotheses by
+one token are kept, as many as it has slots; those that end the sentence are finished and take
+their slot with them, the others live on. All live hypotheses of a sentence have the same length,
+so the length penalty does not matter for this choice, only for the ranking of finished ones. With
+one slot this is greedy search; with as many slots as there are sequences it is exhaustive search.
+
+A hypothesis as long as the limit allows is ended there: its end of sentence is scored like any
+other token. So the search looks for the best among all token sequences up to the limit, and every
+score can be reproduced by feeding the hypothesis through the decoder.
+
+A sentence is done when it has no slots left, or as soon as no live hypothesis can come among its
+first `n_best` any more. The second rule changes no result: log-probabilities only fall, so a live
+hypothesis can at best keep its own and be divided by the penalty of the longest translation.
+
+Padding, unknown token and beginning of sentence are never generated. A sentence that is done
+leaves the batch. The number of slots computed stays W for all, finished or not, because kernels
+may sum in another order for another number of queries, and a translation must not depend, even in
+its last bit, on when its neighbours finish.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
+from tformer_cli.decoding.hypothesis import Hypothesis
+from tformer_cli.decoding.length_penalty import length_penalty
+from tformer_cli.decoding.limits import longest_translation
+from tformer_cli.decoding.lone_row import never_alone
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.model.cache import DecoderCache
+    from tformer_cli.model.transformer import Transformer
+
+IMPOSSIBLE = float("-inf")
+
+
+@torch.inference_mode()
+def beam_search(
+    model: Transformer,
+    source: Tensor,
+    source_mask: Tensor,
+    config: DecodingConfig,
+    *,
+    stops_early: bool = True,
+) -> list[list[Hypothesis]]:
+    """Translates a batch.
+
+    Args:
+        model: in evaluation mode.
+        source: (B, S) source token ids, each sentence ended by its end of sentence.
+        source_mask: (B, S) boolean, True at tokens.
+        config: beam size, length penalty, limits and how many hypotheses are wanted.
+        stops_early: end a sentence once its first `n_best` are certain; False only spends time.
+
+    Returns:
+        For every sentence its hypotheses, best first: `n_best`, or fewer where the vocabulary
+        and the length limit allow no more.
+    """
+    search = BeamSearch(model, config, stops_early=stops_early)
+    search.start(source, source_mask)
+    while search.is_running:
+        search.step()
+    return search.finish()
+
+
+@dataclass
+class _Sentence:
+    """What a sentence has found so far."""
+
+    limit: int
+    """Most tokens of a translation, the end of sentence not counted."""
+    lowest_penalty: float
+    """Divisor of the longest possible translation, which no hypothesis exceeds."""
+    n_slots: int
+    found: list[Hypothesis] = field(default_factory=list)
+
+
+@dataclass
+class _Continuations:
+    """The best continuations of each sentence, best first; C of them.
+
+    All are (B, C): the log-probability of the hypothesis, of its new token, the token, the slot it
+    continues, and whether the model itself would have ended there.
+    """
+
+    log_probability: Tensor
+    token_log_probability: Tensor
+    token: Tensor
+    slot: Tensor
+
+
+class BeamSearch:
+    """The search's state: `start` once, `step` while `is_running`, then `finish`."""
+
+    def __init__(
+        self, model: Transformer, config: DecodingConfig, *, stops_early: bool = True
+    ) -> None:
+        self._model = model
+        self._config = config
+        self._stops_early = stops_early
+        # Enough continuations of each row to fill every slot from one hypothesis alone
+        self._n_candidates = min(config.beam_size, model.vocab_size - EOS_ID)
+
+    def start(self, source: Tensor, source_mask: Tensor) -> None:
+        """Encodes the sources and puts the empty hypothesis in the first slot of each sentence.
+
+        Args:
+            source: (B, S) source token ids.
+            source_mask: (B, S) boolean, True at tokens.
+        """
+        max_positions = self._model.config.max_positions
+        self._sentences = [
+            self._new_sentence(longest_translation(n - 1, self._config, max_positions))
+            for n in source_mask.sum(dim=1).tolist()
+        ]
+        self._active = list(range(len(self._sentences)))
+        self._length = 0
+        self._first_limit = min((s.limit for s in self._sentences), default=0)
+        longest = max((s.limit for s in self._sentences), default=0)
+        n = len(self._active)
+        memory = never_alone(self._model.encode(source, source_mask))
+        # One row a sentence for the first step: all hypotheses still are the empty one
+        self._cache: DecoderCache = self._model.start_cache(
+            memory, never_alone(source_mask), 1, longest + 1
+        )
+        device = source.device
+        self._last = torch.full((len(memory),), BOS_ID, dtype=torch.int64, device=device)
+        self._log_probabilities = torch.zeros(n, 1, dtype=torch.float64, device=device)
+        self._slots_left = torch.full((n,), self._config.beam_size, device=device)
+        # (B, W, T) tokens of the live hypotheses and their log-probabilities
+        self._tokens = torch.empty(n, 1, 0, dtype=torch.int64, device=device)
+        self._steps = torch.empty(n, 1, 0, dtype=torch.float32, device=device)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether any sentence still has live hypotheses that matter."""
+        return bool(self._active)
+
+    def step(self) -> None:
+        """Lets every live hypothesis of every sentence grow by one token."""
+        n_rows = self._log_probabilities.numel()
+        logits = self._model.decode_step(self._last, self._cache)[:n_rows]
+        values, tokens, own_ends = self._row_candidates(logits)
+        best = self._best_continuations(values, tokens)
+        ranks = torch.arange(best.token.shape[1], device=best.token.device)
+        is_kept = (ranks < self._slots_left.unsqueeze(1)) & best.log_probability.isfinite()
+        is_end = is_kept & (best.token == EOS_ID)
+        if bool(is_end.any()):
+            self._record(best, is_end, own_ends)
+            self._slots_left = self._slots_left - is_end.sum(dim=1)
+            is_kept &= ~is_end
+        self._advance(best, is_kept)
+
+    def finish(self) -> list[list[Hypothesis]]:
+        """Returns each sentence's hypotheses, best first, equal scores in the order found."""
+        return [
+            sorted(sentence.found, key=_by_score)[: self._config.n_best]
+            for sentence in self._sentences
+        ]
+
+    def _new_sentence(self, limit: int) -> _Sentence:
+        penalty = length_penalty(limit + 1, self._config.length_penalty)
+        return _Sentence(limit, penalty, self._config.beam_size)
+
+    def _row_candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Finds each row's most probable next tokens.
+
+        Normalised over the whole vocabulary, so that a log-probability is the model's own; then
+        the first three ids (padding, unknown, beginning) are passed over.
+
+        Returns:
+            Log-probabilities and ids, (B, W, C) each; and where some hypotheses are as long as
+            they may be, so that only their end of sentence remains, a (B, W) boolean that says
+            where the model would have ended by itself.
+        """
+        logits = logits.float()
+        normalizer = logits.logsumexp(dim=-1, keepdim=True)
+        values, tokens = logits[:, EOS_ID:].topk(self._n_candidates, dim=-1)
+        # Rounding may put the certain event a hair above 0
+        values = (values - normalizer).clamp_(max=0.0)
+        tokens += EOS_ID
+        # (B·W, C) -> (B, W, C)
+        shape = (len(self._active), -1, self._n_candidates)
+        if self._length < self._first_limit:
+            return values.view(shape), tokens.view(shape), None
+        at_limit = torch.tensor(
+            [self._sentences[sentence].limit == self._length for sentence in self._active],
+            device=logits.device,
+        ).repeat_interleave(self._cache.beam_size)
+        own_ends = (tokens[:, 0] == EOS_ID) | ~at_limit
+        values[at_limit] = IMPOSSIBLE
+        values[at_limit, 0] = (logits[:, EOS_ID] - normalizer[:, 0]).clamp_(max=0.0)[at_limit]
+        tokens[at_limit, 0] = EOS_ID
+        return values.view(shape), tokens.view(shape), own_ends.view(len(self._active), -1)
+
+    def _best_continuations(self, values: Tensor, tokens: Tensor) -> _Continuations:
+        """Merges the candidates (B, W, C) of each sentence's slots, best first."""
+        totals = self._log_probabilities.unsqueeze(-1) + values
+        # (B, W, C) -> (B, W·C); stable, so that equal ones keep the order of slots
+        totals, order = totals.flatten(1).sort(dim=1, descending=True, stable=True)
+        totals, order = (part[:, : self._config.beam_size] for part in (totals, order))
+        return _Continuations(
+            totals,
+            values.flatten(1).gather(1, order),
+            tokens.flatten(1).gather(1, order),
+            order // self._n_candidates,
+        )
+
+    def _record(self, best: _Continuations, is_end: Tensor, own_ends: Tensor | None) -> None:
+        """Takes finished hypotheses off the beam and keeps them with their scores."""
+        where, ranks = is_end.nonzero(as_tuple=True)
+        slots = best.slot[where, ranks]
+        rows = zip(
+            where.tolist(),
+            self._tokens[where, slots].tolist(),
+            self._steps[where, slots].tolist(),
+            best.token_log_probability[where, ranks].tolist(),
+            best.log_probability[where, ranks].tolist(),
+            [True] * len(slots) if own_ends is None else own_ends[where, slots].tolist(),
+            strict=True,
+        )
+        penalty = length_penalty(self._length + 1, self._config.length_penalty)
+        for row, tokens, steps, last_step, log_probability, is_finished in rows:
+            sentence = self._sentences[self._active[row]]
+            sentence.n_slots -= 1
+            sentence.found.append(
+                Hypothesis(
+                    tuple(tokens),
+                    log_probability,
+                    log_probability / penalty,
+                    (*steps, last_step),
+                    is_finished,
+                )
+            )
+
+    def _advance(self, best: _Continuations, is_live: Tensor) -> None:
+        """Makes the kept continuations the new live hypotheses and drops sentences that are done.
+
+        Args:
+            best: (B, C) continuations.
+            is_live: (B, C) which of them live on.
+        """
+        # Live ones first, in their order, then empty slots, which repeat whatever is there
+        order = (~is_live).to(torch.int8).sort(dim=1, stable=True).indices
+        totals = best.log_probability.masked_fill(~is_live, IMPOSSIBLE).gather(1, order)
+        kept = self._sentences_going_on(totals[:, 0].tolist())
+        if len(kept) < len(self._active):
+            self._active = [self._active[row] for row in kept]
+            limits = [self._sentences[sentence].limit for sentence in self._active]
+            self._first_limit = min(limits, default=0)
+        if not kept:
+            return
+        sentences = torch.tensor(kept, dtype=torch.int64, device=order.device)
+        order = order[sentences]
+        slots = best.slot[sentences].gather(1, order)
+        tokens = best.token[sentences].gather(1, order)
+        steps = best.token_log_probability[sentences].gather(1, order)
+        # A sentence's rows follow each other: old row = old sentence · old W + slot
+        rows = (sentences.unsqueeze(1) * self._cache.beam_size + slots).flatten()
+        if len(rows) == 1:
+            self._cache.reorder(never_alone(rows), never_alone(sentences))
+        else:
+            self._cache.reorder(rows, sentences)
+        self._log_probabilities = totals[sentences]
+        self._slots_left = self._slots_left[sentences]
+        self._tokens = self._grown(self._tokens, rows, tokens)
+        self._steps = self._grown(self._steps, rows, steps)
+        self._last = never_alone(tokens.flatten())
+        self._length += 1
+
+    def _sentences_going_on(self, best_live: list[float]) -> list[int]:
+        """Says which rows of sentences go on, given each one's best live log-probability."""
+        kept = []
+        for row, log_probability in enumerate(best_live):
+            sentence = self._sentences[self._active[row]]
+            if log_probability == IMPOSSIBLE or sentence.n_slots < 1:
+                continue
+            if self._stops_early and len(sentence.found) >= self._config.n_best:
+                reachable = log_probability / sentence.lowest_penalty
+                worst_wanted = sorted(sentence.found, key=_by_score)[self._config.n_best - 1]
+                if worst_wanted.score >= reachable:
+                    continue
+            kept.append(row)
+        return kept
+
+    @staticmethod
+    def _grown(grid: Tensor, rows: Tensor, column: Tensor) -> Tensor:
+        """Reorders a history (B, W, T) by rows and adds a column, giving (B', W', T + 1)."""
+        history = grid.flatten(0, 1)[rows].view(*column.shape, -1)
+        return torch.cat((history, column.unsqueeze(-1)), dim=-1)
+
+
+def _by_score(hypothesis: Hypothesis) -> float:
+    """Sorts best first."""
+    return -hypothesis.score

@@ -1,0 +1,103 @@
+"""How translations are written, and how JSONL input is read.
+
+=====  ==========================================================================================
+text   the best translation, a line for a line
+tsv    index, source, translation, score; a line for each hypothesis, tabs in texts become spaces
+jsonl  an object for a line; with several hypotheses they are listed in it
+moses  ``index ||| translation ||| LogProbability= … Length= … ||| score``, a line a hypothesis
+=====  ==========================================================================================
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from tformer_cli.decoding.translator import TranslatedText, Translation
+from tformer_cli.errors import DataError
+
+OutputFormat = Literal["text", "tsv", "jsonl", "moses"]
+
+
+def format_lines(
+    translation: Translation,
+    output_format: OutputFormat,
+    *,
+    lists_hypotheses: bool = False,
+    passed_through: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Writes a translation as lines, without line ends.
+
+    Args:
+        translation: what to write.
+        output_format: "text", "tsv", "jsonl" or "moses".
+        lists_hypotheses: "jsonl": add a "hypotheses" list.
+        passed_through: "jsonl": fields of the input object; ours win where names are the same.
+    """
+    if output_format == "text":
+        return [translation.text]
+    if output_format == "jsonl":
+        record = {**(passed_through or {}), **_record(translation, lists_hypotheses)}
+        return [json.dumps(record, ensure_ascii=False)]
+    line_of = _tsv_line if output_format == "tsv" else _moses_line
+    return [line_of(translation, hypothesis) for hypothesis in translation.hypotheses]
+
+
+def read_records(lines: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
+    """Reads JSONL input: an object a line with the text under "source".
+
+    Args:
+        lines: the lines.
+        name: the file's name, for messages.
+
+    Raises:
+        DataError: naming the line that is not such an object.
+    """
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(f"is not JSON ({name}:{number}): {reason}") from None
+        if not isinstance(record, dict):
+            raise DataError(f"is not a JSON object ({name}:{number}): write one object a line")
+        if not isinstance(record.get("source"), str):
+            raise DataError(f'has no text under "source" ({name}:{number}): add that key')
+        yield record
+
+
+def _record(translation: Translation, lists_hypotheses: bool) -> dict[str, Any]:
+    best = translation.hypotheses[0]
+    record: dict[str, Any] = {
+        "index": translation.index,
+        "source": translation.source,
+        "translation": best.text,
+        "score": best.score,
+        "log_probability": best.log_probability,
+    }
+    if translation.n_parts > 1:
+        record["parts"] = translation.n_parts
+    if translation.is_truncated:
+        record["truncated"] = True
+    if lists_hypotheses:
+        record["hypotheses"] = [
+            {
+                "translation": hypothesis.text,
+                "score": hypothesis.score,
+                "log_probability": hypothesis.log_probability,
+            }
+            for hypothesis in translation.hypotheses
+        ]
+    return record
+
+
+def _tsv_line(translation: Translation, hypothesis: TranslatedText) -> str:
+    texts = (translation.source.replace("\t", " "), hypothesis.text.replace("\t", " "))
+    return "\t".join((str(translation.index), *texts, f"{hypothesis.score:.6f}"))
+
+
+def _moses_line(translation: Translation, hypothesis: TranslatedText) -> str:
+    text = hypothesis.text.replace("|||", "| | |")
+    features = (
+        f"LogProbability= {hypothesis.log_probability:.6f} Length= {len(hypothesis.token_ids)}"
+    )
+    return f"{translation.index} ||| {text} ||| {features} ||| {hypothesis.score:.6f}"

@@ -1,0 +1,85 @@
+"""Greedy search: the most probable token at every step.
+
+It is what `beam_search` does with one slot, written so that it can be read at a glance.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
+from tformer_cli.decoding.hypothesis import Hypothesis
+from tformer_cli.decoding.length_penalty import length_penalty
+from tformer_cli.decoding.limits import longest_translation
+from tformer_cli.decoding.lone_row import never_alone
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.model.transformer import Transformer
+
+
+@torch.inference_mode()
+def greedy_search(
+    model: Transformer, source: Tensor, source_mask: Tensor, config: DecodingConfig
+) -> list[list[Hypothesis]]:
+    """Translates a batch, one hypothesis a sentence.
+
+    Args:
+        model: in evaluation mode.
+        source: (B, S) source token ids, each sentence ended by its end of sentence.
+        source_mask: (B, S) boolean, True at tokens.
+        config: `beam_size` and `n_best` are not looked at.
+
+    Returns:
+        For every sentence a list of one hypothesis, as `beam_search` returns it.
+    """
+    limits = [
+        longest_translation(n - 1, config, model.config.max_positions)
+        for n in source_mask.sum(dim=1).tolist()
+    ]
+    memory = never_alone(model.encode(source, source_mask))
+    cache = model.start_cache(memory, never_alone(source_mask), 1, max(limits) + 1)
+    found: list[Hypothesis | None] = [None] * len(limits)
+    tokens: list[list[int]] = [[] for _ in limits]
+    steps: list[list[float]] = [[] for _ in limits]
+    active = list(range(len(limits)))
+    last = torch.full((len(memory),), BOS_ID, device=source.device)
+    while active:
+        logits = model.decode_step(last, cache)[: len(active)].float()
+        best_logits, best = logits[:, EOS_ID:].max(dim=-1)
+        normalizer = logits.logsumexp(dim=-1)
+        eos = (logits[:, EOS_ID] - normalizer).clamp(max=0.0).tolist()
+        best_log_probabilities = (best_logits - normalizer).clamp(max=0.0).tolist()
+        going_on = []
+        for row, (sentence, token) in enumerate(
+            zip(active, best.add(EOS_ID).tolist(), strict=True)
+        ):
+            if token != EOS_ID and len(tokens[sentence]) < limits[sentence]:
+                tokens[sentence].append(token)
+                steps[sentence].append(best_log_probabilities[row])
+                going_on.append(row)
+            else:
+                steps[sentence].append(eos[row])
+                found[sentence] = _hypothesis(
+                    tokens[sentence], steps[sentence], token == EOS_ID, config.length_penalty
+                )
+        last = never_alone(best.add(EOS_ID))
+        if going_on and len(going_on) < len(active):
+            rows = never_alone(torch.tensor(going_on, device=source.device))
+            cache.reorder(rows, rows)
+            last = last[rows]
+        active = [active[row] for row in going_on]
+    return [[hypothesis] for hypothesis in found if hypothesis is not None]
+
+
+def _hypothesis(
+    tokens: list[int], steps: list[float], is_finished: bool, exponent: float
+) -> Hypothesis:
+    """Scores a sentence that has ended."""
+    log_probability = sum(steps)
+    score = log_probability / length_penalty(len(steps), exponent)
+    return Hypothesis(tuple(tokens), log_probability, score, tuple(steps), is_finished)

@@ -1,0 +1,16 @@
+"""The length penalty that makes hypotheses of different lengths comparable."""
+
+PENALTY_OFFSET = 5.0
+"""The 5 of ((5 + T)/6)^α; T = 1 gives 1."""
+
+
+def length_penalty(n_tokens: int, exponent: float) -> float:
+    """Returns ((5 + T)/6)^α, by which a log-probability is divided.
+
+    Source: Wu et al. 2016, "Google's Neural Machine Translation System", section 7, equation 14.
+
+    Args:
+        n_tokens: T, target tokens with the end of sentence counted.
+        exponent: α; 0 ranks by log-probability alone, larger values favour longer translations.
+    """
+    return float(((PENALTY_OFFSET + n_tokens) / (PENALTY_OFFSET + 1.0)) ** exponent)

@@ -1,0 +1,72 @@
+"""Source sentences as padded batches of one shape, by a budget of tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from tformer_cli.data.tokenizer import EOS_ID, PAD_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+LENGTH_STEP = 16
+"""Sources are padded to a multiple of this."""
+LARGEST_LOGITS = 1 << 26
+"""Most logits computed in one step, so that wide beams and large vocabularies fit in memory."""
+
+
+def padded_length(n_tokens: int) -> int:
+    """Returns the length a source of this many tokens, end of sentence counted, is padded to."""
+    return -(-n_tokens // LENGTH_STEP) * LENGTH_STEP
+
+
+def plan_source_batches(
+    lengths: Sequence[int], batch_tokens: int, most_sentences: int
+) -> list[list[int]]:
+    """Groups sentences of one padded length, within the budget, shortest first.
+
+    A batch holds one padded length only. So the shapes a sentence is computed in follow from its
+    own length and not from its neighbours, which keeps its result the same to the last bit.
+
+    Args:
+        lengths: tokens of each source, end of sentence counted.
+        batch_tokens: padded source tokens of a batch; one sentence alone may have more.
+        most_sentences: sentences of a batch.
+
+    Returns:
+        Indices into `lengths`; each appears once.
+    """
+    by_length: dict[int, list[int]] = {}
+    for index, length in enumerate(lengths):
+        by_length.setdefault(padded_length(length), []).append(index)
+    batches = []
+    for length, indices in sorted(by_length.items()):
+        size = max(1, min(batch_tokens // length, most_sentences))
+        batches += [indices[start : start + size] for start in range(0, len(indices), size)]
+    return batches
+
+
+def source_batch(
+    sentences: Sequence[Sequence[int]], max_positions: int, device: torch.device | str
+) -> tuple[Tensor, Tensor]:
+    """Pads sentences, each ended by its end of sentence.
+
+    Args:
+        sentences: B lists of token ids, without special tokens.
+        max_positions: longest the model takes, which padding does not exceed.
+        device: where the tensors go.
+
+    Returns:
+        (B, S) token ids and the boolean (B, S) source mask.
+    """
+    longest = min(padded_length(max(map(len, sentences)) + 1), max_positions)
+    rows = [
+        [*sentence, EOS_ID, *[PAD_ID] * (longest - len(sentence) - 1)] for sentence in sentences
+    ]
+    lengths = torch.tensor([len(sentence) + 1 for sentence in sentences])
+    mask = torch.arange(longest) < lengths.unsqueeze(1)
+    return torch.tensor(rows, dtype=torch.int64).to(device), mask.to(device)

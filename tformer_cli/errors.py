@@ -1,0 +1,42 @@
+"""What can go wrong, each kind with the exit status of the command that meets it.
+
+A message is one line that a user can act on: ``WHAT (WHERE): WHAT TO DO``.
+"""
+
+
+class TformerError(Exception):
+    """The work failed while running (exit status 1)."""
+
+    exit_status = 1
+
+
+class UsageError(TformerError):
+    """An option, or a combination of options, cannot be used (exit status 2)."""
+
+    exit_status = 2
+
+
+class RecipeError(TformerError):
+    """A recipe cannot be read or asks for something impossible (exit status 2)."""
+
+    exit_status = 2
+
+
+class DataError(TformerError):
+    """An input file is missing, damaged or not what it should be (exit status 2)."""
+
+    exit_status = 2
+
+
+class ArtifactError(TformerError):
+    """A model directory, run directory or checkpoint cannot be used (exit status 2)."""
+
+    exit_status = 2
+
+
+class Interrupted(TformerError):  # noqa: N818 - an ordinary end of a run, not a failure
+    """A run ended early on request; its state is saved (exit status 128 + the signal's number)."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.exit_status = 128 + signal_number

@@ -1,0 +1,1 @@
+"""How good translations are, by sacreBLEU: `scores` (BLEU, chrF, TER with their signatures)."""

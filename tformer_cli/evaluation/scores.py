@@ -1,0 +1,105 @@
+"""BLEU, chrF and TER through sacreBLEU, each with the signature that says how it was computed.
+
+Texts are compared as they are: raw and detokenized, blank lines included.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import sacrebleu
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+
+from tformer_cli.errors import DataError
+
+TOKENIZERS = ("13a", "intl", "char", "none", "zh", "ja-mecab", "ko-mecab", "spm", "flores200")
+"""BLEU tokenizers of sacreBLEU; "13a" is what is reported by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A score and how it was computed."""
+
+    name: str
+    """"BLEU", "chrF2" or "TER"."""
+    value: float
+    """0 to 100; TER counts errors, so less is better and it may pass 100."""
+    signature: str
+    """sacreBLEU's signature, which another measurement must share to be comparable."""
+
+
+def bleu(
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    lowercase: bool = False,
+    tokenize: str = "13a",
+) -> Score:
+    """Computes corpus BLEU (Papineni et al. 2002; Post 2018).
+
+    Args:
+        hypotheses: one translation a sentence.
+        references: one or several streams, each one reference a sentence.
+        lowercase: compare in lower case.
+        tokenize: sacreBLEU's tokenizer.
+
+    Raises:
+        DataError: if the streams differ in length.
+    """
+    return _score(BLEU(lowercase=lowercase, tokenize=tokenize), "BLEU", hypotheses, references)
+
+
+def chrf(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False
+) -> Score:
+    """Computes corpus chrF2, characters up to 6-grams, β = 2 (Popović 2015); see `bleu`."""
+    return _score(CHRF(lowercase=lowercase), "chrF2", hypotheses, references)
+
+
+def ter(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False
+) -> Score:
+    """Computes the translation edit rate (Snover et al. 2006); see `bleu`."""
+    return _score(TER(case_sensitive=not lowercase), "TER", hypotheses, references)
+
+
+def check_counts(counts: Sequence[tuple[str, int]]) -> None:
+    """Checks that texts which belong together have as many lines.
+
+    Args:
+        counts: a name and a number of lines for each text.
+
+    Raises:
+        DataError: naming the first two that differ, or if there are no lines.
+    """
+    first_name, first = counts[0]
+    for name, n_lines in counts[1:]:
+        if n_lines != first:
+            raise DataError(
+                f"has {n_lines} lines where {first_name} has {first} ({name}): "
+                "give files that match line by line"
+            )
+    if first == 0:
+        raise DataError(f"holds no lines ({first_name}): there is nothing to score")
+
+
+def _score(
+    metric: BLEU | CHRF | TER,
+    name: str,
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+) -> Score:
+    check_counts(
+        [
+            ("the hypotheses", len(hypotheses)),
+            *((f"reference {i}", len(texts)) for i, texts in enumerate(references, 1)),
+        ]
+    )
+    streams = [list(texts) for texts in references]
+    value = metric.corpus_score(list(hypotheses), streams).score
+    return Score(name, float(value), str(metric.get_signature()))
+
+
+SACREBLEU_VERSION = str(sacrebleu.__version__)
+"""The version whose numbers these are."""

@@ -1,0 +1,70 @@
+"""The names of heads: ``enc.L.H``, ``dec.L.H`` and ``cross.L.H``, counted from 0."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from tformer_cli.model.transformer import Transformer
+
+Kind = Literal["enc", "dec", "cross"]
+KINDS: tuple[Kind, ...] = ("enc", "dec", "cross")
+"""Encoder self-attention, the decoder's masked self-attention, cross-attention."""
+KIND_NAMES: dict[Kind, str] = {
+    "enc": "encoder self-attention",
+    "dec": "decoder masked self-attention",
+    "cross": "cross-attention",
+}
+
+
+class HeadId(NamedTuple):
+    """One attention head of a model."""
+
+    kind: Kind
+    """Which of the three attentions."""
+    layer: int
+    """Its layer, from 0."""
+    head: int
+    """Its number in the layer, from 0."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.layer}.{self.head}"
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """How many heads each layer of each kind has; depths may differ, and so may layers."""
+
+    enc: tuple[int, ...]
+    """Heads of each encoder layer."""
+    dec: tuple[int, ...]
+    """Heads of each decoder layer's self-attention."""
+    cross: tuple[int, ...]
+    """Heads of each decoder layer's cross-attention."""
+
+    def of(self, kind: Kind) -> tuple[int, ...]:
+        """Heads of each layer of a kind."""
+        return {"enc": self.enc, "dec": self.dec, "cross": self.cross}[kind]
+
+    def __iter__(self) -> Iterator[HeadId]:
+        """Yields every head: by kind, then layer, then head."""
+        for kind in KINDS:
+            for layer, n_heads in enumerate(self.of(kind)):
+                yield from (HeadId(kind, layer, head) for head in range(n_heads))
+
+    def __str__(self) -> str:
+        return ", ".join(_range_of(kind, self.of(kind)) for kind in KINDS)
+
+
+def _range_of(kind: Kind, heads: tuple[int, ...]) -> str:
+    if not heads:
+        return f"no {kind}"
+    return f"{kind}.0-{len(heads) - 1}.0-{max(heads) - 1}"
+
+
+def head_layout(model: Transformer) -> HeadLayout:
+    """Reads off a model which heads it has."""
+    return HeadLayout(
+        tuple(layer.self_attention.n_heads for layer in model.encoder.layers),
+        tuple(layer.self_attention.n_heads for layer in model.decoder.layers),
+        tuple(layer.cross_attention.n_heads for layer in model.decoder.layers),
+    )

@@ -1,0 +1,77 @@
+"""The weights of one sentence as arrays: safetensors and npz, the same bytes for the same maps.
+
+`enc.L` (H, S, S), `dec.L` (H, T, T) and `cross.L` (H, T, S), float32. Where heads were selected, H
+counts the selected ones of the layer, and the metadata's `heads` says which they are.
+"""
+
+import io
+import json
+import struct
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tformer_cli.inspection.heads import Kind
+from tformer_cli.inspection.record import HeadsRecord
+from tformer_cli.inspection.render_json import describe
+
+Arrays = dict[str, NDArray[np.float32]]
+
+
+def render_safetensors(record: HeadsRecord) -> bytes:
+    """Renders a sentence as a safetensors file; the metadata are in `__metadata__`.
+
+    Its header is written here, in a fixed order, because the library's own varies from run to run.
+    The format: 8 bytes of header length, the header as JSON, then the arrays' bytes.
+    """
+    arrays = weight_arrays(record)
+    header: dict[str, object] = {"__metadata__": metadata_of(record)}
+    offset = 0
+    for name, array in arrays.items():
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + array.nbytes],
+        }
+        offset += array.nbytes
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    text += b" " * (-len(text) % 8)  # the arrays begin at a multiple of 8
+    return struct.pack("<Q", len(text)) + text + b"".join(map(_little_endian, arrays.values()))
+
+
+def render_npz(record: HeadsRecord) -> bytes:
+    """Renders a sentence as an npz file; its array `metadata` holds the metadata as JSON text."""
+    metadata = np.array(json.dumps(metadata_of(record), ensure_ascii=False))
+    file = io.BytesIO()
+    arrays = weight_arrays(record)
+    np.savez(file, allow_pickle=False, metadata=metadata, **arrays)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def weight_arrays(record: HeadsRecord) -> Arrays:
+    """Stacks the selected heads of each layer under the layer's name."""
+    return {
+        f"{kind}.{layer}": record.captured.layers(kind)[layer][heads].numpy()
+        for (kind, layer), heads in _heads_by_layer(record).items()
+    }
+
+
+def metadata_of(record: HeadsRecord) -> dict[str, str]:
+    """The metadata: what the JSON Lines say, each entry as JSON text, and which heads there are."""
+    heads = {f"{k}.{layer}": heads for (k, layer), heads in _heads_by_layer(record).items()}
+    data = {**describe(record), "heads": heads}
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in data.items()
+    }
+
+
+def _heads_by_layer(record: HeadsRecord) -> dict[tuple[Kind, int], list[int]]:
+    layers: dict[tuple[Kind, int], list[int]] = {}
+    for head in record.heads:
+        layers.setdefault((head.kind, head.layer), []).append(head.head)
+    return layers
+
+
+def _little_endian(array: NDArray[np.float32]) -> bytes:
+    return np.ascontiguousarray(array, dtype="<f4").tobytes()

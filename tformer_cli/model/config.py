@@ -1,0 +1,152 @@
+"""What there is to choose about a Transformer, and the named presets. Free of torch."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+Norm = Literal["post", "pre"]
+Activation = Literal["relu", "gelu"]
+Positions = Literal["sinusoidal", "learned"]
+TiedEmbeddings = Literal["all", "decoder", "none"]
+
+
+# Far beyond any use; a damaged or hostile file must not make the program allocate without end.
+_LARGEST = {
+    "d_model": 1 << 16,
+    "n_heads": 1 << 10,
+    "d_ff": 1 << 18,
+    "n_encoder_layers": 1000,
+    "n_decoder_layers": 1000,
+}
+_MOST_POSITIONS = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The shape of an encoder-decoder Transformer; the defaults are the paper's base model.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3 and table 3.
+    """
+
+    d_model: int = 512
+    """Width of embeddings, of every sub-layer's output and of the residual stream."""
+    n_heads: int = 8
+    """Attention heads of every layer; each is `d_model / n_heads` wide."""
+    d_ff: int = 2048
+    """Inner width of the position-wise feed-forward layers."""
+    n_encoder_layers: int = 6
+    """Encoder layers."""
+    n_decoder_layers: int = 6
+    """Decoder layers."""
+    dropout: float = 0.1
+    """Dropout on every sub-layer's output and on the sum of embedding and position."""
+    attention_dropout: float = 0.0
+    """Dropout on the attention weights (the paper has none)."""
+    activation_dropout: float = 0.0
+    """Dropout after the feed-forward activation (the paper has none)."""
+    norm: Norm = "post"
+    """Layer norm after the residual sum ("post", the paper) or before each sub-layer ("pre")."""
+    norm_epsilon: float = 1e-5
+    """Added to the variance in layer norms."""
+    activation: Activation = "relu"
+    """Feed-forward activation; "gelu" is the exact form x·Φ(x)."""
+    positions: Positions = "sinusoidal"
+    """Sinusoids of the paper's section 3.5, or one learned vector a position."""
+    max_positions: int = 1024
+    """Longest sentence in tokens, specials included, that the model reads or writes."""
+    tied_embeddings: TiedEmbeddings = "all"
+    """"all": one matrix for both embeddings and the output projection (the paper, section 3.4);
+    "decoder": target embedding and output projection share one; "none": three matrices."""
+    bias: bool = True
+    """Biases in attention projections, feed-forward layers and layer norms."""
+
+    def __post_init__(self) -> None:
+        for name in ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers"):
+            value = getattr(self, name)
+            if not 1 <= value <= _LARGEST[name]:
+                raise ValueError(f"{name}: must be 1 to {_LARGEST[name]}, but is {value}")
+        if self.d_model % self.n_heads:
+            raise ValueError(
+                f"n_heads: {self.n_heads} does not divide d_model = {self.d_model}; "
+                f"choose a number of heads that does"
+            )
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ValueError(
+                f"d_model: sinusoidal positions need an even width, but it is {self.d_model}"
+            )
+        for name in ("dropout", "attention_dropout", "activation_dropout"):
+            value = getattr(self, name)
+            if not 0.0 <= value < 1.0:
+                raise ValueError(f"{name}: must be at least 0 and below 1, but is {value}")
+        if not 2 <= self.max_positions <= _MOST_POSITIONS:
+            raise ValueError(
+                f"max_positions: must be 2 to {_MOST_POSITIONS}, but is {self.max_positions}"
+            )
+        if self.norm_epsilon <= 0.0:
+            raise ValueError(f"norm_epsilon: must be above 0, but is {self.norm_epsilon}")
+
+
+PRESETS = MappingProxyType(
+    {
+        "tiny": MappingProxyType(
+            {
+                "d_model": 128,
+                "n_heads": 4,
+                "d_ff": 512,
+                "n_encoder_layers": 3,
+                "n_decoder_layers": 3,
+            }
+        ),
+        "small": MappingProxyType(
+            {
+                "d_model": 256,
+                "n_heads": 4,
+                "d_ff": 1024,
+                "n_encoder_layers": 3,
+                "n_decoder_layers": 3,
+            }
+        ),
+        "base": MappingProxyType(
+            {
+                "d_model": 512,
+                "n_heads": 8,
+                "d_ff": 2048,
+                "n_encoder_layers": 6,
+                "n_decoder_layers": 6,
+                "dropout": 0.1,
+            }
+        ),
+        "big": MappingProxyType(
+            {
+                "d_model": 1024,
+                "n_heads": 16,
+                "d_ff": 4096,
+                "n_encoder_layers": 6,
+                "n_decoder_layers": 6,
+                "dropout": 0.3,
+            }
+        ),
+    }
+)
+"""Named shapes. "base" and "big" are those of Vaswani et al. 2017, table 3 (big's dropout 0.3 is
+the English-German one; English-French used 0.1)."""
+
+
+def parameter_count(config: ModelConfig, vocab_size: int) -> int:
+    """Counts trainable parameters in closed form.
+
+    With b = 1 where there are biases: attention 4·D² + 4·b·D; feed-forward 2·D·F + b·(F + D);
+    layer norm D + b·D. An encoder layer has one attention, one feed-forward layer and two norms; a
+    decoder layer two, one and three. Pre-norm adds one final norm a stack. Embeddings are V·D for
+    each matrix that is not shared; learned positions add P·D for the encoder and the decoder each.
+    """
+    d, f, b = config.d_model, config.d_ff, int(config.bias)
+    attention = 4 * d * d + 4 * b * d
+    feed_forward = 2 * d * f + b * (f + d)
+    norm = d + b * d
+    encoder = config.n_encoder_layers * (attention + feed_forward + 2 * norm)
+    decoder = config.n_decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    final_norms = 2 * norm if config.norm == "pre" else 0
+    matrices = {"all": 1, "decoder": 2, "none": 3}[config.tied_embeddings]
+    positions = 2 * config.max_positions * d if config.positions == "learned" else 0
+    return encoder + decoder + final_norms + matrices * vocab_size * d + positions

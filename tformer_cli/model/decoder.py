@@ -1,0 +1,136 @@
+"""The decoder stack: over whole sentences for training, one position at a time for decoding."""
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.cache import DecoderCache
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.dropout import Dropout
+from tformer_cli.model.feed_forward import FeedForward
+from tformer_cli.model.masks import key_mask
+from tformer_cli.model.norm import layer_norm
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, cross-attention and a feed-forward layer (section 3.1 of the paper)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.is_pre_norm = config.norm == "pre"
+        self.self_attention = MultiHeadAttention(config)
+        self.self_attention_norm = layer_norm(config)
+        self.cross_attention = MultiHeadAttention(config)
+        self.cross_attention_norm = layer_norm(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = layer_norm(config)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(
+        self, hidden: Tensor, memory: Tensor, causal: Tensor, source_mask: Tensor
+    ) -> Tensor:
+        """Maps (B, T, D) to (B, T, D).
+
+        Args:
+            hidden: (B, T, D) hidden states.
+            memory: (B, S, D) encoder output.
+            causal: (T, T) causal mask.
+            source_mask: (B, 1, 1, S) True where a source position is a token.
+        """
+        attended = self.self_attention(self._before(self.self_attention_norm, hidden), mask=causal)
+        hidden = self._after(self.self_attention_norm, hidden, attended)
+        attended = self.cross_attention(
+            self._before(self.cross_attention_norm, hidden), memory, source_mask
+        )
+        hidden = self._after(self.cross_attention_norm, hidden, attended)
+        fed = self.feed_forward(self._before(self.feed_forward_norm, hidden))
+        return self._after(self.feed_forward_norm, hidden, fed)
+
+    def step(self, hidden: Tensor, cache: DecoderCache, layer: int) -> Tensor:
+        """Decodes one position for every row of the cache.
+
+        Args:
+            hidden: (B·W, 1, D) hidden states of the current position.
+            cache: keys and values of earlier positions; this position's are added.
+            layer: index of this layer in the cache.
+
+        Returns:
+            (B·W, 1, D) hidden states.
+        """
+        query, key, value = self.self_attention.project_all(
+            self._before(self.self_attention_norm, hidden)
+        )
+        keys, values = cache.append(layer, key, value)
+        attended = self.self_attention.attend(query, keys, values, None)
+        hidden = self._after(self.self_attention_norm, hidden, attended)
+        # (B·W, 1, D) -> (B, W, D): a sentence's hypotheses are queries to one memory
+        grouped = self._before(self.cross_attention_norm, hidden).view(
+            cache.n_sentences, cache.beam_size, -1
+        )
+        query = self.cross_attention.project_query(grouped)
+        key, value = cache.memory_heads[layer]
+        attended = self.cross_attention.attend(query, key, value, key_mask(cache.source_mask))
+        # (B, W, D) -> (B·W, 1, D)
+        hidden = self._after(self.cross_attention_norm, hidden, attended.view(hidden.shape))
+        fed = self.feed_forward(self._before(self.feed_forward_norm, hidden))
+        return self._after(self.feed_forward_norm, hidden, fed)
+
+    def _before(self, norm: nn.LayerNorm, hidden: Tensor) -> Tensor:
+        normed: Tensor = norm(hidden) if self.is_pre_norm else hidden
+        return normed
+
+    def _after(self, norm: nn.LayerNorm, hidden: Tensor, output: Tensor) -> Tensor:
+        hidden = hidden + self.dropout(output)
+        normed: Tensor = hidden if self.is_pre_norm else norm(hidden)
+        return normed
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+class Decoder(nn.Module):
+    """A stack of decoder layers, with a final norm where the layers are pre-norm."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_decoder_layers))
+        self.final_norm = layer_norm(config) if config.norm == "pre" else nn.Identity()
+
+    def forward(
+        self, hidden: Tensor, memory: Tensor, causal: Tensor, source_mask: Tensor
+    ) -> Tensor:
+        """Maps embedded target tokens (B, T, D) to hidden states (B, T, D).
+
+        Args:
+            hidden: (B, T, D) embedded target tokens.
+            memory: (B, S, D) encoder output.
+            causal: (T, T) causal mask.
+            source_mask: (B, 1, 1, S) True where a source position is a token.
+        """
+        for layer in self.layers:
+            hidden = layer(hidden, memory, causal, source_mask)
+        normed: Tensor = self.final_norm(hidden)
+        return normed
+
+    def start_cache(
+        self, memory: Tensor, source_mask: Tensor, beam_size: int, max_length: int
+    ) -> DecoderCache:
+        """Projects the memory (B, S, D) once for every layer and starts an empty cache."""
+        memory_heads = []
+        for layer in self.layers:
+            key, value = layer.cross_attention.project_memory(memory)
+            # contiguous (B, H, S, E), as every later step reads them
+            memory_heads.append((key.contiguous(), value.contiguous()))
+        return DecoderCache(memory_heads, source_mask, beam_size, max_length)
+
+    def step(self, hidden: Tensor, cache: DecoderCache) -> Tensor:
+        """Decodes one position: embedded tokens (B·W, 1, D) to hidden states (B·W, 1, D)."""
+        for index, layer in enumerate(self.layers):
+            hidden = layer.step(hidden, cache, index)
+        cache.length += 1
+        normed: Tensor = self.final_norm(hidden)
+        return normed
+
+    if TYPE_CHECKING:
+        __call__ = forward

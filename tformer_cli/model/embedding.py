@@ -1,0 +1,56 @@
+"""Tokens and their positions as vectors."""
+
+import math
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.dropout import Dropout
+from tformer_cli.model.positions import LearnedPositions, SinusoidalPositions
+
+
+class PositionedEmbedding(nn.Module):
+    """√D · embedding + position, then dropout (Vaswani et al. 2017, sections 3.4, 3.5 and 5.4).
+
+    The matrix of embeddings is handed in at each call, because models share it between the encoder,
+    the decoder and the output projection.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.scale = math.sqrt(config.d_model)
+        self.max_positions = config.max_positions
+        self.positions: SinusoidalPositions | LearnedPositions = (
+            SinusoidalPositions(config)
+            if config.positions == "sinusoidal"
+            else LearnedPositions(config)
+        )
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, tokens: Tensor, matrix: Tensor, start: int = 0) -> Tensor:
+        """Embeds tokens that stand at positions start, start + 1, ….
+
+        Args:
+            tokens: (B, T) token ids.
+            matrix: (V, D) embeddings.
+            start: position of the first token.
+
+        Returns:
+            (B, T, D) hidden states.
+
+        Raises:
+            ValueError: if there are more positions than `max_positions`.
+        """
+        stop = start + tokens.shape[1]
+        if stop > self.max_positions:
+            raise ValueError(
+                f"a sentence may have at most max_positions = {self.max_positions} tokens, "
+                f"but has {stop}"
+            )
+        embedded = functional.embedding(tokens, matrix) * self.scale
+        return self.dropout(embedded + self.positions.rows(start, stop, embedded.device))
+
+    if TYPE_CHECKING:
+        __call__ = forward

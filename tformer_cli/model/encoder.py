@@ -1,0 +1,74 @@
+"""The encoder stack. With a causal mask the same stack is a decoder-only language model."""
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.dropout import Dropout
+from tformer_cli.model.feed_forward import FeedForward
+from tformer_cli.model.norm import layer_norm
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and a feed-forward layer, each with residual and layer norm.
+
+    Post-norm computes norm(x + sublayer(x)) as the paper does (Vaswani et al. 2017, section 3.1);
+    pre-norm computes x + sublayer(norm(x)), which trains deep stacks without a warm-up (Xiong et
+    al. 2020).
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.is_pre_norm = config.norm == "pre"
+        self.self_attention = MultiHeadAttention(config)
+        self.self_attention_norm = layer_norm(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = layer_norm(config)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Maps (B, S, D) to (B, S, D).
+
+        Args:
+            hidden: (B, S, D) hidden states.
+            mask: boolean, broadcastable to (B, H, S, S); True means "may attend".
+        """
+        if self.is_pre_norm:
+            normed = self.self_attention_norm(hidden)
+            hidden = hidden + self.dropout(self.self_attention(normed, mask=mask))
+            return hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)))
+        attended = self.dropout(self.self_attention(hidden, mask=mask))
+        hidden = self.self_attention_norm(hidden + attended)
+        normed_output: Tensor = self.feed_forward_norm(
+            hidden + self.dropout(self.feed_forward(hidden))
+        )
+        return normed_output
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+class Encoder(nn.Module):
+    """A stack of encoder layers, with a final norm where the layers are pre-norm."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_encoder_layers))
+        self.final_norm = layer_norm(config) if config.norm == "pre" else nn.Identity()
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Maps embedded tokens (B, S, D) to the memory (B, S, D).
+
+        Args:
+            hidden: (B, S, D) embedded tokens.
+            mask: boolean, broadcastable to (B, H, S, S); True means "may attend".
+        """
+        for layer in self.layers:
+            hidden = layer(hidden, mask)
+        memory: Tensor = self.final_norm(hidden)
+        return memory
+
+    if TYPE_CHECKING:
+        __call__ = forward

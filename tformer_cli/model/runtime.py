@@ -1,0 +1,118 @@
+"""What the machine offers: device, precision, threads and memory settings."""
+
+import ctypes
+import functools
+import platform
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
+
+import torch
+
+Precision = Literal["float32", "bfloat16"]
+
+
+def resolve_device(name: str) -> torch.device:
+    """Turns "auto", "cpu", "cuda" or "cuda:N" into a device that is there.
+
+    Raises:
+        ValueError: if the name is none of these, or CUDA or that GPU cannot be used.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not index.isdecimal()):
+        raise ValueError(f'must be auto, cpu, cuda or cuda:N, but is "{name}"')
+    if kind == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError(f'"{name}" asks for a GPU, but CUDA is not usable; use cpu or auto')
+        if index and int(index) >= torch.cuda.device_count():
+            raise ValueError(f'"{name}" is not there; there are {torch.cuda.device_count()} GPUs')
+    return torch.device(name)
+
+
+def set_threads(n_threads: int) -> None:
+    """Lets torch use this many CPU threads (0: leave torch's own choice)."""
+    if n_threads < 0:
+        raise ValueError(f"must be at least 0, but is {n_threads}")
+    if n_threads:
+        torch.set_num_threads(n_threads)
+
+
+@functools.cache
+def prepare_cpu() -> bool:
+    """Makes float32 products fast and repeatable on the CPU, once a process.
+
+    Two settings. oneDNN's products, which torch reaches by a switch named for bfloat16, are faster
+    than the default ones on many processors, and they give a row of a result the same bits
+    whatever the number of rows beside it. On a processor whose matrix units would really round to
+    bfloat16 the switch is turned back: that is measured, not guessed. And glibc's allocator is
+    told to keep freed pages, because returning each large temporary to the system and faulting it
+    in again costs more than many an operator.
+
+    Returns:
+        Whether oneDNN's products are in use.
+    """
+    if platform.system() == "Linux":
+        _keep_freed_pages()
+    matmul = getattr(torch.backends.mkldnn, "matmul", None)
+    if matmul is None or not torch.backends.mkldnn.is_available():
+        return False
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "bf16"
+    if _product_error() < 1e-5:
+        return True
+    matmul.fp32_precision = before
+    return False
+
+
+class StandardProducts:
+    """While entered, float32 products take torch's standard path and not oneDNN's.
+
+    The many small products of attention while decoding are faster there, and their bits depend on
+    the shapes of one sentence alone: oneDNN is entered or not by the size of the whole batch.
+    """
+
+    def __enter__(self) -> None:
+        self._matmul = getattr(torch.backends.mkldnn, "matmul", None)
+        if self._matmul is not None:
+            self._before = self._matmul.fp32_precision
+            self._matmul.fp32_precision = "ieee"
+
+    def __exit__(self, *details: object) -> None:
+        if self._matmul is not None:
+            self._matmul.fp32_precision = self._before
+
+
+def _product_error() -> float:
+    """Relative error of a float32 product against float64; bfloat16 would show about 4e-3."""
+    generator = torch.Generator().manual_seed(1)
+    left = torch.randn(64, 256, generator=generator)
+    right = torch.randn(256, 256, generator=generator)
+    exact = left.double() @ right.double().T
+    computed = torch.nn.functional.linear(left, right).double()
+    return ((computed - exact).abs().max() / exact.abs().max()).item()
+
+
+def _keep_freed_pages() -> None:
+    trim_threshold, top_pad, mmap_max = -1, -2, -4
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(mmap_max, 0)
+        mallopt(trim_threshold, 2**31 - 1)
+        mallopt(top_pad, 64 << 20)
+
+
+@functools.cache
+def has_fast_bfloat16(device_type: str) -> bool:
+    """Says whether the device multiplies bfloat16 in hardware."""
+    if device_type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capability = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(capability.get("avx512_bf16") or capability.get("amx_bf16"))
+
+
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
+    """Makes the context in which a model computes with the given precision."""
+    if precision == "float32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)

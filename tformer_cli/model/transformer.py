@@ -1,0 +1,169 @@
+"""The encoder-decoder Transformer: both stacks, their embeddings and the output projection."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.cache import DecoderCache
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.decoder import Decoder
+from tformer_cli.model.embedding import PositionedEmbedding
+from tformer_cli.model.encoder import Encoder
+from tformer_cli.model.masks import causal_mask, key_mask
+from tformer_cli.model.positions import LearnedPositions
+
+
+class Transformer(nn.Module):
+    """The encoder-decoder Transformer of Vaswani et al. 2017 and its common variants."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
+        """Makes a model with fresh weights, drawn from torch's global generator.
+
+        Args:
+            config: the model's shape.
+            vocab_size: V, entries of the joint vocabulary.
+        """
+        super().__init__()
+        if vocab_size < 1:
+            raise ValueError(f"vocab_size: must be at least 1, but is {vocab_size}")
+        self.config = config
+        self.vocab_size = vocab_size
+        tied = config.tied_embeddings
+        self.source_embedding = nn.Embedding(vocab_size, config.d_model)
+        self.target_embedding = None if tied == "all" else nn.Embedding(vocab_size, config.d_model)
+        self.output_projection = (
+            nn.Linear(config.d_model, vocab_size, bias=False) if tied == "none" else None
+        )
+        self.encoder_input = PositionedEmbedding(config)
+        self.decoder_input = PositionedEmbedding(config)
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
+        initialise(self)
+
+    @property
+    def target_matrix(self) -> Tensor:
+        """(V, D) embeddings of target tokens."""
+        embedding = (
+            self.source_embedding if self.target_embedding is None else self.target_embedding
+        )
+        return embedding.weight
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """(V, D) rows that hidden states are compared with to give logits."""
+        if self.output_projection is None:
+            return self.target_matrix
+        return self.output_projection.weight
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """Encodes source sentences.
+
+        Args:
+            source: (B, S) token ids.
+            source_mask: (B, S) True where a position is a token and not padding.
+
+        Returns:
+            (B, S, D) memory.
+        """
+        hidden = self.encoder_input(source, self.source_embedding.weight)
+        return self.encoder(hidden, key_mask(source_mask))
+
+    def decode_hidden(self, target_input: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
+        """Computes the decoder's last hidden states for whole target sentences.
+
+        Args:
+            target_input: (B, T) token ids; row i may see positions 0 … i.
+            memory: (B, S, D) encoder output.
+            source_mask: (B, S) True where a source position is a token.
+
+        Returns:
+            (B, T, D) hidden states; position i is the one that predicts token i + 1.
+        """
+        hidden = self.decoder_input(target_input, self.target_matrix)
+        causal = causal_mask(target_input.shape[1], target_input.device)
+        return self.decoder(hidden, memory, causal, key_mask(source_mask))
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Turns hidden states (…, D) into logits (…, V)."""
+        return functional.linear(hidden, self.output_matrix)
+
+    def decode(self, target_input: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
+        """Computes logits (B, T, V) for whole target sentences; see `decode_hidden`."""
+        return self.project(self.decode_hidden(target_input, memory, source_mask))
+
+    def forward(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
+        """Computes logits (B, T, V) of each next target token.
+
+        Args:
+            source: (B, S) token ids.
+            source_mask: (B, S) True where a position is a token and not padding.
+            target_input: (B, T) token ids, the sentence's start first.
+        """
+        return self.decode(target_input, self.encode(source, source_mask), source_mask)
+
+    def start_cache(
+        self, memory: Tensor, source_mask: Tensor, beam_size: int, max_length: int
+    ) -> DecoderCache:
+        """Prepares decoding step by step.
+
+        Args:
+            memory: (B, S, D) encoder output.
+            source_mask: (B, S) True where a source position is a token.
+            beam_size: W, rows for each sentence.
+            max_length: positions that will be decoded at most.
+        """
+        return self.decoder.start_cache(memory, source_mask, beam_size, max_length)
+
+    def decode_step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
+        """Decodes one more position for every row of the cache.
+
+        Args:
+            tokens: (B·W) the token at position `cache.length` of every row.
+            cache: from `start_cache`; it grows by one position.
+
+        Returns:
+            (B·W, V) logits of the next token.
+        """
+        hidden = self.decoder_input(tokens.unsqueeze(1), self.target_matrix, cache.length)
+        # (B·W, 1, D) -> (B·W, D) -> (B·W, V)
+        return self.project(self.decoder.step(hidden, cache).squeeze(1))
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+@torch.no_grad()
+def initialise(model: Transformer) -> None:
+    """Draws all weights of a model, in one place.
+
+    ==================================  =====================================================
+    projections and feed-forward        Xavier uniform (Glorot & Bengio 2010); W_Q, W_K and W_V
+                                        each by itself although they share a matrix
+    embeddings, output projection       normal with deviation D^-1/2, so that √D·embedding has
+                                        unit variance and logits start near it
+    learned positions                   normal with deviation D^-1/2
+    layer norms                         1, biases 0 everywhere
+    ==================================  =====================================================
+    """
+    deviation = model.config.d_model**-0.5
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention):
+            for part in module.in_projection.weight.chunk(3):
+                nn.init.xavier_uniform_(part)
+            nn.init.xavier_uniform_(module.out_projection.weight)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=deviation)
+        elif isinstance(module, LearnedPositions):
+            nn.init.normal_(module.table, std=deviation)
+        elif isinstance(module, nn.LayerNorm):
+            nn.init.ones_(module.weight)
+    for name, parameter in model.named_parameters():
+        if name.endswith(("inner.weight", "outer.weight")):
+            nn.init.xavier_uniform_(parameter)
+        elif name == "output_projection.weight":
+            nn.init.normal_(parameter, std=deviation)
+        elif name.endswith("bias"):
+            nn.init.zeros_(parameter)

@@ -1,0 +1,209 @@
+"""Recipes: the TOML files that decide a run.
+
+A recipe joins the settings of data, tokenizer, model, training, validation and decoding; each table
+is a dataclass beside its owner, where every key has its sentence. `[model] preset` names a shape
+whose values the other keys of the table override.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from tformer_cli.data.config import DataConfig, TokenizerConfig
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import RecipeError
+from tformer_cli.model.config import PRESETS, ModelConfig
+from tformer_cli.structure import StructureError, structure
+from tformer_cli.training.config import TrainingConfig, ValidationConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that decides a run."""
+
+    data: DataConfig
+    """Where sentence pairs come from."""
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    """How text becomes tokens."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The shape of the model."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """How it is trained."""
+    validation: ValidationConfig = field(default_factory=ValidationConfig)
+    """How it is judged while it trains."""
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+    """How it translates by default."""
+
+    def __post_init__(self) -> None:
+        if not (self.training.has_limit or self.validation.patience):
+            raise ValueError(
+                "training: the run would never end; give max_steps, max_epochs, max_tokens or "
+                "max_minutes, or validation.patience"
+            )
+        if self.validation.patience and not self.data.valid:
+            raise ValueError("validation.patience: needs data.valid, which names no corpus")
+        if self.training.average == "best" and not self.data.valid:
+            raise ValueError('training.average: "best" needs data.valid, which names no corpus')
+        if self.data.max_length + 1 > self.model.max_positions:
+            raise ValueError(
+                f"data.max_length: {self.data.max_length} tokens and the end of the sentence do "
+                f"not fit model.max_positions = {self.model.max_positions}"
+            )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Returns the recipe as nested mappings with every key, defaults included."""
+        return asdict(self)
+
+    def to_toml(self) -> str:
+        """Writes the recipe as TOML with every key, defaults included."""
+        return tomli_w.dumps(_lists(self.to_mapping()))
+
+
+def recipes_directory() -> Path:
+    """Finds the recipes that ship with the package."""
+    installed = Path(__file__).parent / "recipes"
+    return installed if installed.is_dir() else Path(__file__).parent.parent / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """Lists the recipes that ship with the package."""
+    return sorted(file.stem for file in recipes_directory().glob("*.toml"))
+
+
+def find_recipe(name: str) -> Path:
+    """Finds a recipe by its path, or by its name among those that ship with the package.
+
+    Raises:
+        RecipeError: if there is none; it names the nearest.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    shipped = recipes_directory() / f"{name}.toml"
+    if shipped.is_file():
+        return shipped
+    names = recipe_names()
+    nearest = difflib.get_close_matches(path.stem, names, n=1, cutoff=0.5)
+    hint = f'did you mean "{nearest[0]}"?' if nearest else f"there are {', '.join(names)}"
+    raise RecipeError(f"no such recipe ({name}): name a TOML file or a recipe of tformer; {hint}")
+
+
+def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Reads a recipe.
+
+    Args:
+        name: path of a TOML file, or the name of a recipe that ships with the package.
+        overrides: `key.path=value` each; the value is TOML, or else taken as text.
+
+    Raises:
+        RecipeError: naming the file and the key.
+    """
+    path = find_recipe(name)
+    values = _read_toml(path)
+    for override in overrides:
+        _override(values, override)
+    return make_recipe(values, str(path))
+
+
+def make_recipe(values: Mapping[str, Any], where: str) -> Recipe:
+    """Makes a recipe from nested mappings.
+
+    Args:
+        values: tables and keys as in a TOML file.
+        where: name of their origin for messages.
+
+    Raises:
+        RecipeError: naming the origin and the key.
+    """
+    try:
+        return structure(Recipe, {**values, "model": _with_preset(values.get("model", {}))})
+    except StructureError as error:
+        raise RecipeError(f"{where}: {error}") from None
+
+
+def differing_keys(old: Recipe, new: Recipe) -> list[str]:
+    """Lists the key paths whose values differ, except where caches lie, which decides nothing."""
+    old_keys, new_keys = dict(_flat(old.to_mapping())), dict(_flat(new.to_mapping()))
+    return sorted(
+        key
+        for key in old_keys.keys() | new_keys.keys()
+        if old_keys.get(key) != new_keys.get(key) and key != "data.cache_directory"
+    )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"is no valid TOML ({path}): {error}") from None
+    except UnicodeDecodeError:
+        raise RecipeError(f"is not UTF-8 text ({path}): save it as UTF-8") from None
+    except OSError as error:
+        raise RecipeError(f"cannot be read ({path}): {error.strerror or error}") from None
+
+
+def _with_preset(model: Any) -> Any:
+    if not isinstance(model, Mapping) or "preset" not in model:
+        return model
+    name = model["preset"]
+    if not isinstance(name, str) or name not in PRESETS:
+        known = ", ".join(f'"{preset}"' for preset in PRESETS)
+        raise StructureError("model.preset", f"must be one of {known}; found {name!r}")
+    return {**PRESETS[name], **{key: value for key, value in model.items() if key != "preset"}}
+
+
+def _override(values: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise RecipeError(f"cannot be read (--set {override}): write key.path=value")
+    target: Any = values
+    for key in keys[:-1]:
+        target = _step_into(target, key, override)
+    if isinstance(target, list) and keys[-1].isdecimal() and int(keys[-1]) < len(target):
+        target[int(keys[-1])] = _toml_value(text)
+    elif isinstance(target, dict):
+        target[keys[-1]] = _toml_value(text)
+    else:
+        raise RecipeError(f"no such table (--set {override}): check the key's path")
+
+
+def _step_into(target: Any, key: str, override: str) -> Any:
+    if isinstance(target, dict):
+        return target.setdefault(key, {})
+    if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+        return target[int(key)]
+    raise RecipeError(f"no such table (--set {override}): check the key's path")
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _flat(values: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(values, Mapping):
+        items: Iterator[tuple[Any, Any]] = iter(values.items())
+    elif isinstance(values, list | tuple):
+        items = iter(enumerate(values))
+    else:
+        yield path, values
+        return
+    for key, value in items:
+        yield from _flat(value, f"{path}.{key}" if path else str(key))
+
+
+def _lists(values: Any) -> Any:
+    """Turns tuples into lists, the only sequence that TOML has."""
+    if isinstance(values, Mapping):
+        return {key: _lists(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_lists(value) for value in values]
+    return values

@@ -1,0 +1,104 @@
+"""Mappings from TOML and JSON files into frozen dataclasses, strictly.
+
+pydantic does the checking; this module makes its first complaint a sentence with the key's path and
+the nearest right key.
+"""
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+Settings = TypeVar("Settings")
+
+
+class StructureError(ValueError):
+    """A mapping does not fit its dataclass."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}" if key else problem)
+        self.key = key
+        self.problem = problem
+
+
+def structure(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
+    """Makes a dataclass, and those inside it, from a mapping.
+
+    Numbers are not made from strings, nor strings from numbers; unknown keys are errors.
+
+    Raises:
+        StructureError: naming the first key that is unknown, missing, of a wrong type or refused.
+    """
+    try:
+        text = json.dumps(values)
+    except (TypeError, ValueError):
+        raise StructureError("", "holds a value that is no text, number, truth or list") from None
+    try:
+        return _adapter(kind).validate_json(f"[{text}]")[0]
+    except ValidationError as error:
+        raise _explained(kind, error) from None
+
+
+@cache
+def _adapter(kind: type[Settings]) -> TypeAdapter[tuple[Settings]]:
+    # pydantic hands its settings down to plain dataclasses, but not to one at the top: hence a tuple
+    return TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid", strict=True))
+
+
+def _explained(kind: type, error: ValidationError) -> StructureError:
+    found = error.errors(include_url=False)
+    # an unknown key explains a missing one, not the other way round
+    first = next(
+        (item for item in found if item["type"] == "unexpected_keyword_argument"), found[0]
+    )
+    location = first["loc"][1:]  # the first part is the place in `_adapter`'s tuple
+    path = ".".join(str(part) for part in location)
+    match first["type"]:
+        case "unexpected_keyword_argument":
+            return StructureError(path, _unknown_key(kind, location))
+        case "missing" | "missing_keyword_only_argument":
+            return StructureError(path, "is missing; it has no default")
+        case "value_error":
+            message = str(first["ctx"]["error"])
+            key, colon, problem = message.partition(": ")
+            if colon and key.isidentifier():
+                return StructureError(f"{path}.{key}" if path else key, problem)
+            return StructureError(path, message)
+        case "literal_error":
+            return StructureError(
+                path, f"must be {first['ctx']['expected']}; found {_shown(first)}"
+            )
+        case _:
+            return StructureError(path, f"{_lower(first['msg'])}; found {_shown(first)}")
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:]
+
+
+def _shown(item: Any) -> str:
+    text = json.dumps(item["input"], ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _unknown_key(kind: type, location: tuple[int | str, ...]) -> str:
+    names = [field.name for field in fields(_owner(kind, location[:-1]))]
+    nearest = difflib.get_close_matches(str(location[-1]), names, n=1, cutoff=0.5)
+    if nearest:
+        return f'unknown key; did you mean "{nearest[0]}"?'
+    return f"unknown key; known are {', '.join(names)}"
+
+
+def _owner(kind: type, path: tuple[int | str, ...]) -> Any:
+    """Finds the dataclass that lies at a path, stepping through tuples."""
+    current: Any = kind
+    for part in path:
+        if is_dataclass(current) and isinstance(part, str):
+            current = get_type_hints(current)[part]
+        candidates = [current, *get_args(current)] if get_origin(current) else [current]
+        current = next((item for item in candidates if is_dataclass(item)), current)
+    return current

@@ -1,0 +1,144 @@
+"""Settings of training and validation: the recipe's `[training]` and `[validation]` tables."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Optimizer = Literal["adam", "adamw"]
+Schedule = Literal["noam", "inverse_sqrt", "linear", "cosine", "constant"]
+PrecisionChoice = Literal["auto", "float32", "bfloat16"]
+Averaging = Literal["last", "best", "none"]
+Metric = Literal["bleu", "chrf", "loss", "perplexity"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How a model is trained, and for how long."""
+
+    seed: int = 1
+    """Seed of weights, batches, dropout and BPE-dropout."""
+    tokens_per_batch: int = 4096
+    """Most tokens of a batch on either side, padding counted."""
+    accumulate: int = 1
+    """Batches whose gradients are summed for one step."""
+    optimizer: Optimizer = "adam"
+    """"adam" (Kingma & Ba 2015) or "adamw", with decoupled weight decay (Loshchilov & Hutter
+    2019)."""
+    learning_rate: float = 1e-3
+    """Highest learning rate; for "noam" the factor in front of the paper's formula."""
+    beta1: float = 0.9
+    """Adam's β₁."""
+    beta2: float = 0.98
+    """Adam's β₂."""
+    epsilon: float = 1e-9
+    """Adam's ε."""
+    weight_decay: float = 0.0
+    """Weight decay of matrices ("adamw" only)."""
+    schedule: Schedule = "inverse_sqrt"
+    """"noam" is the paper's formula, "inverse_sqrt" the same curve with its peak at
+    `learning_rate`; "linear" and "cosine" fall to 0 at the run's limit; "constant" stays."""
+    warmup_steps: int = 4000
+    """Steps in which the learning rate rises linearly from 0."""
+    label_smoothing: float = 0.1
+    """ε_ls of the paper's section 5.4."""
+    clip_norm: float = 1.0
+    """Gradients with a larger norm are scaled down to it (0: never)."""
+    precision: PrecisionChoice = "auto"
+    """"bfloat16" computes products in bfloat16 with float32 weights; "auto" takes it where the
+    processor multiplies bfloat16 in hardware."""
+    max_steps: int = 0
+    """Stop after this many steps (0: no limit)."""
+    max_epochs: int = 0
+    """Stop after this many passes over the corpora (0: no limit)."""
+    max_tokens: int = 0
+    """Stop after this many target tokens (0: no limit)."""
+    max_minutes: float = 0.0
+    """Stop after this many minutes of training, validation included (0: no limit)."""
+    report_every: int = 50
+    """Steps between two reports."""
+    checkpoint_every: int = 1000
+    """Steps between two checkpoints; one is also written at each validation and at the end."""
+    keep_last: int = 2
+    """Newest checkpoints that are kept."""
+    keep_best: int = 1
+    """Best checkpoints, by `validation.metric`, that are kept besides."""
+    average: Averaging = "last"
+    """Which checkpoints' weights are averaged for the final model (the paper, section 6.1)."""
+    average_checkpoints: int = 5
+    """How many checkpoints are averaged."""
+
+    def __post_init__(self) -> None:
+        at_least = {
+            "seed": 0,
+            "tokens_per_batch": 1,
+            "accumulate": 1,
+            "warmup_steps": 0,
+            "max_steps": 0,
+            "max_epochs": 0,
+            "max_tokens": 0,
+            "max_minutes": 0,
+            "report_every": 1,
+            "checkpoint_every": 1,
+            "keep_last": 1,
+            "keep_best": 0,
+            "average_checkpoints": 1,
+            "clip_norm": 0,
+            "weight_decay": 0,
+        }
+        for name, lowest in at_least.items():
+            if not getattr(self, name) >= lowest:
+                raise ValueError(f"{name}: must be at least {lowest}, but is {getattr(self, name)}")
+        for name in ("beta1", "beta2", "label_smoothing"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(
+                    f"{name}: must be at least 0 and below 1, but is {getattr(self, name)}"
+                )
+        for name in ("learning_rate", "epsilon"):
+            if not getattr(self, name) > 0.0:
+                raise ValueError(f"{name}: must be above 0, but is {getattr(self, name)}")
+        if self.weight_decay and self.optimizer != "adamw":
+            raise ValueError(
+                f'weight_decay: needs optimizer = "adamw", but optimizer is "{self.optimizer}"'
+            )
+        if self.schedule in ("linear", "cosine") and not self.has_limit:
+            raise ValueError(
+                f'schedule: "{self.schedule}" falls to 0 at the end of the run; give max_steps, '
+                "max_epochs, max_tokens or max_minutes"
+            )
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether the run ends by itself."""
+        return bool(self.max_steps or self.max_epochs or self.max_tokens or self.max_minutes)
+
+    @property
+    def n_kept_for_average(self) -> tuple[int, int]:
+        """How many of the last and of the best checkpoints the run keeps."""
+        last = self.average_checkpoints if self.average == "last" else 1
+        best = self.average_checkpoints if self.average == "best" else 0
+        return max(self.keep_last, last), max(self.keep_best, best)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationConfig:
+    """How a run is judged while it trains."""
+
+    every: int = 1000
+    """Steps between two validations."""
+    metric: Metric = "bleu"
+    """What "best" means: "bleu", "chrf", "loss" or "perplexity"."""
+    patience: int = 0
+    """Stop after this many validations in a row without a new best (0: never)."""
+    beam_size: int = 1
+    """Beam of the validation's translations; 1 is greedy."""
+    max_sentences: int = 0
+    """Validate on the first so many pairs (0: all)."""
+
+    def __post_init__(self) -> None:
+        for name, lowest in {"every": 1, "patience": 0, "beam_size": 1, "max_sentences": 0}.items():
+            if getattr(self, name) < lowest:
+                raise ValueError(f"{name}: must be at least {lowest}, but is {getattr(self, name)}")
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a larger value of the metric is the better one."""
+        return self.metric in ("bleu", "chrf")

@@ -1,0 +1,111 @@
+"""What a run tells whoever watches it: the dashboard, `metrics.jsonl`, a test's list."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStarted:
+    """The run is about to make its first step, or its first step after a resumption."""
+
+    step: int
+    """Steps made before."""
+    n_parameters: int
+    """Trainable parameters."""
+    device: str
+    """Device of the model."""
+    precision: str
+    """Precision of the products."""
+    n_pairs: int
+    """Sentence pairs that training uses."""
+    vocab_size: int
+    """Entries of the vocabulary."""
+    batches_per_epoch: int
+    """Batches of the present epoch."""
+    notes: tuple[str, ...] = ()
+    """What `auto` chose and what was left out of the data, a sentence each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepReport:
+    """What happened since the last report."""
+
+    step: int
+    """Steps made."""
+    epoch: float
+    """Passes over the corpora, with the fraction of the present one."""
+    loss: float
+    """Label-smoothed loss per target token, nats."""
+    perplexity: float
+    """exp of the negative log-likelihood per target token, without smoothing."""
+    learning_rate: float
+    """Learning rate of the last step."""
+    gradient_norm: float
+    """Norm of the last step's gradient before clipping."""
+    tokens_per_second: float
+    """Target tokens a second, padding left out."""
+    padding: float
+    """Share of padding among all positions of the batches, 0 to 1."""
+    tokens: int
+    """Target tokens since the start of the run."""
+    seconds: float
+    """Seconds since the start of the run, interruptions left out."""
+    share_done: float
+    """How much of the run is over, by the nearest of its limits; 0 where there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationReport:
+    """How the model does on the validation corpora."""
+
+    step: int
+    """Steps made."""
+    scores: Mapping[str, float]
+    """loss and perplexity per token without smoothing, bleu, chrf."""
+    signatures: Mapping[str, str]
+    """sacrebleu's signatures of the scores that have one."""
+    is_best: bool
+    """Whether the metric of the recipe is better than ever before."""
+    seconds: float
+    """Time that the validation took."""
+    sample_source: str
+    """A sentence of the validation corpora …"""
+    sample_translation: str
+    """… its translation by the model …"""
+    sample_reference: str
+    """… and its reference."""
+    weights: str = "current"
+    """"current", or "average" at the end of the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointWritten:
+    """A checkpoint is on the disk."""
+
+    step: int
+    """Steps made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEnded:
+    """The run has reached a limit or lost its patience; its model is written."""
+
+    step: int
+    """Steps made."""
+    reason: str
+    """Why it ended."""
+    seconds: float
+    """Seconds since the start of the run, interruptions left out."""
+    averaged_steps: tuple[int, ...]
+    """Checkpoints whose weights were averaged; empty where none were."""
+
+
+TrainingEvent = RunStarted | StepReport | ValidationReport | CheckpointWritten | RunEnded
+
+
+class TrainingObserver(Protocol):
+    """Whoever follows a run."""
+
+    def notify(self, event: TrainingEvent) -> None:
+        """Takes notice of an event; a slow observer slows the run."""

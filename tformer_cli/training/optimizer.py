@@ -1,0 +1,71 @@
+"""Adam and AdamW, and their state as named tensors."""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from tformer_cli.training.config import TrainingConfig
+
+
+def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
+    """Makes the optimizer of a model's parameters.
+
+    Weight decay falls on matrices alone: shrinking biases and layer norms has no sense of
+    regularising. torch's fused implementation updates all parameters in one pass.
+    """
+    decayed = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
+    others = [p for p in model.parameters() if p.requires_grad and p.dim() <= 1]
+    groups = [
+        {"params": decayed, "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+    return kind(
+        groups,
+        lr=config.learning_rate,
+        betas=(config.beta1, config.beta2),
+        eps=config.epsilon,
+        fused=True,
+    )
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Sets the learning rate of every parameter."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """Names every tensor of the optimizer's state `PARAMETER:KEY`."""
+    return {
+        f"{name}:{key}": value
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state[parameter].items()
+        if isinstance(value, Tensor)
+    }
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
+) -> None:
+    """Puts named tensors back where `optimizer_tensors` found them.
+
+    Raises:
+        KeyError: if a parameter's state is missing.
+    """
+    for name, parameter in model.named_parameters():
+        keys = _state_keys(name, tensors)
+        if not keys:
+            raise KeyError(name)
+        optimizer.state[parameter] = {
+            key: _beside(tensors[f"{name}:{key}"], parameter) for key in keys
+        }
+
+
+def _state_keys(name: str, tensors: Iterable[str]) -> list[str]:
+    return [tensor.removeprefix(f"{name}:") for tensor in tensors if tensor.startswith(f"{name}:")]
+
+
+def _beside(value: Tensor, parameter: Tensor) -> Tensor:
+    return value.to(parameter.device)

@@ -1,0 +1,40 @@
+"""Learning-rate schedules, as functions of the step and of the share of the run that is over."""
+
+import math
+
+from tformer_cli.training.config import TrainingConfig
+
+
+def learning_rate(config: TrainingConfig, step: int, share_done: float, d_model: int) -> float:
+    """Computes the learning rate of a step.
+
+    With w warm-up steps and peak η:
+
+    - noam: η · D^-1/2 · min(step^-1/2, step · w^-3/2) (Vaswani et al. 2017, section 5.3)
+    - inverse_sqrt: η · min(step/w, √(w/step)), the same curve with its peak at η
+    - linear: η · step/w, then η · (1 - share) scaled to start from η
+    - cosine: η · step/w, then η · (1 + cos(π · share)) / 2
+    - constant: η · step/w, then η
+
+    Args:
+        config: the settings; `learning_rate` is η.
+        step: the step about to be made, counted from 1.
+        share_done: how much of the run is over, 0 to 1, by the nearest of its limits.
+        d_model: D, for "noam".
+    """
+    warmup = config.warmup_steps
+    peak = config.learning_rate
+    if config.schedule == "noam":
+        rise = step * warmup**-1.5 if warmup else math.inf
+        return float(peak * d_model**-0.5 * min(step**-0.5, rise))
+    if step <= warmup:
+        return peak * step / warmup
+    match config.schedule:
+        case "inverse_sqrt":
+            return peak * math.sqrt(max(warmup, 1) / step)
+        case "linear":
+            return peak * max(0.0, 1.0 - share_done)
+        case "cosine":
+            return peak * 0.5 * (1.0 + math.cos(math.pi * min(1.0, share_done)))
+        case _:
+            return peak

@@ -1,0 +1,72 @@
+"""Where a run stands: everything, beside weights and optimizer, that a resumption needs."""
+
+import random
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tformer_cli.data.loader import LoaderPosition
+
+
+@dataclass(kw_only=True)
+class TrainingState:
+    """Counters and memory of a run, all of it JSON."""
+
+    step: int = 0
+    """Steps made."""
+    position: LoaderPosition = field(default_factory=LoaderPosition)
+    """Where the next batch lies."""
+    tokens: int = 0
+    """Target tokens trained on."""
+    seconds: float = 0.0
+    """Time spent, interruptions left out."""
+    validations: list[dict[str, float]] = field(default_factory=list)
+    """Every validation's step and scores."""
+    best_step: int = 0
+    """Step of the best validation (0: none yet)."""
+    is_finished: bool = False
+    """Whether the run has reached its end."""
+    reason: str = ""
+    """Why it ended."""
+    fingerprints: list[str] = field(default_factory=list)
+    """Content of the training corpora; a resumption with other data is refused."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the state as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "TrainingState":
+        """Reads what `to_json` wrote.
+
+        Raises:
+            TypeError, KeyError: if the values are not those of a state.
+        """
+        return cls(**{**values, "position": LoaderPosition(**values["position"])})
+
+
+def seed_everything(seed: int) -> None:
+    """Seeds Python's and torch's generators on every device."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def generator_tensors(device: torch.device) -> dict[str, Tensor]:
+    """Takes the states of torch's generators, the only ones that training draws from."""
+    tensors = {"generator.cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        tensors["generator.cuda"] = torch.cuda.get_rng_state(device)
+    return tensors
+
+
+def restore_generators(tensors: dict[str, Tensor], device: torch.device) -> None:
+    """Puts the generators back where `generator_tensors` found them.
+
+    A run that moves from a CPU to a GPU has no state of the latter's generator; it keeps the
+    seeded one.
+    """
+    torch.set_rng_state(tensors["generator.cpu"].cpu())
+    if device.type == "cuda" and "generator.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["generator.cuda"].cpu(), device)

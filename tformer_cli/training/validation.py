@@ -1,0 +1,103 @@
+"""How good a model is: loss on the references, and scores of real translations.
+
+Translations are compared as text with the untouched references, by the same functions as
+`tformer evaluate` uses, so that a run's scores are those that users will measure.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from tformer_cli.data.batching import collate, plan_batches
+from tformer_cli.data.corpora import SentencePair
+from tformer_cli.data.tokenizer import PAD_ID, Tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.translator import Translator
+from tformer_cli.evaluation.scores import bleu, chrf
+from tformer_cli.model.runtime import Precision, autocast
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.training.loss import label_smoothed_loss
+
+_TOKENS_PER_BATCH = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """Scores of a model on the validation pairs, and a look at one of them."""
+
+    scores: dict[str, float]
+    """loss and perplexity per token, without smoothing; bleu and chrf."""
+    signatures: dict[str, str]
+    """How bleu and chrf were computed."""
+    sample: tuple[str, str, str]
+    """A source sentence, its translation and its reference."""
+    seconds: float
+    """Time it took."""
+
+
+@dataclass
+class Validator:
+    """Validates models on the same sentence pairs again and again."""
+
+    pairs: Sequence[SentencePair]
+    tokenizer: Tokenizer
+    decoding: DecodingConfig
+    device: torch.device
+    precision: Precision
+    n_validations: int = field(default=0, init=False)
+
+    def validate(self, model: Transformer) -> Validation:
+        """Computes loss and scores; the model is left in the mode it was in."""
+        start = time.monotonic()
+        was_training = model.training
+        model.eval()
+        with torch.inference_mode(), autocast(self.device, self.precision):
+            loss = self._loss(model)
+            translator = Translator(model, self.tokenizer, self.decoding, device=self.device)
+            translations = translator.translate([pair.source for pair in self.pairs])
+        model.train(was_training)
+        texts = [translation.hypotheses[0].text for translation in translations]
+        references = [[pair.target for pair in self.pairs]]
+        by_name = {"bleu": bleu(texts, references), "chrf": chrf(texts, references)}
+        index = self.n_validations % len(self.pairs)
+        self.n_validations += 1
+        return Validation(
+            scores={
+                "loss": loss,
+                "perplexity": math.exp(min(loss, 700.0)),
+                **{name: score.value for name, score in by_name.items()},
+            },
+            signatures={name: score.signature for name, score in by_name.items()},
+            sample=(self.pairs[index].source, texts[index], self.pairs[index].target),
+            seconds=time.monotonic() - start,
+        )
+
+    def _loss(self, model: Transformer) -> float:
+        """Mean -ln p of the references' tokens, the end of the sentence included."""
+        longest = model.config.max_positions - 1
+        source_ids = [ids[:longest] for ids in self._encoded([p.source for p in self.pairs])]
+        target_ids = [ids[:longest] for ids in self._encoded([p.target for p in self.pairs])]
+        source_lengths = np.array([len(ids) for ids in source_ids], dtype=np.int32)
+        target_lengths = np.array([len(ids) for ids in target_ids], dtype=np.int32)
+        plan = plan_batches(source_lengths, target_lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)
+        total, n_tokens = 0.0, 0
+        for indices in plan:
+            batch = collate([source_ids[i] for i in indices], [target_ids[i] for i in indices])
+            logits = model(
+                batch.source.to(self.device),
+                batch.source_mask.to(self.device),
+                batch.target_input.to(self.device),
+            )
+            targets = batch.target_output.to(self.device)
+            is_token = targets != PAD_ID
+            loss = label_smoothed_loss(logits[is_token], targets[is_token], 0.0)
+            total += loss.negative_log_likelihood.item()
+            n_tokens += batch.n_target_tokens
+        return total / max(1, n_tokens)
+
+    def _encoded(self, texts: list[str]) -> list[list[int]]:
+        return self.tokenizer.encode_batch(texts)

@@ -1,0 +1,187 @@
+"""Sentences in, their attention maps out."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+
+from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.decoding.limits import longest_source
+from tformer_cli.decoding.translator import Translator
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.inspection.capture import capture_maps
+from tformer_cli.inspection.heads import HeadId, head_layout
+from tformer_cli.inspection.record import HeadsRecord, ModelSummary
+from tformer_cli.inspection.selectors import select_heads
+from tformer_cli.model.runtime import prepare_cpu, resolve_device, set_threads
+
+
+def inspect_heads(
+    model: Path | str,
+    lines: Iterable[str],
+    *,
+    targets: Iterable[str] | None = None,
+    heads: Sequence[str] = (),
+    beam_size: int | None = None,
+    length_penalty: float | None = None,
+    device: str = "auto",
+    n_threads: int = 0,
+) -> Iterator[HeadsRecord]:
+    """Captures the heads of a model on sentences and their translations.
+
+    Translations are found as `translate` finds them; the maps then come from one pass over the best
+    one. A record is made when it is asked for, so any number of lines can be streamed.
+
+    Args:
+        model: the model directory.
+        lines: the source sentences. A blank one has a record without heads.
+        targets: a target for each line, to be looked at instead of the model's translation.
+        heads: which heads, by the grammar of `inspection.selectors`; none means all.
+        beam_size: hypotheses of the search; None: the model's default.
+        length_penalty: its length penalty; None: the model's default.
+        device: auto, cpu, cuda or cuda:N.
+        n_threads: CPU threads; 0: as many as cores.
+
+    Returns:
+        One record a line, in order.
+
+    Raises:
+        UsageError: if `heads` select nothing, or a setting cannot be used.
+        ArtifactError: if the model directory cannot be used.
+        DataError: if a line is too long, or there are more or fewer targets than lines.
+    """
+    inspector = HeadInspector(
+        _load(model, device, n_threads),
+        heads=heads,
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+    )
+    return inspector.inspect(lines, targets)
+
+
+class HeadInspector:
+    """Inspects the heads of an open model directory, sentence by sentence."""
+
+    def __init__(
+        self,
+        directory: ModelDirectory,
+        *,
+        heads: Sequence[str] = (),
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+    ) -> None:
+        """Chooses the heads and prepares the search; see `inspect_heads`."""
+        self._directory = directory
+        self._tokenizer = directory.tokenizer
+        self._heads: tuple[HeadId, ...] = tuple(select_heads(heads, head_layout(directory.model)))
+        self._summary = _summary(directory)
+        given = {"beam_size": beam_size, "length_penalty": length_penalty}
+        changes = {name: value for name, value in given.items() if value is not None}
+        try:
+            config = replace(directory.decoding, n_best=1, **changes)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        device = next(directory.model.parameters()).device
+        self._translator = Translator(directory.model, self._tokenizer, config, device=device)
+
+    def inspect(
+        self, lines: Iterable[str], targets: Iterable[str] | None = None
+    ) -> Iterator[HeadsRecord]:
+        """Yields the record of each line; see `inspect_heads`."""
+        if targets is None:
+            for index, line in enumerate(lines):
+                yield self._inspect_translation(index, line)
+            return
+        for index, (line, target) in enumerate(zip_longest(lines, targets)):
+            if line is None or target is None:
+                more, fewer = ("targets", "lines") if line is None else ("lines", "targets")
+                raise DataError(
+                    f"there are more {more} than {fewer} (line {index + 1}): give one for each"
+                )
+            yield self._inspect_pair(index, line, target)
+
+    def _inspect_translation(self, index: int, line: str) -> HeadsRecord:
+        if not line.strip():
+            return self._blank(index, line, "", is_forced=False)
+        self._check_length(index, self._tokenizer.encode(line))
+        translation = self._translator.translate([line], index)[0]
+        best = translation.hypotheses[0]
+        return self._record(
+            index, (line, best.text), (translation.source_ids, best.token_ids), best.score
+        )
+
+    def _inspect_pair(self, index: int, line: str, target: str) -> HeadsRecord:
+        if not line.strip():
+            return self._blank(index, line, target, is_forced=True)
+        source_ids, target_ids = self._tokenizer.encode_batch([line, target])
+        self._check_length(index, source_ids)
+        self._check_length(index, target_ids)
+        return self._record(index, (line, target), (source_ids, target_ids), None)
+
+    def _record(
+        self,
+        index: int,
+        texts: tuple[str, str],
+        ids: tuple[Sequence[int], Sequence[int]],
+        score: float | None,
+    ) -> HeadsRecord:
+        """Captures the maps of one pair; it was found by the model if it has a score."""
+        maps = capture_maps(self._directory.model, *ids)
+        return HeadsRecord(
+            index=index,
+            model=self._summary,
+            source=texts[0],
+            target=texts[1],
+            is_forced=score is None,
+            score=score,
+            source_pieces=tuple(self._tokenizer.pieces(maps.source_ids)),
+            target_pieces=tuple(self._tokenizer.pieces(maps.target_ids)),
+            input_pieces=tuple(self._tokenizer.pieces(maps.target_input_ids)),
+            maps=maps,
+            heads=self._heads,
+        )
+
+    def _blank(self, index: int, line: str, target: str, *, is_forced: bool) -> HeadsRecord:
+        return HeadsRecord(
+            index=index,
+            model=self._summary,
+            source=line,
+            target=target,
+            is_forced=is_forced,
+            score=None,
+            source_pieces=(),
+            target_pieces=(),
+            input_pieces=(),
+            maps=None,
+            heads=(),
+        )
+
+    def _check_length(self, index: int, ids: Sequence[int]) -> None:
+        # A line that `translate` would cut in parts has a map for each part and none of its own.
+        longest = longest_source(self._directory.model.config.max_positions)
+        if len(ids) > longest:
+            raise DataError(
+                f"has {len(ids)} tokens where the model takes {longest} (line {index + 1}): "
+                "inspect a shorter sentence"
+            )
+
+
+def _load(model: Path | str, device: str, n_threads: int) -> ModelDirectory:
+    try:
+        set_threads(n_threads)
+        chosen = resolve_device(device)
+    except ValueError as error:
+        raise UsageError(f"--device {error}") from None
+    prepare_cpu()
+    return load_model_directory(Path(model), chosen)
+
+
+def _summary(directory: ModelDirectory) -> ModelSummary:
+    config = directory.model.config
+    return ModelSummary(
+        name=directory.path.resolve().name,
+        n_encoder_layers=config.n_encoder_layers,
+        n_decoder_layers=config.n_decoder_layers,
+        n_heads=config.n_heads,
+        step=directory.info.step,
+    )

@@ -1,0 +1,113 @@
+"""The quickstart: the built-in corpus, a small model, its scores and its heads, start to end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tformer_cli.artifacts.atomic import write_text
+from tformer_cli.data.config import CorpusConfig
+from tformer_cli.data.corpora import SentencePair, read_corpus
+from tformer_cli.inspection.render_html import render_html
+from tformer_cli.recipe import Recipe, load_recipe
+from tformer_cli.training.events import TrainingObserver
+from tformer_cli.workflows.evaluate import Evaluation, evaluate_model
+from tformer_cli.workflows.inspect_heads import inspect_heads
+from tformer_cli.workflows.train import Progress, TrainingResult, train
+
+FAMOUS = (
+    "The animal didn't cross the street because it was too tired.",
+    "The animal didn't cross the street because it was too wide.",
+)
+"""What "it" stands for decides between "il" and "elle". Neither sentence is ever trained on."""
+N_SAMPLES = 5
+"""Test sentences whose translations are shown."""
+PAGE = "heads.html"
+"""Name of the page of heads in the run directory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """A test sentence, its translation by the model and its reference."""
+
+    source: str
+    translation: str
+    reference: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuickstartResult:
+    """What the quickstart came to."""
+
+    training: TrainingResult
+    """The run."""
+    evaluation: Evaluation
+    """Scores on the test set."""
+    n_test: int
+    """Sentences of the test set."""
+    samples: tuple[Sample, ...]
+    """Some of them, the two famous ones first."""
+    page: Path
+    """The page of heads."""
+
+
+def quickstart(
+    run: Path,
+    *,
+    recipe: Recipe | None = None,
+    device: str = "auto",
+    threads: int = 0,
+    observers: Sequence[TrainingObserver] = (),
+    progress: Progress | None = None,
+) -> QuickstartResult:
+    """Trains on the built-in corpus, translates its test set, scores it and writes the heads page.
+
+    Args:
+        run: the run directory; a finished or interrupted run is taken up.
+        recipe: another recipe than the one named quickstart.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        threads: CPU threads (0: torch's choice).
+        observers: who is told of training events.
+        progress: who is told of the preparation of data.
+
+    Raises:
+        TformerError: as `train` does.
+    """
+    recipe = recipe if recipe is not None else load_recipe("quickstart")
+    training = train(
+        recipe, run, device=device, threads=threads, observers=observers, progress=progress
+    )
+    pairs = test_pairs(recipe)
+    sources = [pair.source for pair in pairs]
+    evaluation = evaluate_model(
+        run, sources, [[pair.target for pair in pairs]], device=device, threads=threads
+    )
+    chosen = [sources.index(text) for text in FAMOUS if text in sources]
+    chosen += [i for i in _spread(len(pairs)) if i not in chosen][: N_SAMPLES - len(chosen)]
+    page = run / PAGE
+    write_text(page, render_html(list(inspect_heads(run, FAMOUS, device=device))))
+    return QuickstartResult(
+        training=training,
+        evaluation=evaluation,
+        n_test=len(pairs),
+        samples=tuple(
+            Sample(
+                source=pairs[i].source,
+                translation=evaluation.hypotheses[i],
+                reference=pairs[i].target,
+            )
+            for i in chosen
+        ),
+        page=page,
+    )
+
+
+def test_pairs(recipe: Recipe) -> list[SentencePair]:
+    """Generates the test split of the corpus that the recipe trains on."""
+    trained = recipe.data.train[0]
+    corpus = CorpusConfig(built_in="test", pairs=trained.pairs, seed=trained.seed)
+    return list(read_corpus(corpus, ""))
+
+
+def _spread(n_pairs: int) -> list[int]:
+    """Numbers of pairs from all over the test set."""
+    return [i * n_pairs // 10 for i in range(10)]

@@ -1,0 +1,170 @@
+"""Tokenizers on their own: train one, run it over lines, measure it."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+
+from tformer_cli.artifacts.atomic import write_text
+from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.lines import LineCounts, read_lines
+from tformer_cli.data.tokenizer import UNK_ID, Tokenizer
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.errors import DataError
+
+PROGRESS_LINES = 10_000
+BATCH_LINES = 1000
+
+
+@dataclass(frozen=True)
+class TrainedTokenizer:
+    """A new tokenizer and what it was made from."""
+
+    tokenizer: Tokenizer
+    lines: LineCounts
+
+
+@dataclass
+class TokenizerStatistics:
+    """How a tokenizer does on a text."""
+
+    lines: int = 0
+    words: int = 0
+    """Runs of characters between white space."""
+    characters: int = 0
+    pieces: int = 0
+    unknown: int = 0
+    """Pieces that are `<unk>`."""
+    not_restored: int = 0
+    """Lines that `decode(encode(line))` does not give back."""
+    vocab_size: int = 0
+    used: set[int] = field(default_factory=set)
+    """Ids that occur."""
+
+    def summary(self) -> dict[str, int | float]:
+        """The numbers people compare, each under the name that tables and JSON show."""
+        return {
+            "lines": self.lines,
+            "words": self.words,
+            "characters": self.characters,
+            "pieces": self.pieces,
+            "pieces_per_word": self.pieces / max(self.words, 1),
+            "pieces_per_character": self.pieces / max(self.characters, 1),
+            "unknown_rate": self.unknown / max(self.pieces, 1),
+            "vocabulary_used": len(self.used) / max(self.vocab_size, 1),
+            "lines_not_restored": self.not_restored,
+        }
+
+
+def train(
+    files: Sequence[str],
+    config: TokenizerConfig,
+    output: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> TrainedTokenizer:
+    """Trains one tokenizer on all lines of all files.
+
+    Args:
+        files: text files, also compressed; `-` is standard input.
+        config: algorithm and vocabulary size.
+        output: where to write `tokenizer.json`; an existing file is replaced at the end.
+        progress: told the lines read so far.
+
+    Raises:
+        DataError: if a file cannot be read or holds no text.
+        ArtifactError: if the output cannot be written.
+    """
+    counts = LineCounts()
+    n_lines = _count_lines(files)
+    lines = chain.from_iterable(read_lines(file, counts) for file in files)
+    tokenizer = train_tokenizer(_reported(lines, progress), config, n_lines)
+    if output is not None:
+        write_text(output, tokenizer.to_json())
+    return TrainedTokenizer(tokenizer, counts)
+
+
+def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], *, ids: bool = False) -> list[str]:
+    """Each line as its pieces, or their ids, separated by single spaces."""
+    encoded = tokenizer.encode_batch(lines)
+    if ids:
+        return [" ".join(map(str, line)) for line in encoded]
+    return [" ".join(tokenizer.pieces(line)) for line in encoded]
+
+
+def decode_lines(
+    tokenizer: Tokenizer, lines: Sequence[str], *, ids: bool = False, first_line: int = 1
+) -> list[str]:
+    """Turns lines of pieces, or of ids, back into text.
+
+    A line end among the pieces becomes a space, so that lines still correspond.
+
+    Args:
+        tokenizer: the one they come from.
+        lines: what `encode_lines` gave.
+        ids: whether they are ids.
+        first_line: number of the first line, for messages.
+
+    Raises:
+        DataError: if something is not in the vocabulary; it names the line.
+    """
+    read = _id_from_number if ids else _id_from_piece
+    encoded = []
+    for number, line in enumerate(lines, start=first_line):
+        words = [word for word in line.split(" ") if word]
+        encoded.append([read(tokenizer, word, number) for word in words])
+    return [text.replace("\n", " ") for text in tokenizer.decode_batch(encoded)]
+
+
+def measure(tokenizer: Tokenizer, lines: Iterable[str]) -> TokenizerStatistics:
+    """Encodes lines, decodes them again and counts."""
+    counted = TokenizerStatistics(vocab_size=tokenizer.vocab_size)
+    rest = iter(lines)
+    while batch := list(islice(rest, BATCH_LINES)):
+        encoded = tokenizer.encode_batch(batch)
+        decoded = tokenizer.decode_batch(encoded)
+        for line, ids, restored in zip(batch, encoded, decoded, strict=True):
+            counted.lines += 1
+            counted.words += len(line.split())
+            counted.characters += len(line)
+            counted.pieces += len(ids)
+            counted.unknown += ids.count(UNK_ID)
+            counted.not_restored += restored != line
+            counted.used.update(ids)
+    return counted
+
+
+def _id_from_number(tokenizer: Tokenizer, word: str, line: int) -> int:
+    is_number = word.isascii() and word.isdigit() and len(word) < 10
+    if not is_number or int(word) >= tokenizer.vocab_size:
+        raise DataError(
+            f'"{word[:40]}" is not an id (line {line}): ids are whole numbers below '
+            f"{tokenizer.vocab_size}"
+        )
+    return int(word)
+
+
+def _id_from_piece(tokenizer: Tokenizer, word: str, line: int) -> int:
+    found = tokenizer.id_of(word)
+    if found is None:
+        raise DataError(
+            f'"{word[:40]}" is not a piece of this tokenizer (line {line}): decode what its '
+            "`encode` wrote, or give --ids for ids"
+        )
+    return found
+
+
+def _count_lines(files: Sequence[str]) -> int | None:
+    """Lines of ordinary files; None if one can be read only once."""
+    if not all(Path(file).is_file() for file in files):
+        return None
+    n_lines = 0
+    for file in files:
+        n_lines += sum(1 for _ in read_lines(file))
+    return n_lines
+
+
+def _reported(lines: Iterable[str], progress: Callable[[int], None] | None) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        yield line
+        if progress is not None and number % PROGRESS_LINES == 0:
+            progress(number)

@@ -1,0 +1,229 @@
+"""Translating lines with a model directory."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+
+import torch
+
+from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.decoding.formats import OutputFormat, format_lines, read_records
+from tformer_cli.decoding.translator import BUFFER_LINES, TooLong, Translation, Translator
+from tformer_cli.errors import UsageError
+from tformer_cli.model.runtime import Precision, prepare_cpu, resolve_device, set_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tformer_cli.decoding.config import DecodingConfig
+
+InputFormat = Literal["text", "jsonl"]
+
+
+class DecodingOverrides(TypedDict, total=False):
+    """Fields of `DecodingConfig` that may differ from a model's defaults; None: as if not given."""
+
+    beam_size: int | None
+    length_penalty: float | None
+    n_best: int | None
+    max_length: int | None
+    max_length_ratio: float | None
+    batch_tokens: int | None
+
+
+class TranslatorOptions(DecodingOverrides, total=False):
+    """Keyword arguments of `open_translator`."""
+
+    device: str
+    precision: Precision | Literal["auto"]
+    threads: int
+    seed: int
+    too_long: TooLong
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A model directory ready to translate, and where and how it computes."""
+
+    directory: ModelDirectory
+    translator: Translator
+    device: torch.device
+    precision: Precision
+
+
+@dataclass
+class TranslationCounts:
+    """What a stream of translations held; it grows as the stream goes on."""
+
+    lines: int = 0
+    """Lines translated."""
+    split: int = 0
+    """Lines that were too long and translated in parts."""
+    truncated: int = 0
+    """Lines that were too long and cut off."""
+
+    def add(self, translation: Translation) -> None:
+        """Counts a translation."""
+        self.lines += 1
+        self.split += translation.n_parts > 1
+        self.truncated += translation.is_truncated
+
+
+def open_translator(
+    model: Path | str | ModelDirectory,
+    *,
+    device: str = "auto",
+    precision: Precision | Literal["auto"] = "auto",
+    threads: int = 0,
+    seed: int = 1,
+    too_long: TooLong = "split",
+    **overrides: Unpack[DecodingOverrides],
+) -> Opened:
+    """Reads a model directory and connects it to a translator.
+
+    Args:
+        model: a model directory, or its path.
+        device: "auto", "cpu", "cuda" or "cuda:N"; a `ModelDirectory` stays where it is.
+        precision: "float32", "bfloat16", or "auto", which is float32: there a translation does
+            not depend on what is translated beside it.
+        threads: CPU threads (0: torch's choice).
+        seed: of torch's generators; greedy and beam search draw nothing from them.
+        too_long: what to do with lines longer than the model takes.
+        **overrides: fields of `DecodingConfig` that differ from the model's defaults; None is
+            as if it were not given.
+
+    Raises:
+        UsageError: if the device is not there or a setting is impossible.
+        ArtifactError: if the model directory cannot be used.
+    """
+    prepare_cpu()
+    set_threads(threads)
+    torch.manual_seed(seed)
+    if not isinstance(model, ModelDirectory):
+        try:
+            place = resolve_device(device)
+        except ValueError as error:
+            raise UsageError(f"--device: {error}") from None
+        model = load_model_directory(Path(model), place)
+    place = next(model.model.parameters()).device
+    chosen: Precision = "float32" if precision == "auto" else precision
+    translator = Translator(
+        model.model,
+        model.tokenizer,
+        overridden(model.decoding, **overrides),
+        device=place,
+        too_long=too_long,
+        precision=chosen,
+    )
+    return Opened(directory=model, translator=translator, device=place, precision=chosen)
+
+
+def overridden(config: DecodingConfig, **overrides: Unpack[DecodingOverrides]) -> DecodingConfig:
+    """Replaces the fields that are given (not None) and checks the whole again.
+
+    Raises:
+        UsageError: naming the option that cannot be.
+    """
+    given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return replace(config, **given)
+    except ValueError as error:
+        name, _, reason = str(error).partition(": ")
+        raise UsageError(f"--{name.replace('_', '-')}: {reason}") from None
+
+
+def translate_lines(
+    model: Path | str | ModelDirectory,
+    lines: Iterable[str],
+    *,
+    buffer_lines: int = BUFFER_LINES,
+    **options: Unpack[TranslatorOptions],
+) -> Iterator[Translation]:
+    """Translates lines as they come, in order, one translation a line.
+
+    Args:
+        model: a model directory, or its path.
+        lines: the source text, a sentence each.
+        buffer_lines: lines that are sorted and batched together; 1 answers line by line.
+        **options: of `open_translator`: device, precision, beam_size, length_penalty, n_best, …
+    """
+    return open_translator(model, **options).translator.stream(lines, buffer_lines)
+
+
+def translate_file(
+    model: Path | str | ModelDirectory,
+    source: Path,
+    target: Path,
+    **options: Unpack[TranslatorOptions],
+) -> TranslationCounts:
+    """Translates a file into another, which is there whole or not at all.
+
+    Args:
+        model: a model directory, or its path.
+        source: text to translate, a sentence a line; `.gz`, `.xz` and `.bz2` are read through.
+        target: where the translations go, a line for a line.
+        **options: of `open_translator`.
+    """
+    from tformer_cli.artifacts.atomic import written_aside
+    from tformer_cli.data.lines import read_lines
+
+    translator = open_translator(model, **options).translator
+    counts = TranslationCounts()
+    with (
+        written_aside(Path(target)) as aside,
+        aside.open("w", encoding="utf-8", errors="replace", newline="") as file,
+    ):
+        for line in translated_text(translator, read_lines(source), counts=counts):
+            file.write(line + "\n")
+    return counts
+
+
+def translated_text(
+    translator: Translator,
+    lines: Iterable[str],
+    *,
+    counts: TranslationCounts,
+    output_format: OutputFormat = "text",
+    input_format: InputFormat = "text",
+    input_name: str = "input",
+    lists_hypotheses: bool = False,
+    buffer_lines: int = BUFFER_LINES,
+) -> Iterator[str]:
+    """Translates lines of text or JSONL into the lines that are to be written.
+
+    Args:
+        translator: from `open_translator`.
+        lines: the input; with "jsonl" an object a line, whose other fields are passed through.
+        counts: is told of every translation before its lines are yielded.
+        output_format: "text", "tsv", "jsonl" or "moses" (see `tformer_cli.decoding.formats`).
+        input_format: "text" or "jsonl".
+        input_name: what messages call the input.
+        lists_hypotheses: "jsonl" output lists all hypotheses.
+        buffer_lines: lines that are batched together.
+
+    Yields:
+        Output lines without their ends; as many as input lines but for "tsv" and "moses", which
+        have one for each hypothesis.
+    """
+    records: deque[dict[str, Any]] = deque()
+    texts = (
+        _sources_of(read_records(lines, input_name), records) if input_format == "jsonl" else lines
+    )
+    for translation in translator.stream(texts, buffer_lines):
+        counts.add(translation)
+        yield from format_lines(
+            translation,
+            output_format,
+            lists_hypotheses=lists_hypotheses,
+            passed_through=records.popleft() if records else None,
+        )
+
+
+def _sources_of(records: Iterable[dict[str, Any]], waiting: deque[dict[str, Any]]) -> Iterator[str]:
+    """Yields the source texts and keeps the records until their translations are there."""
+    for record in records:
+        waiting.append(record)
+        yield record["source"]
