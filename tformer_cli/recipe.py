@@ -141,6 +141,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"is no valid TOML ({path}): {error}") from None
+    except RecursionError:
+        raise RecipeError(f"is nested too deeply ({path}): check the file") from None
     except UnicodeDecodeError:
         raise RecipeError(f"is not UTF-8 text ({path}): save it as UTF-8") from None
     except OSError as error:
@@ -184,7 +186,7 @@ def _step_into(target: Any, key: str, override: str) -> Any:
 def _toml_value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
 
 

@@ -9,7 +9,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from types import GenericAlias
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -35,18 +36,20 @@ def structure(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
     """
     try:
         text = json.dumps(values)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         raise StructureError("", "holds a value that is no text, number, truth or list") from None
     try:
-        return _adapter(kind).validate_json(f"[{text}]")[0]
+        settings: Settings = _adapter(cast("Any", kind)).validate_json(f"[{text}]")[0]
     except ValidationError as error:
         raise _explained(kind, error) from None
+    return settings
 
 
 @cache
-def _adapter(kind: type[Settings]) -> TypeAdapter[tuple[Settings]]:
-    # pydantic hands its settings down to plain dataclasses, but not to one at the top: hence a tuple
-    return TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid", strict=True))
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    # pydantic hands its settings down to plain dataclasses, not to one at the top: hence a tuple
+    one: Any = GenericAlias(tuple, (kind,))
+    return TypeAdapter(one, config=ConfigDict(extra="forbid", strict=True))
 
 
 def _explained(kind: type, error: ValidationError) -> StructureError:

@@ -35,7 +35,7 @@ def test_bytes_that_are_not_utf8_are_replaced_and_counted():
 )
 def test_compressed_files_are_read_through(tmp_path, ending, compress):
     path = tmp_path / f"text{ending}"
-    path.write_bytes(compress("eins\nzwei\n".encode()))
+    path.write_bytes(compress(b"eins\nzwei\n"))
     assert list(read_lines(path)) == ["eins", "zwei"]
     path.write_bytes(b"not compressed")
     with pytest.raises(DataError, match="damaged or not a compressed file"):
@@ -60,7 +60,7 @@ def test_groups_hold_the_lines_of_a_stream_in_order():
 
 def test_a_group_comes_before_the_stream_ends():
     reading, writing = os.pipe()
-    with open(reading, "rb") as stream:
+    with os.fdopen(reading, "rb") as stream:
         groups = groups_of_lines(stream, LineCounts())
         os.write(writing, b"one\ntwo\nthr")
         assert next(groups) == ["one", "two"]

@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -39,3 +40,12 @@ def test_constant_stays_and_no_warm_up_means_none():
     assert learning_rate(config, 1, 0.0, 512) == 0.5
     noam = TrainingConfig(schedule="noam", warmup_steps=0, learning_rate=1.0)
     assert learning_rate(noam, 1, 0.0, 256) == 1 / 16
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_the_step_from_rise_to_fall_is_small_and_the_last_step_still_learns(schedule):
+    config = TrainingConfig(schedule=schedule, warmup_steps=20, max_steps=100, learning_rate=1.0)
+    rates = [learning_rate(config, step, (step - 1) / 100, 512) for step in range(1, 101)]
+    assert max(abs(later - earlier) for earlier, later in pairwise(rates)) <= 1 / 20 + 1e-9
+    assert 0.0 < rates[-1] < 0.02
+    assert 0.8 <= max(rates) <= 1.0

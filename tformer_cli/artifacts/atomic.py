@@ -101,9 +101,18 @@ def remove_tree(path: Path) -> None:
         shutil.rmtree(doomed)
 
 
+def remove_leftovers(directory: Path) -> None:
+    """Removes what killed processes have left half-written in a directory, which it may not be."""
+    for leftover in directory.glob(f"*{ASIDE}"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
 def flush_file(path: Path) -> None:
     """Waits until a file's content is on the disk."""
-    with path.open("rb") as file:
+    with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 

@@ -102,7 +102,7 @@ def save_model_directory(
     """
     make_directory(path)
     write_text(path / TOKENIZER, tokenizer.to_json())
-    save_tensors(path / WEIGHTS, weights, {"format": "pt", "tformer_version": __version__})
+    save_tensors(path / WEIGHTS, weights, {"format": "pt"})
     record = {
         "format_version": FORMAT_VERSION,
         **asdict(info),
@@ -174,7 +174,7 @@ def _read_config(path: Path) -> _ConfigFile:
     file = path / CONFIG
     values = _read_json(path, file)
     version = values.get("format_version")
-    if not isinstance(version, int):
+    if not isinstance(version, int) or version < 1:
         raise ArtifactError(f"has no format_version ({file}): not a tformer model directory")
     if version > FORMAT_VERSION:
         raise ArtifactError(

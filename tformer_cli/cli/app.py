@@ -54,7 +54,7 @@ class OneLineErrors(TyperGroup):
             if error.errno == errno.EPIPE:
                 _leave_closed_pipe()
             _end(given, error, f"{error.strerror or error} ({error.filename or 'the system'})", 1)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a fault of ours is one line, too
             message = str(error).splitlines()[0] if str(error) else "no message"
             hint = "`tformer --debug …` shows where"
             _end(given, error, f"{type(error).__name__} ({message}): {hint}", 1)

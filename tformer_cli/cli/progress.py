@@ -203,34 +203,32 @@ def event_lines(event: TrainingEvent) -> list[str]:
     match event:
         case RunStarted():
             verb = f"going on after step {event.step:,}" if event.step else "starting"
-            size = f"{event.n_parameters / 1e6:.1f} M parameters"
+            size = f"{event.n_parameters:,} parameters"
             how = f"{size}, vocabulary {event.vocab_size:,}, {event.device}, {event.precision}"
-            return [
-                *event.notes,
-                f"{verb}: {how}; {event.n_pairs:,} pairs, {event.batches_per_epoch:,} batches "
-                "an epoch",
-            ]
+            data = f"{event.n_pairs:,} pairs, {event.batches_per_epoch:,} batches an epoch"
+            return [*event.notes, f"{verb}: {how}; {data}"]
         case StepReport():
             left = ""
             if event.share_done:
                 seconds = event.seconds * (1.0 - event.share_done) / event.share_done
                 left = f", {clock(seconds)} left"
-            return [
+            line = (
                 f"step {event.step:,}, epoch {event.epoch:.2f}: loss {event.loss:.3f}, "
                 f"perplexity {event.perplexity:.2f}, learning rate {event.learning_rate:.2e}, "
                 f"{event.tokens_per_second:,.0f} tokens/s, padding {event.padding:.1%}, "
                 f"{clock(event.seconds)}{left}"
-            ]
+            )
+            return [line]
         case ValidationReport():
             scores = event.scores
             best = ", best so far" if event.is_best else ""
             which = "average" if event.weights == "average" else f"step {event.step:,}"
-            return [
+            line = (
                 f"validation of {which}: BLEU {scores['bleu']:.2f}, chrF {scores['chrf']:.2f}, "
                 f"loss {scores['loss']:.3f}, perplexity {scores['perplexity']:.2f}, "
-                f"{event.seconds:.1f} s{best}",
-                f"  {event.sample_source} → {event.sample_translation}",
-            ]
+                f"{event.seconds:.1f} s{best}"
+            )
+            return [line, f"  {event.sample_source} → {event.sample_translation}"]
         case CheckpointWritten():
             return []
         case RunEnded():

@@ -165,7 +165,7 @@ def _show_table(found: "dict[str, TokenizerStatistics]") -> None:
     summaries = [statistics.summary() for statistics in found.values()]
     table = Table("", *map(escape, found), box=None, pad_edge=False)
     for column in table.columns[1:]:
-        column.justify = "right"
+        column.justify, column.overflow = "right", "fold"
     for name in summaries[0]:
         values = [_shown(name, summary[name]) for summary in summaries]
         table.add_row(name.replace("_", " "), *values)

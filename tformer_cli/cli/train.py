@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tformer_cli.cli.console import is_live, note
+from tformer_cli.cli.console import is_live, note, write_line
 from tformer_cli.cli.options import DeviceOption, PrecisionOption, QuietOption, ThreadsOption
 from tformer_cli.cli.options import PrecisionChoice as Precision
 from tformer_cli.errors import UsageError
@@ -86,7 +86,7 @@ def run_training(
     from tformer_cli.cli.progress import training_progress
     from tformer_cli.workflows import train as workflow
 
-    if fresh and workflow.has_run(run) and not yes:
+    if fresh and workflow.has_model(run) and not yes:
         _ask_before_removing(run)
     with training_progress(quiet=quiet) as view:
         result = workflow.train(
@@ -101,7 +101,7 @@ def run_training(
     if result.was_finished:
         reason = result.state.reason
         note(f"{run} is finished: {reason} (step {result.state.step}).", quiet=quiet)
-    typer.echo(str(run))
+    write_line(str(run))
 
 
 def parse_minutes(text: str) -> float:
@@ -110,7 +110,9 @@ def parse_minutes(text: str) -> float:
     Raises:
         UsageError: if it is no duration.
     """
-    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m?)?(?:(\d+(?:\.\d+)?)s)?", text)
+    match = re.fullmatch(
+        r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)(?:m|$))?(?:(\d+(?:\.\d+)?)s)?", text
+    )
     if not text or match is None or not any(match.groups()):
         raise UsageError(f"is no duration (--max-time {text}): write 90s, 10m or 1h30m")
     hours, minutes, seconds = (float(part or 0) for part in match.groups())
@@ -125,14 +127,17 @@ def show_plan(recipe: "Recipe") -> None:
     from tformer_cli.workflows.plan import plan_training
 
     plan = plan_training(recipe)
-    typer.echo(recipe.to_toml().rstrip())
-    typer.echo("")
+    write_line(recipe.to_toml())
     for line in plan.lines():
-        typer.echo(f"# {line}")
+        write_line(f"# {_CONTROL.sub(_REPLACEMENT, line)}")
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # TOML has no place for them, not even in comments
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def _ask_before_removing(run: Path) -> None:
     if not (sys.stdin.isatty() and is_live()):
-        raise UsageError(f"--fresh would remove a run ({run}): add --yes to agree")
+        raise UsageError(f"--fresh would remove what is there ({run}): add --yes to agree")
     if not typer.confirm(f"Remove the run in {run} and start over?", err=True):
         raise UsageError(f"nothing was removed ({run}): use another directory with -o")

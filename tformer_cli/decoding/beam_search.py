@@ -86,16 +86,16 @@ class _Sentence:
 
 @dataclass
 class _Continuations:
-    """The best continuations of each sentence, best first; C of them.
-
-    All are (B, C): the log-probability of the hypothesis, of its new token, the token, the slot it
-    continues, and whether the model itself would have ended there.
-    """
+    """The best continuations of each sentence, best first; (B, C) each, C at most W."""
 
     log_probability: Tensor
+    """Of the hypothesis with its new token; -inf where there is none."""
     token_log_probability: Tensor
+    """Of the new token."""
     token: Tensor
+    """The new token."""
     slot: Tensor
+    """The slot of the hypothesis that it continues."""
 
 
 class BeamSearch:

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.inspection.heads import HeadId, Kind
-from tformer_cli.model.attention import AttentionTap, MultiHeadAttention, attention_weights
+from tformer_cli.inspection.heads import HeadId, Kind, attentions
+from tformer_cli.model.attention import AttentionTap, attention_weights
 from tformer_cli.model.transformer import Transformer
 
 
@@ -131,8 +131,8 @@ def listening(model: Transformer) -> Iterator[Heard]:
 
     handles = []
     try:
-        for place, attention in _attentions(model):
-            handles.append(attention.tap(listener_of(place)))  # noqa: PERF401 - see `finally`
+        for kind, layer, attention in attentions(model):
+            handles.append(attention.tap(listener_of((kind, layer))))
         yield heard
     finally:
         for handle in handles:
@@ -146,14 +146,6 @@ def recompute(tap: AttentionTap) -> HeardAttention:
     weights = attention_weights(query, key, mask)
     difference = torch.matmul(weights, value) - tap.context[:1].float()
     return HeardAttention(weights[0].cpu(), difference[0].abs().amax(dim=(-2, -1)).cpu())
-
-
-def _attentions(model: Transformer) -> Iterator[tuple[tuple[Kind, int], MultiHeadAttention]]:
-    for index, layer in enumerate(model.encoder.layers):
-        yield ("enc", index), layer.self_attention
-    for index, layer in enumerate(model.decoder.layers):
-        yield ("dec", index), layer.self_attention
-        yield ("cross", index), layer.cross_attention
 
 
 def _weights_of(heard: Heard, kind: Kind) -> tuple[Tensor, ...]:

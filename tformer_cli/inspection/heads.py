@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.transformer import Transformer
 
 Kind = Literal["enc", "dec", "cross"]
@@ -61,10 +62,18 @@ def _range_of(kind: Kind, heads: tuple[int, ...]) -> str:
     return f"{kind}.0-{len(heads) - 1}.0-{max(heads) - 1}"
 
 
+def attentions(model: Transformer) -> Iterator[tuple[Kind, int, MultiHeadAttention]]:
+    """Yields every attention of a model with its kind and layer."""
+    for index, encoder_layer in enumerate(model.encoder.layers):
+        yield "enc", index, encoder_layer.self_attention
+    for index, decoder_layer in enumerate(model.decoder.layers):
+        yield "dec", index, decoder_layer.self_attention
+        yield "cross", index, decoder_layer.cross_attention
+
+
 def head_layout(model: Transformer) -> HeadLayout:
     """Reads off a model which heads it has."""
-    return HeadLayout(
-        tuple(layer.self_attention.n_heads for layer in model.encoder.layers),
-        tuple(layer.self_attention.n_heads for layer in model.decoder.layers),
-        tuple(layer.cross_attention.n_heads for layer in model.decoder.layers),
-    )
+    heads: dict[Kind, list[int]] = {kind: [] for kind in KINDS}
+    for kind, _, attention in attentions(model):
+        heads[kind].append(attention.n_heads)
+    return HeadLayout(tuple(heads["enc"]), tuple(heads["dec"]), tuple(heads["cross"]))

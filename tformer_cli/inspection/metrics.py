@@ -83,7 +83,8 @@ def head_metrics(weights: Tensor, kind: Kind) -> list[dict[str, float]]:
 def entropies(weights: Tensor) -> Tensor:
     """Computes −Σ_j A_ij ln A_ij, with 0 ln 0 = 0: (…, Q, K) to (…, Q), in nats."""
     # Adding 0 turns the -0 of a one-hot row into 0.
-    return -torch.special.xlogy(weights, weights).sum(dim=-1) + 0.0
+    entropy: Tensor = -torch.special.xlogy(weights, weights).sum(dim=-1) + 0.0
+    return entropy
 
 
 def pattern_of(metrics: dict[str, float]) -> str | None:

@@ -19,9 +19,9 @@ DARK_RAMPS: dict[Kind, tuple[str, ...]] = {
 """The same on a dark ground."""
 
 
-def colour(kind: Kind, weight: float) -> tuple[int, int, int]:
-    """Gives the red, green and blue (0 to 255) of a weight on a light ground."""
-    ramp = LIGHT_RAMPS[kind]
+def colour(kind: Kind, weight: float, *, on_dark: bool = False) -> tuple[int, int, int]:
+    """Gives the red, green and blue (0 to 255) of a weight on a light or a dark ground."""
+    ramp = DARK_RAMPS[kind] if on_dark else LIGHT_RAMPS[kind]
     place = min(max(weight, 0.0), 1.0) * (len(ramp) - 1)
     low = min(int(place), len(ramp) - 2)
     share = place - low

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from tformer_cli.inspection.capture import AttentionMaps
-from tformer_cli.inspection.heads import HeadId, Kind
+from tformer_cli.inspection.heads import KINDS, HeadId, Kind
 from tformer_cli.inspection.metrics import metrics_of
 
 SCHEMA = "tformer.heads/1"
@@ -92,7 +92,7 @@ class HeadsRecord:
 
     def clearest_head(self) -> HeadId:
         """The head to show if only one is shown: the most confident cross-attention head."""
-        for kind in ("cross", "enc", "dec"):
-            if (head := self.most_confident(kind)) is not None:  # type: ignore[arg-type]
+        for kind in reversed(KINDS):
+            if (head := self.most_confident(kind)) is not None:
                 return head
         raise ValueError("a blank line has no heads")

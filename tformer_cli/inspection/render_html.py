@@ -1,7 +1,7 @@
-"""The heads page: one HTML file that opens from the disk with the network cut.
+r"""The heads page: one HTML file that opens from the disk with the network cut.
 
 The page is `page.html`; here its data are put in. They are JSON in a script element, where every
-``<`` is written ``\\u003c``, so that no token can end the element. Weights are 16-bit fixed-point
+``<`` is written ``\u003c``, so that no token can end the element. Weights are 16-bit fixed-point
 numbers, round(65535·A), in base64; of the decoder's masked maps only the visible triangle is kept.
 """
 

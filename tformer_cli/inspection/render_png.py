@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.heads import HeadId, Kind
@@ -10,6 +10,7 @@ from tformer_cli.inspection.palette import LIGHT_RAMPS
 from tformer_cli.inspection.record import HeadsRecord
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LABELLED_PANELS = 16
@@ -55,10 +56,10 @@ def _arranged(record: HeadsRecord, is_labelled: bool) -> tuple[int, list[list[He
         for heads in layers.values()
         for start in range(0, len(heads), width)
     ]
-    return width, lines
+    return max(map(len, lines)), lines
 
 
-def _draw(axes: Any, record: HeadsRecord, head: HeadId, is_labelled: bool) -> None:
+def _draw(axes: "Axes", record: HeadsRecord, head: HeadId, is_labelled: bool) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
     colours = LinearSegmentedColormap.from_list(head.kind, LIGHT_RAMPS[head.kind])
@@ -87,6 +88,8 @@ def _saved(figure: "Figure") -> bytes:
     with warnings.catch_warnings():
         # A character that the font lacks is drawn as a box.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
-        warnings.filterwarnings("ignore", message="Matplotlib currently does not support .* natively")
+        warnings.filterwarnings(
+            "ignore", message="Matplotlib currently does not support .* natively"
+        )
         figure.savefig(file, format="png", dpi=DOTS_PER_INCH, metadata={"Software": "tformer"})
     return file.getvalue()

@@ -2,8 +2,8 @@
 
 import math
 import unicodedata
-import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
+from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element, SubElement
 
 from torch import Tensor
@@ -58,14 +58,14 @@ def render_svg(record: HeadsRecord) -> str:
     size = {"width": _number(width + _MARGIN), "height": _number(y)}
     root.attrib.update(size, viewBox=f"0 0 {size['width']} {size['height']}")
     background.attrib.update(size)
-    return ElementTree.tostring(root, encoding="unicode") + "\n"
+    return ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _heading(root: Element, record: HeadsRecord) -> float:
     lines = (
         (record.source, 15.0, "#16181d"),
         (record.target, 15.0, "#16181d"),
-        (CONVENTIONS, 10.0, "#5c6370"),
+        *((sentence, 10.0, "#5c6370") for sentence in CONVENTIONS.split(". ")),
     )
     y = _MARGIN
     for text, size, fill in lines:

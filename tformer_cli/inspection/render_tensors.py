@@ -44,7 +44,7 @@ def render_npz(record: HeadsRecord) -> bytes:
     metadata = np.array(json.dumps(metadata_of(record), ensure_ascii=False))
     file = io.BytesIO()
     arrays = weight_arrays(record)
-    np.savez(file, allow_pickle=False, metadata=metadata, **arrays)  # type: ignore[arg-type]
+    np.savez(file, allow_pickle=False, metadata=metadata, **arrays)
     return file.getvalue()
 
 

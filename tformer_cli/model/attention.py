@@ -201,7 +201,8 @@ class MultiHeadAttention(nn.Module):
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         # (B, Q, D) -> (B, Q, H, E) -> (B, H, Q, E)
-        return projected.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+        n_sentences, n_positions, _ = projected.shape
+        return projected.view(n_sentences, n_positions, self.n_heads, -1).transpose(1, 2)
 
     if TYPE_CHECKING:
         __call__ = forward

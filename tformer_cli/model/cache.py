@@ -68,7 +68,7 @@ class DecoderCache:
             sentences: (B') for each new sentence its old index; sentences left out are dropped.
         """
         if self._heads is not None:
-            self._heads = self._heads.index_select(2, rows)
+            self._heads = _select_rows(self._heads, rows)
         if len(sentences) != self.n_sentences:
             self.memory_heads = [
                 (key.index_select(0, sentences), value.index_select(0, sentences))
@@ -86,3 +86,13 @@ class DecoderCache:
             block = key.new_zeros(len(self.memory_heads), 2, n_rows, n_heads, more, head_width)
             self._heads = block if self._heads is None else torch.cat((self._heads, block), dim=4)
         return self._heads
+
+
+def _select_rows(heads: Tensor, rows: Tensor) -> Tensor:
+    """Selects along the rows of (L, 2, B·W, H, T, E), as whole rows of a matrix: one copy each."""
+    n_layers, n_sides, n_rows = heads.shape[:3]
+    stacks = torch.arange(n_layers * n_sides, device=rows.device).unsqueeze(1)
+    # (L·2, 1) and (B'·W') -> (L·2·B'·W'): where each new row lies in the flat matrix
+    flat_rows = (stacks * n_rows + rows).flatten()
+    selected = heads.view(n_layers * n_sides * n_rows, -1).index_select(0, flat_rows)
+    return selected.view(n_layers, n_sides, len(rows), *heads.shape[3:])

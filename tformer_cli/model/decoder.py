@@ -1,6 +1,6 @@
 """The decoder stack: over whole sentences for training, one position at a time for decoding."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from torch import Tensor, nn
 
@@ -12,9 +12,12 @@ from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.masks import key_mask
 from tformer_cli.model.norm import layer_norm
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, cross-attention and a feed-forward layer (section 3.1 of the paper)."""
+    """Masked self-attention, cross-attention and a feed-forward layer (the paper, section 3.1)."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -94,7 +97,10 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_decoder_layers))
+        layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_decoder_layers))
+        self.layers = cast(
+            "Sequence[DecoderLayer]", layers
+        )  # what torch's types do not say of a ModuleList
         self.final_norm = layer_norm(config) if config.norm == "pre" else nn.Identity()
 
     def forward(

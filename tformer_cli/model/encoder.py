@@ -1,6 +1,6 @@
 """The encoder stack. With a causal mask the same stack is a decoder-only language model."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from torch import Tensor, nn
 
@@ -9,6 +9,9 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.norm import layer_norm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class EncoderLayer(nn.Module):
@@ -55,7 +58,10 @@ class Encoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_encoder_layers))
+        layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_encoder_layers))
+        self.layers = cast(
+            "Sequence[EncoderLayer]", layers
+        )  # what torch's types do not say of a ModuleList
         self.final_norm = layer_norm(config) if config.norm == "pre" else nn.Identity()
 
     def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -55,7 +55,7 @@ def prepare_cpu() -> bool:
     if platform.system() == "Linux":
         _keep_freed_pages()
     matmul = getattr(torch.backends.mkldnn, "matmul", None)
-    if matmul is None or not torch.backends.mkldnn.is_available():
+    if matmul is None or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     before = matmul.fp32_precision
     matmul.fp32_precision = "bf16"
@@ -106,9 +106,9 @@ def _keep_freed_pages() -> None:
 def has_fast_bfloat16(device_type: str) -> bool:
     """Says whether the device multiplies bfloat16 in hardware."""
     if device_type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    capability = getattr(torch.cpu, "get_capabilities", dict)()
-    return bool(capability.get("avx512_bf16") or capability.get("amx_bf16"))
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:

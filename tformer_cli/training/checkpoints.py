@@ -9,7 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tformer_cli.artifacts.atomic import ASIDE, directory_aside, remove_tree, write_text
+from tformer_cli.artifacts.atomic import (
+    directory_aside,
+    remove_leftovers,
+    remove_tree,
+    write_text,
+)
 from tformer_cli.artifacts.tensors import load_tensors, save_tensors
 from tformer_cli.errors import ArtifactError
 from tformer_cli.training.state import TrainingState
@@ -60,9 +65,12 @@ class Checkpoints:
         """
         file = self.path(step) / STATE
         try:
-            return TrainingState.from_json(json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, KeyError) as error:
+            state = TrainingState.from_json(json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, RecursionError) as error:
             raise ArtifactError(f"is damaged ({file}): {error}") from None
+        if state.step != step:
+            raise ArtifactError(f"is damaged ({file}): it is of step {state.step}")
+        return state
 
     def load_tensors(
         self, step: int, device: torch.device
@@ -81,15 +89,7 @@ class Checkpoints:
         for step in self.steps():
             if step not in kept:
                 remove_tree(self.path(step))
-        for leftover in self.directory.glob(f"*{ASIDE}"):
-            remove_tree(leftover)
-
-
-def best_steps(validations: list[dict[str, float]], metric: str, *, higher: bool) -> list[int]:
-    """Orders the validated steps from best to worst; of equal ones the earlier is better."""
-    sign = -1.0 if higher else 1.0
-    ordered = sorted(validations, key=lambda scores: (sign * scores[metric], scores["step"]))
-    return [int(scores["step"]) for scores in ordered]
+        remove_leftovers(self.directory)
 
 
 def _as_text(state: TrainingState) -> str:

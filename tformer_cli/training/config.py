@@ -87,6 +87,8 @@ class TrainingConfig:
         for name, lowest in at_least.items():
             if not getattr(self, name) >= lowest:
                 raise ValueError(f"{name}: must be at least {lowest}, but is {getattr(self, name)}")
+        if self.seed >= 1 << 63:
+            raise ValueError(f"seed: must be below 2^63, but is {self.seed}")
         for name in ("beta1", "beta2", "label_smoothing"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(

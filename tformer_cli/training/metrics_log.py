@@ -1,26 +1,31 @@
 """`metrics.jsonl`: one JSON object a report and a validation."""
 
 import json
+from collections.abc import Container
 from dataclasses import asdict
 from pathlib import Path
 
 from tformer_cli.artifacts.atomic import not_writable, write_text
 from tformer_cli.training.events import StepReport, TrainingEvent, ValidationReport
+from tformer_cli.training.state import TrainingState
 
 
 class MetricsLog:
     """Appends reports and validations to a file, as an observer of the run."""
 
-    def __init__(self, path: Path, step: int) -> None:
-        """Opens the log of a run that stands at a step.
+    def __init__(self, path: Path, state: TrainingState) -> None:
+        """Opens the log of a run that stands at a state.
 
-        What an earlier process wrote of later steps, which will be made again, is cut off.
+        What an earlier process wrote of work that will be done again is cut off.
         """
         self._path = path
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        kept = [line for line in lines if _is_up_to(line, step)]
-        if len(kept) != len(lines):
-            write_text(path, "".join(f"{line}\n" for line in kept))
+        text = path.read_bytes() if path.is_file() else b""
+        validated = {scores["step"] for scores in state.validations}
+        kept = b"".join(
+            line + b"\n" for line in text.split(b"\n") if _is_done(line, state.step, validated)
+        )
+        if kept != text:
+            write_text(path, kept.decode("utf-8"))
 
     def notify(self, event: TrainingEvent) -> None:
         """Writes an event of the two kinds.
@@ -39,8 +44,11 @@ class MetricsLog:
             raise not_writable(self._path, error) from None
 
 
-def _is_up_to(line: str, step: int) -> bool:
+def _is_done(line: bytes, step: int, validated: Container[float]) -> bool:
     try:
-        return bool(json.loads(line)["step"] <= step)
+        entry = json.loads(line)
+        if entry["kind"] == "validation":
+            return entry["weights"] == "current" and entry["step"] in validated
+        return bool(entry["step"] <= step)
     except (ValueError, KeyError, TypeError):  # the last line of a killed process
         return False

@@ -59,13 +59,11 @@ def restore_optimizer(
         if not keys:
             raise KeyError(name)
         optimizer.state[parameter] = {
-            key: _beside(tensors[f"{name}:{key}"], parameter) for key in keys
+            # copied, because what was read may still lie in the file
+            key: tensors[f"{name}:{key}"].to(parameter.device, copy=True)
+            for key in keys
         }
 
 
 def _state_keys(name: str, tensors: Iterable[str]) -> list[str]:
     return [tensor.removeprefix(f"{name}:") for tensor in tensors if tensor.startswith(f"{name}:")]
-
-
-def _beside(value: Tensor, parameter: Tensor) -> Tensor:
-    return value.to(parameter.device)

@@ -12,29 +12,29 @@ def learning_rate(config: TrainingConfig, step: int, share_done: float, d_model:
 
     - noam: η · D^-1/2 · min(step^-1/2, step · w^-3/2) (Vaswani et al. 2017, section 5.3)
     - inverse_sqrt: η · min(step/w, √(w/step)), the same curve with its peak at η
-    - linear: η · step/w, then η · (1 - share) scaled to start from η
-    - cosine: η · step/w, then η · (1 + cos(π · share)) / 2
+    - linear: η · min(step/w, 1 - share)
+    - cosine: η · min(step/w, (1 + cos(π · share)) / 2)
     - constant: η · step/w, then η
 
     Args:
         config: the settings; `learning_rate` is η.
         step: the step about to be made, counted from 1.
-        share_done: how much of the run is over, 0 to 1, by the nearest of its limits.
+        share_done: how much of the run was over before the step, 0 to 1, by the nearest of its
+            limits.
         d_model: D, for "noam".
     """
     warmup = config.warmup_steps
     peak = config.learning_rate
     if config.schedule == "noam":
-        rise = step * warmup**-1.5 if warmup else math.inf
-        return float(peak * d_model**-0.5 * min(step**-0.5, rise))
-    if step <= warmup:
-        return peak * step / warmup
+        start = step * warmup**-1.5 if warmup else math.inf
+        return float(peak * d_model**-0.5 * min(step**-0.5, start))
+    rise = step / warmup if warmup else 1.0
     match config.schedule:
         case "inverse_sqrt":
-            return peak * math.sqrt(max(warmup, 1) / step)
+            return peak * (rise if step <= warmup else math.sqrt(max(warmup, 1) / step))
         case "linear":
-            return peak * max(0.0, 1.0 - share_done)
+            return peak * min(rise, max(0.0, 1.0 - share_done))
         case "cosine":
-            return peak * 0.5 * (1.0 + math.cos(math.pi * min(1.0, share_done)))
+            return peak * min(rise, 0.5 * (1.0 + math.cos(math.pi * min(1.0, share_done))))
         case _:
-            return peak
+            return peak * min(rise, 1.0)

@@ -1,6 +1,7 @@
 """Where a run stands: everything, beside weights and optimizer, that a resumption needs."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -8,6 +9,8 @@ import torch
 from torch import Tensor
 
 from tformer_cli.data.loader import LoaderPosition
+from tformer_cli.structure import structure
+from tformer_cli.training.config import ValidationConfig
 
 
 @dataclass(kw_only=True)
@@ -24,27 +27,46 @@ class TrainingState:
     """Time spent, interruptions left out."""
     validations: list[dict[str, float]] = field(default_factory=list)
     """Every validation's step and scores."""
-    best_step: int = 0
-    """Step of the best validation (0: none yet)."""
     is_finished: bool = False
     """Whether the run has reached its end."""
     reason: str = ""
     """Why it ended."""
     fingerprints: list[str] = field(default_factory=list)
-    """Content of the training corpora; a resumption with other data is refused."""
+    """Content of the corpora; a resumption with other data is refused."""
+
+    def add_validation(self, scores: Mapping[str, float], config: ValidationConfig) -> bool:
+        """Remembers the scores of the present step; returns whether they are the best so far."""
+        self.validations.append({"step": self.step, **scores})
+        return self.best_steps(config)[0] == self.step
+
+    def best_steps(self, config: ValidationConfig) -> list[int]:
+        """Orders the validated steps from best to worst; of equal ones the earlier is better."""
+        sign = -1.0 if config.higher_is_better else 1.0
+        ordered = sorted(self.validations, key=lambda s: (sign * s[config.metric], s["step"]))
+        return [int(scores["step"]) for scores in ordered]
+
+    def validations_since_best(self, config: ValidationConfig) -> int:
+        """Counts the validations after the best one."""
+        best = self.best_steps(config)[:1]
+        return sum(scores["step"] > best[0] for scores in self.validations) if best else 0
+
+    @property
+    def is_validated(self) -> bool:
+        """Whether the present step has its scores."""
+        return bool(self.validations) and self.validations[-1]["step"] == self.step
 
     def to_json(self) -> dict[str, Any]:
         """Returns the state as JSON values."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "TrainingState":
+    def from_json(cls, values: Mapping[str, Any]) -> "TrainingState":
         """Reads what `to_json` wrote.
 
         Raises:
-            TypeError, KeyError: if the values are not those of a state.
+            StructureError: if the values are not those of a state.
         """
-        return cls(**{**values, "position": LoaderPosition(**values["position"])})
+        return structure(cls, values)
 
 
 def seed_everything(seed: int) -> None:

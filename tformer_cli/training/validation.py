@@ -7,7 +7,7 @@ Translations are compared as text with the untouched references, by the same fun
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from tformer_cli.decoding.translator import Translator
 from tformer_cli.evaluation.scores import bleu, chrf
 from tformer_cli.model.runtime import Precision, autocast
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.training.events import ValidationReport
 from tformer_cli.training.loss import label_smoothed_loss
 
 _TOKENS_PER_BATCH = 4096
@@ -38,6 +39,23 @@ class Validation:
     seconds: float
     """Time it took."""
 
+    def report(
+        self, step: int, *, is_best: bool = False, weights: str = "current"
+    ) -> ValidationReport:
+        """Makes the event that tells of it."""
+        source, translation, reference = self.sample
+        return ValidationReport(
+            step=step,
+            scores=self.scores,
+            signatures=self.signatures,
+            is_best=is_best,
+            seconds=self.seconds,
+            sample_source=source,
+            sample_translation=translation,
+            sample_reference=reference,
+            weights=weights,
+        )
+
 
 @dataclass
 class Validator:
@@ -48,10 +66,14 @@ class Validator:
     decoding: DecodingConfig
     device: torch.device
     precision: Precision
-    n_validations: int = field(default=0, init=False)
 
-    def validate(self, model: Transformer) -> Validation:
-        """Computes loss and scores; the model is left in the mode it was in."""
+    def validate(self, model: Transformer, sample: int) -> Validation:
+        """Computes loss and scores; the model is left in the mode it was in.
+
+        Args:
+            model: the model, on its device.
+            sample: number of the pair to show, counted round and round.
+        """
         start = time.monotonic()
         was_training = model.training
         model.eval()
@@ -63,8 +85,7 @@ class Validator:
         texts = [translation.hypotheses[0].text for translation in translations]
         references = [[pair.target for pair in self.pairs]]
         by_name = {"bleu": bleu(texts, references), "chrf": chrf(texts, references)}
-        index = self.n_validations % len(self.pairs)
-        self.n_validations += 1
+        index = sample % len(self.pairs)
         return Validation(
             scores={
                 "loss": loss,
@@ -79,8 +100,9 @@ class Validator:
     def _loss(self, model: Transformer) -> float:
         """Mean -ln p of the references' tokens, the end of the sentence included."""
         longest = model.config.max_positions - 1
-        source_ids = [ids[:longest] for ids in self._encoded([p.source for p in self.pairs])]
-        target_ids = [ids[:longest] for ids in self._encoded([p.target for p in self.pairs])]
+        encode = self.tokenizer.encode_batch
+        source_ids = [ids[:longest] for ids in encode([pair.source for pair in self.pairs])]
+        target_ids = [ids[:longest] for ids in encode([pair.target for pair in self.pairs])]
         source_lengths = np.array([len(ids) for ids in source_ids], dtype=np.int32)
         target_lengths = np.array([len(ids) for ids in target_ids], dtype=np.int32)
         plan = plan_batches(source_lengths, target_lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)
@@ -98,6 +120,3 @@ class Validator:
             total += loss.negative_log_likelihood.item()
             n_tokens += batch.n_target_tokens
         return total / max(1, n_tokens)
-
-    def _encoded(self, texts: list[str]) -> list[list[int]]:
-        return self.tokenizer.encode_batch(texts)

@@ -1,23 +1,21 @@
 """Sentences in, their attention maps out."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
-from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.decoding.limits import longest_source
-from tformer_cli.decoding.translator import Translator
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.errors import DataError
 from tformer_cli.inspection.capture import capture_maps
-from tformer_cli.inspection.heads import HeadId, head_layout
+from tformer_cli.inspection.heads import head_layout
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
 from tformer_cli.inspection.selectors import select_heads
-from tformer_cli.model.runtime import prepare_cpu, resolve_device, set_threads
+from tformer_cli.workflows.translate import Opened, open_translator
 
 
 def inspect_heads(
-    model: Path | str,
+    model: Path | str | ModelDirectory,
     lines: Iterable[str],
     *,
     targets: Iterable[str] | None = None,
@@ -25,7 +23,8 @@ def inspect_heads(
     beam_size: int | None = None,
     length_penalty: float | None = None,
     device: str = "auto",
-    n_threads: int = 0,
+    threads: int = 0,
+    seed: int = 1,
 ) -> Iterator[HeadsRecord]:
     """Captures the heads of a model on sentences and their translations.
 
@@ -33,14 +32,15 @@ def inspect_heads(
     one. A record is made when it is asked for, so any number of lines can be streamed.
 
     Args:
-        model: the model directory.
+        model: a model directory, or its path.
         lines: the source sentences. A blank one has a record without heads.
         targets: a target for each line, to be looked at instead of the model's translation.
         heads: which heads, by the grammar of `inspection.selectors`; none means all.
         beam_size: hypotheses of the search; None: the model's default.
         length_penalty: its length penalty; None: the model's default.
         device: auto, cpu, cuda or cuda:N.
-        n_threads: CPU threads; 0: as many as cores.
+        threads: CPU threads (0: torch's choice).
+        seed: of torch's generators.
 
     Returns:
         One record a line, in order.
@@ -50,39 +50,29 @@ def inspect_heads(
         ArtifactError: if the model directory cannot be used.
         DataError: if a line is too long, or there are more or fewer targets than lines.
     """
-    inspector = HeadInspector(
-        _load(model, device, n_threads),
-        heads=heads,
+    opened = open_translator(
+        model,
+        device=device,
+        threads=threads,
+        seed=seed,
+        precision="float32",
         beam_size=beam_size,
         length_penalty=length_penalty,
+        n_best=1,
     )
-    return inspector.inspect(lines, targets)
+    return HeadInspector(opened, heads).inspect(lines, targets)
 
 
 class HeadInspector:
-    """Inspects the heads of an open model directory, sentence by sentence."""
+    """Inspects the heads of an opened model, sentence by sentence."""
 
-    def __init__(
-        self,
-        directory: ModelDirectory,
-        *,
-        heads: Sequence[str] = (),
-        beam_size: int | None = None,
-        length_penalty: float | None = None,
-    ) -> None:
-        """Chooses the heads and prepares the search; see `inspect_heads`."""
-        self._directory = directory
-        self._tokenizer = directory.tokenizer
-        self._heads: tuple[HeadId, ...] = tuple(select_heads(heads, head_layout(directory.model)))
-        self._summary = _summary(directory)
-        given = {"beam_size": beam_size, "length_penalty": length_penalty}
-        changes = {name: value for name, value in given.items() if value is not None}
-        try:
-            config = replace(directory.decoding, n_best=1, **changes)  # type: ignore[arg-type]
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-        device = next(directory.model.parameters()).device
-        self._translator = Translator(directory.model, self._tokenizer, config, device=device)
+    def __init__(self, opened: Opened, heads: Sequence[str] = ()) -> None:
+        """Chooses the heads; see `inspect_heads`."""
+        self._model = opened.directory.model
+        self._tokenizer = opened.directory.tokenizer
+        self._translator = opened.translator
+        self._heads = tuple(select_heads(heads, head_layout(self._model)))
+        self._summary = _summary(opened.directory)
 
     def inspect(
         self, lines: Iterable[str], targets: Iterable[str] | None = None
@@ -126,7 +116,7 @@ class HeadInspector:
         score: float | None,
     ) -> HeadsRecord:
         """Captures the maps of one pair; it was found by the model if it has a score."""
-        maps = capture_maps(self._directory.model, *ids)
+        maps = capture_maps(self._model, *ids)
         return HeadsRecord(
             index=index,
             model=self._summary,
@@ -158,22 +148,12 @@ class HeadInspector:
 
     def _check_length(self, index: int, ids: Sequence[int]) -> None:
         # A line that `translate` would cut in parts has a map for each part and none of its own.
-        longest = longest_source(self._directory.model.config.max_positions)
+        longest = longest_source(self._model.config.max_positions)
         if len(ids) > longest:
             raise DataError(
                 f"has {len(ids)} tokens where the model takes {longest} (line {index + 1}): "
                 "inspect a shorter sentence"
             )
-
-
-def _load(model: Path | str, device: str, n_threads: int) -> ModelDirectory:
-    try:
-        set_threads(n_threads)
-        chosen = resolve_device(device)
-    except ValueError as error:
-        raise UsageError(f"--device {error}") from None
-    prepare_cpu()
-    return load_model_directory(Path(model), chosen)
 
 
 def _summary(directory: ModelDirectory) -> ModelSummary:

@@ -1,19 +1,19 @@
 """What a run will look like, from the recipe and a sample of its data; nothing is trained."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
 from tformer_cli.data.batching import collate, plan_batches
-from tformer_cli.data.corpora import SentencePair
+from tformer_cli.data.corpora import SentencePair, read_corpus
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
 from tformer_cli.model.config import parameter_count
 from tformer_cli.recipe import Recipe
-from tformer_cli.workflows.train import make_tokenizer, read_pairs
+from tformer_cli.workflows.training_data import make_tokenizer
 
 SAMPLE = 2000
 """Pairs that are looked at."""
@@ -60,58 +60,65 @@ class Plan:
 
 
 def plan_training(recipe: Recipe) -> Plan:
-    """Looks at a sample of the data as training would.
+    """Looks at a sample of every corpus as training would.
 
     Raises:
         DataError: if a corpus cannot be read or the corpora hold no sentence pairs.
         RecipeError: if the recipe's tokenizer does not fit.
     """
-    sample = list(islice(_nonblank(recipe), SAMPLE))
-    if not sample:
-        raise DataError("data.train: holds no sentence pairs; name another corpus")
-    read_pairs(recipe, "valid", limit=1)
+    sample = list(_sample(recipe))
     tokenizer = _sample_tokenizer(recipe, sample)
-    source_ids = tokenizer.encode_batch([pair.source for pair in sample])
-    target_ids = tokenizer.encode_batch([pair.target for pair in sample])
-    source_lengths = np.array([len(ids) for ids in source_ids], dtype=np.int32)
-    target_lengths = np.array([len(ids) for ids in target_ids], dtype=np.int32)
+    encoded = [_encoded(tokenizer, pair) for pair in sample]
+    kept = [ids for ids in encoded if max(map(len, ids)) <= recipe.data.max_length]
+    if not kept:
+        raise DataError("data.train: no usable sentence pair at its start; check the corpora")
+    lengths = np.array([[len(source), len(target)] for source, target in kept], dtype=np.int32)
     batches = [
-        collate([source_ids[i] for i in indices], [target_ids[i] for i in indices])
+        collate([kept[i][0] for i in indices], [kept[i][1] for i in indices])
         for indices in plan_batches(
-            source_lengths, target_lengths, recipe.training.tokens_per_batch, seed=1, epoch=0
+            lengths[:, 0], lengths[:, 1], recipe.training.tokens_per_batch, seed=1, epoch=0
         )
     ]
-    n_cells = sum(batch.n_cells for batch in batches)
     n_tokens = sum(batch.n_source_tokens + batch.n_target_tokens for batch in batches)
-    vocab_size = tokenizer.vocab_size if recipe.tokenizer.path else _vocab_size(recipe, tokenizer)
+    vocab_size = _vocab_size(recipe, tokenizer)
     return Plan(
         n_sampled=len(sample),
         n_parameters=parameter_count(recipe.model, vocab_size),
         vocab_size=vocab_size,
-        source_tokens=float(source_lengths.mean()),
-        target_tokens=float(target_lengths.mean()),
+        source_tokens=float(lengths[:, 0].mean()),
+        target_tokens=float(lengths[:, 1].mean()),
         batch_shapes=tuple((*b.source.shape, b.target_input.shape[1]) for b in batches[:3]),
-        sentences_per_batch=len(sample) / len(batches),
-        padding=1.0 - n_tokens / n_cells,
-        example=(sample[0], tokenizer.pieces(source_ids[0]), tokenizer.pieces(target_ids[0])),
+        sentences_per_batch=len(kept) / len(batches),
+        padding=1.0 - n_tokens / sum(batch.n_cells for batch in batches),
+        example=(sample[0], tokenizer.pieces(encoded[0][0]), tokenizer.pieces(encoded[0][1])),
     )
 
 
-def _nonblank(recipe: Recipe) -> Iterator[SentencePair]:
-    pairs = read_pairs(recipe, "train", limit=2 * SAMPLE)
-    return (pair for pair in pairs if pair.source.strip() and pair.target.strip())
+def _sample(recipe: Recipe) -> Iterator[SentencePair]:
+    """The first pairs of each training corpus; those for validation need only be readable."""
+    for corpus in recipe.data.valid:
+        next(read_corpus(corpus, recipe.data.directory), None)
+    share = -(-SAMPLE // len(recipe.data.train))
+    for corpus in recipe.data.train:
+        for pair in islice(read_corpus(corpus, recipe.data.directory), share):
+            if pair.source.strip() and pair.target.strip():
+                yield pair
+
+
+def _encoded(tokenizer: Tokenizer, pair: SentencePair) -> tuple[list[int], list[int]]:
+    return tokenizer.encode(pair.source), tokenizer.encode(pair.target)
 
 
 def _sample_tokenizer(recipe: Recipe, sample: list[SentencePair]) -> Tokenizer:
     """The recipe's tokenizer if it names one, else one trained on the sample alone."""
     if recipe.tokenizer.path:
         return make_tokenizer(recipe)
-    lines = (text for pair in sample for text in (pair.source, pair.target))
-    return train_tokenizer(lines, replace(recipe.tokenizer, bpe_dropout=0.0))
+    if not sample:
+        raise DataError("data.train: holds no sentence pairs; name another corpus")
+    return train_tokenizer((text for pair in sample for text in pair), recipe.tokenizer)
 
 
 def _vocab_size(recipe: Recipe, tokenizer: Tokenizer) -> int:
-    """The size the recipe asks for; byte vocabularies have their own."""
-    if recipe.tokenizer.algorithm == "byte":
-        return tokenizer.vocab_size
-    return recipe.tokenizer.vocab_size
+    """The size the recipe asks for, where the data decide whether it is reached."""
+    is_asked_for = not recipe.tokenizer.path and recipe.tokenizer.algorithm not in ("byte", "char")
+    return recipe.tokenizer.vocab_size if is_asked_for else tokenizer.vocab_size

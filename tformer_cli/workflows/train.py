@@ -1,20 +1,37 @@
 """Training a model by a recipe, from raw text to a model directory."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
-from tformer_cli.artifacts.atomic import make_directory, remove_tree, write_text
+from tformer_cli.artifacts.atomic import (
+    make_directory,
+    remove_leftovers,
+    remove_tree,
+    write_text,
+)
 from tformer_cli.artifacts.lock import locked
-from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
-from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
-from tformer_cli.data.encoded import EncodedCorpus, encode_corpus
+from tformer_cli.artifacts.model_directory import (
+    CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    ModelInfo,
+    save_model_directory,
+)
+from tformer_cli.data.encoded import EncodedCorpus
 from tformer_cli.data.loader import LoaderPosition, TrainingLoader
 from tformer_cli.data.tokenizer import Tokenizer
-from tformer_cli.data.train_tokenizer import train_tokenizer
-from tformer_cli.errors import DataError, RecipeError, UsageError
+from tformer_cli.errors import (
+    ArtifactError,
+    RecipeError,
+    TformerError,
+    UsageError,
+)
 from tformer_cli.model.config import parameter_count
 from tformer_cli.model.runtime import (
     Precision,
@@ -32,10 +49,18 @@ from tformer_cli.training.signals import stop_requests
 from tformer_cli.training.state import TrainingState, seed_everything
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.validation import Validator
+from tformer_cli.workflows.training_data import (
+    Progress,
+    encoded_corpora,
+    fingerprint,
+    make_tokenizer,
+    notes,
+    validation_pairs,
+)
 
-RECIPE, TOKENIZER, METRICS = "recipe.toml", "tokenizer.json", "metrics.jsonl"
-Progress = Callable[[str, int], None]
-"""Is told what is being prepared, and how many sentence pairs of it are done."""
+__all__ = ["Progress", "TrainingResult", "choose_precision", "has_model", "has_run", "train"]
+
+RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,22 +103,24 @@ def train(
         UsageError: if the device cannot be used.
         Interrupted: on SIGINT or SIGTERM; the state is saved.
     """
-    make_directory(run)
-    with locked(run):
+    with _run_directory(run):
         if fresh:
             _clear(run)
         _check_recipe(recipe, run)
-        checkpoints = Checkpoints(run)
-        finished = _finished_state(checkpoints)
+        finished = _finished_state(Checkpoints(run))
         if finished is not None:
             return TrainingResult(run=run, was_finished=True, state=finished)
-        write_text(run / RECIPE, recipe.to_toml())
         trainer, started = _prepare(recipe, run, device, threads, progress or _ignore)
-        trainer.resume()
-        log = MetricsLog(run / METRICS, trainer.state.step)
-        trainer.observers = [log, *observers]
+        note = trainer.resume()
+        if note:
+            started = replace(started, notes=(*started.notes, note))
+        write_text(run / RECIPE, recipe.to_toml())
+        trainer.observers = [MetricsLog(run / METRICS, trainer.state), *observers]
         with stop_requests() as stop:
-            trainer.run(started, stop)
+            try:
+                trainer.run(started, stop)
+            except ArtifactError as error:  # the place was good at the start: the work has failed
+                raise TformerError(str(error)) from None
         return TrainingResult(run=run, was_finished=False, state=trainer.state)
 
 
@@ -102,103 +129,47 @@ def has_run(run: Path) -> bool:
     return (run / RECIPE).is_file()
 
 
-def read_pairs(
-    recipe: Recipe, which: str, limit: int = 0, progress: Progress | None = None
-) -> list[SentencePair]:
-    """Reads the sentence pairs of the recipe's "train" or "valid" corpora (0: all)."""
-    pairs: list[SentencePair] = []
-    for corpus in getattr(recipe.data, which):
-        for pair in read_corpus(corpus, recipe.data.directory):
-            if limit and len(pairs) == limit:
-                return pairs
-            pairs.append(pair)
-            if progress and len(pairs) % 1000 == 0:
-                progress(f"reading {which}", len(pairs))
-    return pairs
+def has_model(run: Path) -> bool:
+    """Says whether a directory holds a run or a model, which training would overwrite."""
+    return has_run(run) or any((run / name).exists() for name in (CONFIG, WEIGHTS))
 
 
-def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenizer:
-    """Opens the recipe's tokenizer, or trains it on both sides of the training corpora."""
-    if recipe.tokenizer.path:
-        path = Path(recipe.data.directory) / recipe.tokenizer.path
-        tokenizer = Tokenizer.from_file(path / TOKENIZER if path.is_dir() else path)
-        if recipe.tokenizer.bpe_dropout and tokenizer.algorithm != "bpe":
-            raise RecipeError(
-                f"tokenizer.bpe_dropout: needs a BPE tokenizer, but {recipe.tokenizer.path} is "
-                f'"{tokenizer.algorithm}"'
-            )
-        return tokenizer
-    return train_tokenizer(_both_sides(recipe, progress or _ignore), recipe.tokenizer)
-
-
-def _both_sides(recipe: Recipe, progress: Progress) -> Iterator[str]:
-    n_pairs = 0
-    for corpus in recipe.data.train:
-        for pair in read_corpus(corpus, recipe.data.directory):
-            yield pair.source
-            yield pair.target
-            n_pairs += 1
-            if n_pairs % 1000 == 0:
-                progress("training the tokenizer", n_pairs)
+@contextmanager
+def _run_directory(run: Path) -> Iterator[None]:
+    """Holds the run directory; one made here goes again if no run comes to be in it."""
+    is_new = not run.exists()
+    make_directory(run)
+    try:
+        with locked(run):
+            remove_leftovers(run)
+            yield
+    finally:
+        if is_new and not has_run(run):
+            remove_tree(run)
 
 
 def _prepare(
     recipe: Recipe, run: Path, device_name: str, threads: int, progress: Progress
 ) -> tuple[Trainer, RunStarted]:
-    try:
-        device = resolve_device(device_name)
-        set_threads(threads)
-    except ValueError as error:
-        raise UsageError(f"--device or --threads: {error}") from None
-    prepare_cpu()
+    device = _device(device_name, threads)
     tokenizer = _run_tokenizer(recipe, run, progress)
-    corpora = _encoded_corpora(recipe, tokenizer, progress)
+    valid = validation_pairs(recipe, progress)
+    corpora = encoded_corpora(recipe, tokenizer, progress)
     precision = choose_precision(recipe, device.type)
     seed_everything(recipe.training.seed)
     model = Transformer(recipe.model, tokenizer.vocab_size).to(device)
-    valid = read_pairs(recipe, "valid", recipe.validation.max_sentences, progress)
-    if recipe.data.valid and not valid:
-        raise DataError("data.valid: holds no sentence pairs; name another corpus")
     decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
-
-    def publish(weights: dict[str, Tensor], step: int, scores: dict[str, float]) -> None:
-        save_model_directory(
-            run,
-            weights,
-            config=recipe.model,
-            tokenizer=tokenizer,
-            decoding=recipe.decoding,
-            info=ModelInfo(
-                source_language=recipe.data.source_language,
-                target_language=recipe.data.target_language,
-                step=step,
-                scores=scores,
-            ),
-        )
-
-    def open_loader(position: LoaderPosition) -> TrainingLoader:
-        return TrainingLoader(
-            corpora,
-            [corpus.weight for corpus in recipe.data.train],
-            tokenizer,
-            recipe.training.tokens_per_batch,
-            recipe.training.seed,
-            recipe.tokenizer.bpe_dropout,
-            position,
-        )
-
     trainer = Trainer(
         model=model,
         config=recipe.training,
         validation=recipe.validation,
-        loader=open_loader,
-        validator=(Validator(valid, tokenizer, decoding, device, precision) if valid else None),
+        loader=partial(_open_loader, recipe, corpora, tokenizer),
+        validator=Validator(valid, tokenizer, decoding, device, precision) if valid else None,
         checkpoints=Checkpoints(run),
-        publish=publish,
+        publish=partial(_publish, recipe, run, tokenizer),
         observers=(),
-        device=device,
         precision=precision,
-        fingerprints=[corpus.fingerprint for corpus in corpora],
+        fingerprints=[*(corpus.fingerprint for corpus in corpora), fingerprint(valid)],
     )
     started = RunStarted(
         step=0,
@@ -208,9 +179,63 @@ def _prepare(
         n_pairs=sum(len(corpus) for corpus in corpora),
         vocab_size=tokenizer.vocab_size,
         batches_per_epoch=0,
-        notes=tuple(_notes(recipe, corpora)),
+        notes=tuple(notes(recipe, corpora)),
     )
     return trainer, started
+
+
+def _device(name: str, threads: int) -> torch.device:
+    try:
+        device = resolve_device(name)
+    except ValueError as error:
+        raise UsageError(f"--device: {error}") from None
+    try:
+        set_threads(threads)
+    except ValueError as error:
+        raise UsageError(f"--threads: {error}") from None
+    prepare_cpu()
+    return device
+
+
+def _publish(
+    recipe: Recipe,
+    run: Path,
+    tokenizer: Tokenizer,
+    weights: Mapping[str, Tensor],
+    step: int,
+    scores: Mapping[str, float],
+) -> None:
+    """Makes the run directory a model directory with these weights."""
+    save_model_directory(
+        run,
+        weights,
+        config=recipe.model,
+        tokenizer=tokenizer,
+        decoding=recipe.decoding,
+        info=ModelInfo(
+            source_language=recipe.data.source_language,
+            target_language=recipe.data.target_language,
+            step=step,
+            scores=scores,
+        ),
+    )
+
+
+def _open_loader(
+    recipe: Recipe,
+    corpora: Sequence[EncodedCorpus],
+    tokenizer: Tokenizer,
+    position: LoaderPosition,
+) -> TrainingLoader:
+    return TrainingLoader(
+        corpora,
+        [corpus.weight for corpus in recipe.data.train],
+        tokenizer,
+        recipe.training.tokens_per_batch,
+        recipe.training.seed,
+        recipe.tokenizer.bpe_dropout,
+        position,
+    )
 
 
 def choose_precision(recipe: Recipe, device_type: str) -> Precision:
@@ -230,36 +255,12 @@ def _run_tokenizer(recipe: Recipe, run: Path, progress: Progress) -> Tokenizer:
     return tokenizer
 
 
-def _encoded_corpora(
-    recipe: Recipe, tokenizer: Tokenizer, progress: Progress
-) -> list[EncodedCorpus]:
-    corpora = []
-    for corpus in recipe.data.train:
-        name = corpus_name(corpus)
-        encoded = encode_corpus(
-            corpus, recipe.data, tokenizer, lambda n, name=name: progress(f"encoding {name}", n)
-        )
-        corpora.append(encoded)
-    if not sum(len(corpus) for corpus in corpora):
-        raise DataError("data.train: no sentence pair is left after filtering; check the corpora")
-    return corpora
-
-
-def _notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
-    reasons = {
-        "blank": "blank on a side",
-        "too_long": f"over {recipe.data.max_length} tokens",
-        "ratio": f"length ratio over {recipe.data.max_length_ratio:g}",
-    }
-    for config, corpus in zip(recipe.data.train, corpora, strict=True):
-        dropped = [f"{n:,} {reasons.get(why, why)}" for why, n in corpus.dropped.items() if n]
-        left_out = f"; left out: {', '.join(dropped)}" if dropped else ""
-        cached = ", from the cache" if corpus.from_cache else ""
-        yield f"{corpus_name(config)}: {len(corpus):,} pairs{cached}{left_out}"
-
-
 def _check_recipe(recipe: Recipe, run: Path) -> None:
     if not has_run(run):
+        if has_model(run):
+            raise ArtifactError(
+                f"holds a model but no run ({run}): use another directory, or --fresh to replace it"
+            )
         return
     keys = differing_keys(load_recipe(str(run / RECIPE)), recipe)
     if keys:
@@ -271,15 +272,19 @@ def _check_recipe(recipe: Recipe, run: Path) -> None:
 
 
 def _finished_state(checkpoints: Checkpoints) -> TrainingState | None:
+    """The end of a run that has ended; a damaged checkpoint is training's to deal with."""
     steps = checkpoints.steps()
-    state = checkpoints.load_state(steps[-1]) if steps else None
+    try:
+        state = checkpoints.load_state(steps[-1]) if steps else None
+    except ArtifactError:
+        return None
     return state if state is not None and state.is_finished else None
 
 
 def _clear(run: Path) -> None:
     """Removes what an earlier run wrote, and nothing else that lies there."""
     remove_tree(run / "checkpoints")
-    for name in (RECIPE, TOKENIZER, METRICS, "config.json", "model.safetensors"):
+    for name in (RECIPE, TOKENIZER, METRICS, CONFIG, WEIGHTS):
         (run / name).unlink(missing_ok=True)
 
 

@@ -1,0 +1,127 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tformer_cli import __version__
+from tformer_cli.cli.app import app
+
+HELP = Path(__file__).parent / "help"
+COMMANDS = {
+    "tformer": [],
+    **{
+        name.replace(" ", "-"): name.split()
+        for name in (
+            "quickstart",
+            "make-corpus",
+            "train",
+            "translate",
+            "evaluate",
+            "inspect-heads",
+            "tokenize",
+            "tokenize train",
+            "tokenize encode",
+            "tokenize decode",
+            "tokenize stats",
+        )
+    },
+}
+HELP_WRITTEN_BY = "0.29.2"
+
+
+def run(*args, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "tformer_cli", *map(str, args)],
+        capture_output=True,
+        check=False,
+        **options,
+    )
+
+
+def only_line(stderr: bytes) -> str:
+    lines = stderr.decode().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+@pytest.mark.skipif(typer.__version__ != HELP_WRITTEN_BY, reason="help looks as Typer draws it")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_as_written(name):
+    env = {"COLUMNS": "90", "NO_COLOR": "1", "TERM": "dumb"}
+    result = CliRunner().invoke(app, [*COMMANDS[name], "--help"], env=env, prog_name="tformer")
+    assert result.exit_code == 0
+    shown = "\n".join(line.rstrip() for line in result.stdout.splitlines()).strip() + "\n"
+    file = HELP / f"{name}.txt"
+    if os.environ.get("TFORMER_WRITE_HELP"):
+        file.write_text(shown, encoding="utf-8")
+    assert shown == file.read_text(encoding="utf-8")
+
+
+def test_every_command_is_covered_by_the_written_help():
+    group = typer.main.get_command(app)
+    names = set()
+    for name, command in group.commands.items():
+        names.add(name)
+        names |= {f"{name}-{inner}" for inner in getattr(command, "commands", {})}
+    assert names == set(COMMANDS) - {"tformer"}
+
+
+def test_version_is_on_stdout():
+    result = run("--version")
+    assert result.stdout.decode() == f"tformer {__version__}\n"
+    assert result.returncode == 0
+
+
+def test_help_and_version_import_nothing_heavy():
+    code = (
+        "import sys, tformer_cli.cli.app\n"
+        "heavy = {'torch', 'datasets', 'tokenizers', 'safetensors', 'sacrebleu', 'numpy'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert result.stdout.decode().strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["trian"], "Did you mean 'train'"),
+        (["translate"], "Missing argument 'MODEL'"),
+        (["translate", "m", "--beem-size", "3"], "--beam-size"),
+        (["translate", "m", "--beam-size", "0"], "--beam-size"),
+        (["translate", "m", "--beam-size", "x"], "--beam-size"),
+        (["train", "quikstart"], 'did you mean "quickstart"'),
+        (["translate", "missing-model"], "no such directory (missing-model)"),
+        (["train", "quickstart", "--set", "model.d_modl=3"], 'did you mean "d_model"'),
+        (["train", "quickstart", "--max-time", "soon"], "--max-time soon"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(args, message):
+    result = run(*args)
+    assert result.returncode == 2
+    assert result.stdout == b""
+    assert message in only_line(result.stderr)
+
+
+def test_tracebacks_come_only_with_debug():
+    plain = run("translate", "missing-model")
+    assert b"Traceback" not in plain.stderr
+    debug = run("--debug", "translate", "missing-model")
+    assert b"Traceback" in debug.stderr
+    assert debug.returncode != 0
+
+
+def test_no_arguments_show_the_help():
+    result = run()
+    assert "COMMAND" in (result.stdout + result.stderr).decode()
+
+
+def test_no_escapes_are_written_into_a_pipe():
+    result = run("translate", "missing-model", env={**os.environ, "FORCE_COLOR": ""})
+    assert not re.search(rb"\x1b\[", result.stderr)

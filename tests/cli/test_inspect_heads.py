@@ -1,0 +1,200 @@
+import io
+import json
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.numpy import load
+from typer.testing import CliRunner
+
+from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.cli.app import app
+from tformer_cli.cli.heat_map import heat_map, show_record
+from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.inspection.heads import HeadId
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.runtime import prepare_cpu
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.workflows.inspect_heads import inspect_heads
+
+LINES = ["A man sleeps.", "Two dogs run in the snow.", "A woman and a dog."]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.backends.mkldnn.matmul.fp32_precision, torch.get_num_threads()
+    torch.set_num_threads(1)
+    prepare_cpu.__wrapped__()
+    yield
+    torch.backends.mkldnn.matmul.fp32_precision = before[0]
+    torch.set_num_threads(before[1])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model directory with random weights, which writes at most six tokens."""
+    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
+    config = ModelConfig(
+        d_model=64, n_heads=2, d_ff=96, n_encoder_layers=2, n_decoder_layers=1, max_positions=40
+    )
+    torch.manual_seed(2)
+    path = tmp_path_factory.mktemp("heads") / "model"
+    save_model_directory(
+        path,
+        Transformer(config, tokenizer.vocab_size).state_dict(),
+        config=config,
+        tokenizer=tokenizer,
+        decoding=DecodingConfig(beam_size=3, max_length=6),
+        info=ModelInfo(),
+    )
+    return path
+
+
+def run(*arguments, stdin=None):
+    command = ["inspect-heads", *map(str, arguments)]
+    return CliRunner().invoke(app, command, input=stdin)
+
+
+def test_in_a_pipe_there_is_an_object_a_line_blank_ones_included(model):
+    result = run(model, stdin="A man sleeps.\n\n\u2028dogs\x00\n")
+    assert result.exit_code == 0
+    objects = [json.loads(line) for line in result.stdout.removesuffix("\n").split("\n")]
+    assert [o["index"] for o in objects] == [0, 1, 2]
+    assert [len(o["heads"]) for o in objects] == [8, 0, 8]
+    assert result.stderr == ""
+
+
+def test_the_translation_is_that_of_translate_byte_for_byte(model):
+    text = "\n".join(LINES)
+    translated = CliRunner().invoke(app, ["translate", str(model), "--quiet"], input=text).stdout
+    inspected = run(model, stdin=text).stdout
+    targets = [json.loads(line)["target"]["text"] for line in inspected.splitlines()]
+    assert "".join(f"{target}\n" for target in targets).encode() == translated.encode()
+
+
+def test_weights_are_given_where_asked_for(model):
+    head = json.loads(run(model, "A man", "--heads", "cross.0.1", "--weights").stdout)["heads"]
+    assert [h["id"] for h in head] == ["cross.0.1"]
+    assert np.allclose(np.sum(head[0]["weights"], axis=1), 1, atol=1e-5)
+
+
+def test_a_target_can_be_given_as_text_or_file(model, tmp_path):
+    (tmp_path / "s").write_text("A man\nTwo dogs\n")
+    (tmp_path / "t").write_text("dog\nsnow\n")
+    result = run(model, "--source", tmp_path / "s", "--target-file", tmp_path / "t")
+    targets = [json.loads(line)["target"]["text"] for line in result.stdout.splitlines()]
+    assert targets == ["dog", "snow"]
+    assert json.loads(run(model, "A man", "--target", "dog").stdout)["target"]["is_forced"]
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "npz", "html", "svg", "jsonl", "tty"])
+def test_every_format_is_written_whole_and_the_same_every_time(model, tmp_path, suffix):
+    files = [tmp_path / f"{n}.{suffix}" for n in (1, 2)]
+    for file in files:
+        assert run(model, LINES[0], "-o", file).exit_code == 0
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == [file.name for file in files]
+
+
+def test_binary_formats_can_go_into_a_pipe(model):
+    tensors = load(run(model, LINES[0], "--format", "safetensors").stdout_bytes)
+    assert set(tensors) == {"enc.0", "enc.1", "dec.0", "cross.0"}
+    npz = np.load(io.BytesIO(run(model, LINES[0], "--format", "npz").stdout_bytes))
+    np.testing.assert_array_equal(npz["cross.0"], tensors["cross.0"])
+    ET.fromstring(run(model, LINES[0], "--format", "svg").stdout_bytes)  # noqa: S314 - ours
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a", "b", "--format", "npz"], "--format npz: holds one sentence, but there are several"),
+        ([" ", "--format", "svg"], "--format svg: there is no sentence to show"),
+        (["a", "--weights", "--format", "html"], "--weights: is for jsonl"),
+        (["a", "--heads", "enc.7"], '--heads: "enc.7" names no head; there are enc.0-1.0-1'),
+        (["a", "--source", "f"], "--source: sentences are given already"),
+        (["a", "--target", "x", "--target-file", "f"], "--target: --target-file gives"),
+        (["a", "--target-file", "no-such-file"], "no such file (no-such-file)"),
+        (["long " * 80], "tokens where the model takes 39 (line 1)"),
+        (["a", "--beam-size", "2", "--device", "tpu"], "--device: must be auto"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(model, tmp_path, arguments, message):
+    output = tmp_path / "out"
+    result = run(model, *arguments, "-o", output)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_verify_fails_with_status_1_above_the_tolerance(model, monkeypatch):
+    # the plain path of short sentences can agree to the last bit
+    monkeypatch.setattr("tformer_cli.model.attention.FUSED_FROM_KEYS", 1)
+    assert run(model, "A man", "--verify", "1e-4").exit_code == 0
+    result = run(model, "A man", "--verify", "1e-30")
+    assert result.exit_code == 1
+    assert "is above 1e-30 (line 1)" in result.stderr
+    assert result.stdout == ""
+
+
+def shown(record, width=80, colour=None, heads=None, encoding="utf-8"):
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(
+        file=file, width=width, color_system=colour, force_terminal=colour is not None
+    )
+    show_record(console, record, heads or [record.clearest_head()])
+    file.flush()
+    return file.buffer.getvalue().decode(encoding)
+
+
+@pytest.fixture(scope="module")
+def record(model):
+    return next(inspect_heads(model, ["A man 漢字 sleeps."], targets=["dogs run"]))
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_terminal_view_fits_the_width_and_names_every_kind(record, width):
+    from rich.cells import cell_len
+
+    text = shown(record, width)
+    assert max(cell_len(line) for line in text.splitlines()) <= width
+    for name in ("encoder self-attention", "decoder masked self-attention", "cross-attention"):
+        assert name in text
+    assert "given target" in text
+    assert ("more columns" in text) == (width == 40)
+
+
+def test_rows_of_the_map_are_labelled_by_what_they_predict(record):
+    lines = shown(record, 200, heads=[HeadId("cross", 0, 1)]).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("cross.0.1"))
+    labels = [line.split()[0] for line in lines[start + 2 :]]
+    assert labels == list(record.target_pieces)
+    assert lines[start + 1].split() == list(record.source_pieces)
+
+
+def test_colours_carry_hundredths_and_plain_text_carries_blocks(record):
+    coloured = shown(record, 200, "truecolor", [HeadId("dec", 0, 0)])
+    assert "\x1b[38;2;" in coloured
+    assert "100" in coloured  # the first row sees one key only
+    plain = shown(record, 200, None, [HeadId("dec", 0, 0)])
+    assert "\x1b" not in plain
+    assert "█" in plain
+
+
+def test_without_unicode_the_blocks_are_ascii(model):
+    ascii_record = next(inspect_heads(model, ["A man"], targets=["dogs"]))
+    text = "".join(
+        str(line)
+        for line in heat_map(
+            Console(file=io.TextIOWrapper(io.BytesIO(), encoding="ascii"), width=80),
+            ascii_record,
+            HeadId("dec", 0, 0),
+        ).renderables
+    )
+    assert "#" in text
+    assert not set("░▒▓█") & set(text)

@@ -1,0 +1,248 @@
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tformer_cli.artifacts.lock import locked
+from tformer_cli.cli.app import app
+from tformer_cli.cli.train import parse_minutes
+from tformer_cli.errors import UsageError
+
+RECIPE = """
+[data]
+train = [{ built_in = "train", pairs = 300, seed = 1 }]
+valid = [{ built_in = "valid", pairs = 300, seed = 1 }]
+cache_directory = "CACHE"
+[tokenizer]
+vocab_size = 300
+bpe_dropout = 0.1
+[model]
+d_model = 16
+n_heads = 2
+d_ff = 32
+n_encoder_layers = 1
+n_decoder_layers = 1
+[training]
+precision = "float32"
+tokens_per_batch = 400
+accumulate = 2
+max_steps = 24
+warmup_steps = 8
+report_every = 1
+checkpoint_every = 3
+average_checkpoints = 3
+[validation]
+every = 8
+max_sentences = 2
+patience = 50
+metric = "loss"
+[decoding]
+max_length = 8
+"""
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("recipe")
+    path = directory / "tiny.toml"
+    path.write_text(RECIPE.replace("CACHE", str(directory / "cache")))
+    return path
+
+
+@pytest.fixture
+def run(tmp_path):
+    return tmp_path / "run"
+
+
+def train(recipe, run, *options):
+    return CliRunner().invoke(app, ["train", str(recipe), "-o", str(run), *options])
+
+
+def train_and_end(recipe, run, ends, *options):
+    """Trains in processes that are ended as asked; returns (status, stdout, stderr) of each."""
+    arguments = ["train", str(recipe), "-o", str(run), "--threads", "1", *options]
+    request = json.dumps({"arguments": arguments, "run": str(run), "ends": ends})
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("ended_runs.py"))],
+        input=request,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "OMP_NUM_THREADS": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        },
+    )
+    return json.loads(done.stdout)
+
+
+def digest(run):
+    return hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
+
+
+def reported_steps(run):
+    entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [entry["step"] for entry in entries if entry["kind"] == "report"]
+
+
+@pytest.fixture(scope="module")
+def whole_run(recipe, tmp_path_factory):
+    """A run that nothing has interrupted."""
+    run = tmp_path_factory.mktemp("whole") / "run"
+    ((status, stdout, stderr),) = train_and_end(recipe, run, [["", 0]])
+    assert status == 0, stderr
+    return run, stdout, stderr
+
+
+def test_a_run_ended_in_every_way_comes_to_the_same_weights(recipe, run, whole_run):
+    ends = [["SIGKILL", 2], ["SIGTERM", 7], ["SIGINT", 11], ["SIGKILL", 14], ["SIGKILL", 21]]
+    *ended, last = train_and_end(recipe, run, [*ends, ["", 0]])
+    assert [status for status, _, _ in ended] == [-9, 143, 130, -9, -9]
+    assert last[0] == 0, last[2]
+    assert "going on after step" in last[2]
+    for status, stdout, stderr in ended[1:3]:
+        assert stdout == "", status
+        assert stderr.splitlines()[-1].startswith("error: stopped at step ")
+    assert digest(run) == digest(whole_run[0])
+    assert reported_steps(run) == list(range(1, 25))
+
+
+@pytest.mark.slow
+def test_ten_kills_at_random_moments_leave_no_trace(recipe, run, whole_run):
+    draw = random.Random(7)
+    options = ("--set", "training.checkpoint_every=1")
+    whole = run.with_name("whole")
+    assert train_and_end(recipe, whole, [["", 0]], *options)[0][0] == 0
+    n_killed, seconds = 0, 0.6
+    while n_killed < 10:
+        moments = [["SIGKILL", draw.uniform(0.05, seconds)] for _ in range(10 - n_killed)]
+        statuses = [end[0] for end in train_and_end(recipe, run, moments, *options)]
+        n_killed += statuses.count(-9)
+        if 0 in statuses and n_killed < 10:  # it has ended too soon to be killed ten times
+            n_killed, seconds = 0, seconds / 2
+            assert train_and_end(recipe, run, [["", 0]], *options, "--fresh", "--yes")[0][0] == 0
+    assert train_and_end(recipe, run, [["", 0]], *options)[0][0] == 0
+    assert digest(run) == digest(whole)
+    assert reported_steps(run) == list(range(1, 25))
+    assert not list(run.rglob("*.partial"))
+
+
+def test_stdout_is_the_run_directory_and_stderr_is_plain_in_a_pipe(whole_run):
+    run, stdout, stderr = whole_run
+    assert stdout == f"{run}\n"
+    assert "\x1b" not in stderr
+    assert "step 24, epoch " in stderr
+    assert "validation of average: BLEU" in stderr
+    assert "finished in " in stderr
+
+
+def test_a_finished_run_says_so_and_changes_nothing(recipe, whole_run):
+    run = whole_run[0]
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    done = train(recipe, run)
+    assert (done.exit_code, done.stdout) == (0, f"{run}\n")
+    assert "is finished: max_steps = 24 is reached (step 24)" in done.stderr
+    after = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_another_recipe_is_refused_by_its_keys(recipe, whole_run):
+    done = train(recipe, whole_run[0], "--set", "model.dropout=0.3", "--seed", "9")
+    assert done.exit_code == 2
+    assert "model.dropout, training.seed differ" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_fresh_needs_yes_in_a_pipe_and_then_starts_over(recipe, run):
+    assert train(recipe, run, "--quiet", "--max-steps", "2").exit_code == 0
+    (run / "notes.txt").write_text("mine")
+    refused = train(recipe, run, "--quiet", "--max-steps", "3", "--fresh")
+    assert refused.exit_code == 2
+    assert "add --yes" in refused.stderr
+    done = train(recipe, run, "--quiet", "--max-steps", "3", "--fresh", "--yes")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, f"{run}\n", "")
+    assert reported_steps(run) == [1, 2, 3]
+    assert (run / "notes.txt").read_text() == "mine"
+
+
+def test_two_trainings_in_one_directory_are_refused(recipe, run):
+    run.mkdir()
+    with locked(run):
+        done = train(recipe, run)
+    assert done.exit_code == 2
+    assert "another training is at work there" in done.stderr
+
+
+def test_places_that_hold_no_run_are_refused(recipe, run, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    for place in (file, file / "below", Path("/proc/nowhere/run")):
+        done = train(recipe, place)
+        assert done.exit_code == 2
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+    run.mkdir()
+    (run / "model.safetensors").write_bytes(b"precious")
+    assert "holds a model but no run" in train(recipe, run).stderr
+    assert "add --yes" in train(recipe, run, "--fresh").stderr
+    assert (run / "model.safetensors").read_bytes() == b"precious"
+
+
+def test_a_failure_before_the_first_step_leaves_no_directory(recipe, run):
+    done = train(recipe, run, "--set", 'data.valid=[{tsv="missing.tsv"}]')
+    assert done.exit_code == 2
+    assert "missing.tsv" in done.stderr
+    assert not run.exists()
+
+
+def test_a_misspelt_key_or_option_names_the_nearest(recipe, run):
+    key = train(recipe, run, "--set", "training.learning_rat=1")
+    assert (key.exit_code, 'did you mean "learning_rate"?' in key.stderr) == (2, True)
+    option = train(recipe, run, "--max-step", "3")
+    assert (option.exit_code, "--max-steps" in option.stderr) == (2, True)
+    name = train("quikstart", run)
+    assert (name.exit_code, 'did you mean "quickstart"?' in name.stderr) == (2, True)
+    assert train(recipe, run, "--device", "gpu").exit_code == 2
+
+
+def test_a_dry_run_prints_a_recipe_that_trains_and_writes_nothing(recipe, run, tmp_path):
+    done = train(recipe, run, "--dry-run", "--max-steps", "2")
+    assert done.exit_code == 0, done.stderr
+    assert not run.exists()
+    assert "# parameters: 10,368 with a vocabulary of 300" in done.stdout
+    assert "# batches, sentences×(source, target) positions: " in done.stdout
+    assert "# source: " in done.stdout
+    assert tomllib.loads(done.stdout)["training"]["max_steps"] == 2
+    saved = tmp_path / "saved.toml"
+    saved.write_text(done.stdout)
+    assert train(saved, run, "--quiet").exit_code == 0
+    assert reported_steps(run) == [1, 2]
+
+
+def test_a_dry_run_stays_toml_whatever_the_text_holds(recipe, run, tmp_path):
+    (tmp_path / "x.tsv").write_bytes(b"a\0b\x0cc\x7f\rd\tq\n" * 20)
+    done = train(recipe, run, "--dry-run", "--set", f'data.train=[{{tsv="{tmp_path}/x.tsv"}}]')
+    assert done.exit_code == 0, done.stderr
+    assert tomllib.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"), [("90s", 1.5), ("10m", 10), ("1h30m", 90), ("2h", 120), ("7", 7)]
+)
+def test_durations_are_read(text, minutes):
+    assert parse_minutes(text) == minutes
+
+
+@pytest.mark.parametrize("text", ["", "h", "m", "0s", "-3m", "10 m", "1d", "m10", "nan"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(UsageError, match="--max-time"):
+        parse_minutes(text)

@@ -1,0 +1,73 @@
+"""A hand-made record: S and T differ, the two alphabets share nothing."""
+
+import pytest
+import torch
+
+from tformer_cli.inspection.capture import AttentionMaps
+from tformer_cli.inspection.heads import HeadId, HeadLayout
+from tformer_cli.inspection.record import HeadsRecord, ModelSummary
+
+LAYOUT = HeadLayout((2, 2, 2), (2, 2), (2, 2))
+
+
+def made_record(source=("a", "b", "c", "d"), target=("x", "y"), heads=tuple(LAYOUT), index=0):
+    generator = torch.Generator().manual_seed(5)
+    n_source, n_target = len(source) + 1, len(target) + 1
+
+    def maps(n_layers, n_rows, n_keys, is_causal=False):
+        scores = 3 * torch.randn(n_layers, 2, n_rows, n_keys, generator=generator)
+        if is_causal:
+            scores = scores.masked_fill(~torch.ones(n_rows, n_keys).tril().bool(), -torch.inf)
+        return tuple(scores.softmax(dim=-1))
+
+    return HeadsRecord(
+        index=index,
+        model=ModelSummary(name="m", n_encoder_layers=3, n_decoder_layers=2, n_heads=2, step=7),
+        source=" ".join(source),
+        target=" ".join(target),
+        is_forced=False,
+        score=-1.23456789,
+        source_pieces=(*source, "</s>"),
+        target_pieces=(*target, "</s>"),
+        input_pieces=("<s>", *target),
+        maps=AttentionMaps(
+            source_ids=(*range(10, 9 + n_source), 3),
+            target_input_ids=(2, *range(30, 29 + n_target)),
+            enc=maps(3, n_source, n_source),
+            dec=maps(2, n_target, n_target, is_causal=True),
+            cross=maps(2, n_target, n_source),
+            residuals={head: 1e-7 for head in LAYOUT} | {HeadId("cross", 1, 1): 3e-7},
+        ),
+        heads=heads,
+    )
+
+
+def blank_record(index=0):
+    return HeadsRecord(
+        index=index,
+        model=made_record().model,
+        source="",
+        target="",
+        is_forced=False,
+        score=None,
+        source_pieces=(),
+        target_pieces=(),
+        input_pieces=(),
+        maps=None,
+        heads=(),
+    )
+
+
+@pytest.fixture
+def record():
+    return made_record()
+
+
+@pytest.fixture
+def make_record():
+    return made_record
+
+
+@pytest.fixture
+def make_blank_record():
+    return blank_record

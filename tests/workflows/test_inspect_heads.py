@@ -1,0 +1,122 @@
+import pytest
+import torch
+
+from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.runtime import prepare_cpu
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.workflows.inspect_heads import inspect_heads
+from tformer_cli.workflows.translate import translate_lines
+
+LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "A woman and a dog."]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.backends.mkldnn.matmul.fp32_precision, torch.get_num_threads()
+    torch.set_num_threads(1)
+    prepare_cpu.__wrapped__()
+    yield
+    torch.backends.mkldnn.matmul.fp32_precision = before[0]
+    torch.set_num_threads(before[1])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model directory with random weights and unequal depths."""
+    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
+    config = ModelConfig(
+        d_model=64, n_heads=2, d_ff=96, n_encoder_layers=2, n_decoder_layers=1, max_positions=40
+    )
+    torch.manual_seed(2)
+    path = tmp_path_factory.mktemp("heads") / "model"
+    save_model_directory(
+        path,
+        Transformer(config, tokenizer.vocab_size).state_dict(),
+        config=config,
+        tokenizer=tokenizer,
+        decoding=DecodingConfig(beam_size=3, max_length=6),
+        info=ModelInfo(step=12),
+    )
+    return path
+
+
+def test_the_translations_are_those_of_translate(model):
+    records = list(inspect_heads(model, LINES, device="cpu"))
+    translations = list(translate_lines(model, LINES, device="cpu"))
+    assert [r.target for r in records] == [t.text for t in translations]
+    assert [r.index for r in records] == [0, 1, 2, 3]
+    for record, translation in zip(records, translations, strict=True):
+        best = translation.hypotheses[0]
+        if record.maps is not None:
+            assert record.maps.source_ids == (*translation.source_ids, 3)
+            assert record.maps.target_input_ids == (2, *best.token_ids)
+            assert record.score == best.score
+            assert record.maps.residual < 1e-5
+
+
+def test_settings_of_the_search_are_passed_on(model):
+    greedy = list(inspect_heads(model, LINES, beam_size=1, length_penalty=0.0))
+    expected = list(translate_lines(model, LINES, beam_size=1, length_penalty=0.0))
+    assert [r.target for r in greedy] == [t.text for t in expected]
+
+
+def test_a_blank_line_has_a_record_without_heads(model):
+    blank = list(inspect_heads(model, LINES))[2]
+    assert blank.maps is None
+    assert blank.heads == blank.source_pieces == ()
+
+
+def test_a_given_target_is_looked_at_instead(model):
+    record = next(inspect_heads(model, ["A man"], targets=["dogs run"]))
+    assert record.is_forced
+    assert record.score is None
+    assert record.input_pieces[0] == "<s>"
+    assert record.target_pieces[-1] == "</s>"
+    assert record.input_pieces[1:] == record.target_pieces[:-1]
+    assert "".join(record.target_pieces[:-1]).replace("▁", " ").strip() == "dogs run"
+    assert record.maps.cross[0].shape[1:] == (len(record.target_pieces), len(record.source_pieces))
+
+
+def test_a_translation_given_back_as_target_has_the_same_maps(model):
+    found = next(inspect_heads(model, LINES[:1]))
+    ids = found.maps.target_input_ids
+    forced = next(inspect_heads(model, LINES[:1], targets=[found.target]))
+    if forced.maps.target_input_ids == ids:  # other pieces may spell the same text
+        assert torch.equal(found.maps.cross[0], forced.maps.cross[0])
+    assert torch.equal(found.maps.enc[1], forced.maps.enc[1])
+
+
+def test_a_sentence_has_the_same_maps_whatever_is_beside_it(model):
+    alone = next(inspect_heads(model, LINES[1:2]))
+    among = list(inspect_heads(model, LINES))[1]
+    assert alone.maps.target_input_ids == among.maps.target_input_ids
+    assert torch.equal(alone.maps.cross[0], among.maps.cross[0])
+
+
+def test_heads_are_selected(model):
+    record = next(inspect_heads(model, LINES, heads=["cross.last.1", "enc.0.0"]))
+    assert [str(head) for head in record.heads] == ["enc.0.0", "cross.0.1"]
+    with pytest.raises(UsageError, match=r"there are enc\.0-1\.0-1, dec\.0-0\.0-1"):
+        inspect_heads(model, LINES, heads=["enc.2"])
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [(["x"], "more lines than targets"), (["x"] * 5, "more targets than lines")],
+)
+def test_as_many_targets_as_lines(model, targets, message):
+    with pytest.raises(DataError, match=message):
+        list(inspect_heads(model, LINES, targets=targets))
+
+
+@pytest.mark.parametrize("targets", [None, ["x", "y"]])
+def test_a_line_that_is_too_long_is_named(model, targets):
+    records = inspect_heads(model, ["short", "long line " * 50], targets=targets)
+    next(records)
+    with pytest.raises(DataError, match=r"tokens where the model takes 39 \(line 2\)"):
+        next(records)

@@ -1,0 +1,456 @@
+import hashlib
+import json
+import math
+import shutil
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tformer_cli.artifacts import atomic
+from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.artifacts.tensors import load_tensors
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.translator import Translator
+from tformer_cli.errors import ArtifactError, DataError, Interrupted, TformerError
+from tformer_cli.model.runtime import prepare_cpu
+from tformer_cli.recipe import make_recipe
+from tformer_cli.training import gradients
+from tformer_cli.training.averaging import average_weights
+from tformer_cli.training.events import RunEnded, RunStarted, StepReport, ValidationReport
+from tformer_cli.training.trainer import Trainer
+from tformer_cli.workflows import train as workflow
+from tformer_cli.workflows.evaluate import evaluate_model
+from tformer_cli.workflows.train import choose_precision, train
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.backends.mkldnn.matmul.fp32_precision, torch.get_num_threads()
+    torch.set_num_threads(1)
+    prepare_cpu.__wrapped__()
+    yield
+    torch.backends.mkldnn.matmul.fp32_precision = before[0]
+    torch.set_num_threads(before[1])
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def make(cache):
+    """Makes recipes: a tiny model on the built-in corpus, with keys changed."""
+
+    def made(**changes):
+        values = {
+            "data": {
+                "train": [{"built_in": "train", "pairs": 300}],
+                "valid": [{"built_in": "valid", "pairs": 300}],
+                "cache_directory": cache,
+            },
+            "tokenizer": {"vocab_size": 300, "bpe_dropout": 0.1},
+            "model": {
+                "d_model": 16,
+                "n_heads": 2,
+                "d_ff": 32,
+                "n_encoder_layers": 1,
+                "n_decoder_layers": 1,
+            },
+            "training": {
+                "precision": "float32",
+                "tokens_per_batch": 400,
+                "accumulate": 2,
+                "max_steps": 20,
+                "warmup_steps": 8,
+                "report_every": 1,
+                "checkpoint_every": 3,
+                "average_checkpoints": 3,
+            },
+            "validation": {"every": 5, "max_sentences": 2, "patience": 50, "metric": "loss"},
+            "decoding": {"max_length": 8},
+        }
+        for key, value in changes.items():
+            table, _, name = key.partition("__")
+            values[table][name] = value
+        return make_recipe(values, "test")
+
+    return made
+
+
+class Watcher:
+    """Collects events, and does something when a step is reported."""
+
+    def __init__(self, at_step=0, action=None):
+        self.events, self._at_step, self._action = [], at_step, action
+
+    def notify(self, event):
+        self.events.append(event)
+        if isinstance(event, StepReport) and event.step == self._at_step:
+            self._action()
+
+    def of(self, kind):
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def crash():
+    raise RuntimeError("the power is cut")
+
+
+def crash_at(recipe, run, step):
+    with pytest.raises(RuntimeError, match="power"):
+        train(recipe, run, observers=[Watcher(step, crash)])
+
+
+def digest(run):
+    return hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
+
+
+def steps_kept(run):
+    return sorted(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").iterdir())
+
+
+def reports(run):
+    entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [(e["kind"], e["step"], e.get("weights"), e.get("loss")) for e in entries]
+
+
+@pytest.fixture
+def whole(make, tmp_path_factory):
+    run = tmp_path_factory.mktemp("whole") / "run"
+    train(make(), run)
+    return run
+
+
+def test_stops_and_crashes_leave_no_trace(make, tmp_path, whole):
+    run = tmp_path / "run"
+    for step, number in ((4, signal.SIGTERM), (11, signal.SIGINT), (20, signal.SIGTERM)):
+        crash_at(make(), run, step - 1)
+        with pytest.raises(Interrupted, match=f"stopped at step {step} ") as stopped:
+            train(make(), run, observers=[Watcher(step, lambda n=number: signal.raise_signal(n))])
+        assert stopped.value.exit_status == 128 + number
+        assert step in steps_kept(run)
+    train(make(), run)
+    assert digest(run) == digest(whole)
+    assert reports(run) == reports(whole)
+    assert steps_kept(run) == steps_kept(whole)
+
+
+@pytest.mark.parametrize("average", ["best", "none"])
+def test_best_and_unaveraged_models_resume_exactly(make, tmp_path, average):
+    recipe = make(training__average=average, validation__metric="chrf")
+    train(recipe, tmp_path / "whole")
+    crash_at(recipe, tmp_path / "run", 13)
+    train(recipe, tmp_path / "run")
+    assert digest(tmp_path / "run") == digest(tmp_path / "whole")
+
+
+def test_what_a_kill_leaves_half_written_is_passed_over(make, tmp_path, whole):
+    run = tmp_path / "run"
+    crash_at(make(), run, 14)
+    assert steps_kept(run)[-1] == 12
+    checkpoints = run / "checkpoints"
+    (checkpoints / "step-000013").mkdir()  # no state.json
+    (checkpoints / "step-000014.partial").mkdir()
+    (checkpoints / "step-000014.partial" / "model.safetensors").write_bytes(b"half")
+    (run / "model.safetensors.77.partial").write_bytes(b"half")
+    newest = checkpoints / "step-000012" / "model.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-100])
+    watcher = Watcher()
+    train(make(), run, observers=[watcher])
+    (started,) = watcher.of(RunStarted)
+    assert started.step == 10
+    assert "went back to step 10" in started.notes[-1]
+    assert digest(run) == digest(whole)
+    assert reports(run) == reports(whole)
+    assert not list(run.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("file", ["state.json", "optimizer.safetensors"])
+def test_any_damaged_file_of_a_checkpoint_is_noticed(make, tmp_path, file):
+    run = tmp_path / "run"
+    crash_at(make(), run, 8)
+    for step in steps_kept(run):
+        path = run / "checkpoints" / f"step-{step:06d}" / file
+        path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(ArtifactError, match="no checkpoint is whole; start over with --fresh"):
+        train(make(), run)
+
+
+@pytest.mark.parametrize("n_writes", [1, 4, 9, 14])
+def test_a_full_disk_fails_the_run_and_leaves_it_resumable(
+    make, tmp_path, monkeypatch, whole, n_writes
+):
+    run, done = tmp_path / "run", []
+
+    def flush(path):
+        done.append(path)
+        if path.suffix == ".partial" and "checkpoints" in path.parts and len(done) > 3 * n_writes:
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic, "flush_file", flush)
+        with pytest.raises(TformerError, match="no space left on device") as failed:
+            train(make(), run)
+    assert failed.value.exit_status == 1
+    train(make(), run)
+    assert digest(run) == digest(whole)
+
+
+def test_a_finished_run_is_left_alone(make, whole):
+    before = digest(whole), (whole / "metrics.jsonl").read_bytes()
+    result = train(make(), whole)
+    assert result.was_finished
+    assert result.state.reason == "max_steps = 20 is reached"
+    assert (digest(whole), (whole / "metrics.jsonl").read_bytes()) == before
+
+
+def corpus_recipe(make, directory, lines):
+    for side in ("source", "target"):
+        (directory / side).write_text("".join(f"{line} {side[0]}\n" for line in lines))
+    return make(
+        data__train=[{"source": "source", "target": "target"}],
+        data__valid=[{"source": "source", "target": "target"}],
+        data__directory=str(directory),
+    )
+
+
+def test_changed_data_are_refused(make, tmp_path):
+    lines = [f"line number {number} of many" for number in range(60)]
+    recipe = corpus_recipe(make, tmp_path, lines)
+    crash_at(recipe, tmp_path / "run", 8)
+    (tmp_path / "target").write_text("other\n" * 60)
+    with pytest.raises(DataError, match="the data have changed since the run began"):
+        train(recipe, tmp_path / "run")
+    corpus_recipe(make, tmp_path, lines)
+    train(recipe, tmp_path / "run")
+
+
+def test_kept_checkpoints_are_the_last_and_the_best(make, tmp_path):
+    recipe = make(
+        training__average="none",
+        training__keep_last=2,
+        training__keep_best=1,
+        training__learning_rate=1e-12,
+        validation__metric="chrf",
+    )
+    result = train(recipe, tmp_path / "run")
+    best = result.state.best_steps(recipe.validation)[0]
+    assert steps_kept(tmp_path / "run") == sorted({18, 20, best})
+    assert best == 5, "scores that stay the same keep the first best"
+    assert load_model_directory(tmp_path / "run").info.step == best
+
+
+def test_the_final_model_is_the_average_of_the_last_checkpoints(make, tmp_path, whole):
+    files = sorted((whole / "checkpoints").glob("*/model.safetensors"))[-3:]
+    assert [file.parent.name for file in files] == ["step-000015", "step-000018", "step-000020"]
+    mean = average_weights(files)
+    final = load_tensors(whole / "model.safetensors")
+    assert all(torch.equal(final[name], mean[name]) for name in mean)
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"max_epochs": 1}, "max_epochs = 1 is reached"),
+        ({"max_tokens": 2000}, "max_tokens = 2000 is reached"),
+        ({"max_minutes": 0.0005}, "max_minutes = 0.0005 is reached"),
+    ],
+)
+@pytest.mark.parametrize("schedule", ["linear", "noam"])
+def test_every_limit_ends_the_run(make, tmp_path, limits, reason, schedule):
+    changes = {f"training__{key}": value for key, value in limits.items()}
+    recipe = make(training__max_steps=0, training__schedule=schedule, **changes)
+    watcher = Watcher()
+    state = train(recipe, tmp_path / "run", observers=[watcher]).state
+    assert state.reason == reason
+    assert state.is_finished
+    if "max_epochs" in limits:
+        assert state.position.epoch == 1
+    rates = [event.learning_rate for event in watcher.of(StepReport)]
+    assert all(0.0 <= rate < 0.2 for rate in rates)
+
+
+def test_patience_ends_a_run_that_no_longer_improves(make, tmp_path):
+    recipe = make(
+        training__max_steps=0,
+        training__learning_rate=1e-12,
+        training__schedule="constant",
+        validation__patience=2,
+        validation__metric="chrf",
+    )
+    state = train(recipe, tmp_path / "run").state
+    assert (state.step, state.reason) == (15, "no better chrf for validation.patience = 2")
+
+
+def test_without_validation_the_run_directory_is_a_model_all_along(make, tmp_path):
+    recipe = make(data__valid=[], validation__patience=0)
+    crash_at(recipe, tmp_path / "run", 8)
+    assert load_model_directory(tmp_path / "run").info.step == 6
+    state = train(recipe, tmp_path / "run").state
+    assert state.validations == []
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_a_loss_that_is_no_number_ends_the_run_before_anything_is_saved(
+    make, tmp_path, monkeypatch, on_cpu
+):
+    run, n_calls = tmp_path / "run", 0
+    true_loss = gradients.label_smoothed_loss
+
+    def loss(*arguments):
+        nonlocal n_calls
+        n_calls += 1
+        factor = math.nan if n_calls >= 2 * 8 else 1.0
+        return true_loss(arguments[0] * factor, *arguments[1:])
+
+    def make_trainer(**parts):
+        trainer = Trainer(**parts)
+        trainer.checks_each_step = on_cpu  # on a GPU only reports and checkpoints look
+        return trainer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(workflow, "Trainer", make_trainer)
+        patch.setattr(gradients, "label_smoothed_loss", loss)
+        recipe = make(training__report_every=100)
+        with pytest.raises(TformerError, match="is not finite") as failed:
+            train(recipe, run)
+    assert failed.value.exit_status == 1
+    assert steps_kept(run)[-1] == 6
+    for path in run.rglob("model.safetensors"):
+        assert all(torch.isfinite(tensor).all() for tensor in load_tensors(path).values())
+    train(recipe, run)
+
+
+def test_validation_scores_are_those_of_evaluate(make, tmp_path):
+    recipe = make(
+        data__valid=[{"built_in": "valid", "pairs": 300}],
+        validation__max_sentences=20,
+        validation__metric="bleu",
+        training__average="none",
+        training__max_steps=40,
+        training__learning_rate=0.02,
+        decoding__max_length=60,
+        decoding__beam_size=1,
+        tokenizer__bpe_dropout=0.0,
+    )
+    watcher = Watcher()
+    train(recipe, tmp_path / "run", observers=[watcher])
+    best = [event for event in watcher.of(ValidationReport) if event.is_best][-1]
+    pairs = workflow.validation_pairs(recipe)
+    evaluation = evaluate_model(
+        tmp_path / "run", [pair.source for pair in pairs], [[pair.target for pair in pairs]]
+    )
+    found = {score.name: score for score in evaluation.scores}
+    assert best.scores["bleu"] == found["BLEU"].value
+    assert best.scores["chrf"] == found["chrF2"].value > 0.0
+    assert best.signatures["bleu"] == found["BLEU"].signature
+    assert best.scores["loss"] == pytest.approx(evaluation.loss, rel=1e-6)
+
+
+PAIRS = [
+    (f"the {a} {b} {c}", f"{c}er {b}a {a}o")
+    for a in ("red", "blue", "old")
+    for b in ("cat", "dog", "cow", "hen", "pig")
+    for c in ("runs", "eats")
+]
+
+
+def test_a_tiny_model_learns_thirty_pairs_by_heart(make, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS))
+    recipe = make(
+        data__train=[{"tsv": str(tmp_path / "pairs.tsv")}],
+        data__valid=[],
+        validation__patience=0,
+        tokenizer__algorithm="word",
+        tokenizer__bpe_dropout=0.0,
+        model__d_model=32,
+        model__dropout=0.0,
+        training__max_steps=150,
+        training__accumulate=1,
+        training__warmup_steps=20,
+        training__learning_rate=0.01,
+        training__schedule="linear",
+        training__checkpoint_every=1000,
+        decoding__beam_size=1,
+    )
+    watcher = Watcher()
+    train(recipe, tmp_path / "run", observers=[watcher])
+    losses = [event.loss for event in watcher.of(StepReport)]
+    assert losses[-1] < 0.05 < 1.0 < losses[0]
+    found = load_model_directory(tmp_path / "run")
+    translator = Translator(
+        found.model, found.tokenizer, DecodingConfig(beam_size=1), device=torch.device("cpu")
+    )
+    translations = translator.translate([source for source, _ in PAIRS])
+    assert [t.hypotheses[0].text for t in translations] == [target for _, target in PAIRS]
+
+
+def test_bfloat16_learns_on_a_cpu(make, tmp_path):
+    recipe = make(
+        training__precision="bfloat16", training__max_steps=30, training__learning_rate=0.01
+    )
+    watcher = Watcher()
+    train(recipe, tmp_path / "run", observers=[watcher])
+    assert watcher.of(RunStarted)[0].precision == "bfloat16"
+    losses = [event.loss for event in watcher.of(StepReport)]
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+    assert all(
+        t.dtype == torch.float32 for t in load_tensors(tmp_path / "run/model.safetensors").values()
+    )
+
+
+def test_auto_takes_bfloat16_where_the_hardware_has_it(make, monkeypatch):
+    recipe = make(training__precision="auto")
+    for is_fast, expected in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr(workflow, "has_fast_bfloat16", lambda kind, fast=is_fast: fast)
+        assert choose_precision(recipe, "cpu") == expected
+    assert choose_precision(make(training__precision="float32"), "cuda") == "float32"
+
+
+def test_time_spent_validating_does_not_lower_the_speed_reported(make, tmp_path, monkeypatch):
+    from tformer_cli.training.validation import Validator
+
+    clock = [0.0]
+    validate = Validator.validate
+
+    def slow(self, model, sample):
+        clock[0] += 1000.0
+        return validate(self, model, sample)
+
+    def tick():
+        clock[0] += 0.001
+        return clock[0]
+
+    monkeypatch.setattr("tformer_cli.training.trainer.time.monotonic", tick)
+    monkeypatch.setattr(Validator, "validate", slow)
+    watcher = Watcher()
+    train(make(training__report_every=3), tmp_path / "run", observers=[watcher])
+    reported = watcher.of(StepReport)
+    assert len(reported) == 6
+    assert all(event.tokens_per_second > 1000 for event in reported)
+    assert watcher.of(RunEnded)[0].seconds > 4000
+
+
+def test_an_unfinished_run_without_checkpoints_starts_over(make, tmp_path, whole):
+    run = tmp_path / "run"
+    crash_at(make(), run, 2)
+    assert steps_kept(run) == [] if (run / "checkpoints").exists() else True
+    train(make(), run)
+    assert digest(run) == digest(whole)
+    assert reports(run) == reports(whole)
+
+
+def test_a_copied_run_goes_on_elsewhere(make, tmp_path, whole):
+    crash_at(make(), tmp_path / "run", 10)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    train(make(), tmp_path / "copy")
+    assert digest(tmp_path / "copy") == digest(whole)
+
+
+def test_caches_elsewhere_are_no_other_recipe(make, tmp_path, whole):
+    recipe = make()
+    moved = replace(recipe, data=replace(recipe.data, cache_directory=str(tmp_path / "moved")))
+    assert train(moved, whole).was_finished

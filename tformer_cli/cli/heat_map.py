@@ -1,0 +1,180 @@
+"""Attention heads on a terminal: an overview of all of them, and heat maps of some."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len, set_cell_size
+from rich.columns import Columns
+from rich.console import Console, Group
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from tformer_cli.inspection.heads import HeadId, Kind
+    from tformer_cli.inspection.record import HeadsRecord
+
+SIGNS = {"prev": "◀", "self": "●", "next": "▶", "sink_eos": "▼", "sink_bos": "▲"}
+ASCII_SIGNS = {"prev": "<", "self": "o", "next": ">", "sink_eos": "v", "sink_bos": "^"}
+PLACES = {
+    "prev": "token before",
+    "self": "itself",
+    "next": "token after",
+    "sink_eos": "end of source",
+    "sink_bos": "begin of target",
+}
+BLOCKS, ASCII_BLOCKS = " ░▒▓█", " .:*#"
+"""Shades where there is no colour, for weights below 0.1, 0.3, 0.5, 0.75 and up to 1."""
+STEPS = (0.1, 0.3, 0.5, 0.75)
+NARROWEST, WIDEST = 4, 9
+"""Columns a key takes at least and at most, the gap to the next included."""
+
+
+def show_record(console: Console, record: "HeadsRecord", shown: Sequence["HeadId"]) -> None:
+    """Prints a sentence, the overview of its heads, and the maps of the heads in `shown`."""
+    console.print(_heading(record))
+    if record.maps is None:
+        return
+    console.print()
+    is_ascii = not console.encoding.lower().startswith("utf")
+    console.print(Columns(_overviews(record, is_ascii), padding=(1, 4, 0, 0)))
+    console.print(_legend(record, is_ascii))
+    for head in shown:
+        console.print()
+        console.print(heat_map(console, record, head))
+
+
+def heat_map(console: Console, record: "HeadsRecord", head: "HeadId") -> Group:
+    """Draws one head: rows are queries, columns keys; what does not fit is counted.
+
+    Where the terminal has colours a weight is shaded and written in hundredths; elsewhere it is a
+    block that is darker the larger it is.
+    """
+    rows, keys = record.row_labels(head.kind), record.column_labels(head.kind)
+    label_width = min(max(map(cell_len, rows)), max(8, console.width // 4))
+    room = max(1, (console.width - label_width - 2) // NARROWEST)
+    n_shown = min(len(keys), room)
+    width = min(WIDEST, (console.width - label_width - 2) // n_shown, _widest(keys) + 1)
+    width = max(NARROWEST, width)
+    header = Text(" " * (label_width + 2))
+    for key in keys[:n_shown]:
+        header.append(_fitted(key, width - 1) + " ", style="dim")
+    lines = [_title(record, head), header]
+    for label, row in zip(rows, record.captured.weights(head).tolist(), strict=True):
+        line = Text(_right_aligned(label, label_width) + "  ")
+        for weight in row[:n_shown]:
+            line.append_text(_cell(console, head.kind, weight, width))
+        lines.append(line)
+    if n_shown < len(keys):
+        hidden = f"… {len(keys) - n_shown} more columns; a wider terminal or --format html"
+        lines.append(Text(hidden, style="dim"))
+    for line in lines[1:]:
+        line.no_wrap = True
+    return Group(*lines)
+
+
+def _heading(record: "HeadsRecord") -> Group:
+    model = record.model
+    facts = Text.assemble((model.name, "bold"))
+    facts.append(f"  {model.n_encoder_layers}+{model.n_decoder_layers} layers")
+    facts.append(f" × {model.n_heads} heads")
+    if record.score is not None:
+        facts.append(f"   score {record.score:.3f}")
+    if record.maps is not None:
+        facts.append(f"   residual {record.captured.residual:.1e}")
+    sentence = Table.grid(padding=(0, 2))
+    sentence.add_row(Text("source", style="dim"), Text(record.source))
+    name = "given target" if record.is_forced else "translation"
+    sentence.add_row(Text(name, style="dim"), Text(record.target))
+    return Group(facts, sentence)
+
+
+def _overviews(record: "HeadsRecord", is_ascii: bool) -> list[Group]:
+    from tformer_cli.inspection.heads import KIND_NAMES, KINDS
+
+    tables = []
+    for kind in KINDS:
+        heads = [head for head in record.heads if head.kind == kind]
+        if heads:
+            tables.append(_overview(record, heads, KIND_NAMES[kind], is_ascii))
+    return tables
+
+
+def _overview(record: "HeadsRecord", heads: Sequence["HeadId"], name: str, is_ascii: bool) -> Group:
+    """A table of the heads of a kind: a sign for what half the weight goes to, and the entropy."""
+    numbers = sorted({head.head for head in heads})
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("", style="dim", no_wrap=True)
+    for number in numbers:
+        table.add_column(str(number), header_style="dim", justify="right", no_wrap=True)
+    by_place = {(head.layer, head.head): head for head in heads}
+    for layer in sorted({head.layer for head in heads}):
+        cells = [_summary(record, by_place.get((layer, number)), is_ascii) for number in numbers]
+        table.add_row(f"L{layer}", *cells)
+    return Group(Text(name, style="bold"), table)
+
+
+def _summary(record: "HeadsRecord", head: "HeadId | None", is_ascii: bool) -> Text:
+    from tformer_cli.inspection.metrics import pattern_of
+
+    if head is None:
+        return Text("")
+    metrics = record.metrics[head]
+    pattern = pattern_of(metrics)
+    signs = ASCII_SIGNS if is_ascii else SIGNS
+    none = "." if is_ascii else "·"
+    sign = (signs[pattern], "bold") if pattern else (none, "dim")
+    return Text.assemble(sign, f"{metrics['entropy']:.1f}")
+
+
+def _legend(record: "HeadsRecord", is_ascii: bool) -> Text:
+    from tformer_cli.inspection.metrics import pattern_of
+
+    used = {pattern_of(metrics) for metrics in record.metrics.values()}
+    signs = ASCII_SIGNS if is_ascii else SIGNS
+    named = [f"{signs[name]} {place}" for name, place in PLACES.items() if name in used]
+    over_half = f"; over half of the weight on: {', '.join(named)}" if named else ""
+    return Text(f"number: entropy in nats{over_half}", style="dim")
+
+
+def _title(record: "HeadsRecord", head: "HeadId") -> Text:
+    from tformer_cli.inspection.heads import KIND_NAMES
+
+    rows = "source token" if head.kind == "enc" else "position that predicts"
+    keys = "token read" if head.kind == "dec" else "source token"
+    confidence = record.metrics[head].get("confidence")
+    known = "" if confidence is None else f", confidence {confidence:.2f}"
+    return Text.assemble(
+        (str(head), "bold"), f"  {KIND_NAMES[head.kind]}; row: {rows}, column: {keys}{known}"
+    )
+
+
+def _cell(console: Console, kind: "Kind", weight: float, width: int) -> Text:
+    """One weight, `width` columns wide."""
+    if console.color_system is None or console.no_color:
+        blocks = BLOCKS if console.encoding.lower().startswith("utf") else ASCII_BLOCKS
+        block = blocks[sum(weight >= step for step in STEPS)]
+        return Text(block * (width - 1) + " ")
+    from tformer_cli.inspection.palette import colour
+
+    red, green, blue = colour(kind, weight, on_dark=True)
+    is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
+    ink = "#0c0f16" if is_bright else "#ffffff"
+    style = Style(color=ink, bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
+    shown = f"{round(100 * weight)}" if weight >= 0.005 else ""
+    return Text.assemble((shown.center(width), style))
+
+
+def _widest(labels: Sequence[str]) -> int:
+    return max(map(cell_len, labels))
+
+
+def _fitted(label: str, width: int) -> str:
+    """Cuts or fills a label to a number of columns, wide characters counted as two."""
+    return set_cell_size(label, width)
+
+
+def _right_aligned(label: str, width: int) -> str:
+    if cell_len(label) > width:
+        return set_cell_size(label, width)
+    return " " * (width - cell_len(label)) + label

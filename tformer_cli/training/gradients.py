@@ -1,0 +1,68 @@
+"""The gradient of a step: one batch's, or the sum over several."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tformer_cli.data.batching import Batch
+from tformer_cli.data.tokenizer import PAD_ID
+from tformer_cli.model.runtime import Precision, autocast
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.training.loss import Loss, label_smoothed_loss
+from tformer_cli.training.window import Window
+
+
+def add_gradients(
+    model: Transformer,
+    batches: Sequence[Batch],
+    window: Window,
+    *,
+    label_smoothing: float,
+    precision: Precision,
+) -> None:
+    """Adds the gradient of the mean loss per target token over all batches together.
+
+    Args:
+        model: the model, on its device.
+        batches: of one optimizer step; their sizes may differ, each token counts the same.
+        window: takes the sums.
+        label_smoothing: ε.
+        precision: of the products.
+    """
+    n_target_tokens = sum(batch.n_target_tokens for batch in batches)
+    for batch in batches:
+        loss = batch_loss(model, batch, label_smoothing=label_smoothing, precision=precision)
+        (loss.smoothed / n_target_tokens).backward()  # type: ignore[no-untyped-call]
+        window.add_batch(batch, loss)
+
+
+def batch_loss(
+    model: Transformer, batch: Batch, *, label_smoothing: float, precision: Precision
+) -> Loss:
+    """Computes the loss of a batch, summed over its target tokens."""
+    device = next(model.parameters()).device
+    output = batch.target_output.flatten()
+    # Real tokens are found before the batch goes to the device: nothing waits for it there.
+    positions = (output != PAD_ID).nonzero().squeeze(1)
+    targets = _moved(output.index_select(0, positions), device)
+    positions = _moved(positions, device)
+    source_mask = _moved(batch.source_mask, device)
+    with autocast(device, precision):
+        memory = model.encode(_moved(batch.source, device), source_mask)
+        hidden = model.decode_hidden(_moved(batch.target_input, device), memory, source_mask)
+        # (B, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding
+        logits = model.project(hidden.flatten(0, 1).index_select(0, positions))
+    return label_smoothed_loss(logits, targets, label_smoothing)
+
+
+def clip_gradients(model: Transformer, largest_norm: float) -> Tensor:
+    """Scales the gradient down to a norm (0: never); returns the norm that it had."""
+    return torch.nn.utils.clip_grad_norm_(
+        model.parameters(), largest_norm or math.inf, foreach=True
+    )
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.to(device, non_blocking=True)

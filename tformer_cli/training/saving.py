@@ -1,0 +1,117 @@
+"""How a run's checkpoints follow each other: what is saved, kept, gone back to and averaged."""
+
+import torch
+
+from tformer_cli.errors import ArtifactError, DataError
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.training.checkpoints import Checkpoints
+from tformer_cli.training.config import TrainingConfig, ValidationConfig
+from tformer_cli.training.optimizer import optimizer_tensors, restore_optimizer
+from tformer_cli.training.state import TrainingState, generator_tensors, restore_generators
+
+
+class RunSaver:
+    """Saves a model with its optimizer and the run's state, and brings them back."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        optimizer: torch.optim.Optimizer,
+        checkpoints: Checkpoints,
+        config: TrainingConfig,
+        validation: ValidationConfig | None,
+    ) -> None:
+        """Brings together what is saved, and the settings (None: a run without validation)."""
+        self.checkpoints = checkpoints
+        self._model = model
+        self._optimizer = optimizer
+        self._config = config
+        self._validation = validation
+        self._device = next(model.parameters()).device
+
+    def is_due(self, step: int) -> bool:
+        """Says whether every run has a checkpoint of this step, not only one that was stopped."""
+        return step % self._config.checkpoint_every == 0 or self.is_validation_due(step)
+
+    def is_validation_due(self, step: int) -> bool:
+        """Says whether the model is validated after this step."""
+        return self._validation is not None and step % self._validation.every == 0
+
+    def save(self, state: TrainingState) -> None:
+        """Writes a checkpoint of the present step, then removes those no longer needed.
+
+        Raises:
+            ArtifactError: if it cannot be written; older checkpoints stay.
+        """
+        tensors = optimizer_tensors(self._optimizer, self._model) | generator_tensors(self._device)
+        self.checkpoints.save(state, self._model.state_dict(), tensors)
+        n_last, n_best = self._config.n_kept_for_average
+        kept = self._last_steps(state, n_last) + self._best_steps(state, n_best)
+        self.checkpoints.keep([*kept, state.step])
+
+    def restore(self, fresh: TrainingState) -> tuple[TrainingState, str]:
+        """Goes back to the newest sound checkpoint, and removes damaged ones after it.
+
+        Args:
+            fresh: the state of a run that has not begun, for its fingerprints.
+
+        Returns:
+            The state to go on from, and a note for the user if a checkpoint was damaged.
+
+        Raises:
+            ArtifactError: if all checkpoints are damaged.
+            DataError: if the corpora are not those of the run.
+        """
+        damaged: list[ArtifactError] = []
+        steps = self.checkpoints.steps()
+        for step in reversed(steps):
+            try:
+                state = self._restore(step, fresh.fingerprints)
+            except ArtifactError as error:
+                damaged.append(error)
+            else:
+                self.checkpoints.keep(other for other in steps if other <= step)
+                note = f"went back to step {step}: a later one {damaged[0]}" if damaged else ""
+                return state, note
+        if damaged:
+            raise ArtifactError(f"no checkpoint is whole; start over with --fresh: {damaged[0]}")
+        return fresh, ""
+
+    def averaged_steps(self, state: TrainingState) -> list[int]:
+        """Lists the checkpoints whose mean is the final model; none: the final model is another."""
+        match self._config.average:
+            case "last":
+                return self._last_steps(state, self._config.average_checkpoints)
+            case "best":
+                return sorted(self._best_steps(state, self._config.average_checkpoints))
+            case "none":
+                return []
+
+    def _last_steps(self, state: TrainingState, n_steps: int) -> list[int]:
+        """The last checkpoints, without those that only a stopped run has: they leave no trace."""
+        steps = self.checkpoints.steps()
+        return [step for step in steps if self.is_due(step) or step == state.step][-n_steps:]
+
+    def _best_steps(self, state: TrainingState, n_steps: int) -> list[int]:
+        if self._validation is None:
+            return []
+        there = self.checkpoints.steps()
+        return [step for step in state.best_steps(self._validation) if step in there][:n_steps]
+
+    def _restore(self, step: int, fingerprints: list[str]) -> TrainingState:
+        path = self.checkpoints.path(step)
+        state = self.checkpoints.load_state(step)
+        weights, tensors = self.checkpoints.load_tensors(step, self._device)
+        if state.fingerprints != fingerprints:
+            raise DataError(
+                f"the data have changed since the run began ({path}): "
+                "bring the old data back, or start over with --fresh"
+            )
+        try:
+            self._model.load_state_dict(weights)
+            restore_optimizer(self._optimizer, self._model, tensors)
+            restore_generators(tensors, self._device)
+        except (KeyError, RuntimeError) as error:
+            problem = str(error).splitlines()[0]
+            raise ArtifactError(f"is damaged ({path}): {problem}") from None
+        return state

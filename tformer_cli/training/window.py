@@ -1,0 +1,72 @@
+"""What is summed up between two reports."""
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tformer_cli.data.batching import Batch
+from tformer_cli.errors import TformerError
+from tformer_cli.training.loss import Loss
+
+
+@dataclass
+class Window:
+    """Sums since the last report; tensors stay on their device, so that nothing waits for it."""
+
+    start: float
+    """Seconds of the run at the last report, moved on by pauses such as validations."""
+    loss: Tensor | float = 0.0
+    """Label-smoothed loss."""
+    likelihood: Tensor | float = 0.0
+    """Negative log-likelihood."""
+    norms: Tensor | float = 0.0
+    """Norms of gradients, to see at once whether all were finite."""
+    last_norm: Tensor | float = 0.0
+    """Norm of the last gradient."""
+    n_target_tokens: int = 0
+    """Target tokens, without padding."""
+    n_tokens: int = 0
+    """Tokens of both sides, without padding."""
+    n_cells: int = 0
+    """Positions of both sides, with padding."""
+
+    def add_batch(self, batch: Batch, loss: Loss) -> None:
+        """Adds a batch and its loss."""
+        self.loss = self.loss + loss.smoothed.detach()
+        self.likelihood = self.likelihood + loss.negative_log_likelihood
+        self.n_target_tokens += batch.n_target_tokens
+        self.n_tokens += batch.n_target_tokens + batch.n_source_tokens
+        self.n_cells += batch.n_cells
+
+    def add_norm(self, norm: Tensor) -> None:
+        """Adds the norm of a gradient."""
+        self.last_norm = norm
+        self.norms = self.norms + norm
+
+    def check_finite(self, step: int) -> None:
+        """Refuses to go on with losses or gradients that are no numbers. Waits for the device.
+
+        Raises:
+            TformerError: if one since the last report was NaN or infinite.
+        """
+        if not math.isfinite(float(self.loss + self.norms)):
+            raise TformerError(
+                f"the loss or its gradient is not finite (step {step}): lower "
+                "training.learning_rate or raise training.warmup_steps; the last checkpoint stands"
+            )
+
+    @property
+    def mean_loss(self) -> float:
+        """Label-smoothed loss per target token."""
+        return float(self.loss) / max(1, self.n_target_tokens)
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of the negative log-likelihood per target token."""
+        return math.exp(min(float(self.likelihood) / max(1, self.n_target_tokens), 700.0))
+
+    @property
+    def padding(self) -> float:
+        """Share of padding, 0 to 1."""
+        return 1.0 - self.n_tokens / max(1, self.n_cells)

@@ -1,0 +1,95 @@
+"""What training needs of its data: pairs, a tokenizer, tokenized corpora and words about them."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
+from tformer_cli.data.encoded import EncodedCorpus, encode_corpus
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.errors import DataError, RecipeError
+from tformer_cli.recipe import Recipe
+
+Progress = Callable[[str, int], None]
+"""Is told what is being prepared, and how many sentence pairs of it are done."""
+
+
+def validation_pairs(recipe: Recipe, progress: Progress | None = None) -> list[SentencePair]:
+    """Reads the first `validation.max_sentences` pairs (0: all) of the validation corpora.
+
+    Raises:
+        DataError: if a corpus cannot be read, or they hold no sentence pairs.
+    """
+    read = (pair for c in recipe.data.valid for pair in read_corpus(c, recipe.data.directory))
+    pairs: list[SentencePair] = []
+    for pair in islice(read, recipe.validation.max_sentences or None):
+        pairs.append(pair)
+        if progress and len(pairs) % 1000 == 0:
+            progress("reading validation pairs", len(pairs))
+    if recipe.data.valid and not pairs:
+        raise DataError("data.valid: holds no sentence pairs; name another corpus")
+    return pairs
+
+
+def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenizer:
+    """Opens the recipe's tokenizer, or trains it on both sides of the training corpora."""
+    if recipe.tokenizer.path:
+        path = Path(recipe.data.directory) / recipe.tokenizer.path
+        tokenizer = Tokenizer.from_file(path / "tokenizer.json" if path.is_dir() else path)
+        if recipe.tokenizer.bpe_dropout and tokenizer.algorithm != "bpe":
+            raise RecipeError(
+                f"tokenizer.bpe_dropout: needs a BPE tokenizer, but {recipe.tokenizer.path} is "
+                f'"{tokenizer.algorithm}"'
+            )
+        return tokenizer
+    return train_tokenizer(_both_sides(recipe, progress), recipe.tokenizer)
+
+
+def _both_sides(recipe: Recipe, progress: Progress | None) -> Iterator[str]:
+    n_pairs = 0
+    for corpus in recipe.data.train:
+        for pair in read_corpus(corpus, recipe.data.directory):
+            yield from pair
+            n_pairs += 1
+            if progress and n_pairs % 1000 == 0:
+                progress("training the tokenizer", n_pairs)
+
+
+def encoded_corpora(
+    recipe: Recipe, tokenizer: Tokenizer, progress: Progress
+) -> list[EncodedCorpus]:
+    """Opens the training corpora, tokenized once.
+
+    Raises:
+        DataError: if one cannot be read, or nothing is left of them.
+    """
+    corpora = []
+    for corpus in recipe.data.train:
+        tell = partial(progress, f"encoding {corpus_name(corpus)}")
+        corpora.append(encode_corpus(corpus, recipe.data, tokenizer, tell))
+    if not sum(len(corpus) for corpus in corpora):
+        raise DataError("data.train: no sentence pair is left after filtering; check the corpora")
+    return corpora
+
+
+def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
+    """Says of each training corpus how many pairs it has and why others were left out."""
+    reasons = {
+        "blank": "blank on a side",
+        "too_long": f"over {recipe.data.max_length} tokens",
+        "ratio": f"length ratio over {recipe.data.max_length_ratio:g}",
+    }
+    for config, corpus in zip(recipe.data.train, corpora, strict=True):
+        dropped = [f"{n:,} {reasons.get(why, why)}" for why, n in corpus.dropped.items() if n]
+        left_out = f"; left out: {', '.join(dropped)}" if dropped else ""
+        cached = ", from the cache" if corpus.from_cache else ""
+        yield f"{corpus_name(config)}: {len(corpus):,} pairs{cached}{left_out}"
+
+
+def fingerprint(pairs: Sequence[SentencePair]) -> str:
+    """Hashes the content of validation pairs."""
+    return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
