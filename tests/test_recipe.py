@@ -124,3 +124,12 @@ def test_tables_of_the_wrong_type_are_refused():
         make_recipe(
             {"data": {"train": [{"tsv": "x"}]}, "model": 3, "training": {"max_steps": 1}}, "here"
         )
+
+
+def test_deep_nesting_is_one_line(tmp_path, path):
+    deep = tmp_path / "deep.toml"
+    deep.write_text(f"a = {'[' * 5000}{']' * 5000}")
+    with pytest.raises(RecipeError, match=r"nested too deeply \("):
+        load_recipe(str(deep))
+    with pytest.raises(RecipeError, match=r"model\.d_ff"):
+        load_recipe(path, [f"model.d_ff={'[' * 5000}"])

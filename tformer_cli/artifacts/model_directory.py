@@ -120,6 +120,8 @@ def load_model_directory(path: Path, device: torch.device | str = "cpu") -> Mode
         ArtifactError: in one line, if something is missing, damaged, foreign or contradictory.
     """
     record = _read_config(Path(path))
+    if not (Path(path) / TOKENIZER).is_file():  # nor a pipe, which would be waited for
+        raise ArtifactError(f"no {TOKENIZER} there ({path}): not a whole model directory")
     tokenizer = Tokenizer.from_file(Path(path) / TOKENIZER)
     if tokenizer.vocab_size != record.vocab_size:
         raise ArtifactError(

@@ -1,9 +1,12 @@
 """The `tformer` program: its commands, and how every error becomes one line."""
 
 import errno
+import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -70,10 +73,14 @@ class OneLineErrors(TyperGroup):
 
 def _usage_message(error: TyperException) -> str:
     format_message = getattr(error, "format_message", error.__str__)
-    message = " ".join(format_message().split()).rstrip(".")
+    message = " ".join(format_message().split()).rstrip(".").replace(" Value error,", "")
     context = getattr(error, "ctx", None)
     if context is None:
         return message
+    nearest = getattr(error, "possibilities", None)  # of a misspelt option, the most like it first
+    if nearest:
+        name = getattr(error, "option_name", "")
+        return f"No such option: {name} ({context.command_path}): did you mean {nearest[0]}?"
     return f"{message} ({context.command_path}): `{context.command_path} --help` says more"
 
 
@@ -133,4 +140,13 @@ app.command("inspect-heads")(inspect_heads)
 
 def main() -> None:
     """Runs the program with the process's arguments."""
+    # Results are UTF-8 bytes; only pictures and tables are text in the terminal's own encoding.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    signal.signal(signal.SIGTERM, _leave_on_signal)
     app()
+
+
+def _leave_on_signal(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+    """Ends like an error does, so that nothing half-written is left."""
+    sys.exit(128 + signal_number)

@@ -4,6 +4,8 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
+from tformer_cli.data.lines import without_surrogates
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -45,9 +47,14 @@ def note(message: str, *, quiet: bool = False) -> None:
         stderr_console().print(message, markup=False)
 
 
+def utf8_line(text: str) -> bytes:
+    """Encodes a line of a result with its line end; lone surrogates become U+FFFD."""
+    return without_surrogates(text).encode("utf-8") + b"\n"
+
+
 def write_line(text: str) -> None:
     """Writes a result and a line end to stdout, as UTF-8 whatever the locale."""
-    sys.stdout.buffer.write(text.encode("utf-8", errors="replace") + b"\n")
+    sys.stdout.buffer.write(utf8_line(text))
 
 
 def flush_results() -> None:

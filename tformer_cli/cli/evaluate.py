@@ -1,13 +1,14 @@
 """`tformer evaluate`: BLEU, chrF and TER; with a model also its loss."""
 
 import json
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tformer_cli.cli.console import stdout_console, write_line
+from tformer_cli.cli.console import stdout_console, utf8_line, write_line
 from tformer_cli.cli.decoding_options import (
     BatchTokensOption,
     BeamSizeOption,
@@ -25,7 +26,14 @@ from tformer_cli.cli.options import (
     SeedOption,
     ThreadsOption,
 )
-from tformer_cli.cli.translate import say_choices, warn_of_lines
+from tformer_cli.cli.text_io import (
+    STANDARD_STREAM,
+    check_stdin_is_read_once,
+    results,
+    say_choices,
+    warn_of_bytes,
+    warn_of_lengths,
+)
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 
@@ -94,6 +102,7 @@ def evaluate(
     logarithm) and perplexity of the first reference are measured; else --hypothesis is scored.
     """
     _check_usage(model, source, hypothesis, output)
+    check_stdin_is_read_once([hypothesis or source, *reference])
     from tformer_cli.workflows import evaluate as workflow
     from tformer_cli.workflows.translate import TranslationCounts, open_translator
 
@@ -105,35 +114,35 @@ def evaluate(
             scored, references, lowercase=lowercase, tokenize=tokenize.value
         )
     else:
-        opened = open_translator(
-            model,
-            device=device,
-            precision=precision.value,
-            threads=threads,
-            seed=seed,
-            too_long=too_long.value,
-            beam_size=beam_size,
-            length_penalty=length_penalty,
-            max_length=max_length,
-            batch_tokens=batch_tokens,
-            n_best=1,
-        )
-        say_choices(opened, device, precision, quiet=quiet)
-        with line_progress(len(scored), quiet=quiet) as progress:
-            result = workflow.evaluate_model(
-                opened,
-                scored,
-                references,
-                lowercase=lowercase,
-                tokenize=tokenize.value,
-                counts=translated,
-                progress=progress.update,
+        with nullcontext() if output is None else results(output) as stream:
+            opened = open_translator(
+                model,
+                device=device,
+                precision=precision.value,
+                threads=threads,
+                seed=seed,
+                too_long=too_long.value,
+                beam_size=beam_size,
+                length_penalty=length_penalty,
+                max_length=max_length,
+                batch_tokens=batch_tokens,
+                n_best=1,
             )
-    if output is not None:
-        from tformer_cli.artifacts.atomic import write_text
-
-        write_text(output, "".join(f"{line}\n" for line in result.hypotheses))
-    warn_of_lines(translated, read)
+            say_choices(opened, quiet=quiet)
+            with line_progress(len(scored), quiet=quiet) as progress:
+                result = workflow.evaluate_model(
+                    opened,
+                    scored,
+                    references,
+                    lowercase=lowercase,
+                    tokenize=tokenize.value,
+                    counts=translated,
+                    progress=progress.update,
+                )
+            if stream is not None:
+                stream.writelines(utf8_line(line) for line in result.hypotheses)
+    warn_of_bytes(read)
+    warn_of_lengths(translated)
     (_show_json if report_format == ReportFormat.json else _show_table)(result)
 
 
@@ -152,6 +161,8 @@ def _check_usage(
         raise UsageError("--hypothesis: a MODEL makes its own; leave one of them out")
     elif source is None:
         raise UsageError("--source: is missing; name the text that the MODEL is to translate")
+    if str(output) == STANDARD_STREAM:
+        raise UsageError("--output: stdout is for the scores; name a file")
 
 
 def _show_json(result: "Evaluation") -> None:

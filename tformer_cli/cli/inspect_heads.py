@@ -1,6 +1,5 @@
 """`tformer inspect-heads`: where every attention head looks."""
 
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tformer_cli.cli.console import flush_results, stdout_console, warn
+from tformer_cli.cli.console import stdout_console, utf8_line
 from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
 from tformer_cli.cli.options import (
     DeviceOption,
@@ -18,10 +17,19 @@ from tformer_cli.cli.options import (
     SeedOption,
     ThreadsOption,
 )
+from tformer_cli.cli.text_io import (
+    STANDARD_STREAM,
+    argument_lines,
+    check_stdin_is_read_once,
+    input_lines,
+    results,
+    say_choices,
+    warn_of_bytes,
+)
+from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.errors import TformerError, UsageError
 
 if TYPE_CHECKING:
-    from tformer_cli.data.lines import LineCounts
     from tformer_cli.inspection.heads import HeadId
     from tformer_cli.inspection.record import HeadsRecord
 
@@ -80,7 +88,7 @@ def inspect_heads(
     ] = None,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
-    ] = "-",
+    ] = STANDARD_STREAM,
     weights: Annotated[
         bool, typer.Option("--weights", help="Put each head's weights into jsonl.")
     ] = False,
@@ -106,74 +114,57 @@ def inspect_heads(
     """
     chosen = _format(output_format, output)
     _check_usage(chosen, output, with_weights=weights)
-    from tformer_cli.data.lines import LineCounts
-    from tformer_cli.workflows.inspect_heads import inspect_heads as workflow
-
+    if not text:
+        check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
     counts = LineCounts()
-    records = workflow(
+    lines = input_lines(text, source, counts, "--source")
+    targets = _targets(target, target_file, counts)
+
+    from tformer_cli.workflows.inspect_heads import HeadInspector
+    from tformer_cli.workflows.translate import open_translator
+
+    opened = open_translator(
         model,
-        _source_lines(text, source, counts),
-        targets=_targets(target, target_file, counts),
-        heads=heads or (),
-        beam_size=beam_size,
-        length_penalty=length_penalty,
         device=device,
+        precision="float32",
         threads=threads,
         seed=seed,
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        n_best=1,
     )
-    _write(_verified(records, verify), chosen, output, with_weights=weights, selected=bool(heads))
-    if counts.not_utf8 and not quiet:
-        warn(f"{counts.not_utf8:,} lines with bytes that are not UTF-8; they were read as U+FFFD")
+    inspector = HeadInspector(opened, heads or ())
+    say_choices(opened, quiet=quiet)
+    records = _verified(inspector.inspect(lines, targets), verify)
+    _write(records, chosen, output, with_weights=weights, selected=bool(heads))
+    warn_of_bytes(counts)
 
 
 def _format(given: HeadsFormat | None, output: str) -> HeadsFormat:
     """Chooses a format where none is given: by the file's name, else by who reads stdout."""
     if given is not None:
         return given
-    if output != "-":
+    if output != STANDARD_STREAM:
         suffix = Path(output).suffix.removeprefix(".")
         return HeadsFormat(suffix) if suffix in list(HeadsFormat) else HeadsFormat.jsonl
     return HeadsFormat.tty if sys.stdout.isatty() else HeadsFormat.jsonl
 
 
 def _check_usage(chosen: HeadsFormat, output: str, *, with_weights: bool) -> None:
-    if chosen in BINARY and output == "-" and sys.stdout.isatty():
+    if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
     if with_weights and chosen != HeadsFormat.jsonl:
         raise UsageError(f"--weights: is for jsonl; --format {chosen} leaves it no meaning")
-    if output != "-" and Path(output).is_dir():
-        raise UsageError(f"--output: is a directory ({output}): name a file")
-
-
-def _source_lines(
-    text: list[str] | None, source: str | None, counts: "LineCounts"
-) -> Iterator[str]:
-    from tformer_cli.data.lines import read_lines
-
-    if text and source is not None:
-        raise UsageError("--source: sentences are given already; leave one of them out")
-    return _argument_lines(text, counts) if text else read_lines(source or "-", counts)
 
 
 def _targets(
-    target: str | None, target_file: str | None, counts: "LineCounts"
+    target: str | None, target_file: str | None, counts: LineCounts
 ) -> Iterator[str] | None:
-    from tformer_cli.data.lines import read_lines
-
     if target is not None and target_file is not None:
         raise UsageError("--target: --target-file gives the targets already; leave one of them out")
     if target is not None:
-        return _argument_lines([target], counts)
+        return argument_lines([target], counts)
     return None if target_file is None else read_lines(target_file, counts)
-
-
-def _argument_lines(texts: list[str], counts: "LineCounts") -> Iterator[str]:
-    """Reads arguments as lines; one that holds line ends is several."""
-    from tformer_cli.data.lines import decode_line
-
-    for text in texts:
-        for line in text.removesuffix("\n").split("\n"):
-            yield decode_line(os.fsencode(line), counts)
 
 
 def _verified(records: Iterable["HeadsRecord"], tolerance: float | None) -> Iterator["HeadsRecord"]:
@@ -198,25 +189,14 @@ def _write(
     selected: bool,
 ) -> None:
     """Renders records to stdout, or to a file that is there whole in the end or not at all."""
-    if chosen == HeadsFormat.tty and output == "-":
+    if chosen == HeadsFormat.tty and output == STANDARD_STREAM:
         for record in records:
             _show(record, selected=selected)
         return
-    parts = _rendered(records, chosen, with_weights=with_weights, selected=selected)
-    if output == "-":
-        for part in parts:
-            sys.stdout.buffer.write(part)
-            flush_results()
-        return
-    from tformer_cli.artifacts.atomic import written_aside
-
-    path = Path(output).resolve()
-    if path.exists() and not path.is_file():  # a device or a named pipe is written, not replaced
-        with path.open("wb") as stream:
-            stream.writelines(parts)
-        return
-    with written_aside(path) as aside, aside.open("wb") as stream:
-        stream.writelines(parts)
+    with results(output) as stream:
+        for part in _rendered(records, chosen, with_weights=with_weights, selected=selected):
+            stream.write(part)
+            stream.flush()
 
 
 def _rendered(
@@ -227,8 +207,7 @@ def _rendered(
         from tformer_cli.inspection.render_json import render_json
 
         for record in records:
-            line = render_json(record, with_weights=with_weights) + "\n"
-            yield line.encode("utf-8", errors="replace")
+            yield utf8_line(render_json(record, with_weights=with_weights))
     elif chosen == HeadsFormat.tty:
         for record in records:
             yield _plain_text(record, selected=selected)

@@ -24,8 +24,9 @@ class LineProgress:
 class PlainProgress(LineProgress):
     """A line on stderr every few seconds."""
 
-    def __init__(self, total: int | None) -> None:
+    def __init__(self, total: int | None, what: str) -> None:
         self._total = total
+        self._what = what
         self._start = self._said_at = monotonic()
 
     def update(self, n_lines: int) -> None:
@@ -37,7 +38,7 @@ class PlainProgress(LineProgress):
         rate = n_lines / (now - self._start)
         of_total = f" of {self._total:,}" if self._total else ""
         left = f", {(self._total - n_lines) / rate:.0f} s left" if self._total and rate else ""
-        note(f"{n_lines:,}{of_total} lines, {rate:.1f} lines/s{left}")
+        note(f"{self._what}: {n_lines:,}{of_total} lines, {rate:.1f} lines/s{left}")
 
 
 class LiveProgress(LineProgress):
@@ -53,20 +54,23 @@ class LiveProgress(LineProgress):
 
 
 @contextmanager
-def line_progress(total: int | None, *, quiet: bool) -> Iterator[LineProgress]:
+def line_progress(
+    total: int | None, what: str = "translating", *, quiet: bool
+) -> Iterator[LineProgress]:
     """Yields what shows progress in a way that fits stderr.
 
     Args:
         total: lines there are, if it is known.
+        what: what is done with them.
         quiet: show nothing.
     """
     if quiet:
         yield LineProgress()
     elif not is_live():
-        yield PlainProgress(total)
+        yield PlainProgress(total, what)
     else:
         with _bar() as progress:
-            yield LiveProgress(progress, progress.add_task("translating", total=total))
+            yield LiveProgress(progress, progress.add_task(what, total=total))
 
 
 def _bar() -> "Progress":

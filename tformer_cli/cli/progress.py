@@ -1,5 +1,6 @@
 """A run as it goes: a live dashboard on a terminal, plain lines in a pipe, nothing when quiet."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class TrainingView:
@@ -132,8 +134,7 @@ class Dashboard(TrainingView):
         from rich.table import Table
 
         table = Table.grid(padding=(0, 2))
-        for _ in range(6):
-            table.add_column()
+        n_columns = 3 if self._live.console.width >= 72 else 1
         cells = (
             ("step", f"{report.step:,}"),
             ("epoch", f"{report.epoch:.2f}"),
@@ -145,10 +146,10 @@ class Dashboard(TrainingView):
             ("padding", f"{report.padding:.1%}"),
             ("checkpoint", f"step {self._checkpoint:,}" if self._checkpoint else "none yet"),
         )
-        for start in range(0, len(cells), 3):
+        for start in range(0, len(cells), n_columns):
             row = [
                 text
-                for name, value in cells[start : start + 3]
+                for name, value in cells[start : start + n_columns]
                 for text in (f"[dim]{name}[/]", f"[bold]{value}[/]")
             ]
             table.add_row(*row)
@@ -158,17 +159,18 @@ class Dashboard(TrainingView):
     def _history(self) -> "Table":
         from rich.table import Table
 
-        table = Table(box=None, padding=(0, 2), header_style="dim")
-        for name in ("validation", "loss", "perplexity", "BLEU", "chrF", ""):
-            table.add_column(name, justify="left" if name in ("validation", "") else "right")
+        names = {"BLEU": "bleu", "chrF": "chrf", "loss": "loss", "perplexity": "perplexity"}
+        if self._live.console.width < 72:
+            names = {"BLEU": "bleu", "loss": "loss"}
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        table.add_column("validation", no_wrap=True)
+        for name in names:
+            table.add_column(name, justify="right")
+        table.add_column("")
         for report in self._validations[-5:]:
-            scores = report.scores
             table.add_row(
                 "average" if report.weights == "average" else f"step {report.step:,}",
-                f"{scores['loss']:.3f}",
-                f"{scores['perplexity']:.2f}",
-                f"{scores['bleu']:.2f}",
-                f"{scores['chrf']:.2f}",
+                *(f"{report.scores[key]:.2f}" for key in names.values()),
                 "[green]best[/]" if report.is_best else "",
             )
         return table
@@ -178,9 +180,12 @@ class Dashboard(TrainingView):
         from rich.text import Text
 
         table = Table.grid(padding=(0, 1))
-        table.add_row(Text("source", style="dim"), Text(report.sample_source))
-        table.add_row(Text("translation", style="dim"), Text(report.sample_translation))
-        table.add_row(Text("reference", style="dim"), Text(report.sample_reference, style="dim"))
+        for name, text, style in (
+            ("source", report.sample_source, ""),
+            ("translation", report.sample_translation, ""),
+            ("reference", report.sample_reference, "dim"),
+        ):
+            table.add_row(Text(name, style="dim"), Text(visible(text), style=style))
         return table
 
 
@@ -228,13 +233,20 @@ def event_lines(event: TrainingEvent) -> list[str]:
                 f"loss {scores['loss']:.3f}, perplexity {scores['perplexity']:.2f}, "
                 f"{event.seconds:.1f} s{best}"
             )
-            return [line, f"  {event.sample_source} → {event.sample_translation}"]
+            sample = f"{visible(event.sample_source)} → {visible(event.sample_translation)}"
+            return [line, f"  {sample}"]
         case CheckpointWritten():
             return []
         case RunEnded():
             averaged = ", ".join(f"{step:,}" for step in event.averaged_steps)
             average = f"; average of steps {averaged}" if averaged else ""
             return [f"finished in {clock(event.seconds)}: {event.reason}{average}"]
+
+
+def visible(text: str, longest: int = 200) -> str:
+    """Makes text of a corpus fit to be shown: it cannot steer the terminal, nor fill it."""
+    shown = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def sparkline(values: list[float], width: int) -> str:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tformer_cli.cli.console import (
-    flush_results,
-    note,
-    stdout_console,
-    warn,
-    write_line,
-)
+from tformer_cli.cli.console import flush_results, note, stdout_console, write_line
+from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import QuietOption
+from tformer_cli.cli.text_io import (
+    STANDARD_STREAM,
+    check_stdin_is_read_once,
+    results,
+    warn_of_bytes,
+)
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.tokenize import TokenizerStatistics
@@ -74,11 +75,13 @@ def train(
     from tformer_cli.workflows import tokenize
 
     config = TokenizerConfig(algorithm=algorithm.value, vocab_size=vocab_size)
-    to_stdout = str(output) == "-"
-    trained = tokenize.train(files, config, None if to_stdout else output)
-    if to_stdout:
-        write_line(trained.tokenizer.to_json().removesuffix("\n"))
-    _warn_of_bytes(trained.lines.not_utf8)
+    to_stdout = str(output) == STANDARD_STREAM
+    check_stdin_is_read_once(files)
+    with results(output) as stream:
+        with line_progress(None, "reading", quiet=quiet) as progress:
+            trained = tokenize.train(files, config, progress=progress.update)
+        stream.write(trained.tokenizer.to_json().encode("utf-8"))
+    warn_of_bytes(trained.lines)
     note(
         f"{algorithm}: {trained.tokenizer.vocab_size:,} pieces from {trained.lines.lines:,} lines"
         + ("" if to_stdout else f", written to {output}"),
@@ -123,7 +126,7 @@ def stats(
     opened = Tokenizer.from_file(tokenizer)
     counts = LineCounts()
     found = {file: measure(opened, read_lines(file, counts)) for file in files}
-    _warn_of_bytes(counts.not_utf8)
+    warn_of_bytes(counts)
     if format_ is StatisticsFormat.json:
         _show_json(opened.algorithm, opened.vocab_size, found)
     else:
@@ -141,13 +144,7 @@ def _stream(work: Callable[[Sequence[str], int], list[str]]) -> None:
             write_line(line)
         flush_results()
         number += len(lines)
-    _warn_of_bytes(counts.not_utf8)
-
-
-def _warn_of_bytes(n_lines: int) -> None:
-    if n_lines:
-        were = "line was" if n_lines == 1 else "lines were"
-        warn(f"{n_lines:,} {were} not UTF-8: their wrong bytes are now U+FFFD")
+    warn_of_bytes(counts)
 
 
 def _show_json(algorithm: str, vocab_size: int, found: "dict[str, TokenizerStatistics]") -> None:

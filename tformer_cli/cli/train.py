@@ -124,16 +124,13 @@ def parse_minutes(text: str) -> float:
 
 def show_plan(recipe: "Recipe") -> None:
     """Prints the resolved recipe, the size of the model and what a batch will look like."""
+    from tformer_cli.cli.progress import visible
     from tformer_cli.workflows.plan import plan_training
 
     plan = plan_training(recipe)
     write_line(recipe.to_toml())
     for line in plan.lines():
-        write_line(f"# {_CONTROL.sub(_REPLACEMENT, line)}")
-
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # TOML has no place for them, not even in comments
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+        write_line(f"# {visible(line, longest=1000)}")
 
 
 def _ask_before_removing(run: Path) -> None:

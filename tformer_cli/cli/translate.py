@@ -1,18 +1,15 @@
 """`tformer translate`: lines in, lines out."""
 
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from tformer_cli.cli.console import is_live, note, warn
+from tformer_cli.cli.console import is_live, note, utf8_line
 from tformer_cli.cli.decoding_options import (
     BatchTokensOption,
     BeamSizeOption,
@@ -31,11 +28,20 @@ from tformer_cli.cli.options import (
     SeedOption,
     ThreadsOption,
 )
-from tformer_cli.data.lines import LineCounts, decode_line, read_lines
+from tformer_cli.cli.text_io import (
+    STANDARD_STREAM,
+    count_of_lines,
+    input_lines,
+    results,
+    say_choices,
+    warn_of_bytes,
+    warn_of_lengths,
+)
+from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from tformer_cli.workflows.translate import Opened, TranslationCounts
+    from tformer_cli.workflows.translate import TranslationCounts
 
 
 class OutputFormatChoice(StrEnum):
@@ -70,7 +76,7 @@ def translate(
     output: Annotated[
         str,
         typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout)."),
-    ] = "-",
+    ] = STANDARD_STREAM,
     beam_size: BeamSizeOption = None,
     length_penalty: LengthPenaltyOption = None,
     n_best: Annotated[
@@ -117,16 +123,17 @@ def translate(
             f"--n-best: {n_best} translations do not fit a line for a line; "
             "choose --format tsv, jsonl or moses"
         )
-    if text and input_file is not None:
-        raise UsageError("--input: texts to translate are given already; leave one of them out")
     counts = LineCounts()
-    lines = _argument_lines(text, counts) if text else read_lines(input_file or "-", counts)
-    from_terminal = not text and input_file in (None, "-") and sys.stdin.isatty()
+    lines = input_lines(text, input_file, counts, "--input")
+    from_stdin = (input_file or STANDARD_STREAM) == STANDARD_STREAM and (
+        not text or text == [STANDARD_STREAM]
+    )
+    from_terminal = from_stdin and sys.stdin.isatty()
 
     from tformer_cli.decoding.translator import BUFFER_LINES
     from tformer_cli.workflows import translate as workflow
 
-    with _results(output) as write:
+    with results(output) as stream:
         opened = workflow.open_translator(
             model,
             device=device,
@@ -140,7 +147,7 @@ def translate(
             max_length=max_length,
             batch_tokens=batch_tokens,
         )
-        say_choices(opened, device, precision, quiet=quiet)
+        say_choices(opened, quiet=quiet)
         translated = workflow.TranslationCounts()
         buffer = buffer_lines or (1 if from_terminal else BUFFER_LINES)
         output_lines = workflow.translated_text(
@@ -149,57 +156,26 @@ def translate(
             counts=translated,
             output_format=output_format.value,
             input_format=input_format.value,
-            input_name="arguments" if text else _named(input_file),
+            input_name="stdin" if from_stdin else input_file or "arguments",
             lists_hypotheses=n_best > 1,
             buffer_lines=buffer,
         )
         # A bar would be drawn over results on the same terminal
-        hides_bar = from_terminal or (output == "-" and sys.stdout.isatty() and is_live())
-        total = len(text) if text else _count_lines(input_file)
+        hides_bar = from_terminal or (
+            output == STANDARD_STREAM and sys.stdout.isatty() and is_live()
+        )
+        is_counted = not (quiet or hides_bar or from_stdin)
+        total = _count_lines(input_file) if is_counted else None
         start = monotonic()
         with line_progress(total, quiet=quiet or hides_bar) as progress:
-            _write_all(output_lines, write, translated, buffer, progress.update)
+            _write_all(output_lines, stream, translated, buffer, progress.update)
     seconds = monotonic() - start
-    rate = translated.lines / max(seconds, 1e-9)
     if not (text or from_terminal):
-        note(f"{translated.lines:,} lines in {seconds:.1f} s, {rate:,.1f} lines/s", quiet=quiet)
-    warn_of_lines(translated, counts)
-
-
-def say_choices(opened: "Opened", device: str, precision: PrecisionChoice, *, quiet: bool) -> None:
-    """Says what "auto" chose."""
-    if device == "auto" or precision == PrecisionChoice.auto:
-        note(f"{opened.device}, {opened.precision}", quiet=quiet)
-
-
-def warn_of_lines(translated: "TranslationCounts", read: LineCounts) -> None:
-    """Warns once of each kind of line that was not translated as it stood."""
-    if read.not_utf8:
-        warn(f"{_lines(read.not_utf8)} with bytes that are not UTF-8; they were read as U+FFFD")
-    if translated.split:
-        warn(f"{_lines(translated.split)} longer than the model takes, translated in parts")
-    if translated.truncated:
-        warn(f"{_lines(translated.truncated)} longer than the model takes, cut off")
-
-
-@contextmanager
-def _results(output: str) -> Iterator[BinaryIO]:
-    """Opens stdout, or a file that is there whole in the end or not at all."""
-    if output == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    from tformer_cli.artifacts.atomic import written_aside
-
-    path = Path(output).resolve()
-    if path.is_dir():
-        raise UsageError(f"--output: is a directory ({output}): name a file")
-    if path.exists() and not path.is_file():  # a device or a named pipe is written, not replaced
-        with path.open("wb") as stream:
-            yield stream
-        return
-    with written_aside(path) as aside, aside.open("wb") as stream:
-        yield stream
+        rate = translated.lines / max(seconds, 1e-9)
+        done = f"{count_of_lines(translated.lines)} in {seconds:.1f} s"
+        note(f"{done}, {rate:,.1f} lines/s", quiet=quiet)
+    warn_of_bytes(counts)
+    warn_of_lengths(translated)
 
 
 def _write_all(
@@ -211,16 +187,10 @@ def _write_all(
 ) -> None:
     """Writes lines as UTF-8 and hands them on whenever a buffer is done."""
     for line in output_lines:
-        stream.write(line.encode("utf-8", errors="replace") + b"\n")
+        stream.write(utf8_line(line))
         if translated.lines % buffer_lines == 0:
             stream.flush()
             progress(translated.lines)
-
-
-def _argument_lines(texts: list[str], counts: LineCounts) -> Iterator[str]:
-    """Reads arguments as lines; one that holds line ends is several."""
-    lines = chain.from_iterable(text.removesuffix("\n").split("\n") for text in texts)
-    return (decode_line(os.fsencode(line), counts) for line in lines)
 
 
 def _count_lines(input_file: str | None) -> int | None:
@@ -228,11 +198,3 @@ def _count_lines(input_file: str | None) -> int | None:
     if input_file is None or not Path(input_file).is_file():
         return None
     return sum(1 for _ in read_lines(input_file))
-
-
-def _named(input_file: str | None) -> str:
-    return "stdin" if input_file in (None, "-") else str(input_file)
-
-
-def _lines(n_lines: int) -> str:
-    return f"{n_lines:,} line{'' if n_lines == 1 else 's'}"

@@ -1,6 +1,10 @@
 """Settings of the search: the recipe's `[decoding]` table and the options of `translate`."""
 
+import math
 from dataclasses import dataclass
+
+LARGEST_LENGTH_PENALTY = 10.0
+"""Beyond it the divisor of a long translation leaves the range of numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +36,12 @@ class DecodingConfig:
             )
         if self.max_length < 0:
             raise ValueError(f"max_length: must be at least 0, but is {self.max_length}")
-        if self.max_length_ratio <= 0.0:
-            raise ValueError(f"max_length_ratio: must be above 0, but is {self.max_length_ratio}")
-        if self.length_penalty < 0.0:
-            raise ValueError(f"length_penalty: must be at least 0, but is {self.length_penalty}")
+        if not 0.0 < self.max_length_ratio < math.inf:
+            raise ValueError(
+                f"max_length_ratio: must be a number above 0, but is {self.max_length_ratio}"
+            )
+        if not 0.0 <= self.length_penalty <= LARGEST_LENGTH_PENALTY:
+            raise ValueError(
+                f"length_penalty: must be from 0 to {LARGEST_LENGTH_PENALTY:g}, "
+                f"but is {self.length_penalty}"
+            )

@@ -2,7 +2,7 @@
 
 =====  ==========================================================================================
 text   the best translation, a line for a line
-tsv    index, source, translation, score; a line for each hypothesis, tabs in texts become spaces
+tsv    index, source, translation, score; a line a hypothesis, tabs and line ends become spaces
 jsonl  an object for a line; with several hypotheses they are listed in it
 moses  ``index ||| translation ||| LogProbability= … Length= … ||| score``, a line a hypothesis
 =====  ==========================================================================================
@@ -16,6 +16,8 @@ from tformer_cli.decoding.translator import TranslatedText, Translation
 from tformer_cli.errors import DataError
 
 OutputFormat = Literal["text", "tsv", "jsonl", "moses"]
+TSV_ENDS = str.maketrans("\t\n\r", "   ")
+"""What ends a cell or a line of TSV becomes a space in a text."""
 
 
 def format_lines(
@@ -45,6 +47,8 @@ def format_lines(
 def read_records(lines: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
     """Reads JSONL input: an object a line with the text under "source".
 
+    A blank line is a blank source, so that lines still correspond.
+
     Args:
         lines: the lines.
         name: the file's name, for messages.
@@ -53,8 +57,11 @@ def read_records(lines: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
         DataError: naming the line that is not such an object.
     """
     for number, line in enumerate(lines, 1):
+        if not line.strip():
+            yield {"source": ""}
+            continue
         try:
-            record = json.loads(line)
+            record = json.loads(line.removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
             reason = str(error).splitlines()[0]
             raise DataError(f"is not JSON ({name}:{number}): {reason}") from None
@@ -91,7 +98,8 @@ def _record(translation: Translation, lists_hypotheses: bool) -> dict[str, Any]:
 
 
 def _tsv_line(translation: Translation, hypothesis: TranslatedText) -> str:
-    texts = (translation.source.replace("\t", " "), hypothesis.text.replace("\t", " "))
+    # A source from JSON can hold line ends, too
+    texts = (text.translate(TSV_ENDS) for text in (translation.source, hypothesis.text))
     return "\t".join((str(translation.index), *texts, f"{hypothesis.score:.6f}"))
 
 

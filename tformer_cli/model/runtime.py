@@ -20,7 +20,8 @@ def resolve_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdecimal()):
+    is_index = index.isascii() and index.isdecimal() and len(index) < 5
+    if not (name in ("cpu", "cuda") or (kind == "cuda" and is_index)):
         raise ValueError(f'must be auto, cpu, cuda or cuda:N, but is "{name}"')
     if kind == "cuda":
         if not torch.cuda.is_available():

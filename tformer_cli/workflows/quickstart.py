@@ -12,7 +12,8 @@ from tformer_cli.recipe import Recipe, load_recipe
 from tformer_cli.training.events import TrainingObserver
 from tformer_cli.workflows.evaluate import Evaluation, evaluate_model
 from tformer_cli.workflows.inspect_heads import inspect_heads
-from tformer_cli.workflows.train import Progress, TrainingResult, train
+from tformer_cli.workflows.train import TrainingResult, train
+from tformer_cli.workflows.training_data import Progress
 
 FAMOUS = (
     "The animal didn't cross the street because it was too tired.",
@@ -76,7 +77,7 @@ def quickstart(
     training = train(
         recipe, run, device=device, threads=threads, observers=observers, progress=progress
     )
-    pairs = test_pairs(recipe)
+    pairs = held_out_pairs(recipe)
     sources = [pair.source for pair in pairs]
     evaluation = evaluate_model(
         run, sources, [[pair.target for pair in pairs]], device=device, threads=threads
@@ -101,7 +102,7 @@ def quickstart(
     )
 
 
-def test_pairs(recipe: Recipe) -> list[SentencePair]:
+def held_out_pairs(recipe: Recipe) -> list[SentencePair]:
     """Generates the test split of the corpus that the recipe trains on."""
     trained = recipe.data.train[0]
     corpus = CorpusConfig(built_in="test", pairs=trained.pairs, seed=trained.seed)

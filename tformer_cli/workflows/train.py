@@ -58,8 +58,6 @@ from tformer_cli.workflows.training_data import (
     validation_pairs,
 )
 
-__all__ = ["Progress", "TrainingResult", "choose_precision", "has_model", "has_run", "train"]
-
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 
 

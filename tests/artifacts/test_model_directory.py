@@ -1,0 +1,261 @@
+import json
+import os
+import pickle
+import shutil
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tformer_cli.artifacts.model_directory import (
+    ModelInfo,
+    load_model_directory,
+    load_weights,
+    save_model_directory,
+)
+from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import ArtifactError, TformerError
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+
+SHAPE = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 1, "n_decoder_layers": 2}
+INFO = ModelInfo(source_language="en", target_language="fr", step=7, scores={"bleu": 0.1 + 0.2})
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(["a b c", "the cat"] * 3, TokenizerConfig(vocab_size=280))
+
+
+def save(path, tokenizer, **changes):
+    torch.manual_seed(5)
+    config = ModelConfig(**{**SHAPE, **changes})
+    model = Transformer(config, tokenizer.vocab_size).eval()
+    save_model_directory(
+        path,
+        model.state_dict(),
+        config=config,
+        tokenizer=tokenizer,
+        decoding=DecodingConfig(beam_size=3),
+        info=INFO,
+    )
+    return model
+
+
+@pytest.fixture
+def directory(tmp_path, tokenizer):
+    save(tmp_path / "model", tokenizer)
+    return tmp_path / "model"
+
+
+def change_config(directory, **changes):
+    path = directory / "config.json"
+    values = json.loads(path.read_text())
+    for key, value in changes.items():
+        table, _, name = key.rpartition("__")
+        (values[table] if table else values)[name] = value
+    path.write_text(json.dumps(values))
+
+
+def refused(directory, kind=ArtifactError):
+    """Loads a directory that must be refused; returns the message."""
+    start = time.monotonic()
+    with pytest.raises(kind) as raised:
+        load_model_directory(directory)
+    assert time.monotonic() - start < 5.0
+    message = str(raised.value)
+    assert "\n" not in message
+    assert str(directory) in message
+    assert raised.value.exit_status == 2
+    return message
+
+
+@pytest.mark.parametrize("tied", ["all", "decoder", "none"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_what_was_saved_comes_back_equal(tmp_path, tokenizer, tied, positions):
+    changes = {"tied_embeddings": tied, "positions": positions, "norm": "pre", "max_positions": 64}
+    model = save(tmp_path, tokenizer, **changes)
+    found = load_model_directory(tmp_path)
+    assert found.model.config == model.config
+    assert found.decoding == DecodingConfig(beam_size=3)
+    assert found.info == INFO
+    assert found.tokenizer.to_json() == tokenizer.to_json()
+    assert not found.model.training
+    source = torch.tensor([[5, 6, 7]])
+    arguments = (source, torch.ones_like(source, dtype=torch.bool), torch.tensor([[2, 9]]))
+    with torch.no_grad():
+        assert torch.equal(found.model(*arguments), model(*arguments))
+
+
+def test_the_same_model_is_the_same_bytes_and_can_be_copied_alone(tmp_path, tokenizer):
+    digests = set()
+    for number in range(8):
+        save(tmp_path / str(number), tokenizer)
+        files = sorted((tmp_path / str(number)).iterdir())
+        assert [file.name for file in files] == [
+            "config.json",
+            "model.safetensors",
+            "tokenizer.json",
+        ]
+        digests.add(b"".join(file.read_bytes() for file in files))
+    assert len(digests) == 1
+    shutil.copytree(tmp_path / "0", tmp_path / "elsewhere")
+    shutil.rmtree(tmp_path / "0")
+    assert load_model_directory(tmp_path / "elsewhere").info == INFO
+
+
+def test_half_precision_weights_and_nan_are_read(directory):
+    path = directory / "model.safetensors"
+    tensors = {name: tensor.half() for name, tensor in load_file(path).items()}
+    name = next(iter(tensors))
+    tensors[name] = torch.full_like(tensors[name], torch.nan)
+    save_file(tensors, path)
+    state = load_model_directory(directory).model.state_dict()
+    assert state[name].isnan().all()
+    assert {tensor.dtype for tensor in state.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_each_file_missing_empty_truncated_or_of_noise_is_one_line(directory, name):
+    path = directory / name
+    whole = path.read_bytes()
+    damages = [whole[: len(whole) // 2], whole[:-1], b"", b"\xff" * 100, os.urandom(300)]
+    for damage in damages:
+        path.write_bytes(damage)
+        if damage == whole[:-1] and whole.endswith(b"\n"):
+            load_model_directory(directory)  # only the last line end is gone
+        else:
+            assert str(path) in refused(directory, TformerError)
+    path.unlink()
+    refused(directory, TformerError)
+    path.mkdir()
+    refused(directory, TformerError)
+    path.rmdir()
+    os.mkfifo(path)
+    refused(directory, TformerError)
+
+
+def test_what_is_no_directory_is_said(tmp_path):
+    assert "no such directory" in refused(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    assert "is a file" in refused(tmp_path / "file")
+    assert "not a model directory" in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop("decoder.layers.0.feed_forward.down.weight"), "has no tensor"),
+        (lambda t: t.update(extra=torch.zeros(2)), "has an unknown tensor extra"),
+        (lambda t: t.update({n: v[..., :-1].contiguous() for n, v in t.items()}), "has shape"),
+        (lambda t: t.update({n: v.int() for n, v in t.items()}), "no floating-point numbers"),
+        (lambda t: t.update({n: v.to(torch.complex64) for n, v in t.items()}), "no floating-point"),
+        (lambda t: t.clear(), "has too few tensors"),
+    ],
+)
+def test_weights_of_another_model_are_refused(directory, change, message):
+    path = directory / "model.safetensors"
+    tensors = load_file(path)
+    if "no tensor" in message:
+        tensors.pop(sorted(tensors)[3])
+    else:
+        change(tensors)
+    save_file(tensors, path)
+    assert message in refused(directory)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model__d_model": 65536, "model__n_heads": 1}, "has shape"),
+        ({"model__d_model": 10**12}, "model.d_model: "),
+        ({"model__n_encoder_layers": 10**9}, "model.n_encoder_layers: "),
+        ({"model__n_encoder_layers": 1000}, "has too few tensors for 1002 layers"),
+        ({"model__n_encoder_layers": 2}, "has no tensor"),
+        ({"model__n_heads": 3}, "model.n_heads: 3 does not divide"),
+        ({"model__d_ff": -4}, "model.d_ff: "),
+        ({"model__d_ff": "24"}, "model.d_ff: input should be a valid integer"),
+        ({"model__d_fff": 24}, 'model.d_fff: unknown key; did you mean "d_ff"?'),
+        ({"model": None}, "model: "),
+        ({"decoding__beam_size": 0}, "decoding.beam_size: "),
+        ({"vocab_size": 281}, "not the tokenizer of this model"),
+        ({"vocab_size": True}, "vocab_size: "),
+        ({"format_version": 2}, "newer than this tformer's 1"),
+        ({"format_version": "1"}, "not a tformer model directory"),
+        ({"format_version": 0}, "not a tformer model directory"),
+        ({"scores": {"bleu": "high"}}, "scores.bleu: "),
+    ],
+)
+def test_hostile_and_contradictory_configs_are_refused_at_once(directory, changes, message):
+    change_config(directory, **changes)
+    assert message in refused(directory)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"format_version": ' + '{"a": ' * 5000 + "1" + "}" * 5001,
+        '{"format_version": 1, "model": ' + "[" * 900 + "]" * 900 + "}",
+        '{"architectures": ["MarianMTModel"], "d_model": 512}',
+        "[1, 2]",
+        "null",
+        '{"format_version": 1' + " " * (2 << 20) + "}",
+        '{"format_version": ' + "9" * 5000 + "}",
+    ],
+)
+def test_foreign_and_nested_json_is_refused(directory, text):
+    (directory / "config.json").write_text(text)
+    refused(directory)
+
+
+class Trap:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_nothing_is_ever_unpickled(directory, tmp_path):
+    sprung = tmp_path / "sprung"
+    trap = pickle.dumps(Trap(sprung))
+    for name in ("pytorch_model.bin", "model.pt", "training_args.bin"):
+        (directory / name).write_bytes(trap)
+    load_model_directory(directory)
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        (directory / name).write_bytes(trap)
+        refused(directory, TformerError)
+    (directory / "model.safetensors").unlink()
+    refused(directory, TformerError)
+    assert not sprung.exists()
+    pickle.loads(trap).close()  # noqa: S301
+    assert sprung.exists(), "the trap works"
+
+
+def test_the_tokenizer_of_another_model_is_refused(directory, tokenizer):
+    other = train_tokenizer(["x y z"] * 3, TokenizerConfig(vocab_size=270))
+    assert other.vocab_size != tokenizer.vocab_size
+    (directory / "tokenizer.json").write_text(other.to_json())
+    assert "not the tokenizer of this model" in refused(directory)
+
+
+def test_weights_alone_are_checked_against_the_model(directory, tokenizer):
+    model = Transformer(ModelConfig(**SHAPE), tokenizer.vocab_size)
+    load_weights(model, directory / "model.safetensors")
+    expected = load_file(directory / "model.safetensors")
+    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
+    wider = Transformer(ModelConfig(**{**SHAPE, "d_ff": 32}), tokenizer.vocab_size)
+    with pytest.raises(ArtifactError, match="do not belong together"):
+        load_weights(wider, directory / "model.safetensors")
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(tmp_path, tokenizer):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArtifactError, match="is a file"):
+        save(tmp_path / "file", tokenizer)

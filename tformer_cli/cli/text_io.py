@@ -1,0 +1,108 @@
+"""What the commands that take lines share: lines in, results out, and what is said of both."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from tformer_cli.cli.console import note, warn
+from tformer_cli.data.lines import LineCounts, decode_line, read_lines
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.workflows.translate import Opened, TranslationCounts
+
+STANDARD_STREAM = "-"
+"""The name of stdin where something is read, of stdout where something is written."""
+
+
+def input_lines(
+    texts: Sequence[str] | None, file: str | None, counts: LineCounts, option: str
+) -> Iterator[str]:
+    """Yields the lines of the arguments, else those of a file or stdin.
+
+    Args:
+        texts: the TEXT arguments; a single ``-`` is stdin.
+        file: what the option for a file was given.
+        counts: is told of every line.
+        option: name of that option, for messages.
+
+    Raises:
+        UsageError: if there are both.
+    """
+    if texts and file is not None:
+        raise UsageError(f"{option}: texts are given as arguments already; leave one of them out")
+    if texts and list(texts) != [STANDARD_STREAM]:
+        return argument_lines(texts, counts)
+    return read_lines(file or STANDARD_STREAM, counts)
+
+
+def argument_lines(texts: Sequence[str], counts: LineCounts) -> Iterator[str]:
+    """Yields arguments as lines; one that holds line ends is several."""
+    for text in texts:
+        for line in text.removesuffix("\n").split("\n"):
+            yield decode_line(os.fsencode(line), counts)
+
+
+def check_stdin_is_read_once(files: Sequence[object]) -> None:
+    """Refuses to read two files from stdin.
+
+    Raises:
+        UsageError: if more than one is ``-``.
+    """
+    if [str(file) for file in files].count(STANDARD_STREAM) > 1:
+        raise UsageError("-: stdin can be read only once; name a file for all inputs but one")
+
+
+@contextmanager
+def results(output: str | Path) -> Iterator[BinaryIO]:
+    """Opens stdout, or a file that is there whole in the end or not at all.
+
+    Raises:
+        UsageError: if the output is a directory.
+        ArtifactError: if it cannot be written.
+    """
+    if str(output) == STANDARD_STREAM:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    from tformer_cli.artifacts.atomic import written_aside
+
+    path = Path(output).resolve()
+    if path.is_dir():
+        raise UsageError(f"--output: is a directory ({output}): name a file")
+    if path.exists() and not path.is_file():  # a device or a named pipe is written, not replaced
+        with path.open("wb") as stream:
+            yield stream
+        return
+    with written_aside(path) as aside, aside.open("wb") as stream:
+        yield stream
+
+
+def say_choices(opened: "Opened", *, quiet: bool) -> None:
+    """Says where and how a model computes, which "auto" may have chosen."""
+    note(f"computing on {opened.device} in {opened.precision}", quiet=quiet)
+
+
+def warn_of_bytes(read: LineCounts) -> None:
+    """Warns if lines were not UTF-8."""
+    if read.not_utf8:
+        warn(
+            f"{count_of_lines(read.not_utf8)} with bytes that are not UTF-8; they were read as "
+            "U+FFFD"
+        )
+
+
+def warn_of_lengths(translated: "TranslationCounts") -> None:
+    """Warns if lines were not translated as they stood."""
+    if translated.split:
+        warn(f"{count_of_lines(translated.split)} longer than the model takes, translated in parts")
+    if translated.truncated:
+        warn(f"{count_of_lines(translated.truncated)} longer than the model takes, cut off")
+
+
+def count_of_lines(n_lines: int) -> str:
+    """Writes "1 line" or "1,234 lines"."""
+    return f"{n_lines:,} line{'' if n_lines == 1 else 's'}"
