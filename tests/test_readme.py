@@ -5,6 +5,7 @@ import os
 import re
 from dataclasses import MISSING, fields
 from inspect import getsource
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def sentences_of(settings) -> dict[str, str]:
     """The sentence under each field of a settings dataclass."""
     body = ast.parse(getsource(settings)).body[0].body
     found = {}
-    for field, text in zip(body, body[1:], strict=False):
+    for field, text in pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
             found[field.target.id] = " ".join(text.value.value.split())
     return found

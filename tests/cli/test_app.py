@@ -2,6 +2,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,12 @@ def run(*args, **options):
     )
 
 
-def only_line(stderr: bytes) -> str:
-    lines = stderr.decode().splitlines()
+def run_here(*args, **options):
+    return CliRunner().invoke(app, [*map(str, args)], prog_name="tformer", **options)
+
+
+def only_line(stderr: str) -> str:
+    lines = stderr.splitlines()
     assert len(lines) == 1, lines
     assert lines[0].startswith("error: ")
     return lines[0]
@@ -73,9 +78,9 @@ def test_every_command_is_covered_by_the_written_help():
 
 
 def test_version_is_on_stdout():
-    result = run("--version")
-    assert result.stdout.decode() == f"tformer {__version__}\n"
-    assert result.returncode == 0
+    result = run_here("--version")
+    assert result.stdout == f"tformer {__version__}\n"
+    assert result.exit_code == 0
 
 
 def test_help_and_version_import_nothing_heavy():
@@ -92,8 +97,8 @@ def test_help_and_version_import_nothing_heavy():
     ("args", "message"),
     [
         (["trian"], "Did you mean 'train'"),
+        (["translate", "m", "--beem-size", "3"], "(tformer translate): did you mean --beam-size?"),
         (["translate"], "Missing argument 'MODEL'"),
-        (["translate", "m", "--beem-size", "3"], "--beam-size"),
         (["translate", "m", "--beam-size", "0"], "--beam-size"),
         (["translate", "m", "--beam-size", "x"], "--beam-size"),
         (["train", "quikstart"], 'did you mean "quickstart"'),
@@ -103,25 +108,35 @@ def test_help_and_version_import_nothing_heavy():
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_2(args, message):
-    result = run(*args)
-    assert result.returncode == 2
-    assert result.stdout == b""
+    result = run_here(*args)
+    assert result.exit_code == 2
+    assert result.stdout == ""
     assert message in only_line(result.stderr)
 
 
 def test_tracebacks_come_only_with_debug():
-    plain = run("translate", "missing-model")
-    assert b"Traceback" not in plain.stderr
+    assert isinstance(run_here("translate", "missing-model").exception, SystemExit)
     debug = run("--debug", "translate", "missing-model")
     assert b"Traceback" in debug.stderr
     assert debug.returncode != 0
 
 
 def test_no_arguments_show_the_help():
-    result = run()
-    assert "COMMAND" in (result.stdout + result.stderr).decode()
+    result = run_here()
+    assert "COMMAND" in result.output
 
 
 def test_no_escapes_are_written_into_a_pipe():
     result = run("translate", "missing-model", env={**os.environ, "FORCE_COLOR": ""})
     assert not re.search(rb"\x1b\[", result.stderr)
+
+
+def test_a_terminated_command_leaves_nothing_half_written(tmp_path):
+    output = tmp_path / "corpus"
+    command = [sys.executable, "-m", "tformer_cli", "make-corpus", output, "--pairs", "1000000"]
+    with subprocess.Popen(list(map(str, command))) as child:
+        while not list(output.glob(".*")):
+            time.sleep(0.01)
+        child.terminate()
+    assert child.returncode == 143
+    assert list(output.iterdir()) == []

@@ -4,54 +4,16 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-import torch
 from rich.console import Console
 from safetensors.numpy import load
 from typer.testing import CliRunner
 
-from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.cli.heat_map import heat_map, show_record
-from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.train_tokenizer import train_tokenizer
-from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.inspection.heads import HeadId
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.runtime import prepare_cpu
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.inspect_heads import inspect_heads
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "A woman and a dog."]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.backends.mkldnn.matmul.fp32_precision, torch.get_num_threads()
-    torch.set_num_threads(1)
-    prepare_cpu.__wrapped__()
-    yield
-    torch.backends.mkldnn.matmul.fp32_precision = before[0]
-    torch.set_num_threads(before[1])
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A model directory with random weights, which writes at most six tokens."""
-    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
-    config = ModelConfig(
-        d_model=64, n_heads=2, d_ff=96, n_encoder_layers=2, n_decoder_layers=1, max_positions=40
-    )
-    torch.manual_seed(2)
-    path = tmp_path_factory.mktemp("heads") / "model"
-    save_model_directory(
-        path,
-        Transformer(config, tokenizer.vocab_size).state_dict(),
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(beam_size=3, max_length=6),
-        info=ModelInfo(),
-    )
-    return path
 
 
 def run(*arguments, stdin=None):
@@ -65,7 +27,21 @@ def test_in_a_pipe_there_is_an_object_a_line_blank_ones_included(model):
     objects = [json.loads(line) for line in result.stdout.removesuffix("\n").split("\n")]
     assert [o["index"] for o in objects] == [0, 1, 2]
     assert [len(o["heads"]) for o in objects] == [8, 0, 8]
-    assert result.stderr == ""
+    assert result.stderr == "computing on cpu in float32\n"
+
+
+def test_quiet_leaves_only_warnings(model):
+    result = run(model, "--quiet", stdin=b"A man\n\xff\n")
+    assert result.stderr.splitlines() == [
+        "warning: 1 line with bytes that are not UTF-8; they were read as U+FFFD"
+    ]
+
+
+def test_stdin_is_read_for_a_dash_but_not_twice(model):
+    assert run(model, "-", stdin="A man\n").stdout == run(model, "A man").stdout
+    refused = run(model, "--target-file", "-", stdin="A man\n")
+    assert refused.exit_code == 2
+    assert "stdin can be read only once" in refused.stderr
 
 
 def test_the_translation_is_that_of_translate_byte_for_byte(model):
@@ -115,7 +91,7 @@ def test_binary_formats_can_go_into_a_pipe(model):
         ([" ", "--format", "svg"], "--format svg: there is no sentence to show"),
         (["a", "--weights", "--format", "html"], "--weights: is for jsonl"),
         (["a", "--heads", "enc.7"], '--heads: "enc.7" names no head; there are enc.0-1.0-1'),
-        (["a", "--source", "f"], "--source: sentences are given already"),
+        (["a", "--source", "f"], "--source: texts are given as arguments"),
         (["a", "--target", "x", "--target-file", "f"], "--target: --target-file gives"),
         (["a", "--target-file", "no-such-file"], "no such file (no-such-file)"),
         (["long " * 80], "tokens where the model takes 39 (line 1)"),
@@ -127,8 +103,10 @@ def test_wrong_usage_is_one_line_and_status_2(model, tmp_path, arguments, messag
     result = run(model, *arguments, "-o", output)
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
+    *said, error = result.stderr.splitlines()
+    assert message in error
+    assert error.startswith("error: ")
+    assert said in ([], ["computing on cpu in float32"])
     assert not list(tmp_path.iterdir())
 
 

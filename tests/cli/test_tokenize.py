@@ -65,7 +65,7 @@ def test_a_line_for_a_line_there_and_back(tokenizer, ids):
 def test_wrong_bytes_are_replaced_and_counted_once(tokenizer):
     result = run("encode", tokenizer, stdin=b"a\xff\nb\n\xfe\n")
     assert result.stdout.count("\n") == 3
-    assert "2 lines were not UTF-8" in result.stderr
+    assert "2 lines with bytes that are not UTF-8" in result.stderr
 
 
 def test_wrong_input_is_an_error_that_names_the_line(tokenizer):

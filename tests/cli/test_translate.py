@@ -1,49 +1,13 @@
 import json
+import os
+from pathlib import Path
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
-from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.cli.app import app
-from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.train_tokenizer import train_tokenizer
-from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.runtime import prepare_cpu
-from tformer_cli.model.transformer import Transformer
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.backends.mkldnn.matmul.fp32_precision, torch.get_num_threads()
-    torch.set_num_threads(1)
-    prepare_cpu.__wrapped__()
-    yield
-    torch.backends.mkldnn.matmul.fp32_precision = before[0]
-    torch.set_num_threads(before[1])
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A model directory with random weights, which writes at most six tokens."""
-    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
-    config = ModelConfig(
-        d_model=64, n_heads=2, d_ff=96, n_encoder_layers=1, n_decoder_layers=1, max_positions=40
-    )
-    torch.manual_seed(2)
-    path = tmp_path_factory.mktemp("translation") / "model"
-    save_model_directory(
-        path,
-        Transformer(config, tokenizer.vocab_size).state_dict(),
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(beam_size=3, max_length=6),
-        info=ModelInfo(),
-    )
-    return path
 
 
 NASTY = (
@@ -74,7 +38,8 @@ def test_stdout_holds_results_only_and_quiet_silences_stderr(model):
     assert done.stderr == ""
     told = run("translate", model, "A man", "Two dogs")
     assert told.stdout == done.stdout
-    assert "cpu, float32" in told.stderr or "cuda" in told.stderr
+    assert told.stderr.startswith("computing on c")
+    assert told.stderr.endswith(" in float32\n")
 
 
 @pytest.mark.parametrize(
@@ -98,6 +63,7 @@ def test_the_input_is_arguments_a_file_or_stdin(model, tmp_path):
     from_file = run("translate", model, "-i", file).stdout
     assert from_file == run("translate", model, "A man", "Two dogs").stdout
     assert from_file == run("translate", model, "-i", "-", stdin=file.read_bytes()).stdout
+    assert from_file == run("translate", model, "-", stdin=file.read_bytes()).stdout
     assert from_file == run("translate", model, "A man\nTwo dogs\n").stdout
     assert run("translate", model, "-i", file, "text").exit_code == 2
 
@@ -138,6 +104,21 @@ def test_jsonl_in_and_out_passes_fields_through(model):
     assert "(stdin:3)" in bad.stderr
 
 
+def test_nasty_jsonl_still_gives_a_line_for_a_line(model):
+    stdin = b'{"source": "a\\nb\\t\\ud800", "k": "\\udc00"}\n\n\xef\xbb\xbf{"source": "x"}\n'
+    found = run("translate", model, "--input-format", "jsonl", "--format", "jsonl", stdin=stdin)
+    records = [json.loads(line) for line in found.stdout_bytes.split(b"\n")[:-1]]
+    assert [r["source"] for r in records] == ["a\nb\t\ufffd", "", "x"]
+    assert records[0]["k"] == "\ufffd"
+    rows = run("translate", model, "--input-format", "jsonl", "--format", "tsv", stdin=stdin)
+    assert [len(line.split("\t")) for line in rows.stdout.split("\n")[:-1]] == [4, 4, 4]
+
+
+def test_a_device_file_is_written_not_replaced(model):
+    assert run("translate", model, "A man", "-o", os.devnull).exit_code == 0
+    assert not Path(os.devnull).is_file()
+
+
 @pytest.mark.parametrize(("output_format", "separator"), [("tsv", "\t"), ("moses", " ||| ")])
 def test_several_translations_need_a_format_that_tells_them_apart(model, output_format, separator):
     refused = run("translate", model, "A man", "--n-best", "2")
@@ -147,6 +128,17 @@ def test_several_translations_need_a_format_that_tells_them_apart(model, output_
     rows = [line.split(separator) for line in done.stdout.splitlines()]
     assert [row[0] for row in rows] == ["0", "0", "1", "1"]
     assert {len(row) for row in rows} == {4}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["-i", "no-such-file"], ["--seed", "9" * 30, "x"], ["--length-penalty", "nan", "x"]],
+)
+def test_what_can_be_seen_beforehand_is_one_line_and_status_two(model, options):
+    done = run("translate", model, *options)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_missing_model_is_one_line_and_status_two(tmp_path):

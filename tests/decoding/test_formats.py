@@ -47,7 +47,6 @@ def test_jsonl_lists_no_hypotheses_unasked():
     ("line", "message"),
     [
         ("{", r"is not JSON \(in.jsonl:2\)"),
-        ("", r"is not JSON \(in.jsonl:2\)"),
         ("[1]", r"is not a JSON object \(in.jsonl:2\)"),
         ('{"text": "a"}', r'has no text under "source" \(in.jsonl:2\)'),
         ('{"source": 3}', r'has no text under "source" \(in.jsonl:2\)'),

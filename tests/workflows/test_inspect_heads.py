@@ -1,48 +1,11 @@
 import pytest
 import torch
 
-from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
-from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.train_tokenizer import train_tokenizer
-from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.runtime import prepare_cpu
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.inspect_heads import inspect_heads
 from tformer_cli.workflows.translate import translate_lines
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "A woman and a dog."]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.backends.mkldnn.matmul.fp32_precision, torch.get_num_threads()
-    torch.set_num_threads(1)
-    prepare_cpu.__wrapped__()
-    yield
-    torch.backends.mkldnn.matmul.fp32_precision = before[0]
-    torch.set_num_threads(before[1])
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """A model directory with random weights and unequal depths."""
-    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
-    config = ModelConfig(
-        d_model=64, n_heads=2, d_ff=96, n_encoder_layers=2, n_decoder_layers=1, max_positions=40
-    )
-    torch.manual_seed(2)
-    path = tmp_path_factory.mktemp("heads") / "model"
-    save_model_directory(
-        path,
-        Transformer(config, tokenizer.vocab_size).state_dict(),
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(beam_size=3, max_length=6),
-        info=ModelInfo(step=12),
-    )
-    return path
 
 
 def test_the_translations_are_those_of_translate(model):

@@ -129,4 +129,6 @@ def flush_directory(path: Path) -> None:
 def not_writable(path: Path, error: OSError) -> ArtifactError:
     """Says in one line why something could not be written."""
     reason = (error.strerror or str(error)).lower()
-    return ArtifactError(f"cannot be written ({path}): {reason}; choose a place with room")
+    return ArtifactError(
+        f"cannot be written ({path}): {reason}; choose a place that can be written"
+    )

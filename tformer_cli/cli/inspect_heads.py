@@ -21,12 +21,13 @@ from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     argument_lines,
     check_stdin_is_read_once,
+    file_lines,
     input_lines,
     results,
     say_choices,
     warn_of_bytes,
 )
-from tformer_cli.data.lines import LineCounts, read_lines
+from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import TformerError, UsageError
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _targets(
         raise UsageError("--target: --target-file gives the targets already; leave one of them out")
     if target is not None:
         return argument_lines([target], counts)
-    return None if target_file is None else read_lines(target_file, counts)
+    return None if target_file is None else file_lines(target_file, counts)
 
 
 def _verified(records: Iterable["HeadsRecord"], tolerance: float | None) -> Iterator["HeadsRecord"]:

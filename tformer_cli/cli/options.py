@@ -27,7 +27,7 @@ DeviceOption = Annotated[
 PrecisionOption = Annotated[
     PrecisionChoice, typer.Option(help="Numbers to compute with; auto decides and says so.")
 ]
-SeedOption = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 ThreadsOption = Annotated[
     int, typer.Option(min=0, max=1024, help="CPU threads (0: as many as cores).")
 ]

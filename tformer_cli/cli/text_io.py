@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from tformer_cli.cli.console import note, warn
-from tformer_cli.data.lines import LineCounts, decode_line, read_lines
+from tformer_cli.data.lines import LineCounts, decode_line, open_bytes, read_lines
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ STANDARD_STREAM = "-"
 def input_lines(
     texts: Sequence[str] | None, file: str | None, counts: LineCounts, option: str
 ) -> Iterator[str]:
-    """Yields the lines of the arguments, else those of a file or stdin.
+    """Returns the lines of the arguments, else those of a file or stdin.
 
     Args:
         texts: the TEXT arguments; a single ``-`` is stdin.
@@ -31,12 +31,25 @@ def input_lines(
 
     Raises:
         UsageError: if there are both.
+        DataError: if there is no such file.
     """
     if texts and file is not None:
         raise UsageError(f"{option}: texts are given as arguments already; leave one of them out")
     if texts and list(texts) != [STANDARD_STREAM]:
         return argument_lines(texts, counts)
-    return read_lines(file or STANDARD_STREAM, counts)
+    return file_lines(file or STANDARD_STREAM, counts)
+
+
+def file_lines(file: str, counts: LineCounts) -> Iterator[str]:
+    """Returns the lines of a file or stdin; a file that is not there is noticed now, not later.
+
+    Raises:
+        DataError: if there is no such file.
+    """
+    path = Path(file)
+    if file != STANDARD_STREAM and (path.is_dir() or not path.exists()):
+        open_bytes(file)  # says what is wrong
+    return read_lines(file, counts)
 
 
 def argument_lines(texts: Sequence[str], counts: LineCounts) -> Iterator[str]:

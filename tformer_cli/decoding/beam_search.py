@@ -78,8 +78,8 @@ class _Sentence:
 
     limit: int
     """Most tokens of a translation, the end of sentence not counted."""
-    lowest_penalty: float
-    """Divisor of the longest possible translation, which no hypothesis exceeds."""
+    largest_divisor: float
+    """Length penalty of the longest translation possible; no score is divided by more."""
     n_slots: int
     found: list[Hypothesis] = field(default_factory=list)
 
@@ -285,7 +285,7 @@ class BeamSearch:
             if log_probability == IMPOSSIBLE or sentence.n_slots < 1:
                 continue
             if self._stops_early and len(sentence.found) >= self._config.n_best:
-                reachable = log_probability / sentence.lowest_penalty
+                reachable = log_probability / sentence.largest_divisor
                 worst_wanted = sorted(sentence.found, key=_by_score)[self._config.n_best - 1]
                 if worst_wanted.score >= reachable:
                     continue

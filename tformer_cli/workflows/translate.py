@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.config import DecodingConfig
 
 InputFormat = Literal["text", "jsonl"]
+SEEDS = 2**63
+"""Seeds there are for torch's generators."""
 
 
 class DecodingOverrides(TypedDict, total=False):
@@ -101,6 +103,8 @@ def open_translator(
     """
     prepare_cpu()
     set_threads(threads)
+    if not 0 <= seed < SEEDS:
+        raise UsageError(f"--seed: must be from 0 to {SEEDS - 1}, but is {seed}")
     torch.manual_seed(seed)
     if not isinstance(model, ModelDirectory):
         try:

@@ -173,12 +173,12 @@ def test_more_pairs_than_the_grammar_can_make_is_an_error(monkeypatch):
     only = generate.Pool([(lambda draft: winograd(draft, "tired"), ".")])
     monkeypatch.setattr(generate, "CONSTRUCTIONS", only)
     monkeypatch.setattr(generate, "PATIENCE", 50)
-    with pytest.raises(DataError, match="made only 0 of 10 training pairs: ask for fewer"):
+    with pytest.raises(DataError, match="makes 0, not 10 training pairs; ask for fewer"):
         list(generate_corpus(10))
 
 
 def test_fewer_than_one_pair_is_an_error():
-    with pytest.raises(DataError, match="ask for at least 1"):
+    with pytest.raises(DataError, match="must be at least 1"):
         generate_corpus(0)
 
 

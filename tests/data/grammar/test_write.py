@@ -32,7 +32,7 @@ def test_writing_again_replaces_the_files(tmp_path):
 def test_a_file_in_the_way_is_an_error(tmp_path):
     path = tmp_path / "corpus"
     path.write_text("x")
-    with pytest.raises(DataError, match=r"Cannot write the corpus \(.*corpus: File exists\)"):
+    with pytest.raises(DataError, match=r"cannot be written \(.*corpus\): file exists"):
         write_corpus(path, 10)
 
 

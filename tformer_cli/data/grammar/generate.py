@@ -87,7 +87,7 @@ def generate_corpus(n_pairs: int, seed: int = 1) -> Iterator[tuple[Split, Aligne
         DataError: if ``n_pairs`` is less than 1, or more than the grammar can make.
     """
     if n_pairs < 1:
-        raise DataError(f"Cannot make a corpus of {n_pairs} pairs: ask for at least 1.")
+        raise DataError(f"pairs: must be at least 1, but is {n_pairs}")
     held_out = max(2, min(EVALUATION_PAIRS, n_pairs // 20))
     return _stream({"train": n_pairs, "valid": held_out, "test": held_out}, Dice(seed))
 
@@ -114,7 +114,8 @@ def _stream(wanted: dict[Split, int], dice: Dice) -> Iterator[tuple[Split, Align
         elif idle > PATIENCE:
             made = total - wanted["train"]
             raise DataError(
-                f"The built-in grammar made only {made} of {total} training pairs: ask for fewer."
+                f"pairs: the built-in grammar makes {made}, not {total} training pairs; "
+                "ask for fewer"
             )
 
 

@@ -66,7 +66,7 @@ def write_corpus(
     except OSError as error:
         reason = error.strerror or str(error)
         raise DataError(
-            f"Cannot write the corpus ({directory}: {reason}): name a directory you can write to."
+            f"cannot be written ({directory}): {reason.lower()}; name a directory you can write to"
         ) from error
     if progress:
         progress(sum(counts.values()))

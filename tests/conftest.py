@@ -1,0 +1,43 @@
+import pytest
+import torch
+
+from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.runtime import prepare_cpu
+from tformer_cli.model.transformer import Transformer
+
+LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Lets torch compute on one thread, prepared as the program prepares it."""
+    before = torch.backends.mkldnn.matmul.fp32_precision, torch.get_num_threads()
+    torch.set_num_threads(1)
+    prepare_cpu.__wrapped__()
+    yield
+    torch.backends.mkldnn.matmul.fp32_precision = before[0]
+    torch.set_num_threads(before[1])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, one_thread):
+    """A model directory with random weights, which writes at most six tokens."""
+    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
+    config = ModelConfig(
+        d_model=64, n_heads=2, d_ff=96, n_encoder_layers=2, n_decoder_layers=1, max_positions=40
+    )
+    torch.manual_seed(2)
+    path = tmp_path_factory.mktemp("random") / "model"
+    save_model_directory(
+        path,
+        Transformer(config, tokenizer.vocab_size).state_dict(),
+        config=config,
+        tokenizer=tokenizer,
+        decoding=DecodingConfig(beam_size=3, max_length=6),
+        info=ModelInfo(),
+    )
+    return path
