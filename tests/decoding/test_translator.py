@@ -97,7 +97,7 @@ def test_a_long_line_is_translated_in_parts(translator_of, model, tokenizer):
     assert not translation.is_truncated
     parts = split_line(
         line,
-        model.config.max_positions - 1,
+        min(LONGEST_PART, model.config.max_positions // 2),
         lambda texts: [len(ids) for ids in tokenizer.encode_batch(texts)],
     )
     texts = [t.text for t in translator_of().translate(parts)]

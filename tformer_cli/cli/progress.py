@@ -122,10 +122,11 @@ class Dashboard(TrainingView):
         row.add_column()
         row.add_column(ratio=1)
         row.add_column(justify="right")
-        if report.share_done:
-            bar: RenderableType = ProgressBar(total=1.0, completed=report.share_done)
-            left = report.seconds * (1.0 - report.share_done) / report.share_done
-            row.add_row(f"{report.share_done:4.0%}", bar, f"{clock(left)} left")
+        share = 1.0 if self._ended is not None else report.share_done
+        if share:
+            bar: RenderableType = ProgressBar(total=1.0, completed=share)
+            left = report.seconds * (1.0 - share) / share
+            row.add_row(f"{share:4.0%}", bar, f"{clock(left)} left")
         else:
             row.add_row("", ProgressBar(total=None, pulse=True), "until patience ends")
         return row

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 TooLong = Literal["split", "truncate", "error"]
 BUFFER_LINES = 1024
 """Lines that are sorted by length and translated together."""
-LONGEST_PART = 256
-"""Most tokens of a part of a line that has to be split: about as long as training pairs get."""
+LONGEST_PART = 128
+"""Most tokens of a part of a line that has to be split, or half of what the model takes, whichever
+is less: a translation needs room to be longer than its source."""
 LINE_ENDS = str.maketrans("\n\r", "  ")
 
 
@@ -173,7 +174,7 @@ class Translator:
             )
         if self._too_long == "truncate":
             return _Prepared((tuple(ids[:longest]),), is_truncated=True)
-        texts = split_line(line, min(longest, LONGEST_PART), self._count_tokens)
+        texts = split_line(line, min(-(-longest // 2), LONGEST_PART), self._count_tokens)
         encoded = [tuple(part[:longest]) for part in self._tokenizer.encode_batch(texts) if part]
         return _Prepared(tuple(encoded))
 
