@@ -87,7 +87,8 @@ def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
         dropped = [f"{n:,} {reasons.get(why, why)}" for why, n in corpus.dropped.items() if n]
         left_out = f"; left out: {', '.join(dropped)}" if dropped else ""
         cached = ", from the cache" if corpus.from_cache else ""
-        yield f"{corpus_name(config)}: {len(corpus):,} pairs{cached}{left_out}"
+        broken = f"; {corpus.not_utf8:,} lines not UTF-8, read as U+FFFD" if corpus.not_utf8 else ""
+        yield f"{corpus_name(config)}: {len(corpus):,} pairs{cached}{left_out}{broken}"
 
 
 def fingerprint(pairs: Sequence[SentencePair]) -> str:

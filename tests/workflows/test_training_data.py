@@ -1,0 +1,24 @@
+from tformer_cli.recipe import make_recipe
+from tformer_cli.workflows.training_data import notes
+
+
+class Corpus:
+    """What `notes` reads of an encoded corpus."""
+
+    def __init__(self):
+        self.dropped = {"blank": 2, "too_long": 1200, "ratio": 0}
+        self.from_cache = True
+        self.not_utf8 = 3
+
+    def __len__(self):
+        return 5000
+
+
+def test_what_was_left_out_or_broken_is_said():
+    values = {"data": {"train": [{"tsv": "a.tsv"}], "max_length": 9}, "training": {"max_steps": 1}}
+    recipe = make_recipe(values, "here")
+    expected = (
+        "a.tsv: 5,000 pairs, from the cache; left out: 2 blank on a side, 1,200 over 9 tokens; "
+        "3 lines not UTF-8, read as U+FFFD"
+    )
+    assert list(notes(recipe, [Corpus()])) == [expected]
