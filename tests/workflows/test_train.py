@@ -14,7 +14,6 @@ from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, TformerError
-from tformer_cli.model.runtime import prepare_cpu
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
 from tformer_cli.training.averaging import average_weights
@@ -26,13 +25,8 @@ from tformer_cli.workflows.train import choose_precision, train
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.backends.mkldnn.matmul.fp32_precision, torch.get_num_threads()
-    torch.set_num_threads(1)
-    prepare_cpu.__wrapped__()
-    yield
-    torch.backends.mkldnn.matmul.fp32_precision = before[0]
-    torch.set_num_threads(before[1])
+def every_test_on_one_thread(one_thread):
+    """Trainings here are small, and compared bit for bit."""
 
 
 @pytest.fixture(scope="module")

@@ -48,16 +48,6 @@ def load_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Te
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
-def load_metadata(path: Path) -> dict[str, str]:
-    """Reads the text entries of a file's header.
-
-    Raises:
-        ArtifactError: if the file is missing, damaged or no safetensors file.
-    """
-    with _opened(path) as file:
-        return dict(file.metadata() or {})
-
-
 def check_shapes(
     path: Path, found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
 ) -> None:
