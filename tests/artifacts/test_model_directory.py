@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 from tformer_cli.artifacts.model_directory import (
     ModelInfo,
     load_model_directory,
-    load_weights,
     save_model_directory,
 )
 from tformer_cli.data.config import TokenizerConfig
@@ -243,16 +242,6 @@ def test_the_tokenizer_of_another_model_is_refused(directory, tokenizer):
     assert other.vocab_size != tokenizer.vocab_size
     (directory / "tokenizer.json").write_text(other.to_json())
     assert "not the tokenizer of this model" in refused(directory)
-
-
-def test_weights_alone_are_checked_against_the_model(directory, tokenizer):
-    model = Transformer(ModelConfig(**SHAPE), tokenizer.vocab_size)
-    load_weights(model, directory / "model.safetensors")
-    expected = load_file(directory / "model.safetensors")
-    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
-    wider = Transformer(ModelConfig(**{**SHAPE, "d_ff": 32}), tokenizer.vocab_size)
-    with pytest.raises(ArtifactError, match="do not belong together"):
-        load_weights(wider, directory / "model.safetensors")
 
 
 def test_a_directory_that_cannot_be_made_is_one_line(tmp_path, tokenizer):

@@ -143,17 +143,6 @@ def load_model_directory(path: Path, device: torch.device | str = "cpu") -> Mode
     )
 
 
-def load_weights(model: Transformer, path: Path) -> None:
-    """Fills a model with the weights of a safetensors file.
-
-    Raises:
-        ArtifactError: if the file is damaged or holds other weights.
-    """
-    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    check_shapes(path, tensor_shapes(path), expected)
-    model.load_state_dict(load_tensors(path))
-
-
 def _load_model(
     path: Path, config: ModelConfig, vocab_size: int, device: torch.device | str
 ) -> Transformer:
