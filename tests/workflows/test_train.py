@@ -293,7 +293,7 @@ def test_a_loss_that_is_no_number_ends_the_run_before_anything_is_saved(
     make, tmp_path, monkeypatch, on_cpu
 ):
     run, n_calls = tmp_path / "run", 0
-    true_loss = gradients.label_smoothed_loss
+    true_loss = gradients.projected_loss
 
     def loss(*arguments):
         nonlocal n_calls
@@ -308,7 +308,7 @@ def test_a_loss_that_is_no_number_ends_the_run_before_anything_is_saved(
 
     with monkeypatch.context() as patch:
         patch.setattr(workflow, "Trainer", make_trainer)
-        patch.setattr(gradients, "label_smoothed_loss", loss)
+        patch.setattr(gradients, "projected_loss", loss)
         recipe = make(training__report_every=100)
         with pytest.raises(TformerError, match="is not finite") as failed:
             train(recipe, run)

@@ -10,7 +10,8 @@ from tformer_cli.data.batching import Batch
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.model.runtime import Precision, autocast
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.training.loss import Loss, label_smoothed_loss
+from tformer_cli.training.loss import Loss
+from tformer_cli.training.projected_loss import projected_loss
 from tformer_cli.training.window import Window
 
 
@@ -53,8 +54,8 @@ def batch_loss(
         memory = model.encode(_moved(batch.source, device), source_mask)
         hidden = model.decode_hidden(_moved(batch.target_input, device), memory, source_mask)
         # (B, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding
-        logits = model.project(hidden.flatten(0, 1).index_select(0, positions))
-    return label_smoothed_loss(logits, targets, label_smoothing)
+        hidden = hidden.flatten(0, 1).index_select(0, positions)
+        return projected_loss(hidden, model.output_matrix, targets, label_smoothing)
 
 
 def clip_gradients(model: Transformer, largest_norm: float) -> Tensor:

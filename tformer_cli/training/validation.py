@@ -14,14 +14,14 @@ import torch
 
 from tformer_cli.data.batching import collate, plan_batches
 from tformer_cli.data.corpora import SentencePair
-from tformer_cli.data.tokenizer import PAD_ID, Tokenizer
+from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.evaluation.scores import bleu, chrf
 from tformer_cli.model.runtime import Precision, autocast
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.events import ValidationReport
-from tformer_cli.training.loss import label_smoothed_loss
+from tformer_cli.training.gradients import batch_loss
 
 _TOKENS_PER_BATCH = 4096
 
@@ -109,14 +109,7 @@ class Validator:
         total, n_tokens = 0.0, 0
         for indices in plan:
             batch = collate([source_ids[i] for i in indices], [target_ids[i] for i in indices])
-            logits = model(
-                batch.source.to(self.device),
-                batch.source_mask.to(self.device),
-                batch.target_input.to(self.device),
-            )
-            targets = batch.target_output.to(self.device)
-            is_token = targets != PAD_ID
-            loss = label_smoothed_loss(logits[is_token], targets[is_token], 0.0)
+            loss = batch_loss(model, batch, label_smoothing=0.0, precision=self.precision)
             total += loss.negative_log_likelihood.item()
             n_tokens += batch.n_target_tokens
         return total / max(1, n_tokens)

@@ -1,0 +1,136 @@
+"""Projection to the vocabulary and loss in one, without ever holding all logits.
+
+The logits of a batch are its largest tensor by far: 4,096 tokens times 8,000 words in float32 are
+131 MB, and the plain formula keeps several copies of them for the backward pass. Here rows go
+through in chunks. The gradient of a chunk is computed at once, while its probabilities still lie in
+the cache, and only what the layers below need is kept: (N, D) and (V, D).
+
+With p = softmax(h·Wᵀ), q the smoothed targets and w̄ the mean row of W,
+
+    loss      = Σ lse - (1 - ε)·logit_right - ε·h·w̄ - H(q)        lse = ln Σ exp logit
+    ∂/∂logits = p - q,  the ε/V of q taken out of the products:
+    ∂/∂h      = (p - (1 - ε)·onehot)·W - ε·w̄
+    ∂/∂W      = (p - (1 - ε)·onehot)ᵀ·h - ε/V·Σ h  for every row
+
+`label_smoothed_loss` is the oracle that this must agree with.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tformer_cli.training.loss import Loss, smoothing_entropy
+
+_CHUNK_CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}
+"""Logits at a time: on a CPU about what its caches hold, on a GPU enough to keep it busy."""
+
+
+def projected_loss(hidden: Tensor, matrix: Tensor, targets: Tensor, label_smoothing: float) -> Loss:
+    """Computes `label_smoothed_loss(hidden·matrixᵀ, targets, label_smoothing)`.
+
+    Under autocast the products are computed in its precision, as `functional.linear` would; sums,
+    probabilities and the gradients handed on are float32.
+
+    Args:
+        hidden: (N, D) hidden states of N target tokens, padding left out.
+        matrix: (V, D) rows that hidden states are compared with.
+        targets: (N) token ids.
+        label_smoothing: ε.
+    """
+    smoothed, likelihood = _ProjectedLoss.apply(hidden, matrix, targets, label_smoothing)  # type: ignore[no-untyped-call]
+    return Loss(smoothed, likelihood)
+
+
+@dataclass
+class _Gradients:
+    """Of the summed loss, collected chunk by chunk."""
+
+    hidden: Tensor
+    """(N, D)."""
+    matrix: Tensor
+    """(V, D) float32."""
+
+
+class _ProjectedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401  # what torch hands over has no public type
+        hidden: Tensor,
+        matrix: Tensor,
+        targets: Tensor,
+        label_smoothing: float,
+    ) -> tuple[Tensor, Tensor]:
+        n_tokens, vocab_size = len(hidden), len(matrix)
+        device = hidden.device.type
+        is_autocast = torch.is_autocast_enabled(device)
+        dtype = torch.get_autocast_dtype(device) if is_autocast else hidden.dtype
+        low_hidden, low_matrix = hidden.to(dtype), matrix.to(dtype)
+        mean_row = matrix.mean(dim=0)
+        gradients = None
+        if any(ctx.needs_input_grad[:2]):
+            gradients = _Gradients(torch.empty_like(hidden), torch.zeros_like(matrix))
+        likelihood = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
+        normaliser = likelihood.clone()
+        n_rows = max(1, _CHUNK_CELLS.get(device, _CHUNK_CELLS["cuda"]) // vocab_size)
+        with torch.autocast(device, enabled=False):
+            for start in range(0, n_tokens, n_rows):
+                rows = slice(start, start + n_rows)
+                logits = functional.linear(low_hidden[rows], low_matrix)
+                lse, right, probabilities = _statistics(logits, targets[rows, None])
+                normaliser += lse.sum()
+                likelihood += (lse - right).sum()
+                if gradients is not None:
+                    probabilities.scatter_add_(
+                        1,
+                        targets[rows, None],
+                        probabilities.new_full((len(lse), 1), label_smoothing - 1.0),
+                    )
+                    slope = probabilities.to(dtype)
+                    gradients.hidden[rows] = slope @ low_matrix
+                    if dtype == gradients.matrix.dtype:
+                        gradients.matrix.addmm_(slope.t(), low_hidden[rows])
+                    else:
+                        gradients.matrix += slope.t() @ low_hidden[rows]
+        sum_hidden = hidden.sum(dim=0)
+        if gradients is not None:
+            gradients.hidden -= label_smoothing * mean_row
+            gradients.matrix -= (label_smoothing / vocab_size) * sum_hidden
+        ctx.gradients = gradients
+        ctx.mark_non_differentiable(likelihood)
+        if not label_smoothing:
+            return likelihood.clone(), likelihood
+        # mean over the vocabulary of -ln p, summed over tokens: Σ lse - Σ h·w̄
+        uniform = normaliser - sum_hidden @ mean_row
+        constant = smoothing_entropy(label_smoothing, vocab_size) * n_tokens
+        smoothed = (1.0 - label_smoothing) * likelihood + label_smoothing * uniform - constant
+        return smoothed, likelihood
+
+    @staticmethod
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        gradient: Tensor,
+        _likelihood: Tensor,
+    ) -> tuple[Tensor, Tensor, None, None]:
+        gradients: _Gradients = ctx.gradients
+        return gradients.hidden.mul_(gradient), gradients.matrix.mul_(gradient), None, None
+
+
+def _statistics(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Computes ln Σ exp, the right token's logit and all probabilities of some rows.
+
+    Args:
+        logits: (n, V) in any precision.
+        targets: (n, 1) token ids.
+
+    Returns:
+        (n), (n) and (n, V), at least float32.
+    """
+    precise = torch.promote_types(logits.dtype, torch.float32)
+    probabilities = torch.softmax(logits, dim=-1, dtype=precise)
+    largest, place = logits.max(dim=-1, keepdim=True)
+    # ln p of the likeliest token is at least -ln V, so nothing is lost to rounding
+    lse = largest.to(precise) - probabilities.gather(1, place).log()
+    return lse.squeeze(1), logits.gather(1, targets).squeeze(1).to(precise), probabilities
