@@ -23,6 +23,7 @@ COMMANDS = {
             "train",
             "translate",
             "evaluate",
+            "export",
             "inspect-heads",
             "tokenize",
             "tokenize train",

@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 from tformer_cli import __version__
 from tformer_cli.cli.console import error_line
 from tformer_cli.cli.evaluate import evaluate
+from tformer_cli.cli.export import export
 from tformer_cli.cli.inspect_heads import inspect_heads
 from tformer_cli.cli.make_corpus import make_corpus
 from tformer_cli.cli.quickstart import quickstart
@@ -135,6 +136,7 @@ app.add_typer(tokenize_app, name="tokenize")
 app.command("train")(train)
 app.command("translate")(translate)
 app.command("evaluate")(evaluate)
+app.command("export")(export)
 app.command("inspect-heads")(inspect_heads)
 
 

@@ -19,9 +19,11 @@ from tformer_cli.cli.decoding_options import (
 )
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
+    DecodingPrecisionChoice,
+    DecodingPrecisionOption,
     DeviceOption,
-    PrecisionChoice,
-    PrecisionOption,
+    EngineChoice,
+    EngineOption,
     QuietOption,
     SeedOption,
     ThreadsOption,
@@ -91,7 +93,8 @@ def evaluate(
     batch_tokens: BatchTokensOption = None,
     too_long: TooLongOption = TooLongChoice.in_parts,
     device: DeviceOption = "auto",
-    precision: PrecisionOption = PrecisionChoice.auto,
+    precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto,
+    engine: EngineOption = EngineChoice.tformer,
     seed: SeedOption = 1,
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
@@ -119,6 +122,7 @@ def evaluate(
                 model,
                 device=device,
                 precision=precision.value,
+                engine=engine.value,
                 threads=threads,
                 seed=seed,
                 too_long=too_long.value,

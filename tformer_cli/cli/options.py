@@ -15,6 +15,22 @@ class PrecisionChoice(StrEnum):
     bfloat16 = "bfloat16"
 
 
+class DecodingPrecisionChoice(StrEnum):
+    """Values of `--precision` where translations are searched for."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    int8 = "int8"
+
+
+class EngineChoice(StrEnum):
+    """Values of `--engine`."""
+
+    tformer = "tformer"
+    ctranslate2 = "ctranslate2"
+
+
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Model directory (a run directory is one).")
 ]
@@ -26,6 +42,14 @@ DeviceOption = Annotated[
 ]
 PrecisionOption = Annotated[
     PrecisionChoice, typer.Option(help="Numbers to compute with; auto decides and says so.")
+]
+DecodingPrecisionOption = Annotated[
+    DecodingPrecisionChoice,
+    typer.Option(help="Numbers to compute with; auto is float32. int8: --engine ctranslate2."),
+]
+EngineOption = Annotated[
+    EngineChoice,
+    typer.Option(help="Who searches; ctranslate2 needs `tformer export MODEL` once, and an extra."),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 ThreadsOption = Annotated[

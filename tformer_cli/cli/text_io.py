@@ -96,7 +96,8 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
 
 def say_choices(opened: "Opened", *, quiet: bool) -> None:
     """Says where and how a model computes, which "auto" may have chosen."""
-    note(f"computing on {opened.device} in {opened.precision}", quiet=quiet)
+    by = "" if opened.engine == "tformer" else f" by {opened.engine}"
+    note(f"computing on {opened.device} in {opened.precision}{by}", quiet=quiet)
 
 
 def warn_of_bytes(read: LineCounts) -> None:

@@ -20,10 +20,12 @@ from tformer_cli.cli.decoding_options import (
 )
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
+    DecodingPrecisionChoice,
+    DecodingPrecisionOption,
     DeviceOption,
+    EngineChoice,
+    EngineOption,
     ModelArgument,
-    PrecisionChoice,
-    PrecisionOption,
     QuietOption,
     SeedOption,
     ThreadsOption,
@@ -109,7 +111,8 @@ def translate(
     ] = InputFormatChoice.text,
     too_long: TooLongOption = TooLongChoice.in_parts,
     device: DeviceOption = "auto",
-    precision: PrecisionOption = PrecisionChoice.auto,
+    precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto,
+    engine: EngineOption = EngineChoice.tformer,
     seed: SeedOption = 1,
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
@@ -138,6 +141,7 @@ def translate(
             model,
             device=device,
             precision=precision.value,
+            engine=engine.value,
             threads=threads,
             seed=seed,
             too_long=too_long.value,

@@ -14,11 +14,12 @@ class Hypothesis:
     score: float
     """`log_probability` after the length penalty; hypotheses are ranked by it."""
     token_log_probabilities: tuple[float, ...]
-    """log p of every token in turn; the last is that of the end of sentence."""
+    """log p of every token in turn; the last is that of the end of sentence. Empty where the engine
+    does not tell."""
     is_finished: bool
     """False where the length limit ended it although the model preferred to go on."""
 
     @property
     def n_tokens(self) -> int:
         """T of the length penalty: the tokens and the end of sentence."""
-        return len(self.token_log_probabilities)
+        return len(self.token_ids) + 1

@@ -14,7 +14,7 @@ from tformer_cli.data.batching import collate, plan_batches
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.evaluation.scores import Score, bleu, check_counts, chrf, ter
-from tformer_cli.model.runtime import autocast
+from tformer_cli.model.runtime import Precision, autocast
 from tformer_cli.workflows.translate import (
     Opened,
     TranslationCounts,
@@ -126,7 +126,9 @@ def reference_loss(opened: Opened, sources: Sequence[str], references: Sequence[
     for indices in plan_batches(lengths[0], lengths[1], TOKENS_PER_BATCH, 0, 0):
         batch = collate([source_ids[i] for i in indices], [target_ids[i] for i in indices])
         tensors = (batch.source, batch.source_mask, batch.target_input)
-        with autocast(opened.device, opened.precision):
+        # the loss is always the own model's, which knows no int8
+        own: Precision = "bfloat16" if opened.precision == "bfloat16" else "float32"
+        with autocast(opened.device, own):
             logits = model(*(tensor.to(opened.device) for tensor in tensors))
         targets = batch.target_output.to(opened.device)
         total += functional.cross_entropy(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import torch
 
+from tformer_cli.artifacts.ctranslate2_export import EXPORT, check_export, import_ctranslate2
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
 from tformer_cli.decoding.formats import OutputFormat, format_lines, read_records
 from tformer_cli.decoding.translator import BUFFER_LINES, TooLong, Translation, Translator
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 InputFormat = Literal["text", "jsonl"]
 SEEDS = 2**63
 """Seeds there are for torch's generators."""
+
+
+Engine = Literal["tformer", "ctranslate2"]
+"""Who searches."""
+PrecisionChoice = Precision | Literal["auto", "int8"]
+"""What may be asked for; "int8" is the other engine's alone."""
 
 
 class DecodingOverrides(TypedDict, total=False):
@@ -40,7 +47,8 @@ class TranslatorOptions(DecodingOverrides, total=False):
     """Keyword arguments of `open_translator`."""
 
     device: str
-    precision: Precision | Literal["auto"]
+    precision: PrecisionChoice
+    engine: Engine
     threads: int
     seed: int
     too_long: TooLong
@@ -53,7 +61,8 @@ class Opened:
     directory: ModelDirectory
     translator: Translator
     device: torch.device
-    precision: Precision
+    precision: PrecisionChoice
+    engine: Engine = "tformer"
 
 
 @dataclass
@@ -78,7 +87,8 @@ def open_translator(
     model: Path | str | ModelDirectory,
     *,
     device: str = "auto",
-    precision: Precision | Literal["auto"] = "auto",
+    precision: PrecisionChoice = "auto",
+    engine: Engine = "tformer",
     threads: int = 0,
     seed: int = 1,
     too_long: TooLong = "split",
@@ -90,7 +100,8 @@ def open_translator(
         model: a model directory, or its path.
         device: "auto", "cpu", "cuda" or "cuda:N"; a `ModelDirectory` stays where it is.
         precision: "float32", "bfloat16", or "auto", which is float32: there a translation does
-            not depend on what is translated beside it.
+            not depend on what is translated beside it. The engine CTranslate2 also knows "int8".
+        engine: "tformer", or "ctranslate2" for a model that `export` was run on.
         threads: CPU threads (0: torch's choice).
         seed: of torch's generators; greedy and beam search draw nothing from them.
         too_long: what to do with lines longer than the model takes.
@@ -98,8 +109,9 @@ def open_translator(
             as if it were not given.
 
     Raises:
-        UsageError: if the device is not there or a setting is impossible.
-        ArtifactError: if the model directory cannot be used.
+        UsageError: if the device is not there, a setting is impossible, or the engine is not
+            installed.
+        ArtifactError: if the model directory or its export cannot be used.
     """
     prepare_cpu()
     set_threads(threads)
@@ -113,16 +125,61 @@ def open_translator(
             raise UsageError(f"--device: {error}") from None
         model = load_model_directory(Path(model), place)
     place = next(model.model.parameters()).device
-    chosen: Precision = "float32" if precision == "auto" else precision
+    decoding = overridden(model.decoding, **overrides)
+    if engine == "ctranslate2":
+        chosen, translator = _engine_translator(model, decoding, precision, threads, too_long)
+        return Opened(
+            directory=model, translator=translator, device=place, precision=chosen, engine=engine
+        )
+    if precision == "int8":
+        raise UsageError("--precision: int8 is computed by --engine ctranslate2 alone; add it")
+    own: Precision = "float32" if precision == "auto" else precision
     translator = Translator(
         model.model,
         model.tokenizer,
-        overridden(model.decoding, **overrides),
+        decoding,
         device=place,
         too_long=too_long,
-        precision=chosen,
+        precision=own,
     )
-    return Opened(directory=model, translator=translator, device=place, precision=chosen)
+    return Opened(directory=model, translator=translator, device=place, precision=own)
+
+
+def _engine_translator(
+    model: ModelDirectory,
+    decoding: DecodingConfig,
+    precision: PrecisionChoice,
+    threads: int,
+    too_long: TooLong,
+) -> tuple[PrecisionChoice, Translator]:
+    """Loads a model's export into CTranslate2."""
+    from tformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
+
+    place = next(model.model.parameters()).device
+    path = model.path / EXPORT
+    ctranslate2 = import_ctranslate2()
+    check_export(model.path, path)
+    chosen = "float32" if precision == "auto" else precision
+    try:
+        # Single-threaded workers beside each other: one with two threads is far slower in int8.
+        engine = ctranslate2.Translator(
+            str(path),
+            device=place.type,
+            device_index=place.index or 0,
+            compute_type=chosen,
+            inter_threads=threads or torch.get_num_threads(),
+            intra_threads=1,
+        )
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(
+            f"--engine ctranslate2: cannot load the model ({path}): {reason}"
+        ) from None
+    translator = CTranslate2Translator(
+        model.model, model.tokenizer, decoding, device=place, too_long=too_long
+    )
+    translator.use(engine)
+    return chosen, translator
 
 
 def overridden(config: DecodingConfig, **overrides: Unpack[DecodingOverrides]) -> DecodingConfig:

@@ -1,0 +1,49 @@
+import pytest
+
+from tformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
+from tformer_cli.errors import UsageError
+from tformer_cli.workflows.export import export
+from tformer_cli.workflows.translate import open_translator, translate_lines
+
+LINES = ["A man sleeps.", "", "dogs", "the street and a dog in the snow " * 9, "A woman"]
+
+
+@pytest.fixture(scope="module")
+def exported(model):
+    pytest.importorskip("ctranslate2")
+    export(model)
+    return model
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_finds_what_the_own_search_finds(exported, beam_size):
+    options = {"beam_size": beam_size, "length_penalty": 0.0, "n_best": beam_size}
+    own = list(translate_lines(exported, LINES, **options))
+    engine = list(translate_lines(exported, LINES, engine="ctranslate2", **options))
+    assert [t.n_parts for t in engine] == [t.n_parts for t in own] == [1, 0, 1, 7, 1]
+    for one, other in zip(own, engine, strict=True):
+        assert one.text == other.text
+        ours, theirs = one.hypotheses[0], other.hypotheses[0]
+        # the engine shares out the probability of the tokens that are never written
+        assert theirs.log_probability == pytest.approx(ours.log_probability, abs=0.2)
+        assert theirs.score == theirs.log_probability
+        assert theirs.is_finished == ours.is_finished
+
+
+def test_hypotheses_are_ranked_by_the_own_length_penalty(exported):
+    opened = open_translator(exported, engine="ctranslate2", length_penalty=1.0, n_best=3)
+    assert isinstance(opened.translator, CTranslate2Translator)
+    found = opened.translator.translate(["dogs"])[0].hypotheses
+    assert len(found) == 3
+    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+    for hypothesis in found:
+        penalty = (5 + len(hypothesis.token_ids) + 1) / 6
+        assert hypothesis.score == pytest.approx(hypothesis.log_probability / penalty)
+
+
+def test_int8_needs_the_engine(exported):
+    with pytest.raises(UsageError, match="--engine ctranslate2 alone"):
+        open_translator(exported, precision="int8")
+    opened = open_translator(exported, engine="ctranslate2", precision="int8")
+    assert opened.precision == "int8"
+    assert len(opened.translator.translate(LINES)) == len(LINES)

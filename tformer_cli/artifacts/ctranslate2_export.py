@@ -1,0 +1,164 @@
+"""A model's weights in the format of the CTranslate2 engine.
+
+The engine's own package writes its files; here its specification of a Transformer is filled in. The
+two agree part for part: W_Q, W_K and W_V lie in one matrix here and there, embeddings are scaled by
+√D, and positions are handed over as a table, so that no formula has to agree.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tformer_cli.artifacts.atomic import directory_aside, write_text
+from tformer_cli.artifacts.model_directory import WEIGHTS, ModelDirectory
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
+from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.embedding import PositionedEmbedding
+from tformer_cli.model.feed_forward import FeedForward
+
+EXPORT = "ctranslate2"
+"""Folder of the export inside a model directory, where `translate` looks for it."""
+ORIGIN = "origin.json"
+"""File that says which weights were exported."""
+
+
+def import_ctranslate2() -> Any:  # noqa: ANN401  # the package has no types
+    """Returns the package of the engine.
+
+    Raises:
+        UsageError: if the extra is not installed.
+    """
+    try:
+        import ctranslate2
+    except ImportError:
+        raise UsageError(
+            "the engine is not installed (ctranslate2): pip install 'tformer[ctranslate2]'"
+        ) from None
+    return ctranslate2
+
+
+def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str) -> None:
+    """Writes a model for the engine, whole or not at all; an earlier export is replaced.
+
+    Args:
+        directory: the model.
+        path: folder to write.
+        quantization: what the weights are stored as: "float32", "float16", "bfloat16", "int16" or
+            "int8".
+
+    Raises:
+        UsageError: if the extra is not installed.
+        ArtifactError: if the folder cannot be written.
+    """
+    specs = import_ctranslate2().specs
+    config, tokenizer = directory.model.config, directory.tokenizer
+    activation = specs.Activation.RELU if config.activation == "relu" else specs.Activation.GELU
+    spec = specs.TransformerSpec.from_config(
+        (config.n_encoder_layers, config.n_decoder_layers),
+        config.n_heads,
+        pre_norm=config.norm == "pre",
+        activation=activation,
+    )
+    vocabulary = tokenizer.pieces(range(tokenizer.vocab_size))
+    spec.register_source_vocabulary(vocabulary)
+    spec.register_target_vocabulary(vocabulary)
+    spec.config.add_source_eos = True
+    spec.config.bos_token, spec.config.eos_token = vocabulary[BOS_ID], vocabulary[EOS_ID]
+    spec.config.unk_token = vocabulary[UNK_ID]
+    spec.config.decoder_start_token = vocabulary[BOS_ID]
+    spec.config.layer_norm_epsilon = config.norm_epsilon
+    _fill(spec, directory)
+    spec.validate()
+    spec.optimize(quantization)
+    with directory_aside(path) as aside:
+        spec.save(str(aside))
+        write_text(aside / ORIGIN, json.dumps(_origin(directory.path)) + "\n")
+
+
+def check_export(model: Path, path: Path) -> None:
+    """Refuses an export that is missing or of other weights than the model directory's.
+
+    Raises:
+        ArtifactError: saying how to make it.
+    """
+    how = f"`tformer export {model} --format ctranslate2` makes it"
+    try:
+        found = json.loads((path / ORIGIN).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise ArtifactError(f"no export for the engine there ({path}): {how}") from None
+    if found != _origin(model):
+        raise ArtifactError(f"was exported from other weights ({path}): {how} anew")
+
+
+def _origin(model: Path) -> dict[str, str]:
+    with (model / WEIGHTS).open("rb") as file:
+        return {WEIGHTS: hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _fill(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN401
+    model = directory.model
+    spec.encoder.embeddings[0].weight = _array(model.source_embedding.weight)
+    spec.decoder.embeddings.weight = _array(model.target_matrix)
+    spec.decoder.projection.weight = _array(model.output_matrix)
+    _fill_positions(spec.encoder.position_encodings, model.encoder_input)
+    _fill_positions(spec.decoder.position_encodings, model.decoder_input)
+    if model.config.norm == "pre":
+        _fill_norm(spec.encoder.layer_norm, model.encoder.final_norm)
+        _fill_norm(spec.decoder.layer_norm, model.decoder.final_norm)
+    for layer_spec, layer in zip(spec.encoder.layer, model.encoder.layers, strict=True):
+        _fill_self_attention(layer_spec.self_attention, layer.self_attention)
+        _fill_norm(layer_spec.self_attention.layer_norm, layer.self_attention_norm)
+        _fill_feed_forward(layer_spec.ffn, layer.feed_forward)
+        _fill_norm(layer_spec.ffn.layer_norm, layer.feed_forward_norm)
+    for layer_spec, decoder_layer in zip(spec.decoder.layer, model.decoder.layers, strict=True):
+        _fill_self_attention(layer_spec.self_attention, decoder_layer.self_attention)
+        _fill_norm(layer_spec.self_attention.layer_norm, decoder_layer.self_attention_norm)
+        _fill_cross_attention(layer_spec.attention, decoder_layer.cross_attention)
+        _fill_norm(layer_spec.attention.layer_norm, decoder_layer.cross_attention_norm)
+        _fill_feed_forward(layer_spec.ffn, decoder_layer.feed_forward)
+        _fill_norm(layer_spec.ffn.layer_norm, decoder_layer.feed_forward_norm)
+
+
+def _fill_positions(spec: Any, embedding: PositionedEmbedding) -> None:  # noqa: ANN401
+    rows = embedding.positions.rows(0, embedding.max_positions, torch.device("cpu"))
+    spec.encodings = _array(rows)
+
+
+def _fill_self_attention(spec: Any, attention: MultiHeadAttention) -> None:  # noqa: ANN401
+    _fill_linear(spec.linear[0], attention.in_projection.weight, attention.in_projection.bias)
+    _fill_linear(spec.linear[1], attention.out_projection.weight, attention.out_projection.bias)
+
+
+def _fill_cross_attention(spec: Any, attention: MultiHeadAttention) -> None:  # noqa: ANN401
+    weight, bias = attention.in_projection.weight, attention.in_projection.bias
+    d_model = weight.shape[1]
+    # (3·D, D): the queries' rows, then those of keys and values
+    _fill_linear(spec.linear[0], weight[:d_model], None if bias is None else bias[:d_model])
+    _fill_linear(spec.linear[1], weight[d_model:], None if bias is None else bias[d_model:])
+    _fill_linear(spec.linear[2], attention.out_projection.weight, attention.out_projection.bias)
+
+
+def _fill_feed_forward(spec: Any, feed_forward: FeedForward) -> None:  # noqa: ANN401
+    _fill_linear(spec.linear_0, feed_forward.inner.weight, feed_forward.inner.bias)
+    _fill_linear(spec.linear_1, feed_forward.outer.weight, feed_forward.outer.bias)
+
+
+def _fill_linear(spec: Any, weight: Tensor, bias: Tensor | None) -> None:  # noqa: ANN401
+    spec.weight = _array(weight)
+    if bias is not None:
+        spec.bias = _array(bias)
+
+
+def _fill_norm(spec: Any, norm: Any) -> None:  # noqa: ANN401  # an Identity where there is none
+    spec.gamma = _array(norm.weight)
+    # the engine's norms always have a bias
+    spec.beta = _array(norm.weight.new_zeros(len(norm.weight)) if norm.bias is None else norm.bias)
+
+
+def _array(tensor: Tensor) -> Any:  # noqa: ANN401  # numpy's, which only the engine looks at
+    return tensor.detach().float().cpu().contiguous().numpy()
