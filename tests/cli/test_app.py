@@ -24,6 +24,7 @@ COMMANDS = {
             "translate",
             "evaluate",
             "export",
+            "benchmark",
             "inspect-heads",
             "tokenize",
             "tokenize train",

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from tformer_cli import __version__
+from tformer_cli.cli.benchmark import benchmark
 from tformer_cli.cli.console import error_line
 from tformer_cli.cli.evaluate import evaluate
 from tformer_cli.cli.export import export
@@ -137,6 +138,7 @@ app.command("train")(train)
 app.command("translate")(translate)
 app.command("evaluate")(evaluate)
 app.command("export")(export)
+app.command("benchmark")(benchmark)
 app.command("inspect-heads")(inspect_heads)
 
 

@@ -1,0 +1,121 @@
+"""`tformer benchmark`: how fast a model translates on this machine."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tformer_cli.cli.console import note, stdout_console, write_line
+from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.options import (
+    DecodingPrecisionChoice,
+    DeviceOption,
+    EngineChoice,
+    ModelArgument,
+    QuietOption,
+    ThreadsOption,
+)
+from tformer_cli.data.lines import LineCounts, read_lines
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.workflows.benchmark import Speed
+
+COLUMNS = ("engine", "precision", "beam", "lines/s", "tokens/s", "p50 ms", "p95 ms", "p99 ms", "MB")
+
+
+class BenchmarkFormat(StrEnum):
+    """Values of `--format`."""
+
+    table = "table"
+    json = "json"
+
+
+def benchmark(
+    model: ModelArgument,
+    *,
+    source: Annotated[
+        Path, typer.Option(metavar="FILE", help="Sentences to translate (-: stdin).")
+    ],
+    lines: Annotated[int, typer.Option(min=1, help="Use at most so many lines.")] = 1000,
+    beam_size: Annotated[
+        list[int] | None, typer.Option(min=1, help="Beam sizes to compare; repeat [1 and 5].")
+    ] = None,
+    precision: Annotated[
+        list[DecodingPrecisionChoice] | None,
+        typer.Option(help="Precisions to compare; repeat [float32]."),
+    ] = None,
+    engine: Annotated[
+        list[EngineChoice] | None, typer.Option(help="Engines to compare; repeat [tformer].")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each, in turns.")] = 3,
+    report_format: Annotated[
+        BenchmarkFormat,
+        typer.Option("--format", help="table, or json: an object for each setting, a line each."),
+    ] = BenchmarkFormat.table,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure translation speed, latency and memory on this machine.
+
+    Every measurement runs in a process of its own, the settings in turns; medians are shown.
+    Lines/s is for all lines at once, the percentiles are of lines translated one by one. int8 is
+    measured with the engine ctranslate2 alone, bfloat16 with tformer's own.
+    """
+    from itertools import islice
+
+    from tformer_cli.workflows.benchmark import Setting
+    from tformer_cli.workflows.benchmark import benchmark as workflow
+
+    settings = [
+        Setting(engine=one.value, precision=number.value, beam_size=size)
+        for size in beam_size or [1, 5]
+        for one in engine or [EngineChoice.tformer]
+        for number in precision or [DecodingPrecisionChoice.float32]
+        if number != DecodingPrecisionChoice.int8 or one == EngineChoice.ctranslate2
+    ]
+    if not settings:
+        raise UsageError("--precision: int8 is computed by --engine ctranslate2 alone; add it")
+    texts = list(islice(read_lines(source, LineCounts()), lines))
+    total = len(texts) * len(settings) * rounds
+    with line_progress(total, "measuring", quiet=quiet) as progress:
+        speeds = workflow(
+            model,
+            texts,
+            settings,
+            rounds=rounds,
+            threads=threads,
+            device=device,
+            progress=progress.update,
+        )
+    note(f"{speeds[0].n_lines:,} lines, {rounds} rounds", quiet=quiet)
+    if report_format == BenchmarkFormat.json:
+        for speed in speeds:
+            write_line(json.dumps(speed.record()))
+    else:
+        _show_table(speeds)
+
+
+def _show_table(speeds: "list[Speed]") -> None:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for number, name in enumerate(COLUMNS):
+        table.add_column(name, justify="left" if number < 2 else "right")
+    for speed in speeds:
+        table.add_row(
+            speed.setting.engine,
+            speed.setting.precision,
+            str(speed.setting.beam_size),
+            f"{speed.lines_per_second:,.1f}",
+            f"{speed.tokens_per_second:,.0f}",
+            *(
+                f"{1000 * latency:.1f}"
+                for latency in (speed.latency_p50, speed.latency_p95, speed.latency_p99)
+            ),
+            f"{speed.peak_memory / 1e6:,.0f}",
+        )
+    stdout_console().print(table)

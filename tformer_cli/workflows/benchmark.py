@@ -1,0 +1,173 @@
+"""How fast a model translates on this machine: batches, single lines and memory, by setting."""
+
+import multiprocessing
+import resource
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from tformer_cli.errors import DataError, TformerError
+from tformer_cli.workflows.translate import Engine, PrecisionChoice
+
+MOST_SINGLE_LINES = 100
+"""Lines translated one by one for the latency, after a few to warm up."""
+WARM_UP_LINES = 8
+_KIB = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One way of translating."""
+
+    engine: Engine
+    """Who searches."""
+    precision: PrecisionChoice
+    """Numbers it computes with."""
+    beam_size: int
+    """Hypotheses kept for each line; 1 is greedy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """What one setting came to: medians over the rounds."""
+
+    setting: Setting
+    """The way of translating."""
+    n_lines: int
+    """Lines of the batch measurement."""
+    lines_per_second: float
+    """Lines a second, all lines at hand, reading the model not counted."""
+    tokens_per_second: float
+    """Output tokens a second, the end of sentence counted."""
+    latency_p50: float
+    """Median seconds of a line translated alone."""
+    latency_p95: float
+    """95th percentile, nearest rank, over the single lines of all rounds."""
+    latency_p99: float
+    """99th percentile."""
+    peak_memory: int
+    """Bytes: the largest resident memory of a process that does nothing else."""
+    load_seconds: float
+    """Seconds to read the model, after the imports."""
+
+    def record(self) -> dict[str, Any]:
+        """Flattens to a JSON object."""
+        values = asdict(self)
+        return {**values.pop("setting"), **values}
+
+
+def benchmark(
+    model: Path | str,
+    lines: Sequence[str],
+    settings: Sequence[Setting],
+    *,
+    rounds: int = 3,
+    threads: int = 0,
+    device: str = "auto",
+    progress: Callable[[int], None] | None = None,
+) -> list[Speed]:
+    """Measures settings in turns (A B A B …), each time in a process of its own.
+
+    Args:
+        model: a model directory.
+        lines: source sentences; blank ones count for nothing and are left out.
+        settings: what to compare.
+        rounds: measurements of each.
+        threads: CPU threads (0: torch's choice).
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        progress: is told how many lines have been translated in batches.
+
+    Returns:
+        One result a setting, in order.
+
+    Raises:
+        DataError: if there is nothing to translate.
+        TformerError: what stopped a measurement, as `open_translator` raises it.
+    """
+    kept = [line for line in lines if line.strip()]
+    if not kept:
+        raise DataError("no lines to translate (--source): give a text with sentences")
+    measured: dict[Setting, list[dict[str, Any]]] = {setting: [] for setting in settings}
+    context = multiprocessing.get_context("spawn")
+    for number in range(rounds * len(settings)):
+        setting = settings[number % len(settings)]
+        job = (str(model), kept, asdict(setting), threads, device)
+        with context.Pool(1) as pool:
+            outcome = pool.apply(_measured, job)
+        if isinstance(outcome, TformerError):
+            raise outcome
+        measured[setting].append(outcome)
+        if progress is not None:
+            progress((number + 1) * len(lines))
+    return [_speed(setting, runs) for setting, runs in measured.items()]
+
+
+def _speed(setting: Setting, runs: list[dict[str, Any]]) -> Speed:
+    latencies = sorted(latency for run in runs for latency in run["latencies"])
+    return Speed(
+        setting=setting,
+        n_lines=runs[0]["lines"],
+        lines_per_second=statistics.median(run["lines"] / run["seconds"] for run in runs),
+        tokens_per_second=statistics.median(run["tokens"] / run["seconds"] for run in runs),
+        latency_p50=percentile(latencies, 50),
+        latency_p95=percentile(latencies, 95),
+        latency_p99=percentile(latencies, 99),
+        peak_memory=max(run["peak_memory"] for run in runs),
+        load_seconds=statistics.median(run["load_seconds"] for run in runs),
+    )
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float:
+    """Returns the nearest-rank percentile: the smallest value that so many percent do not exceed.
+
+    Args:
+        ordered: values, smallest first; at least one.
+        percent: 1 to 100.
+    """
+    return ordered[-(-len(ordered) * percent // 100) - 1]
+
+
+def _measured(
+    model: str, lines: list[str], setting: dict[str, Any], threads: int, device: str
+) -> dict[str, Any] | TformerError:
+    """Measures one setting in this process; errors travel back as values."""
+    try:
+        return _measure(model, lines, setting, threads, device)
+    except TformerError as error:
+        return error
+
+
+def _measure(
+    model: str, lines: list[str], setting: dict[str, Any], threads: int, device: str
+) -> dict[str, Any]:
+    from tformer_cli.workflows.translate import open_translator
+
+    start = perf_counter()
+    translator = open_translator(model, threads=threads, device=device, **setting).translator
+    load_seconds = perf_counter() - start
+    translator.translate(lines[:WARM_UP_LINES])
+    start = perf_counter()
+    translations = translator.translate(lines)
+    seconds = perf_counter() - start
+    latencies = []
+    for line in lines[:MOST_SINGLE_LINES]:
+        start = perf_counter()
+        translator.translate([line])
+        latencies.append(perf_counter() - start)
+    return {
+        "lines": len(lines),
+        "tokens": sum(len(t.hypotheses[0].token_ids) + max(t.n_parts, 1) for t in translations),
+        "seconds": seconds,
+        "latencies": latencies,
+        "peak_memory": _peak_memory(),
+        "load_seconds": load_seconds,
+    }
+
+
+def _peak_memory() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * _KIB
