@@ -8,6 +8,7 @@ from tformer_cli.data.grammar import complex as several
 from tformer_cli.data.grammar import constructions as single
 from tformer_cli.data.grammar import coreference, descriptions, questions
 from tformer_cli.data.grammar.dice import Dice, Pool
+from tformer_cli.data.grammar.digest_set import DigestSet
 from tformer_cli.data.grammar.pair import AlignedPair
 from tformer_cli.data.grammar.phrases import Draft
 from tformer_cli.data.grammar.surface import finish
@@ -94,7 +95,7 @@ def generate_corpus(n_pairs: int, seed: int = 1) -> Iterator[tuple[Split, Aligne
 
 def _stream(wanted: dict[Split, int], dice: Dice) -> Iterator[tuple[Split, AlignedPair]]:
     total = wanted["train"]
-    seen: set[int] = set()
+    seen = DigestSet(sum(wanted.values()))
     for adjective in ("tired", "wide"):
         phrase = coreference.winograd(Draft(dice), adjective)
         pair = finish(phrase.english, phrase.french, ".")
@@ -104,10 +105,8 @@ def _stream(wanted: dict[Split, int], dice: Dice) -> Iterator[tuple[Split, Align
     idle = 0
     while any(wanted.values()):
         split, pair = draw_pair(dice)
-        key = _digest(pair.source)
         idle += 1
-        if wanted[split] and key not in seen:
-            seen.add(key)
+        if wanted[split] and seen.add(_digest(pair.source)):
             wanted[split] -= 1
             idle = 0
             yield split, pair
