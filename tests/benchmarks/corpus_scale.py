@@ -38,7 +38,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as temporary:
         directory = arguments.directory or Path(temporary)
-        _write(f"{'pairs':>10}  {'phase':<28}{'seconds':>9}{'pairs/s':>10}{'anonymous':>11}{'all':>9}")
+        _write(
+            f"{'pairs':>10}  {'phase':<28}{'seconds':>9}{'pairs/s':>10}{'anonymous':>11}{'all':>9}"
+        )
         for n_pairs in arguments.pairs:
             for phase in PHASES:
                 _show(n_pairs, phase, _figures(phase, n_pairs, directory))
@@ -164,9 +166,7 @@ def _batches(directory: Path, share: float) -> Figures:
     with_all = TrainingLoader([corpus], [1.0], tokenizer, TOKENS_PER_BATCH, seed=1)
     position = LoaderPosition(0, int(with_all.n_batches(0) * share))
     begun = time.perf_counter()
-    loader = TrainingLoader(
-        [corpus], [1.0], tokenizer, TOKENS_PER_BATCH, seed=1, position=position
-    )
+    loader = TrainingLoader([corpus], [1.0], tokenizer, TOKENS_PER_BATCH, seed=1, position=position)
     loader.n_batches(0)  # training shows it
     stream = iter(loader)
     next(stream)

@@ -87,13 +87,22 @@ def generate_corpus(n_pairs: int, seed: int = 1) -> Iterator[tuple[Split, Aligne
     Raises:
         DataError: if ``n_pairs`` is less than 1, or more than the grammar can make.
     """
+    return _stream(split_sizes(n_pairs), Dice(seed))
+
+
+def split_sizes(n_pairs: int) -> dict[str, int]:
+    """Return how many pairs `generate_corpus` gives each corpus, so that one can stop early.
+
+    Raises:
+        DataError: if ``n_pairs`` is less than 1.
+    """
     if n_pairs < 1:
         raise DataError(f"pairs: must be at least 1, but is {n_pairs}")
     held_out = max(2, min(EVALUATION_PAIRS, n_pairs // 20))
-    return _stream({"train": n_pairs, "valid": held_out, "test": held_out}, Dice(seed))
+    return {"train": n_pairs, "valid": held_out, "test": held_out}
 
 
-def _stream(wanted: dict[Split, int], dice: Dice) -> Iterator[tuple[Split, AlignedPair]]:
+def _stream(wanted: dict[str, int], dice: Dice) -> Iterator[tuple[Split, AlignedPair]]:
     total = wanted["train"]
     seen = DigestSet(sum(wanted.values()))
     for adjective in ("tired", "wide"):
