@@ -16,7 +16,7 @@ class DigestSet:
         """Makes room for `capacity` numbers; memory is taken as they come."""
         self._n_slots = int(capacity * ROOM) + 1
         # A memory view reads one number five times as fast as an array.
-        self._slots = memoryview(np.zeros(self._n_slots, dtype=np.uint64))
+        self._slots = np.zeros(self._n_slots, dtype=np.uint64).data
 
     def add(self, number: int) -> bool:
         """Adds a number; says whether it is new."""
