@@ -185,9 +185,8 @@ class TrainingLoader:
     def _plan_window(self, epoch: int, window: int) -> _Window:
         places = self._mixture.places(epoch, window)
         examples = self._mixture.pairs(epoch, places)
-        batches = plan_batches(
-            *self._lengths(examples), self._tokens_per_batch, self._seed, epoch, window
-        )
+        source, target = self._lengths(examples)
+        batches = plan_batches(source, target, self._tokens_per_batch, self._seed, epoch, window)
         return _Window(places, examples, batches)
 
     def _count_batches(self, epoch: int) -> list[int]:
@@ -195,7 +194,8 @@ class TrainingLoader:
         counts = []
         for window in range(self._mixture.n_windows):
             examples = self._mixture.pairs(epoch, self._mixture.places(epoch, window))
-            counts.append(count_batches(*self._lengths(examples), self._tokens_per_batch))
+            source, target = self._lengths(examples)
+            counts.append(count_batches(source, target, self._tokens_per_batch))
         return counts
 
     def _lengths(self, examples: Indices) -> Lengths:
