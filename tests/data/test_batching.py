@@ -3,7 +3,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tformer_cli.data.batching import collate, padding_share, plan_batches, regroup
+from tformer_cli.data.batching import (
+    BLUR,
+    collate,
+    count_batches,
+    padding_share,
+    plan_batches,
+    regroup,
+)
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 
@@ -39,6 +46,40 @@ def test_batches_hold_every_pair_once_within_the_budget(lengths, budget, epoch):
     for batch in batches:
         longest = max(source[batch].max(), target[batch].max()) + 1
         assert len(batch) * longest <= budget or len(batch) == 1
+
+
+def obvious_plan(source, target, budget, seed, epoch):
+    """Sorts all pairs and fills one batch after the other; what runs have always seen."""
+    rng = np.random.default_rng([seed, epoch])
+    noise = rng.random(len(source))
+    longer = np.maximum(source, target) + 1
+    excess = source.astype(float) - target + BLUR * noise
+    order = sorted(
+        range(len(source)),
+        key=lambda i: (longer[i], excess[i] if longer[i] % 2 == 0 else -excess[i]),
+    )
+    batches = []
+    for i in order:
+        if not batches or (len(batches[-1]) + 1) * longer[i] > budget:
+            batches.append([])
+        batches[-1].append(i)
+    return [batches[place] for place in rng.permutation(len(batches))]
+
+
+@pytest.mark.parametrize("epoch", [0, 3])
+@pytest.mark.parametrize("budget", [1, 40, 500])
+def test_the_plan_is_the_obvious_one_and_its_batches_are_counted_without_it(budget, epoch):
+    lengths = lengths_like_sentences(700)
+    plan = plan_batches(*lengths, budget, 5, epoch)
+    assert [batch.tolist() for batch in plan] == obvious_plan(*lengths, budget, 5, epoch)
+    assert count_batches(*lengths, budget) == len(plan)
+    assert count_batches(np.zeros(0, np.int32), np.zeros(0, np.int32), budget) == 0
+
+
+def test_windows_of_an_epoch_group_differently():
+    lengths = lengths_like_sentences(700)
+    plans = [plan_batches(*lengths, 500, 1, 2, window) for window in (0, 1)]
+    assert {tuple(batch) for batch in plans[0]} != {tuple(batch) for batch in plans[1]}
 
 
 def test_epochs_and_seeds_group_and_order_differently():

@@ -38,8 +38,9 @@ def test_ids_texts_and_lengths_are_those_of_the_pairs(corpus, data, bpe, pairs, 
     sources, targets = zip(*(pairs[row] for row in rows), strict=True)
     assert built.texts(rows) == (list(sources), list(targets))
     assert built.token_ids(rows) == (bpe.encode_batch(sources), bpe.encode_batch(targets))
-    assert built.source_lengths[rows].tolist() == [len(bpe.encode(s)) for s in sources]
-    assert built.target_lengths.dtype == np.int32
+    n_tokens = [[len(bpe.encode(text)) for text in side] for side in (sources, targets)]
+    assert built.lengths(rows).tolist() == n_tokens
+    assert built.longest == max(map(max, n_tokens))
     assert built.token_ids([]) == ([], [])
 
 
@@ -96,7 +97,8 @@ def test_an_empty_corpus_has_no_pairs(tmp_path, data, bpe):
     path.write_bytes(b"")
     for _ in range(2):
         built = encode_corpus(CorpusConfig(tsv=str(path)), data, bpe)
-        assert len(built) == len(built.source_lengths) == 0
+        assert len(built) == built.longest == 0
+        assert built.lengths([]).shape == (2, 0)
 
 
 def damage_by_cutting(path):
@@ -128,6 +130,20 @@ def test_a_damaged_cache_is_built_again(corpus, data, bpe, ending, damage):
     assert again.n_read == n_read
     assert again.token_ids(rows) == ids
     assert encode_corpus(corpus, data, bpe).from_cache
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept(corpus, data, bpe, monkeypatch):
+    original = encoded.record_batch
+
+    def change(*columns):
+        with Path(corpus.tsv).open("a") as file:
+            file.write("more\tmehr\n")
+        return original(*columns)
+
+    monkeypatch.setattr(encoded, "record_batch", change)
+    with pytest.raises(DataError, match=r"changed while it was read \(.*pairs\.tsv\): start again"):
+        encode_corpus(corpus, data, bpe)
+    assert list(cache_directory(data).iterdir()) == []
 
 
 def test_builders_at_the_same_time_do_not_disturb_each_other(corpus, data, bpe):

@@ -3,13 +3,12 @@ from collections import Counter
 from itertools import islice
 
 import pytest
-import torch
 
+from tformer_cli.data import epochs
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.encoded import encode_corpus
 from tformer_cli.data.loader import LoaderPosition, TrainingLoader
 from tformer_cli.data.prefetch import Prefetcher
-from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.errors import DataError
 
 BUDGET = 300
@@ -43,6 +42,14 @@ def open_loader(corpora, tokenizers):
     assert not [t for t in threading.enumerate() if t.name == "tformer-batches"]
 
 
+@pytest.fixture(params=["one window", "windows"])
+def windows(request, monkeypatch):
+    """Epochs in one window, and in five."""
+    if request.param == "windows":
+        monkeypatch.setattr(epochs, "WINDOW", 64)
+        monkeypatch.setattr(epochs, "BLOCK", 8)
+
+
 def content(batch):
     return (batch.source.tolist(), batch.target_input.tolist(), batch.target_output.tolist())
 
@@ -58,6 +65,7 @@ def epoch_of(loader, epoch):
     return list(islice(loader, skip, skip + loader.n_batches(epoch)))
 
 
+@pytest.mark.usefixtures("windows")
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.2])
 def test_an_epoch_holds_every_pair_once(open_loader, tokenizers, pairs, bpe_dropout):
     loader = open_loader(bpe_dropout=bpe_dropout)
@@ -66,6 +74,7 @@ def test_an_epoch_holds_every_pair_once(open_loader, tokenizers, pairs, bpe_drop
         assert sorted(found) == sorted(source for source, _ in pairs)
 
 
+@pytest.mark.usefixtures("windows")
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.2])
 def test_resuming_from_any_position_goes_on_with_the_same_batches(open_loader, bpe_dropout):
     straight = open_loader(bpe_dropout=bpe_dropout)
@@ -109,6 +118,7 @@ def test_dropout_draws_anew_in_each_epoch(open_loader, tokenizers):
     assert differing > len(drawn[0]) / 2
 
 
+@pytest.mark.usefixtures("windows")
 def test_weights_say_how_often_an_epoch_sees_a_pair(open_loader, tokenizers, pairs):
     loader = open_loader(weights=(2.5, 0.5))
     seen = [Counter(sentences(epoch_of(loader, epoch), tokenizers["bpe"])) for epoch in (0, 1)]
@@ -118,6 +128,7 @@ def test_weights_say_how_often_an_epoch_sees_a_pair(open_loader, tokenizers, pai
         assert place >= 200 or seen[0][source] in (2, 3)
 
 
+@pytest.mark.usefixtures("windows")
 def test_batches_keep_to_the_budget_without_dropout(open_loader):
     for batch, _ in epoch_of(open_loader(), 0):
         width = max(batch.source.shape[1], batch.target_input.shape[1])
@@ -125,20 +136,11 @@ def test_batches_keep_to_the_budget_without_dropout(open_loader):
 
 
 def test_dropout_keeps_near_the_budget_and_to_the_longest_pair(open_loader, corpora):
-    longest = max(int(c.target_lengths.max()) for c in corpora) + 1
+    longest = max(c.longest for c in corpora) + 1
     for batch, _ in epoch_of(open_loader(bpe_dropout=0.2), 0):
         width = max(batch.source.shape[1], batch.target_input.shape[1])
         assert batch.n_sentences * width <= 1.25 * BUDGET
         assert width <= longest
-
-
-def test_the_padding_share_is_that_of_the_batches(open_loader):
-    loader = open_loader()
-    batches = [batch for batch, _ in epoch_of(loader, 0)]
-    cells = sum(batch.n_cells for batch in batches)
-    tokens = sum(batch.n_source_tokens + batch.n_target_tokens for batch in batches)
-    assert loader.padding_share(0) == pytest.approx(1 - tokens / cells)
-    assert all(torch.equal(b.source_mask, b.source != PAD_ID) for b in batches)
 
 
 def test_nothing_to_train_on_is_an_error(open_loader):

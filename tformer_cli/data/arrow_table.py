@@ -1,6 +1,7 @@
 """Tokenized pairs in an Arrow IPC file: written batch by batch, read memory-mapped."""
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -17,20 +18,29 @@ SCHEMA = pa.schema(
         pa.field("target_length", pa.int32(), nullable=False),
     ]
 )
-Row = tuple[list[int], list[int], str, str]
+Ids = Sequence[Sequence[int]]
 
 
-def record_batch(rows: Sequence[Row]) -> pa.RecordBatch:
-    """Packs (source ids, target ids, source, target) rows with their lengths."""
-    source_ids, target_ids, source, target = zip(*rows, strict=True)
-    lengths = [[len(ids) for ids in side] for side in (source_ids, target_ids)]
-    columns = (source_ids, target_ids, source, target, *lengths)
-    arrays = [pa.array(c, field.type) for c, field in zip(columns, SCHEMA, strict=True)]
-    return pa.record_batch(arrays, schema=SCHEMA)
+def record_batch(
+    source_ids: Ids, target_ids: Ids, sources: Sequence[str], targets: Sequence[str]
+) -> pa.RecordBatch:
+    """Packs the token ids and texts of pairs with their lengths."""
+    lists = [_list_array(ids) for ids in (source_ids, target_ids)]
+    texts = [pa.array(side, pa.string()) for side in (sources, targets)]
+    lengths = [pa.array(np.diff(array.offsets.to_numpy())) for array in lists]
+    return pa.record_batch([*lists, *texts, *lengths], schema=SCHEMA)
+
+
+def _list_array(lists: Ids) -> pa.ListArray:
+    # Arrow's own conversion of nested lists is slow and holds a Python object for each number.
+    offsets = np.zeros(len(lists) + 1, dtype=np.int32)
+    np.cumsum(np.fromiter(map(len, lists), np.int32, len(lists)), out=offsets[1:])
+    values = np.fromiter(chain.from_iterable(lists), np.int32, int(offsets[-1]))
+    return pa.ListArray.from_arrays(offsets, values)
 
 
 class ArrowTable:
-    """Random access to the pairs of a file; nothing but lengths is held in memory."""
+    """Random access to the pairs of a file; nothing that grows with it is held in memory."""
 
     def __init__(self, path: Path) -> None:
         """Maps the file.
@@ -45,8 +55,7 @@ class ArrowTable:
         sizes = [batch.num_rows for batch in self._batches]
         self._starts = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))).astype(np.int64)
         self._ids = [[_list_views(b.column(i)) for b in self._batches] for i in (0, 1)]
-        self.source_lengths = self._numbers(4)
-        self.target_lengths = self._numbers(5)
+        self._lengths = [[np.asarray(b.column(i)) for b in self._batches] for i in (4, 5)]
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -59,6 +68,24 @@ class ArrowTable:
             for batch, row in self._places(indices)
         ]
 
+    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+        """(2, N) tokens of source and target at these rows."""
+        found = np.empty((2, len(indices)), dtype=np.int32)
+        batches = np.searchsorted(self._starts, indices, side="right") - 1
+        # Places in the order of their batches, cut where the batch changes.
+        places = np.argsort(batches, kind="stable")
+        ends = np.flatnonzero(np.diff(batches[places])) + 1
+        for members in np.split(places, ends) if len(places) else ():
+            batch = batches[members[0]]
+            rows = indices[members] - self._starts[batch]
+            for side in (0, 1):
+                found[side, members] = self._lengths[side][batch][rows]
+        return found
+
+    def longest(self) -> int:
+        """Tokens of the longest side of all pairs."""
+        return max((int(part.max(initial=0)) for side in self._lengths for part in side), default=0)
+
     def strings(self, column: int, indices: NDArray[np.int64]) -> list[str]:
         """The strings of column 2 (source) or 3 (target) at these rows."""
         return [
@@ -69,10 +96,6 @@ class ArrowTable:
         batches = np.searchsorted(self._starts, indices, side="right") - 1
         rows = indices - self._starts[batches]
         return list(zip(batches.tolist(), rows.tolist(), strict=True))
-
-    def _numbers(self, column: int) -> NDArray[np.int32]:
-        parts = [np.asarray(batch.column(column)) for batch in self._batches]
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
 
 
 def _list_views(lists: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

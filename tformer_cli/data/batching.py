@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -71,7 +72,12 @@ def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def plan_batches(
-    source_lengths: Lengths, target_lengths: Lengths, tokens_per_batch: int, seed: int, epoch: int
+    source_lengths: Lengths,
+    target_lengths: Lengths,
+    tokens_per_batch: int,
+    seed: int,
+    epoch: int,
+    window: int = 0,
 ) -> list[Indices]:
     """Groups pairs of like length and shuffles the groups.
 
@@ -86,13 +92,20 @@ def plan_batches(
         tokens_per_batch: the budget.
         seed: of the shuffling.
         epoch: counted from 0.
+        window: which part of the epoch these pairs are, counted from 0.
 
     Returns:
         The members of each batch; every number below N once.
     """
-    rng = np.random.default_rng([seed, epoch])
+    # Zeros at the end do not change the seed: one window is what an epoch was before windows.
+    rng = np.random.default_rng([seed, epoch, 0, window])
     batches = _group(source_lengths, target_lengths, tokens_per_batch, rng)
     return [batches[place] for place in rng.permutation(len(batches))]
+
+
+def count_batches(source_lengths: Lengths, target_lengths: Lengths, tokens_per_batch: int) -> int:
+    """How many batches `plan_batches` makes of these pairs, in any epoch, without making them."""
+    return len(_ends(np.sort(_widths(source_lengths, target_lengths)), tokens_per_batch))
 
 
 def regroup(
@@ -124,17 +137,26 @@ def _group(
     rng: np.random.Generator,
 ) -> list[Indices]:
     """Sorts pairs and cuts the row into batches within the budget."""
-    longer = np.maximum(source_lengths, target_lengths).astype(np.int64) + 1
+    longer = _widths(source_lengths, target_lengths)
     order = _order(longer, source_lengths.astype(np.int64) - target_lengths, rng)
-    # The cost of a run of pairs is its size times the longest so far, which never falls.
-    widths = longer[order]
-    batches = []
-    start = 0
-    while start < len(order):
-        end = _end_of_batch(widths, start, tokens_per_batch)
-        batches.append(order[start:end])
-        start = end
-    return batches
+    ends = _ends(longer[order], tokens_per_batch)
+    return [order[start:end] for start, end in pairwise([0, *ends])]
+
+
+def _widths(source_lengths: Lengths, target_lengths: Lengths) -> Indices:
+    """(N,) positions that each pair takes, `</s>` included."""
+    return np.maximum(source_lengths, target_lengths).astype(np.int64) + 1
+
+
+def _ends(widths: Indices, tokens_per_batch: int) -> list[int]:
+    """Where batches end in a row of pairs sorted by width.
+
+    The cost of a run of pairs is its size times the longest so far, which never falls.
+    """
+    ends = [0]
+    while ends[-1] < len(widths):
+        ends.append(_end_of_batch(widths, ends[-1], tokens_per_batch))
+    return ends[1:]
 
 
 def _order(longer: Indices, excess: Indices, rng: np.random.Generator) -> Indices:

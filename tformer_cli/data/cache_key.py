@@ -1,4 +1,8 @@
-"""The name of a tokenized corpus in the cache: a hash of all that its content depends on."""
+"""The name of a tokenized corpus in the cache: a hash of all that its content depends on.
+
+Files are hashed by their content once at every start, about a gigabyte a second. Sizes and times
+are not trusted instead: a run that resumes must never go on silently with changed data.
+"""
 
 import hashlib
 import json

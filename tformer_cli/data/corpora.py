@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,11 +127,14 @@ def _jsonl(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[Sen
 
 
 def _built_in(config: CorpusConfig) -> Iterator[SentencePair]:
-    from tformer_cli.data.grammar.generate import generate_corpus
+    from tformer_cli.data.grammar.generate import generate_corpus, split_sizes
 
-    for split, pair in generate_corpus(config.pairs, config.seed):
-        if split == config.built_in:
-            yield SentencePair(pair.source, pair.target)
+    stream = generate_corpus(config.pairs, config.seed)
+    wanted = (pair for split, pair in stream if split == config.built_in)
+    # The test corpus of millions of pairs is complete long before the training corpus.
+    n_pairs = split_sizes(config.pairs)[config.built_in]
+    for pair in islice(wanted, n_pairs):
+        yield SentencePair(pair.source, pair.target)
 
 
 def _dataset(config: CorpusConfig, directory: str) -> Iterator[SentencePair]:

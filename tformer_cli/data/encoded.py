@@ -7,17 +7,17 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tformer_cli.data.arrow_table import SCHEMA, ArrowTable, Row, record_batch
+from tformer_cli.data.arrow_table import SCHEMA, ArrowTable, record_batch
 from tformer_cli.data.cache_key import cache_key
 from tformer_cli.data.config import CorpusConfig, DataConfig
-from tformer_cli.data.corpora import SentencePair, read_corpus
+from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError
@@ -51,11 +51,15 @@ class EncodedCorpus:
         self.dropped = counts.dropped
         self.fingerprint = key
         self.from_cache = from_cache
-        self.source_lengths: NDArray[np.int32] = table.source_lengths
-        self.target_lengths: NDArray[np.int32] = table.target_lengths
+        self.longest = table.longest()
+        """Tokens of the longest side of all pairs."""
 
     def __len__(self) -> int:
         return len(self._table)
+
+    def lengths(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int32]:
+        """(2, N) source and target tokens of these pairs, without special tokens."""
+        return self._table.lengths(np.asarray(indices, dtype=np.int64))
 
     def token_ids(
         self, indices: Sequence[int] | NDArray[np.int64]
@@ -134,6 +138,8 @@ def _build(
         _remove_stale(directory)
         asides = [_aside(directory, key) for _ in range(2)]
         counts = _write_pairs(asides[0], config, data, tokenizer, progress)
+        if cache_key(config, data, tokenizer) != key:
+            raise DataError(f"changed while it was read ({corpus_name(config)}): start again")
         asides[1].write_text(json.dumps(asdict(counts), indent=1) + "\n", encoding="utf-8")
         # The counts come last: they vouch for the pairs.
         for aside, ending in zip(asides, ("arrow", "json"), strict=True):
@@ -161,8 +167,8 @@ def _write_pairs(
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
         for chunk in _chunks(read_corpus(config, data.directory, lines)):
             rows = _encode(chunk, data, tokenizer, counts)
-            if rows:
-                writer.write_batch(record_batch(rows))
+            if rows.num_rows:
+                writer.write_batch(rows)
             counts.n_read += len(chunk)
             if progress is not None:
                 progress(counts.n_read)
@@ -187,28 +193,28 @@ def _chunks(pairs: Iterator[SentencePair]) -> Iterator[list[SentencePair]]:
 
 def _encode(
     chunk: list[SentencePair], data: DataConfig, tokenizer: Tokenizer, counts: Counts
-) -> list[Row]:
+) -> pa.RecordBatch:
     """Tokenizes a chunk and filters it, counting what is dropped."""
     pairs = [pair for pair in chunk if pair.source.strip() and pair.target.strip()]
     counts.dropped["blank"] += len(chunk) - len(pairs)
     ids = tokenizer.encode_batch(list(chain.from_iterable(pairs)))
-    rows: list[Row] = []
-    for pair, source, target in zip(pairs, ids[::2], ids[1::2], strict=True):
-        reason = _reason_to_drop(len(source), len(target), data)
-        if reason is None:
-            rows.append((source, target, pair.source, pair.target))
-        else:
-            counts.dropped[reason] += 1
-    return rows
+    is_kept = _kept(np.fromiter(map(len, ids), np.int64, len(ids)).reshape(-1, 2), data, counts)
+    sources, targets = (list(compress(side, is_kept)) for side in (ids[::2], ids[1::2]))
+    kept = list(compress(pairs, is_kept))
+    return record_batch(sources, targets, [p.source for p in kept], [p.target for p in kept])
 
 
-def _reason_to_drop(n_source: int, n_target: int, data: DataConfig) -> str | None:
-    shorter, longer = sorted((n_source, n_target))
-    if longer > data.max_length:
-        return "too_long"
-    if data.max_length_ratio and longer > data.max_length_ratio * shorter:
-        return "ratio"
-    return None
+def _kept(lengths: NDArray[np.int64], data: DataConfig, counts: Counts) -> list[bool]:
+    """Says which pairs pass the filters, given their (N, 2) tokens."""
+    shorter, longer = lengths.min(axis=1), lengths.max(axis=1)
+    too_long = longer > data.max_length
+    uneven = ~too_long & (longer > data.max_length_ratio * shorter)
+    if not data.max_length_ratio:
+        uneven[:] = False
+    counts.dropped["too_long"] += int(too_long.sum())
+    counts.dropped["ratio"] += int(uneven.sum())
+    is_kept: list[bool] = (~(too_long | uneven)).tolist()
+    return is_kept
 
 
 def _aside(directory: Path, key: str) -> Path:

@@ -3,12 +3,22 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
 
-from tformer_cli.data.batching import Batch, Indices, collate, padding_share, plan_batches, regroup
+from tformer_cli.data.batching import (
+    Batch,
+    Indices,
+    Lengths,
+    collate,
+    count_batches,
+    plan_batches,
+    regroup,
+)
 from tformer_cli.data.encoded import EncodedCorpus
+from tformer_cli.data.epochs import Mixture
 from tformer_cli.data.prefetch import Prefetcher
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError
@@ -37,22 +47,22 @@ class LoaderPosition:
 
 
 @dataclass(frozen=True)
-class _EpochPlan:
-    """The examples of an epoch and which go together."""
+class _Window:
+    """Examples of an epoch that were sorted into batches together."""
 
+    places: Indices
+    """Their places in the epoch."""
     examples: Indices
-    """Numbers of pairs over all corpora, one after the other."""
+    """Their numbers over all corpora, one after the other."""
     batches: list[Indices]
-    """Places in `examples`."""
-    padding_share: float
+    """Members of each batch, as places in `examples`."""
 
 
 class TrainingLoader:
     """Batches of epoch after epoch, each shuffled anew, the same for the same seed.
 
-    Corpus i with N pairs and weight w gives an epoch round(w·N) examples: every pair ⌊w⌋ times, the
-    rest from a fixed shuffling of the corpus in which each epoch goes on where the last one
-    stopped, so that a weight of 0.5 sees each pair every other epoch.
+    `Mixture` says what an epoch holds. It is planned window by window: memory does not grow with
+    the corpora.
 
     Iterating starts at `position`, and what follows depends on it alone: a run that stops and
     resumes sees the batches it would have seen.
@@ -86,30 +96,25 @@ class TrainingLoader:
             DataError: if an epoch would be empty, or the tokenizer has no merges to skip.
         """
         self._corpora = list(corpora)
-        self._weights = list(weights)
         self._tokenizer = tokenizer
         self._seed = seed
         self._bpe_dropout = bpe_dropout
         self._position = position
         self._prefetch = prefetch
         self._workers: list[Prefetcher[tuple[Batch, LoaderPosition]]] = []
-        self._starts = np.concatenate(([0], np.cumsum([len(c) for c in self._corpora])))
-        self._source_lengths = np.concatenate([c.source_lengths for c in self._corpora])
-        self._target_lengths = np.concatenate([c.target_lengths for c in self._corpora])
-        lengths = self._source_lengths, self._target_lengths
-        self._longest = max(int(side.max(initial=0)) for side in lengths)
-        if not len(self._examples(0)):
+        sizes = [len(corpus) for corpus in self._corpora]
+        self._starts = np.concatenate(([0], np.cumsum(sizes)))
+        self._mixture = Mixture(sizes, weights, seed)
+        self._longest = max((corpus.longest for corpus in self._corpora), default=0)
+        if not self._mixture.n_examples:
             raise DataError("no sentence pairs to train on (data.train): add data or weight")
         self._tokens_per_batch = max(1, int(tokens_per_batch / self._growth()))
-        self._plan = lru_cache(maxsize=2)(self._make_plan)
+        self._plan = lru_cache(maxsize=1)(self._plan_window)
+        self._counts = lru_cache(maxsize=2)(self._count_batches)
 
     def n_batches(self, epoch: int) -> int:
         """Batches of an epoch."""
-        return len(self._plan(epoch).batches)
-
-    def padding_share(self, epoch: int) -> float:
-        """Share of an epoch's cells that is padding (without BPE-dropout)."""
-        return self._plan(epoch).padding_share
+        return sum(self._counts(epoch))
 
     def __iter__(self) -> Iterator[tuple[Batch, LoaderPosition]]:
         """Yields batches, each with the position after it, until the consumer stops."""
@@ -138,19 +143,28 @@ class TrainingLoader:
 
     def _epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
         """The batches of an epoch from number `start` on."""
-        plan = self._plan(epoch)
+        first = 0
+        for window, n_batches in enumerate(self._counts(epoch)):
+            if start < first + n_batches:
+                batches = self._window(epoch, window, max(0, start - first))
+                yield from enumerate(batches, start=max(first, start))
+            first += n_batches
+
+    def _window(self, epoch: int, window: int, start: int) -> Iterator[Batch]:
+        """The batches of a window from its number `start` on."""
+        plan = self._plan(epoch, window)
         if not self._bpe_dropout:
-            for number in range(start, len(plan.batches)):
-                yield number, collate(*self._plain_ids(plan.examples[plan.batches[number]]))
+            for members in plan.batches[start:]:
+                yield collate(*self._plain_ids(plan.examples[members]))
             return
         n_pools = -(-len(plan.batches) // POOL_BATCHES)
         for numbers in np.array_split(np.arange(len(plan.batches)), n_pools):
             if numbers[-1] >= start:
                 members = np.concatenate([plan.batches[number] for number in numbers])
-                batches = self._pool(plan.examples[members], members, len(numbers), epoch)
-                for number, batch in zip(numbers.tolist(), batches, strict=True):
-                    if number >= start:
-                        yield number, batch
+                batches = self._pool(
+                    plan.examples[members], plan.places[members], len(numbers), epoch
+                )
+                yield from islice(batches, max(0, start - int(numbers[0])), None)
 
     def _pool(
         self, examples: Indices, places: Indices, n_batches: int, epoch: int
@@ -168,24 +182,31 @@ class TrainingLoader:
         for members in regroup(source_lengths, target_lengths, n_batches, rng):
             yield collate([sources[i] for i in members], [targets[i] for i in members])
 
-    def _make_plan(self, epoch: int) -> _EpochPlan:
-        examples = self._examples(epoch)
-        lengths = self._source_lengths[examples], self._target_lengths[examples]
-        batches = plan_batches(*lengths, self._tokens_per_batch, self._seed, epoch)
-        return _EpochPlan(examples, batches, padding_share(batches, *lengths))
+    def _plan_window(self, epoch: int, window: int) -> _Window:
+        places = self._mixture.places(epoch, window)
+        examples = self._mixture.pairs(epoch, places)
+        source, target = self._lengths(examples)
+        batches = plan_batches(source, target, self._tokens_per_batch, self._seed, epoch, window)
+        return _Window(places, examples, batches)
 
-    def _examples(self, epoch: int) -> Indices:
-        """Numbers of the pairs of an epoch; the place of each in this list tells copies apart."""
-        parts = []
-        for number, (corpus, weight) in enumerate(zip(self._corpora, self._weights, strict=True)):
-            n_pairs = len(corpus)
-            copies, rest = divmod(round(weight * n_pairs), max(n_pairs, 1))
-            chosen = [np.arange(n_pairs)] * copies
-            if rest:
-                shuffled = np.random.default_rng([self._seed, number, 1]).permutation(n_pairs)
-                chosen.append(shuffled[(epoch * rest + np.arange(rest)) % n_pairs])
-            parts += [self._starts[number] + part for part in chosen]
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+    def _count_batches(self, epoch: int) -> list[int]:
+        """Batches of each window of an epoch."""
+        counts = []
+        for window in range(self._mixture.n_windows):
+            examples = self._mixture.pairs(epoch, self._mixture.places(epoch, window))
+            source, target = self._lengths(examples)
+            counts.append(count_batches(source, target, self._tokens_per_batch))
+        return counts
+
+    def _lengths(self, examples: Indices) -> Lengths:
+        """(2, N) source and target tokens of numbered pairs."""
+        lengths = np.empty((2, len(examples)), dtype=np.int32)
+        owners = np.searchsorted(self._starts, examples, side="right") - 1
+        for owner in np.unique(owners):
+            members = np.flatnonzero(owners == owner)
+            rows = examples[members] - self._starts[owner]
+            lengths[:, members] = self._corpora[owner].lengths(rows)
+        return lengths
 
     def _plain_ids(self, examples: Indices) -> tuple[Ids, Ids]:
         return self._gather(examples, lambda corpus, rows: corpus.token_ids(rows))
@@ -234,12 +255,10 @@ class TrainingLoader:
         n_plain = n_drawn = 0
         for corpus in self._corpora:
             rows = np.unique(np.linspace(0, len(corpus) - 1, GROWTH_SAMPLE, dtype=np.int64))
-            for lengths, texts in zip(
-                (corpus.source_lengths, corpus.target_lengths), corpus.texts(rows), strict=True
-            ):
+            for lengths, texts in zip(corpus.lengths(rows), corpus.texts(rows), strict=True):
                 drawn = self._tokenizer.with_dropout(
                     texts, range(len(texts)), self._bpe_dropout, self._seed
                 )
-                n_plain += int(lengths[rows].sum())
+                n_plain += int(lengths.sum())
                 n_drawn += sum(map(len, drawn))
         return POOL_SLACK * n_drawn / max(n_plain, 1)

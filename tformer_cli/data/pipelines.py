@@ -13,6 +13,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from tformer_cli.data.config import Algorithm
 
 ALGORITHMS: tuple[Algorithm, ...] = ("bpe", "unigram", "word", "char", "byte")
+BY_WORDS: tuple[Algorithm, ...] = ("bpe", "unigram", "word")
+"""Those that split text before it becomes pieces, at every space that is followed by a word."""
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 UNKNOWN_PIECE = "<unk>"
 

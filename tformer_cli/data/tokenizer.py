@@ -18,7 +18,8 @@ from tformer_cli.data.bpe_dropout import BpeDropout
 from tformer_cli.data.config import Algorithm
 from tformer_cli.data.labels import BYTE_CHARACTERS, bytes_of, label_of
 from tformer_cli.data.lines import without_surrogates
-from tformer_cli.data.pipelines import ALGORITHMS, SPECIAL_PIECES, blank_tokenizer
+from tformer_cli.data.pipelines import ALGORITHMS, BY_WORDS, SPECIAL_PIECES, blank_tokenizer
+from tformer_cli.data.word_cache import WordCache
 from tformer_cli.errors import DataError
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
@@ -37,6 +38,7 @@ class Tokenizer:
         self._tokenizer = tokenizer
         self.algorithm: Algorithm = algorithm
         self._dropouts: dict[tuple[float, int], BpeDropout] = {}
+        self._words = WordCache(self._encode_whole) if algorithm in BY_WORDS else None
 
     @classmethod
     def from_file(cls, path: Path) -> "Tokenizer":
@@ -90,6 +92,9 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special tokens; surrogates are read as U+FFFD."""
+        return self._words.encode_batch(texts) if self._words else self._encode_whole(texts)
+
+    def _encode_whole(self, texts: Sequence[str]) -> list[list[int]]:
         try:
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         except (TypeError, UnicodeEncodeError):

@@ -8,6 +8,7 @@ from tformer_cli.data.grammar import complex as several
 from tformer_cli.data.grammar import constructions as single
 from tformer_cli.data.grammar import coreference, descriptions, questions
 from tformer_cli.data.grammar.dice import Dice, Pool
+from tformer_cli.data.grammar.digest_set import DigestSet
 from tformer_cli.data.grammar.pair import AlignedPair
 from tformer_cli.data.grammar.phrases import Draft
 from tformer_cli.data.grammar.surface import finish
@@ -86,15 +87,24 @@ def generate_corpus(n_pairs: int, seed: int = 1) -> Iterator[tuple[Split, Aligne
     Raises:
         DataError: if ``n_pairs`` is less than 1, or more than the grammar can make.
     """
+    return _stream(split_sizes(n_pairs), Dice(seed))
+
+
+def split_sizes(n_pairs: int) -> dict[str, int]:
+    """Return how many pairs `generate_corpus` gives each corpus, so that one can stop early.
+
+    Raises:
+        DataError: if ``n_pairs`` is less than 1.
+    """
     if n_pairs < 1:
         raise DataError(f"pairs: must be at least 1, but is {n_pairs}")
     held_out = max(2, min(EVALUATION_PAIRS, n_pairs // 20))
-    return _stream({"train": n_pairs, "valid": held_out, "test": held_out}, Dice(seed))
+    return {"train": n_pairs, "valid": held_out, "test": held_out}
 
 
-def _stream(wanted: dict[Split, int], dice: Dice) -> Iterator[tuple[Split, AlignedPair]]:
+def _stream(wanted: dict[str, int], dice: Dice) -> Iterator[tuple[Split, AlignedPair]]:
     total = wanted["train"]
-    seen: set[int] = set()
+    seen = DigestSet(sum(wanted.values()))
     for adjective in ("tired", "wide"):
         phrase = coreference.winograd(Draft(dice), adjective)
         pair = finish(phrase.english, phrase.french, ".")
@@ -104,10 +114,8 @@ def _stream(wanted: dict[Split, int], dice: Dice) -> Iterator[tuple[Split, Align
     idle = 0
     while any(wanted.values()):
         split, pair = draw_pair(dice)
-        key = _digest(pair.source)
         idle += 1
-        if wanted[split] and key not in seen:
-            seen.add(key)
+        if wanted[split] and seen.add(_digest(pair.source)):
             wanted[split] -= 1
             idle = 0
             yield split, pair

@@ -1,0 +1,201 @@
+"""Memory and speed of corpora from small to far larger than memory.
+
+    python tests/benchmarks/corpus_scale.py [--pairs 100000 1000000 10000000] [--directory DIR]
+
+Generates the built-in corpus as files, trains a tokenizer on it, encodes it, opens it again and
+reads batches from the start and from the middle of an epoch. Every phase is a process of its own,
+so that its peak memory is its own: anonymous memory (what the program holds) and all resident
+memory (with the pages of mapped files, which the system takes back when it needs room). Linux only.
+With a directory the data stay there, and phases that it has the figures of are not run again.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+PHASES = ("generate", "tokenizer", "encode", "open", "start", "middle")
+N_BATCHES = 500
+TOKENS_PER_BATCH = 4096
+SAMPLE_SECONDS = 0.02
+MIB = 1 << 20
+
+Figures = dict[str, float]
+
+
+def main() -> None:
+    arguments = _arguments()
+    if arguments.phase:
+        _write(json.dumps(run_phase(arguments.phase, arguments.pairs[0], arguments.directory)))
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = arguments.directory or Path(temporary)
+        _write(
+            f"{'pairs':>10}  {'phase':<28}{'seconds':>9}{'pairs/s':>10}{'anonymous':>11}{'all':>9}"
+        )
+        for n_pairs in arguments.pairs:
+            for phase in PHASES:
+                _show(n_pairs, phase, _figures(phase, n_pairs, directory))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Memory and speed of large corpora.")
+    parser.add_argument("--pairs", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
+    parser.add_argument("--directory", type=Path, help="keep data and figures here")
+    parser.add_argument("--phase", choices=PHASES, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _figures(phase: str, n_pairs: int, directory: Path) -> Figures:
+    """Runs a phase in a process of its own, unless its figures are there."""
+    place = directory / str(n_pairs)
+    place.mkdir(parents=True, exist_ok=True)
+    file = place / f"{phase}.json"
+    if not file.exists():
+        command = [sys.executable, __file__, "--pairs", str(n_pairs), "--directory", str(place)]
+        run = subprocess.run(
+            [*command, "--phase", phase], stdout=subprocess.PIPE, text=True, check=True
+        )
+        file.write_text(run.stdout, encoding="utf-8")
+    figures: Figures = json.loads(file.read_text(encoding="utf-8"))
+    return figures
+
+
+def _show(n_pairs: int, phase: str, figures: Figures) -> None:
+    memory = f"{figures['anonymous']:>7,.0f} MiB{figures['all']:>5,.0f} MiB"
+    rows = [(phase, figures["seconds"], figures.get("pairs", 0))]
+    if "first" in figures:
+        rows = [
+            (f"{phase}: first batch", figures["first"], 0),
+            (f"{phase}: {N_BATCHES} batches more", figures["seconds"], figures["pairs"]),
+        ]
+    for name, seconds, pairs in rows:
+        rate = f"{pairs / seconds:,.0f}" if pairs else ""
+        _write(f"{n_pairs:>10,}  {name:<28}{seconds:>9.2f}{rate:>10}{memory}")
+
+
+def _write(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def run_phase(phase: str, n_pairs: int, directory: Path) -> Figures:
+    """Does one phase in this process."""
+    work = {"generate": _generate, "tokenizer": _tokenizer, "encode": _encode, "open": _open,
+            "start": _start, "middle": _middle}[phase]  # fmt: skip
+    with _anonymous_peak() as peak:
+        begun = time.perf_counter()
+        figures = work(n_pairs, directory)
+        figures.setdefault("seconds", time.perf_counter() - begun)
+    whole = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {**figures, "anonymous": max(peak), "all": whole}
+
+
+@contextmanager
+def _anonymous_peak() -> Iterator[list[float]]:
+    """Looks at the process's anonymous memory, in MiB, again and again."""
+    peak = [0.0]
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(SAMPLE_SECONDS):
+            status = Path("/proc/self/status").read_text(encoding="ascii")
+            kilobytes = int(status.split("RssAnon:")[1].split()[0])
+            peak[0] = max(peak[0], kilobytes / 1024)
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        is_over.set()
+        watcher.join()
+
+
+def _generate(n_pairs: int, directory: Path) -> Figures:
+    from tformer_cli.workflows.make_corpus import make_corpus
+
+    return {"pairs": make_corpus(directory / "corpus", n_pairs)["train"]}
+
+
+def _tokenizer(n_pairs: int, directory: Path) -> Figures:
+    from tformer_cli.data.config import TokenizerConfig
+    from tformer_cli.data.corpora import read_corpus
+    from tformer_cli.data.train_tokenizer import train_tokenizer
+
+    lines = (side for pair in read_corpus(_data(directory).train[0]) for side in pair)
+    tokenizer = train_tokenizer(lines, TokenizerConfig())
+    (directory / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
+    return {"pairs": n_pairs}
+
+
+def _encode(n_pairs: int, directory: Path) -> Figures:
+    corpus = _corpus(directory)
+    if corpus.from_cache:
+        raise SystemExit(f"{directory}: the corpus is encoded already; remove its cache folder")
+    return {"pairs": n_pairs}
+
+
+def _open(n_pairs: int, directory: Path) -> Figures:
+    if not _corpus(directory).from_cache:
+        raise SystemExit(f"{directory}: the encoded corpus was not used again")
+    return {"pairs": n_pairs}
+
+
+def _start(n_pairs: int, directory: Path) -> Figures:
+    return _batches(directory, 0.0)
+
+
+def _middle(n_pairs: int, directory: Path) -> Figures:
+    return _batches(directory, 0.5)
+
+
+def _batches(directory: Path, share: float) -> Figures:
+    """Reads batches from a place in the first epoch, as a resumed run does."""
+    from tformer_cli.data.loader import LoaderPosition, TrainingLoader
+
+    corpus, tokenizer = _corpus(directory), _trained(directory)
+    with_all = TrainingLoader([corpus], [1.0], tokenizer, TOKENS_PER_BATCH, seed=1)
+    position = LoaderPosition(0, int(with_all.n_batches(0) * share))
+    begun = time.perf_counter()
+    loader = TrainingLoader([corpus], [1.0], tokenizer, TOKENS_PER_BATCH, seed=1, position=position)
+    loader.n_batches(0)  # training shows it
+    stream = iter(loader)
+    next(stream)
+    first = time.perf_counter() - begun
+    n_pairs = sum(batch.n_sentences for batch, _ in islice(stream, N_BATCHES))
+    loader.close()
+    return {"first": first, "seconds": time.perf_counter() - begun - first, "pairs": n_pairs}
+
+
+def _corpus(directory: Path):
+    from tformer_cli.data.encoded import encode_corpus
+
+    data = _data(directory)
+    return encode_corpus(data.train[0], data, _trained(directory))
+
+
+def _trained(directory: Path):
+    from tformer_cli.data.tokenizer import Tokenizer
+
+    return Tokenizer.from_file(directory / "tokenizer.json")
+
+
+def _data(directory: Path):
+    from tformer_cli.data.config import CorpusConfig, DataConfig
+
+    files = {side: str(directory / "corpus" / f"train.{code}")
+             for side, code in (("source", "en"), ("target", "fr"))}  # fmt: skip
+    return DataConfig(train=(CorpusConfig(**files),), cache_directory=str(directory / "cache"))
+
+
+if __name__ == "__main__":
+    main()
