@@ -135,6 +135,15 @@ def test_a_resumed_run_says_where_it_goes_on():
     assert event_lines(replace(STARTED, step=1200))[-1].startswith("going on after step 1,200: ")
 
 
+def test_the_share_of_the_hardware_is_shown_where_it_was_measured():
+    from dataclasses import replace
+
+    (line,) = event_lines(replace(report(), hardware_share=0.612))
+    assert "4,321 tokens/s · 61% of the hardware's limit, padding" in line
+    (line,) = event_lines(report())
+    assert "4,321 tokens/s, padding" in line
+
+
 def test_curves_show_means_from_low_to_high():
     assert sparkline([], 5) == ""
     assert sparkline([2.0], 5) == "▁"

@@ -22,6 +22,7 @@ def test_means_are_per_target_token_and_padding_is_a_share_of_all_cells():
     assert sums.mean_loss == 1.5
     assert math.isclose(sums.perplexity, math.exp(2.0))
     assert math.isclose(sums.padding, 1 - 10 / 12)
+    assert sums.mean_lengths == (3.0, 2.0)
 
 
 @pytest.mark.parametrize(("loss", "norm"), [(math.nan, 1.0), (math.inf, 1.0), (1.0, math.inf)])

@@ -143,7 +143,7 @@ class Dashboard(TrainingView):
             ("loss", f"{report.loss:.3f}"),
             ("perplexity", f"{report.perplexity:.2f}"),
             ("learning rate", f"{report.learning_rate:.2e}"),
-            ("tokens/s", f"{report.tokens_per_second:,.0f}"),
+            ("tokens/s", f"{report.tokens_per_second:,.0f}{limit_share(report, 'limit')}"),
             ("padding", f"{report.padding:.1%}"),
             ("checkpoint", f"step {self._checkpoint:,}" if self._checkpoint else "none yet"),
         )
@@ -218,10 +218,11 @@ def event_lines(event: TrainingEvent) -> list[str]:
             if event.share_done:
                 seconds = event.seconds * (1.0 - event.share_done) / event.share_done
                 left = f", {clock(seconds)} left"
+            share = limit_share(event, "the hardware's limit")
             line = (
                 f"step {event.step:,}, epoch {event.epoch:.2f}: loss {event.loss:.3f}, "
                 f"perplexity {event.perplexity:.2f}, learning rate {event.learning_rate:.2e}, "
-                f"{event.tokens_per_second:,.0f} tokens/s, padding {event.padding:.1%}, "
+                f"{event.tokens_per_second:,.0f} tokens/s{share}, padding {event.padding:.1%}, "
                 f"{clock(event.seconds)}{left}"
             )
             return [line]
@@ -242,6 +243,11 @@ def event_lines(event: TrainingEvent) -> list[str]:
             averaged = ", ".join(f"{step:,}" for step in event.averaged_steps)
             average = f"; average of steps {averaged}" if averaged else ""
             return [f"finished in {clock(event.seconds)}: {event.reason}{average}"]
+
+
+def limit_share(report: StepReport, limit: str) -> str:
+    """Says how near the model's products come to the limit, where that was measured."""
+    return f" · {report.hardware_share:.0%} of {limit}" if report.hardware_share else ""
 
 
 def visible(text: str, longest: int = 200) -> str:

@@ -25,6 +25,8 @@ class RunStarted:
     """Batches of the present epoch."""
     notes: tuple[str, ...] = ()
     """What `auto` chose and what was left out of the data, a sentence each."""
+    product_rate: float = 0.0
+    """Operations a second of the hardware in the model's matrix products; 0: not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,8 @@ class StepReport:
     """Seconds since the start of the run, interruptions left out."""
     share_done: float
     """How much of the run is over, by the nearest of its limits; 0 where there is none."""
+    hardware_share: float = 0.0
+    """The model's operations a second as a share of `RunStarted.product_rate`; 0: not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from torch import Tensor
 from tformer_cli.data.batching import Batch
 from tformer_cli.data.loader import LoaderPosition, TrainingLoader
 from tformer_cli.errors import Interrupted
+from tformer_cli.model.flops import training_flops_per_token
 from tformer_cli.model.runtime import Precision
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.averaging import average_weights
@@ -111,6 +112,7 @@ class Trainer:
         """
         self._loader = self._open_loader(self.state.position)
         self._clock = time.monotonic() - self.state.seconds
+        self._started = started
         n_batches = self._loader.n_batches(self.state.position.epoch)
         self._notify(replace(started, step=self.state.step, batches_per_epoch=n_batches))
         try:
@@ -190,6 +192,7 @@ class Trainer:
         return self.state.seconds
 
     def _report(self, window: Window) -> None:
+        tokens_per_second = window.n_target_tokens / max(1e-9, self.state.seconds - window.start)
         self._notify(
             StepReport(
                 step=self.state.step,
@@ -198,14 +201,21 @@ class Trainer:
                 perplexity=window.perplexity,
                 learning_rate=self._learning_rate,
                 gradient_norm=float(window.last_norm),
-                tokens_per_second=window.n_target_tokens
-                / max(1e-9, self.state.seconds - window.start),
+                tokens_per_second=tokens_per_second,
                 padding=window.padding,
                 tokens=self.state.tokens,
                 seconds=self.state.seconds,
                 share_done=share_done(self.config, self.state, self._epochs()),
+                hardware_share=self._hardware_share(window, tokens_per_second),
             )
         )
+
+    def _hardware_share(self, window: Window, tokens_per_second: float) -> float:
+        limit, vocab_size = self._started.product_rate, self._started.vocab_size
+        if not limit:
+            return 0.0
+        flops = training_flops_per_token(self.model.config, vocab_size, *window.mean_lengths)
+        return tokens_per_second * flops / limit
 
     def _validate(self) -> None:
         result = self._validation()

@@ -30,6 +30,8 @@ class Window:
     """Tokens of both sides, without padding."""
     n_cells: int = 0
     """Positions of both sides, with padding."""
+    n_pairs: int = 0
+    """Sentence pairs."""
 
     def add_batch(self, batch: Batch, loss: Loss) -> None:
         """Adds a batch and its loss."""
@@ -38,6 +40,7 @@ class Window:
         self.n_target_tokens += batch.n_target_tokens
         self.n_tokens += batch.n_target_tokens + batch.n_source_tokens
         self.n_cells += batch.n_cells
+        self.n_pairs += len(batch.source)
 
     def add_norm(self, norm: Tensor) -> None:
         """Adds the norm of a gradient."""
@@ -65,6 +68,13 @@ class Window:
     def perplexity(self) -> float:
         """The exponential of the negative log-likelihood per target token."""
         return math.exp(min(float(self.likelihood) / max(1, self.n_target_tokens), 700.0))
+
+    @property
+    def mean_lengths(self) -> tuple[float, float]:
+        """Tokens of a source and of a target sentence on average, specials included."""
+        n_pairs = max(1, self.n_pairs)
+        n_source_tokens = self.n_tokens - self.n_target_tokens
+        return n_source_tokens / n_pairs, self.n_target_tokens / n_pairs
 
     @property
     def padding(self) -> float:

@@ -33,6 +33,7 @@ from tformer_cli.errors import (
     UsageError,
 )
 from tformer_cli.model.config import parameter_count
+from tformer_cli.model.hardware import measure_product_rate
 from tformer_cli.model.runtime import (
     Precision,
     has_fast_bfloat16,
@@ -178,6 +179,7 @@ def _prepare(
         vocab_size=tokenizer.vocab_size,
         batches_per_epoch=0,
         notes=tuple(notes(recipe, corpora)),
+        product_rate=measure_product_rate(recipe.model, tokenizer.vocab_size, device, precision),
     )
     return trainer, started
 
