@@ -21,6 +21,7 @@ COMMANDS = {
             "quickstart",
             "make-corpus",
             "train",
+            "plot",
             "translate",
             "evaluate",
             "export",

@@ -20,6 +20,7 @@ from tformer_cli.cli.evaluate import evaluate
 from tformer_cli.cli.export import export
 from tformer_cli.cli.inspect_heads import inspect_heads
 from tformer_cli.cli.make_corpus import make_corpus
+from tformer_cli.cli.plot import plot
 from tformer_cli.cli.quickstart import quickstart
 from tformer_cli.cli.tokenize import tokenize_app
 from tformer_cli.cli.train import train
@@ -135,6 +136,7 @@ app.command("quickstart")(quickstart)
 app.command("make-corpus")(make_corpus)
 app.add_typer(tokenize_app, name="tokenize")
 app.command("train")(train)
+app.command("plot")(plot)
 app.command("translate")(translate)
 app.command("evaluate")(evaluate)
 app.command("export")(export)

@@ -1,0 +1,164 @@
+"""`tformer plot`: the curves of one run or several."""
+
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.text_io import STANDARD_STREAM, results
+from tformer_cli.curves.metrics import MetricName, XName
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from tformer_cli.curves.chart import Chart, Panel
+    from tformer_cli.curves.scales import Scale
+
+
+class PlotFormat(StrEnum):
+    """Values of `--format`."""
+
+    tty = "tty"
+    tsv = "tsv"
+    svg = "svg"
+    png = "png"
+
+
+_WIDEST, _NARROWEST, _HEIGHT = 56, 34, 8
+"""Columns and lines of a panel on a terminal."""
+
+
+def plot(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories, also of running ones.")
+    ],
+    *,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
+    ] = STANDARD_STREAM,
+    output_format: Annotated[
+        PlotFormat | None,
+        typer.Option(
+            "--format",
+            help="[tty on a terminal, tsv elsewhere; by FILE's name].",
+            show_default=False,
+        ),
+    ] = None,
+    x: Annotated[XName, typer.Option("--x", help="What the curves go along.")] = XName.step,
+    metric: Annotated[
+        list[MetricName] | None,
+        typer.Option(
+            help="What to draw; repeatable [losses, scores, learning rate, speed].",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Draw the curves of runs over each other: losses, scores, learning rate, speed.
+
+    They come from each run's metrics.jsonl. A pipe gets a table with a line a point: run, metric,
+    x, value, weights (current, or average at the end of a run); time is in seconds.
+    """
+    chosen = _format(output_format, output)
+    if chosen == PlotFormat.png and output == STANDARD_STREAM and sys.stdout.isatty():
+        raise UsageError("--format png: is not text for a terminal; name a file with -o FILE")
+    from tformer_cli.workflows.plot import plot_runs
+
+    chart = plot_runs(runs, x=x, metrics=metric or ())
+    if chosen == PlotFormat.tty and output == STANDARD_STREAM:
+        show_chart(stdout_console(), chart)
+        return
+    parts = _rendered(chart, chosen)
+    with results(output) as stream:
+        stream.writelines(parts)
+
+
+def _format(given: PlotFormat | None, output: str) -> PlotFormat:
+    """Chooses a format where none is given: by the file's name, else by who reads stdout."""
+    if given is not None:
+        return given
+    if output == STANDARD_STREAM:
+        return PlotFormat.tty if sys.stdout.isatty() else PlotFormat.tsv
+    suffix = Path(output).suffix.removeprefix(".").lower()
+    if suffix not in list(PlotFormat):
+        known = ", ".join(f".{kind}" for kind in PlotFormat if kind != PlotFormat.tty)
+        raise UsageError(f"--output: no format ends so ({output}): use {known}, or add --format")
+    return PlotFormat(suffix)
+
+
+def _rendered(chart: "Chart", chosen: PlotFormat) -> list[bytes]:
+    """Renders a chart as the bytes of a format."""
+    if chosen == PlotFormat.tsv:
+        from tformer_cli.curves.render_tsv import render_tsv
+
+        return [utf8_line(line) for line in render_tsv(chart)]
+    if chosen == PlotFormat.svg:
+        from tformer_cli.curves.render_svg import render_svg
+
+        return [render_svg(chart).encode("utf-8")]
+    if chosen == PlotFormat.png:
+        from tformer_cli.curves.render_png import render_png
+
+        return [render_png(chart)]
+    from io import StringIO
+
+    from rich.console import Console
+
+    file = StringIO()
+    width = stdout_console().width
+    show_chart(Console(file=file, no_color=True, width=width, highlight=False), chart)
+    return [file.getvalue().encode("utf-8")]
+
+
+def show_chart(console: "Console", chart: "Chart") -> None:
+    """Prints the panels with characters, as many beside each other as there is room for."""
+    from rich.text import Text
+
+    from tformer_cli.curves.scales import x_scale
+
+    is_ascii = not console.encoding.lower().startswith("utf")
+    n_columns = max(1, min(3, len(chart.panels), console.width // _NARROWEST))
+    width = max(20, min(_WIDEST, console.width // n_columns - 1))
+    console.print(_legend(chart))
+    scale = x_scale(chart)
+    for start in range(0, len(chart.panels), n_columns):
+        panels = chart.panels[start : start + n_columns]
+        drawn = [list(_styled(panel, scale, width, is_ascii=is_ascii)) for panel in panels]
+        for line in zip(*drawn, strict=True):
+            row = Text()
+            for piece in line:
+                piece.pad_right(width + 1 - piece.cell_len)
+                row.append_text(piece)
+            row.rstrip()
+            console.print(row, no_wrap=True, crop=True, overflow="crop")
+
+
+def _legend(chart: "Chart") -> "Text":
+    from rich.text import Text
+
+    from tformer_cli.curves.palette import TERMINAL, style_of
+
+    names = [
+        Text(label, style=f"bold {TERMINAL[style_of(run)[0]]}")
+        for run, label in enumerate(chart.runs)
+    ]
+    return Text("  ").join(names)
+
+
+def _styled(panel: "Panel", scale: "Scale", width: int, *, is_ascii: bool) -> Iterator["Text"]:
+    from rich.text import Text
+
+    from tformer_cli.curves.palette import TERMINAL, style_of
+    from tformer_cli.curves.render_text import render_text
+
+    for number, line in enumerate(render_text(panel, scale, width, _HEIGHT, is_ascii=is_ascii)):
+        text = Text()
+        for piece, run in line:
+            style = "bold" if number == 0 else "dim"
+            text.append(piece, style if run is None else TERMINAL[style_of(run)[0]])
+        yield text

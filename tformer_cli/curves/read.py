@@ -1,0 +1,129 @@
+"""Reads `metrics.jsonl` as points."""
+
+import json
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.curves.metrics import METRICS, MetricName, XName
+from tformer_cli.errors import DataError
+
+METRICS_FILE = "metrics.jsonl"
+Point = tuple[float, float]
+Entry = dict[str, Any]
+_KEYS = {XName.time: "seconds", XName.tokens: "tokens", XName.epochs: "epoch"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunMetrics:
+    """What a run has written of itself, each kind in the order of its steps."""
+
+    path: Path
+    """The run directory."""
+    reports: list[Entry] = field(default_factory=list)
+    """Reports of training."""
+    validations: list[Entry] = field(default_factory=list)
+    """Validations of the weights as they were at that step."""
+    averages: list[Entry] = field(default_factory=list)
+    """Validations of averaged weights: the end of the run."""
+
+    def points(self, name: MetricName, x: XName, *, averaged: bool = False) -> list[Point]:
+        """Gives the points (x, value) of a metric; what is not finite is left out.
+
+        Args:
+            name: the metric.
+            x: what it goes along.
+            averaged: whether to give the averaged weights' value instead of the run's course.
+        """
+        metric = METRICS[name]
+        if metric.kind == "report":
+            values = [] if averaged else [(e["step"], e.get(metric.key)) for e in self.reports]
+        else:
+            entries = self.averages if averaged else self.validations
+            values = [(entry["step"], entry["scores"].get(metric.key)) for entry in entries]
+        numbers = [(step, value) for step, value in values if _is_finite(value)]
+        return [(self._place(step, x), value) for step, value in numbers]
+
+    def _place(self, step: float, x: XName) -> float:
+        """Where a step is along x: as reported, or between the reports beside it."""
+        if x == XName.step:
+            return step
+        known = [(0.0, 0.0)] + [
+            (e["step"], e[_KEYS[x]]) for e in self.reports if _is_finite(e.get(_KEYS[x]))
+        ]
+        return _between(known, step)
+
+
+def read_run(path: Path) -> RunMetrics:
+    """Reads what a run has written of itself so far.
+
+    A last line that is still being written is left out. Of several entries of one step, as a
+    resumed run may leave them, the last counts.
+
+    Args:
+        path: the run directory.
+
+    Raises:
+        DataError: if there is no such directory, it is not of a run, or its file is damaged.
+    """
+    file = path / METRICS_FILE
+    if not path.is_dir():
+        raise DataError(f"no such run directory ({path}): name one that `tformer train` has made")
+    try:
+        lines = file.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        raise DataError(
+            f"has no {METRICS_FILE} ({path}): name a run directory; a model directory alone has "
+            "no curves"
+        ) from None
+    except OSError as error:
+        raise DataError(f"cannot be read ({file}): {(error.strerror or '').lower()}") from None
+    entries: dict[str, dict[float, Entry]] = {"report": {}, "validation": {}, "average": {}}
+    for number, line in enumerate(lines, start=1):
+        entry = _entry(line)
+        if entry is None and number < len(lines):
+            raise DataError(f"is damaged ({file}:{number}): remove that line")
+        if entry is not None and _kind(entry) in entries:
+            entries[_kind(entry)][entry["step"]] = entry
+    in_order = {kind: [found[step] for step in sorted(found)] for kind, found in entries.items()}
+    return RunMetrics(
+        path=path,
+        reports=in_order["report"],
+        validations=in_order["validation"],
+        averages=in_order["average"],
+    )
+
+
+def _entry(line: bytes) -> Entry | None:
+    """One entry of the file; None if it is none."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict) or not _is_finite(entry.get("step")):
+        return None
+    if entry.get("kind") == "validation" and not isinstance(entry.get("scores"), dict):
+        return None
+    return entry
+
+
+def _kind(entry: Entry) -> str:
+    is_average = entry.get("kind") == "validation" and entry.get("weights") == "average"
+    return "average" if is_average else str(entry.get("kind"))
+
+
+def _is_finite(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def _between(known: Sequence[Point], step: float) -> float:
+    """Reads a value off the line through known points, on beyond its end."""
+    if len(known) < 2:
+        return known[0][1]
+    place = min(max(bisect_left([point[0] for point in known], step), 1), len(known) - 1)
+    (left, low), (right, high) = known[place - 1], known[place]
+    return low + (high - low) * (step - left) / (right - left) if right > left else high

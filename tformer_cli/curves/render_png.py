@@ -1,0 +1,104 @@
+"""A chart as PNG, by matplotlib (the optional extra `png`)."""
+
+import io
+import warnings
+from typing import TYPE_CHECKING
+
+from tformer_cli.curves.chart import Chart, Panel
+from tformer_cli.curves.palette import LIGHT, style_of
+from tformer_cli.curves.render_svg import columns_of
+from tformer_cli.curves.scales import Scale, x_scale, y_scale
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DOTS_PER_INCH = 150
+"""Resolution of the picture."""
+_DASHES = {"": "-", "6 3": "--", "2 3": ":"}
+_INK, _GREY, _PALE = "#24292f", "#59636e", "#e4e8ec"
+
+
+def render_png(chart: Chart) -> bytes:
+    """Renders the panels in rows of at most three, under a legend.
+
+    Raises:
+        UsageError: if matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UsageError(
+            "--format png: needs matplotlib; install it with pip install 'tformer[png]', "
+            "or choose svg"
+        ) from None
+    n_columns = columns_of(len(chart.panels))
+    n_rows = -(-len(chart.panels) // n_columns)
+    figure = Figure(figsize=(3.7 * n_columns, 2.4 * n_rows + 0.5), layout="constrained")
+    x = x_scale(chart)
+    for place, panel in enumerate(chart.panels):
+        _draw(figure.add_subplot(n_rows, n_columns, place + 1), panel, x)
+    _legend(figure, chart)
+    return _saved(figure)
+
+
+def _draw(axes: "Axes", panel: Panel, x: Scale) -> None:
+    y = y_scale(panel)
+    axes.set_title(panel.metric.label, fontsize=9, fontweight="bold", loc="left", color=_INK)
+    axes.set_yscale("log" if y.is_logarithmic else "linear")
+    axes.set_xlim(x.low, x.high)
+    axes.set_ylim(y.low, y.high)
+    axes.set_xticks(x.ticks, x.labels)
+    axes.set_yticks(y.ticks, y.labels)
+    axes.minorticks_off()
+    axes.set_xlabel(x.name, fontsize=8, loc="right", color=_GREY)
+    axes.tick_params(labelsize=8, labelcolor=_GREY, color=_GREY)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", color=_PALE)
+    axes.set_axisbelow(True)
+    axes.spines[["left", "top", "right"]].set_visible(False)
+    axes.spines["bottom"].set_color(_GREY)
+    for curve in panel.curves:
+        colour, dash = style_of(curve.run)
+        across, up = zip(*curve.points, strict=True)
+        marker = "o" if len(curve.points) <= 12 else ""
+        look = {"color": LIGHT[colour], "linestyle": _DASHES[dash], "marker": marker}
+        axes.plot(across, up, linewidth=1.5, markersize=3.5, clip_on=False, **look)
+        if curve.average is not None:
+            look = {"color": LIGHT[colour], "markerfacecolor": "white", "marker": "D"}
+            axes.plot(*curve.average, markersize=5, clip_on=False, **look)
+
+
+def _legend(figure: "Figure", chart: Chart) -> None:
+    from matplotlib.lines import Line2D
+
+    lines = []
+    for run, label in enumerate(chart.runs):
+        colour, dash = style_of(run)
+        lines.append(Line2D([], [], color=LIGHT[colour], linestyle=_DASHES[dash], label=label))
+    if chart.has_averages:
+        look = {"color": _GREY, "markerfacecolor": "white", "marker": "D", "linestyle": ""}
+        lines.append(Line2D([], [], markersize=5, label="averaged weights", **look))
+    legend = figure.legend(
+        handles=lines,
+        loc="outside upper left",
+        ncols=2 * columns_of(len(chart.panels)),
+        frameon=False,
+        fontsize=9,
+        labelcolor=_INK,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a "$" in a name is a letter like another
+
+
+def _saved(figure: "Figure") -> bytes:
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        # A character that the font lacks is drawn as a box.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        warnings.filterwarnings(
+            "ignore", message="Matplotlib currently does not support .* natively"
+        )
+        figure.savefig(file, format="png", dpi=DOTS_PER_INCH, metadata={"Software": "tformer"})
+    return file.getvalue()

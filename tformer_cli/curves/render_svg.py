@@ -1,0 +1,166 @@
+"""A chart as SVG: text that stays text, light or dark as the reader's page, no script."""
+
+from collections.abc import Sequence
+from xml.etree import ElementTree as ET
+from xml.etree.ElementTree import Element, SubElement
+
+from tformer_cli.curves.chart import Chart, Curve, Panel
+from tformer_cli.curves.palette import DARK, LIGHT, style_of
+from tformer_cli.curves.read import Point
+from tformer_cli.curves.scales import Scale, short, x_scale, y_scale
+
+_PLOT_WIDTH, _PLOT_HEIGHT = 290.0, 160.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 18.0, 30.0, 44.0
+_MARGIN, _LINE = 16.0, 22.0
+_MARKED = 12
+"""Curves of at most so many points show each of them."""
+_FONT = "system-ui,-apple-system,'Segoe UI','Noto Sans',sans-serif"
+
+
+def render_svg(chart: Chart) -> str:
+    """Renders the panels in rows of at most three, under a legend."""
+    n_columns = columns_of(len(chart.panels))
+    width = 2 * _MARGIN + n_columns * (_LEFT + _PLOT_WIDTH + _RIGHT)
+    root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "role": "img"})
+    root.set("aria-labelledby", "title description")
+    SubElement(root, "title", {"id": "title"}).text = f"Training curves: {', '.join(chart.runs)}"
+    SubElement(root, "desc", {"id": "description"}).text = description(chart)
+    SubElement(root, "style").text = _style()
+    SubElement(root, "rect", {"width": "100%", "height": "100%", "class": "ground"})
+    top = _legend(root, chart, width)
+    scale = x_scale(chart)
+    for place, panel in enumerate(chart.panels):
+        row, column = divmod(place, n_columns)
+        x = _MARGIN + column * (_LEFT + _PLOT_WIDTH + _RIGHT)
+        y = top + row * (_TOP + _PLOT_HEIGHT + _BOTTOM)
+        corner = f"translate({_number(x + _LEFT)} {_number(y + _TOP)})"
+        group = SubElement(root, "g", {"transform": corner})
+        _panel(group, panel, scale, is_alone=len(chart.runs) == 1)
+    n_rows = -(-len(chart.panels) // n_columns)
+    height = top + n_rows * (_TOP + _PLOT_HEIGHT + _BOTTOM) + _MARGIN / 2
+    size = {"width": _number(width), "height": _number(height)}
+    root.attrib.update(size, viewBox=f"0 0 {size['width']} {size['height']}")
+    return ET.tostring(root, encoding="unicode") + "\n"
+
+
+def columns_of(n_panels: int) -> int:
+    """Says how many panels stand beside each other."""
+    return n_panels if n_panels <= 3 else 2 if n_panels == 4 else 3
+
+
+def description(chart: Chart) -> str:
+    """Says in words what is drawn: the last value of every curve."""
+    parts = [
+        f"{panel.metric.label}: "
+        + ", ".join(f"{chart.runs[c.run]} ends at {short(c.points[-1][1])}" for c in panel.curves)
+        for panel in chart.panels
+    ]
+    return ". ".join(parts) + "."
+
+
+def _style() -> str:
+    rules = [
+        f"text{{font:12px {_FONT};fill:#24292f}}",
+        ".small{font-size:11px;fill:#59636e}.name{font-weight:600}",
+        ".ground{fill:#fff}.grid{stroke:#e4e8ec}.axis{stroke:#8c959f}",
+        ".curve{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}",
+        ".hollow{stroke-width:1.8;fill:#fff}",
+    ]
+    rules += [_colours(LIGHT)]
+    dark = [
+        "text{fill:#e6edf3}.small{fill:#9198a1}.ground,.hollow{fill:#0d1117}",
+        ".grid{stroke:#262c36}.axis{stroke:#656c76}",
+        _colours(DARK),
+    ]
+    return "".join(rules) + "@media (prefers-color-scheme:dark){" + "".join(dark) + "}"
+
+
+def _colours(colours: Sequence[str]) -> str:
+    return "".join(f".s{n}{{stroke:{c}}}.f{n}{{fill:{c}}}" for n, c in enumerate(colours))
+
+
+def _legend(root: Element, chart: Chart, width: float) -> float:
+    """Draws the runs' names, in as many lines as they need; returns their lower edge."""
+    x, y = _MARGIN + 6, _MARGIN + 8.0
+    for run, label in enumerate(chart.runs):
+        text_width = 34 + 7.2 * len(label) + 20
+        if x > _MARGIN + 6 and x + text_width > width:
+            x, y = _MARGIN + 6, y + _LINE
+        if len(chart.runs) > 1:
+            _stroke(root, run, {"d": f"M{_number(x)} {_number(y - 4)}h22"})
+            _text(root, label, x + 30, y)
+        else:
+            _text(root, label, x, y, css="name")
+        x += text_width
+    if chart.has_averages:
+        if x + 140 > width:
+            x, y = _MARGIN + 6, y + _LINE
+        SubElement(root, "path", {"d": _diamond(x + 6, y - 4), "class": "axis hollow"})
+        _text(root, "averaged weights", x + 18, y, css="small")
+    return y + 8
+
+
+def _panel(group: Element, panel: Panel, x: Scale, *, is_alone: bool) -> None:
+    y = y_scale(panel)
+    _text(group, panel.metric.label, 0, -12, css="name")
+    if is_alone:
+        last = short(panel.curves[0].points[-1][1])
+        _text(group, f"last {last}", _PLOT_WIDTH, -12, css="small", anchor="end")
+    _axes(group, x, y)
+    for curve in panel.curves:
+        _curve(group, curve, x, y)
+
+
+def _axes(group: Element, x: Scale, y: Scale) -> None:
+    for tick, label in zip(y.ticks, y.labels, strict=True):
+        height = _PLOT_HEIGHT * (1 - y.place(tick))
+        is_base = tick == y.low
+        line = {"d": f"M0 {_number(height)}H{_number(_PLOT_WIDTH)}", "fill": "none"}
+        SubElement(group, "path", line | {"class": "axis" if is_base else "grid"})
+        _text(group, label, -8, height + 4, css="small", anchor="end")
+    for tick, label in zip(x.ticks, x.labels, strict=True):
+        place = _PLOT_WIDTH * x.place(tick)
+        mark = {"d": f"M{_number(place)} {_number(_PLOT_HEIGHT)}v4", "class": "axis"}
+        SubElement(group, "path", mark)
+        _text(group, label, place, _PLOT_HEIGHT + 17, css="small", anchor="middle")
+    _text(group, x.name, _PLOT_WIDTH, _PLOT_HEIGHT + 32, css="small", anchor="end")
+
+
+def _curve(group: Element, curve: Curve, x: Scale, y: Scale) -> None:
+    places = [_place(point, x, y) for point in curve.points]
+    if len(places) > 1:
+        _stroke(group, curve.run, {"d": "M" + "L".join(f"{a} {b}" for a, b in places)})
+    colour, _ = style_of(curve.run)
+    for a, b in places if len(places) <= _MARKED else ():
+        SubElement(group, "circle", {"cx": a, "cy": b, "r": "2.6", "class": f"f{colour}"})
+    if curve.average is not None:
+        a, b = map(float, _place(curve.average, x, y))
+        SubElement(group, "path", {"d": _diamond(a, b), "class": f"s{colour} hollow"})
+
+
+def _place(point: Point, x: Scale, y: Scale) -> tuple[str, str]:
+    across, up = x.place(point[0]), y.place(point[1])
+    return _number(_PLOT_WIDTH * across), _number(_PLOT_HEIGHT * (1 - up))
+
+
+def _stroke(parent: Element, run: int, attributes: dict[str, str]) -> None:
+    colour, dash = style_of(run)
+    dashed = {"stroke-dasharray": dash} if dash else {}
+    SubElement(parent, "path", attributes | {"class": f"curve s{colour}"} | dashed)
+
+
+def _diamond(x: float, y: float) -> str:
+    return f"M{_number(x)} {_number(y - 5)}l5 5l-5 5l-5 -5z"
+
+
+def _text(
+    parent: Element, text: str, x: float, y: float, *, css: str = "", anchor: str = ""
+) -> None:
+    attributes = {"x": _number(x), "y": _number(y)}
+    given = {"class": css, "text-anchor": anchor}
+    attributes |= {name: value for name, value in given.items() if value}
+    SubElement(parent, "text", attributes).text = text
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
