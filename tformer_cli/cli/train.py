@@ -47,6 +47,15 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show recipe, model and a batch; train nothing.")
     ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write events into RUN/tensorboard.")
+    ] = False,
+    profile: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Show where the time of N steps goes; train nothing."
+        ),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Train a model by a recipe, or go on with an interrupted run.
@@ -68,8 +77,19 @@ def train(
     run = output or Path("runs") / Path(recipe).stem
     if dry_run:
         show_plan(chosen)
+    elif profile is not None:
+        show_profile(chosen, profile, device=device, threads=threads, quiet=quiet)
     else:
-        run_training(chosen, run, device=device, threads=threads, fresh=fresh, yes=yes, quiet=quiet)
+        run_training(
+            chosen,
+            run,
+            device=device,
+            threads=threads,
+            fresh=fresh,
+            yes=yes,
+            quiet=quiet,
+            tensorboard=tensorboard,
+        )
 
 
 def run_training(
@@ -81,6 +101,7 @@ def run_training(
     fresh: bool,
     yes: bool,
     quiet: bool,
+    tensorboard: bool = False,
 ) -> None:
     """Trains with progress on stderr and the run directory on stdout."""
     from tformer_cli.cli.progress import training_progress
@@ -97,6 +118,7 @@ def run_training(
             fresh=fresh,
             observers=[view],
             progress=view.prepare,
+            tensorboard=tensorboard,
         )
     if result.was_finished:
         reason = result.state.reason
@@ -131,6 +153,19 @@ def show_plan(recipe: "Recipe") -> None:
     write_line(recipe.to_toml())
     for line in plan.lines():
         write_line(f"# {visible(line, longest=1000)}")
+
+
+def show_profile(recipe: "Recipe", n_steps: int, *, device: str, threads: int, quiet: bool) -> None:
+    """Prints where the time of some steps goes."""
+    from tformer_cli.cli.progress import training_progress
+    from tformer_cli.workflows.profile import profile_training
+
+    with training_progress(quiet=quiet) as view:
+        profile = profile_training(
+            recipe, n_steps, device=device, threads=threads, progress=view.prepare
+        )
+    for line in profile.lines():
+        write_line(line)
 
 
 def _ask_before_removing(run: Path) -> None:

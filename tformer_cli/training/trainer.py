@@ -110,23 +110,31 @@ class Trainer:
             Interrupted: if a stop was requested; the state is saved.
             TformerError: if the loss is not finite; the last checkpoint stands.
         """
-        self._loader = self._open_loader(self.state.position)
+        batches = self.open_batches()
         self._clock = time.monotonic() - self.state.seconds
         self._started = started
         n_batches = self._loader.n_batches(self.state.position.epoch)
         self._notify(replace(started, step=self.state.step, batches_per_epoch=n_batches))
         try:
-            self._loop(stop)
+            self._loop(batches, stop)
         finally:
-            self._loader.close()
+            self.close_batches()
         self._finish()
 
-    def _loop(self, stop: StopRequest) -> None:
+    def open_batches(self) -> Iterator[tuple[Batch, LoaderPosition]]:
+        """Opens the training data where the run stands."""
+        self._loader = self._open_loader(self.state.position)
+        return iter(self._loader)
+
+    def close_batches(self) -> None:
+        """Ends what prepares batches in the background."""
+        self._loader.close()
+
+    def _loop(self, batches: Iterator[tuple[Batch, LoaderPosition]], stop: StopRequest) -> None:
         self.model.train()
         window = Window(self._tick())
-        batches = iter(self._loader)
         while not self._end_reason():
-            self._update(batches, window)
+            self.update(batches, window)
             window_end = self._tick()
             step = self.state.step
             is_due, is_reported = self.saver.is_due(step), step % self.config.report_every == 0
@@ -156,7 +164,7 @@ class Trainer:
             group.append(batch)
         return group
 
-    def _update(self, batches: Iterator[tuple[Batch, LoaderPosition]], window: Window) -> None:
+    def update(self, batches: Iterator[tuple[Batch, LoaderPosition]], window: Window) -> None:
         """Makes one step of the optimizer."""
         share = share_done(self.config, self.state, self._epochs())
         self.state.step += 1

@@ -48,6 +48,8 @@ from tformer_cli.training.events import RunStarted, TrainingObserver
 from tformer_cli.training.metrics_log import MetricsLog
 from tformer_cli.training.signals import stop_requests
 from tformer_cli.training.state import TrainingState, seed_everything
+from tformer_cli.training.tensorboard import DIRECTORY as TENSORBOARD
+from tformer_cli.training.tensorboard import TensorBoardLog
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.validation import Validator
 from tformer_cli.workflows.training_data import (
@@ -83,6 +85,7 @@ def train(
     fresh: bool = False,
     observers: Sequence[TrainingObserver] = (),
     progress: Progress | None = None,
+    tensorboard: bool = False,
 ) -> TrainingResult:
     """Trains a model, or goes on with an interrupted run.
 
@@ -94,12 +97,13 @@ def train(
         fresh: whether to remove an earlier run in the directory first.
         observers: who is told of training events.
         progress: who is told of the preparation of data.
+        tensorboard: whether to write events for TensorBoard beside the run's metrics.
 
     Raises:
         RecipeError: if the run directory holds a run of another recipe.
         DataError: if a corpus cannot be read, or has changed since the run began.
         ArtifactError: if the run directory cannot be written, or is in use or damaged.
-        UsageError: if the device cannot be used.
+        UsageError: if the device cannot be used, or tensorboardX is asked for and not installed.
         Interrupted: on SIGINT or SIGTERM; the state is saved.
     """
     with _run_directory(run):
@@ -109,12 +113,13 @@ def train(
         finished = _finished_state(Checkpoints(run))
         if finished is not None:
             return TrainingResult(run=run, was_finished=True, state=finished)
-        trainer, started = _prepare(recipe, run, device, threads, progress or _ignore)
+        trainer, started = prepare(recipe, run, device, threads, progress)
         note = trainer.resume()
         if note:
             started = replace(started, notes=(*started.notes, note))
+        events = [TensorBoardLog(run, trainer.state.step)] if tensorboard else []
         write_text(run / RECIPE, recipe.to_toml())
-        trainer.observers = [MetricsLog(run / METRICS, trainer.state), *observers]
+        trainer.observers = [MetricsLog(run / METRICS, trainer.state), *events, *observers]
         with stop_requests() as stop:
             try:
                 trainer.run(started, stop)
@@ -147,9 +152,11 @@ def _run_directory(run: Path) -> Iterator[None]:
             remove_tree(run)
 
 
-def _prepare(
-    recipe: Recipe, run: Path, device_name: str, threads: int, progress: Progress
+def prepare(
+    recipe: Recipe, run: Path, device_name: str, threads: int, progress: Progress | None = None
 ) -> tuple[Trainer, RunStarted]:
+    """Makes ready what a run needs, and what is known of it at its start; see `train`."""
+    progress = progress or _ignore
     device = _device(device_name, threads)
     tokenizer = _run_tokenizer(recipe, run, progress)
     valid = validation_pairs(recipe, progress)
@@ -283,7 +290,8 @@ def _finished_state(checkpoints: Checkpoints) -> TrainingState | None:
 
 def _clear(run: Path) -> None:
     """Removes what an earlier run wrote, and nothing else that lies there."""
-    remove_tree(run / "checkpoints")
+    for directory in ("checkpoints", TENSORBOARD):
+        remove_tree(run / directory)
     for name in (RECIPE, TOKENIZER, METRICS, CONFIG, WEIGHTS):
         (run / name).unlink(missing_ok=True)
 

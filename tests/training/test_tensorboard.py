@@ -1,0 +1,45 @@
+import sys
+
+import pytest
+
+from tformer_cli.errors import UsageError
+from tformer_cli.training.events import RunEnded, StepReport, ValidationReport
+from tformer_cli.training.tensorboard import REPORTED, TensorBoardLog
+
+
+def report(step):
+    others = dict.fromkeys((*REPORTED, "tokens", "seconds", "share_done"), 0.5)
+    return StepReport(step=step, **others)
+
+
+def validation(step, weights):
+    return ValidationReport(
+        step=step, scores={"bleu": 12.5}, signatures={}, is_best=True, seconds=1.0, weights=weights,
+        sample_source="", sample_translation="", sample_reference="",
+    )  # fmt: skip
+
+
+def test_without_the_extra_one_line_names_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(UsageError, match=r"pip install 'tformer\[tensorboard\]'"):
+        TensorBoardLog(tmp_path, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_events_are_what_tensorboard_reads_and_a_resumption_replaces_later_steps(tmp_path):
+    pytest.importorskip("tensorboardX")
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    first = TensorBoardLog(tmp_path, 0)
+    for event in (report(5), validation(5, "current"), report(10)):
+        first.notify(event)
+    first.close()
+    second = TensorBoardLog(tmp_path, 5)
+    for event in (report(10), report(15), validation(15, "average")):
+        second.notify(event)
+    second.notify(RunEnded(step=15, reason="", seconds=1.0, averaged_steps=()))
+    read = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
+    read.Reload()
+    assert {f"training/{name}" for name in REPORTED} < set(read.Tags()["scalars"])
+    assert [event.step for event in read.Scalars("training/loss")] == [5, 10, 15]
+    assert [(e.step, e.value) for e in read.Scalars("validation/bleu")] == [(5, 12.5)]
+    assert [(e.step, e.value) for e in read.Scalars("validation_average/bleu")] == [(15, 12.5)]

@@ -1,0 +1,178 @@
+"""Where the time of training steps goes, by torch's profiler."""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from tformer_cli.model.flops import training_flops_per_token
+from tformer_cli.training.trainer import Trainer
+from tformer_cli.training.window import Window
+
+WARM_UP = 5
+"""Steps that are made before any is measured: memory is taken, kernels are chosen."""
+TOP_OPERATORS = 15
+"""Operators that are listed."""
+_WAITING = "waiting for data"
+_CATEGORIES = (
+    ("waiting for data", _WAITING),
+    ("optimizer and clipping", r"Optimizer\.|_foreach_|_fused_adam|clip_grad"),
+    ("loss", r"log_softmax|LogSoftmax|nll_loss|NllLoss|cross_entropy|CrossEntropy|Loss"),
+    ("attention", r"bmm|baddbmm|softmax|Softmax|attention|Attention|flash|fmha"),
+    ("matrix products", r"(^|::|_)(addmm|mm|linear|matmul|_mkldnn)|gemm|Gemm|nvjet|cutlass"),
+    ("norms", r"layer_norm|LayerNorm|rms_norm|RMSNorm"),
+    ("dropout and random numbers", r"dropout|Dropout|random_|bernoulli|uniform_"),
+    ("embeddings", r"embedding|Embedding|index_select|IndexSelect|gather|index_add"),
+    ("copies and fills", r"copy_|_to_copy|clone|cat$|fill_|zero_|Memcpy|Memset|contiguous"),
+)
+"""Categories by the name of an operator or, where that says nothing, of what called it."""
+_PATTERNS = [(name, re.compile(pattern)) for name, pattern in _CATEGORIES]
+OTHER, OUTSIDE = "other operators", "outside operators (Python, waiting)"
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepProfile:
+    """Where the time of some steps went, in seconds of all of them."""
+
+    n_steps: int
+    """Steps that were measured."""
+    seconds: float
+    """From the first to the last."""
+    target_tokens: int
+    """Target tokens, without padding."""
+    flops: float
+    """Operations of the model's products, by the formula of `model.flops`."""
+    product_rate: float
+    """Operations a second that the hardware reaches in such products."""
+    categories: dict[str, float]
+    """Seconds of each category, the largest first."""
+    operators: dict[str, tuple[float, int]]
+    """Seconds and calls of the operators that took most."""
+
+    def lines(self) -> Iterator[str]:
+        """Says it in lines."""
+        milliseconds = 1e3 / self.n_steps
+        yield f"{'where the time goes':<38}{'ms a step':>10}{'share':>8}"
+        for name, seconds in self.categories.items():
+            yield f"{name:<38}{seconds * milliseconds:>10.2f}{seconds / self.seconds:>8.1%}"
+        yield f"{'whole step':<38}{self.seconds * milliseconds:>10.2f}{1:>8.1%}"
+        yield ""
+        yield f"{'operator':<38}{'ms a step':>10}{'share':>8}{'calls a step':>14}"
+        for name, (seconds, calls) in self.operators.items():
+            yield (
+                f"{name[:37]:<38}{seconds * milliseconds:>10.2f}{seconds / self.seconds:>8.1%}"
+                f"{calls / self.n_steps:>14,.1f}"
+            )
+        yield ""
+        yield f"target tokens/s: {self.target_tokens / self.seconds:,.0f}"
+        limit = self.product_rate
+        yield f"measured limit of the hardware: {limit / 1e9:,.0f} GFLOP/s in the model's products"
+        rate = self.flops / self.seconds
+        yield f"the whole step: {rate / 1e9:,.0f} GFLOP/s, {rate / limit:.0%} of the limit"
+        in_products = sum(self.categories.get(n, 0.0) for n in ("matrix products", "attention"))
+        if in_products:
+            rate = self.flops / in_products
+            yield (
+                f"matrix products and attention alone: {rate / 1e9:,.0f} GFLOP/s, "
+                f"{rate / limit:.0%} of the limit"
+            )
+
+
+def profile_steps(
+    trainer: Trainer, n_steps: int, *, vocab_size: int, product_rate: float
+) -> StepProfile:
+    """Makes some steps of a run under the profiler; nothing is saved.
+
+    Args:
+        trainer: a run that has not begun.
+        n_steps: how many steps to measure, after `WARM_UP` others.
+        vocab_size: V.
+        product_rate: the hardware's operations a second.
+    """
+    device = next(trainer.model.parameters()).device
+    on_gpu = device.type == "cuda"
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if on_gpu else [])
+    trainer.model.train()
+    batches = _marked(trainer.open_batches())
+    try:
+        for _ in range(WARM_UP):
+            trainer.update(batches, Window(0.0))
+        window = Window(0.0)
+        _wait(device)
+        with profile(activities=activities) as profiler:
+            start = time.perf_counter()
+            for _ in range(n_steps):
+                trainer.update(batches, window)
+            _wait(device)
+            seconds = time.perf_counter() - start
+    finally:
+        trainer.close_batches()
+    flops = training_flops_per_token(trainer.model.config, vocab_size, *window.mean_lengths)
+    categories, operators = _summed(profiler.events() or [], on_gpu=on_gpu)
+    categories[OUTSIDE] = max(0.0, seconds - sum(categories.values()))
+    return StepProfile(
+        n_steps=n_steps,
+        seconds=seconds,
+        target_tokens=window.n_target_tokens,
+        flops=flops * window.n_target_tokens,
+        product_rate=product_rate,
+        categories=dict(categories.most_common()),
+        operators=operators,
+    )
+
+
+def _marked(items: Iterator[Item]) -> Iterator[Item]:
+    """Passes items on; the profiler sees how long each was waited for."""
+    while True:
+        with record_function(_WAITING):
+            item = next(items)
+        yield item
+
+
+def _summed(
+    events: Any,  # noqa: ANN401 - torch's event list has no public type
+    *,
+    on_gpu: bool,
+) -> tuple[Counter[str], dict[str, tuple[float, int]]]:
+    """Sums the own time of events by category and by operator, in seconds.
+
+    On a GPU it is the time of the kernels that an event started, and of waiting for data.
+    """
+    categories: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
+    for event in events:
+        is_kernel = event.device_type != torch.autograd.DeviceType.CPU
+        if is_kernel:
+            continue
+        is_waiting = event.name == _WAITING
+        own = event.self_cpu_time_total
+        if on_gpu and not is_waiting:
+            own = event.self_device_time_total
+        category = category_of(event)
+        categories[category] += own / 1e6
+        seconds[event.name] += own / 1e6
+        calls[event.name] += 1
+    top = {name: (own, calls[name]) for name, own in seconds.most_common(TOP_OPERATORS) if own}
+    return categories, top
+
+
+def category_of(event: Any) -> str:  # noqa: ANN401 - anything with a name and a cpu_parent
+    """Says what an operator is for, by its name or that of the nearest caller that tells."""
+    while event is not None:
+        for name, pattern in _PATTERNS:
+            if pattern.search(event.name):
+                return name
+        event = event.cpu_parent
+    return OTHER
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

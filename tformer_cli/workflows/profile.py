@@ -1,0 +1,39 @@
+"""Where the time of a recipe's training steps goes; nothing is trained."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tformer_cli.recipe import Recipe
+from tformer_cli.training.profiling import StepProfile, profile_steps
+from tformer_cli.workflows.train import prepare
+from tformer_cli.workflows.training_data import Progress
+
+
+def profile_training(
+    recipe: Recipe,
+    n_steps: int,
+    *,
+    device: str = "auto",
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> StepProfile:
+    """Makes some steps on the recipe's data, as training would, and measures them.
+
+    Nothing is left but the tokenized corpora in the cache, which training will find there.
+
+    Args:
+        recipe: what decides the run.
+        n_steps: steps to measure, after a few that are not; at least 1.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        threads: CPU threads (0: torch's choice).
+        progress: who is told of the preparation of data.
+
+    Raises:
+        DataError: if a corpus cannot be read.
+        UsageError: if the device cannot be used.
+    """
+    with TemporaryDirectory() as directory:
+        trainer, started = prepare(recipe, Path(directory), device, threads, progress)
+        return profile_steps(
+            trainer, n_steps, vocab_size=started.vocab_size, product_rate=started.product_rate
+        )
