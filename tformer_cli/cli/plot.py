@@ -36,7 +36,7 @@ _WIDEST, _NARROWEST, _HEIGHT = 56, 34, 8
 
 def plot(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run directories, also of running ones.")
+        list[Path], typer.Argument(metavar="RUN", help="Run directories, also of running ones.")
     ],
     *,
     output: Annotated[

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from tformer_cli.curves.metrics import METRICS, MetricName, XName
 from tformer_cli.errors import DataError
@@ -40,7 +40,8 @@ class RunMetrics:
         """
         metric = METRICS[name]
         if metric.kind == "report":
-            values = [] if averaged else [(e["step"], e.get(metric.key)) for e in self.reports]
+            entries = [] if averaged else self.reports
+            values = [(entry["step"], entry.get(metric.key)) for entry in entries]
         else:
             entries = self.averages if averaged else self.validations
             values = [(entry["step"], entry["scores"].get(metric.key)) for entry in entries]
@@ -51,10 +52,9 @@ class RunMetrics:
         """Where a step is along x: as reported, or between the reports beside it."""
         if x == XName.step:
             return step
-        known = [(0.0, 0.0)] + [
-            (e["step"], e[_KEYS[x]]) for e in self.reports if _is_finite(e.get(_KEYS[x]))
-        ]
-        return _between(known, step)
+        found = ((entry["step"], entry.get(_KEYS[x])) for entry in self.reports)
+        known = [(number, value) for number, value in found if _is_finite(value)]
+        return _between([(0.0, 0.0), *known], step)
 
 
 def read_run(path: Path) -> RunMetrics:
@@ -115,9 +115,10 @@ def _kind(entry: Entry) -> str:
     return "average" if is_average else str(entry.get("kind"))
 
 
-def _is_finite(value: object) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)  # type: ignore[arg-type]
+def _is_finite(value: object) -> TypeGuard[float]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < math.inf
 
 
 def _between(known: Sequence[Point], step: float) -> float:

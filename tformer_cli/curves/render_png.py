@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tformer_cli.curves.chart import Chart, Panel
 from tformer_cli.curves.palette import LIGHT, style_of
@@ -63,7 +63,11 @@ def _draw(axes: "Axes", panel: Panel, x: Scale) -> None:
         colour, dash = style_of(curve.run)
         across, up = zip(*curve.points, strict=True)
         marker = "o" if len(curve.points) <= 12 else ""
-        look = {"color": LIGHT[colour], "linestyle": _DASHES[dash], "marker": marker}
+        look: dict[str, Any] = {
+            "color": LIGHT[colour],
+            "linestyle": _DASHES[dash],
+            "marker": marker,
+        }
         axes.plot(across, up, linewidth=1.5, markersize=3.5, clip_on=False, **look)
         if curve.average is not None:
             look = {"color": LIGHT[colour], "markerfacecolor": "white", "marker": "D"}
@@ -76,9 +80,15 @@ def _legend(figure: "Figure", chart: Chart) -> None:
     lines = []
     for run, label in enumerate(chart.runs):
         colour, dash = style_of(run)
-        lines.append(Line2D([], [], color=LIGHT[colour], linestyle=_DASHES[dash], label=label))
+        line: dict[str, Any] = {"color": LIGHT[colour], "linestyle": _DASHES[dash]}
+        lines.append(Line2D([], [], label=label, **line))
     if chart.has_averages:
-        look = {"color": _GREY, "markerfacecolor": "white", "marker": "D", "linestyle": ""}
+        look: dict[str, Any] = {
+            "color": _GREY,
+            "markerfacecolor": "white",
+            "marker": "D",
+            "linestyle": "",
+        }
         lines.append(Line2D([], [], markersize=5, label="averaged weights", **look))
     legend = figure.legend(
         handles=lines,

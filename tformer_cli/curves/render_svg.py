@@ -134,8 +134,8 @@ def _curve(group: Element, curve: Curve, x: Scale, y: Scale) -> None:
     for a, b in places if len(places) <= _MARKED else ():
         SubElement(group, "circle", {"cx": a, "cy": b, "r": "2.6", "class": f"f{colour}"})
     if curve.average is not None:
-        a, b = map(float, _place(curve.average, x, y))
-        SubElement(group, "path", {"d": _diamond(a, b), "class": f"s{colour} hollow"})
+        across, up = map(float, _place(curve.average, x, y))
+        SubElement(group, "path", {"d": _diamond(across, up), "class": f"s{colour} hollow"})
 
 
 def _place(point: Point, x: Scale, y: Scale) -> tuple[str, str]:

@@ -2,9 +2,10 @@
 
 import re
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 import torch
@@ -122,7 +123,7 @@ def profile_steps(
         target_tokens=window.n_target_tokens,
         flops=flops * window.n_target_tokens,
         product_rate=product_rate,
-        categories=dict(categories.most_common()),
+        categories=_largest_first(categories),
         operators=operators,
     )
 
@@ -139,28 +140,30 @@ def _summed(
     events: Any,  # noqa: ANN401 - torch's event list has no public type
     *,
     on_gpu: bool,
-) -> tuple[Counter[str], dict[str, tuple[float, int]]]:
+) -> tuple[dict[str, float], dict[str, tuple[float, int]]]:
     """Sums the own time of events by category and by operator, in seconds.
 
     On a GPU it is the time of the kernels that an event started, and of waiting for data.
     """
-    categories: Counter[str] = Counter()
-    seconds: Counter[str] = Counter()
+    categories: defaultdict[str, float] = defaultdict(float)
+    seconds: defaultdict[str, float] = defaultdict(float)
     calls: Counter[str] = Counter()
     for event in events:
-        is_kernel = event.device_type != torch.autograd.DeviceType.CPU
-        if is_kernel:
-            continue
-        is_waiting = event.name == _WAITING
+        if event.device_type.name != "CPU":
+            continue  # a kernel's time is also that of the operator that started it
         own = event.self_cpu_time_total
-        if on_gpu and not is_waiting:
+        if on_gpu and event.name != _WAITING:
             own = event.self_device_time_total
         category = category_of(event)
         categories[category] += own / 1e6
         seconds[event.name] += own / 1e6
         calls[event.name] += 1
-    top = {name: (own, calls[name]) for name, own in seconds.most_common(TOP_OPERATORS) if own}
-    return categories, top
+    top = dict(islice(_largest_first(seconds).items(), TOP_OPERATORS))
+    return categories, {name: (own, calls[name]) for name, own in top.items() if own}
+
+
+def _largest_first(numbers: dict[str, float]) -> dict[str, float]:
+    return dict(sorted(numbers.items(), key=lambda item: -item[1]))
 
 
 def category_of(event: Any) -> str:  # noqa: ANN401 - anything with a name and a cpu_parent
