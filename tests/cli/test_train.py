@@ -246,3 +246,20 @@ def test_durations_are_read(text, minutes):
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(UsageError, match="--max-time"):
         parse_minutes(text)
+
+
+def test_a_profile_is_a_result_and_leaves_no_run(recipe, run):
+    result = train(recipe, run, "--profile", "1", "--quiet")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("where the time goes")
+    assert result.stderr == ""
+    assert not run.exists()
+
+
+def test_tensorboard_without_its_extra_is_one_line_and_no_run(recipe, run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    result = train(recipe, run, "--tensorboard")
+    assert result.exit_code == 2
+    assert result.stderr.endswith("or leave the option out\n")
+    assert "pip install 'tformer[tensorboard]'" in result.stderr
+    assert not run.exists()

@@ -1,5 +1,6 @@
 """`tformer train`: a recipe in, a model directory out."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -63,6 +64,8 @@ def train(
     The same command again resumes; on the CPU the result is bit for bit that of an uninterrupted
     run. Ctrl-C and SIGTERM finish the step and save. RUN is a model directory.
     """
+    if profile is not None:  # read when torch is loaded: its profiler would chat on stderr
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from tformer_cli.recipe import load_recipe
 
     limits = {
