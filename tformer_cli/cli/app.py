@@ -25,6 +25,7 @@ from tformer_cli.cli.tokenize import tokenize_app
 from tformer_cli.cli.train import train
 from tformer_cli.cli.translate import translate
 from tformer_cli.errors import TformerError
+from tformer_cli.training.launch import launched
 
 CLOSED_PIPE_STATUS = 141
 """What a shell reports of a program that the closing of a pipe has ended (128 + SIGPIPE)."""
@@ -52,7 +53,8 @@ class OneLineErrors(TyperGroup):
         except TformerError as error:
             _end(given, error, str(error), error.exit_status)
         except TyperException as error:
-            _end(given, error, _usage_message(error), getattr(error, "exit_code", 1))
+            message = _usage_message(error) if launched().local_rank == 0 else ""
+            _end(given, error, message, getattr(error, "exit_code", 1))
         except typer.Abort as error:
             _end(given, error, "stopped", 1)
         except OSError as error:
@@ -89,7 +91,8 @@ def _usage_message(error: TyperException) -> str:
 def _end(args: list[str], error: BaseException, message: str, status: int) -> NoReturn:
     if "--debug" in args[:1]:
         raise error
-    error_line(message)
+    if message:  # else another process has said it
+        error_line(message)
     sys.exit(status)
 
 

@@ -1,10 +1,11 @@
 """Training a model by a recipe, from raw text to a model directory."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ from tformer_cli.data.loader import LoaderPosition, TrainingLoader
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import (
     ArtifactError,
+    DataError,
     RecipeError,
     TformerError,
     UsageError,
@@ -44,7 +46,9 @@ from tformer_cli.model.transformer import Transformer
 from tformer_cli.recipe import Recipe, differing_keys, load_recipe
 from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.events import RunStarted, TrainingObserver
+from tformer_cli.training.launch import Launch, launched, one_speaks_for_a_machine
 from tformer_cli.training.metrics_log import MetricsLog
+from tformer_cli.training.processes import Processes, together
 from tformer_cli.training.signals import stop_requests
 from tformer_cli.training.state import TrainingState, seed_everything
 from tformer_cli.training.trainer import Trainer
@@ -85,6 +89,9 @@ def train(
 ) -> TrainingResult:
     """Trains a model, or goes on with an interrupted run.
 
+    Under `torchrun` each process calls it with the same arguments. The first alone writes, reports
+    and validates.
+
     Args:
         recipe: what decides the run.
         run: the run directory.
@@ -100,20 +107,25 @@ def train(
         ArtifactError: if the run directory cannot be written, or is in use or damaged.
         UsageError: if the device cannot be used.
         Interrupted: on SIGINT or SIGTERM; the state is saved.
+        AnotherProcessFailed: if another process has, and has said why.
     """
-    with _run_directory(run):
-        if fresh:
-            _clear(run)
-        _check_recipe(recipe, run)
-        finished = _finished_state(Checkpoints(run))
+    launch = launched()
+    with one_speaks_for_a_machine():
+        place = _device(device, threads, launch)
+    with (
+        together(launch, place, shards_optimizer=recipe.training.shard_optimizer) as processes,
+        _run_directory(run) if processes.is_first else nullcontext(),
+    ):
+        finished = processes.first(partial(_open_run, recipe, run, fresh))
         if finished is not None:
-            return TrainingResult(run=run, was_finished=True, state=finished)
-        trainer, started = _prepare(recipe, run, device, threads, progress or _ignore)
-        note = trainer.resume()
-        if note:
-            started = replace(started, notes=(*started.notes, note))
-        write_text(run / RECIPE, recipe.to_toml())
-        trainer.observers = [MetricsLog(run / METRICS, trainer.state), *observers]
+            state = TrainingState.from_json(finished)
+            return TrainingResult(run=run, was_finished=True, state=state)
+        tell = progress if progress is not None and processes.is_first else _ignore
+        trainer, started = _prepare(recipe, run, place, processes, tell)
+        started = replace(started, notes=(*started.notes, *trainer.resume()))
+        if processes.is_first:
+            write_text(run / RECIPE, recipe.to_toml())
+            trainer.observers = [MetricsLog(run / METRICS, trainer.state), *observers]
         with stop_requests() as stop:
             try:
                 trainer.run(started, stop)
@@ -147,13 +159,21 @@ def _run_directory(run: Path) -> Iterator[None]:
 
 
 def _prepare(
-    recipe: Recipe, run: Path, device_name: str, threads: int, progress: Progress
+    recipe: Recipe, run: Path, device: torch.device, processes: Processes, progress: Progress
 ) -> tuple[Trainer, RunStarted]:
-    device = _device(device_name, threads)
-    tokenizer = _run_tokenizer(recipe, run, progress)
-    valid = validation_pairs(recipe, progress)
-    corpora = encoded_corpora(recipe, tokenizer, progress)
-    precision = choose_precision(recipe, device.type)
+    tokenizer = Tokenizer.from_json(
+        processes.first(lambda: _run_tokenizer(recipe, run, progress).to_json())
+    )
+    valid, corpora = processes.prepared(
+        lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, tokenizer, progress))
+    )
+    fingerprints = [*(corpus.fingerprint for corpus in corpora), fingerprint(valid)]
+    if processes.first(lambda: fingerprints) != fingerprints:
+        raise DataError(
+            f"the corpora of process {processes.rank} are not those of the first one (data.train, "
+            "data.valid): bring the same data to every machine"
+        )
+    precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
     seed_everything(recipe.training.seed)
     model = Transformer(recipe.model, tokenizer.vocab_size).to(device)
     decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
@@ -167,7 +187,8 @@ def _prepare(
         publish=partial(_publish, recipe, run, tokenizer),
         observers=(),
         precision=precision,
-        fingerprints=[*(corpus.fingerprint for corpus in corpora), fingerprint(valid)],
+        fingerprints=fingerprints,
+        processes=processes,
     )
     started = RunStarted(
         step=0,
@@ -182,9 +203,12 @@ def _prepare(
     return trainer, started
 
 
-def _device(name: str, threads: int) -> torch.device:
+def _device(name: str, threads: int, launch: Launch) -> torch.device:
+    """The device of this process; of several on a machine each has a GPU of its own."""
     try:
         device = resolve_device(name)
+        if launch.world_size > 1 and device.type == "cuda":
+            device = _own_gpu(name, launch)
     except ValueError as error:
         raise UsageError(f"--device: {error}") from None
     try:
@@ -193,6 +217,18 @@ def _device(name: str, threads: int) -> torch.device:
         raise UsageError(f"--threads: {error}") from None
     prepare_cpu()
     return device
+
+
+def _own_gpu(name: str, launch: Launch) -> torch.device:
+    if name not in ("auto", "cuda"):
+        raise ValueError(f'"{name}" is one GPU for {launch.world_size} processes; use cuda')
+    n_gpus = torch.cuda.device_count()
+    if launch.local_world_size > n_gpus:
+        raise ValueError(
+            f"{launch.local_world_size} processes are on a machine with {n_gpus} GPUs; start as "
+            "many as there are, or use cpu"
+        )
+    return torch.device("cuda", launch.local_rank)
 
 
 def _publish(
@@ -267,6 +303,15 @@ def _check_recipe(recipe: Recipe, run: Path) -> None:
             f"the run was begun with another recipe ({run}): {shown} differ; "
             "use another directory, or --fresh to start over"
         )
+
+
+def _open_run(recipe: Recipe, run: Path, fresh: bool) -> dict[str, Any] | None:
+    """Makes sure that the run can be begun or gone on with; the state of one that has ended."""
+    if fresh:
+        _clear(run)
+    _check_recipe(recipe, run)
+    finished = _finished_state(Checkpoints(run))
+    return finished.to_json() if finished is not None else None
 
 
 def _finished_state(checkpoints: Checkpoints) -> TrainingState | None:
