@@ -3,5 +3,6 @@
 Read `config` (what there is to choose), `loss`, `window`, `gradients`, `optimizer`, `schedule`,
 `limits`, `averaging`, then `state` (what a checkpoint holds), `checkpoints` (how they lie on the
 disk), `saving` (which are written and kept), `validation`, `events` (what a run tells its
-observers), and last `trainer`, the loop that joins them.
+observers), `processes` (one, or several that train together: `launch`, `shares`, `messages`,
+`distributed`), and last `trainer`, the loop that joins them.
 """

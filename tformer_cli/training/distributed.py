@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
 from tformer_cli.data.batching import Batch
-from tformer_cli.errors import AnotherProcessFailed, Interrupted, TformerError
+from tformer_cli.errors import AnotherProcessFailed, Interrupted
 from tformer_cli.training.launch import Launch
+from tformer_cli.training.messages import KeyStore, buckets, cut, talking
 from tformer_cli.training.optimizer import optimizer_tensors
 from tformer_cli.training.processes import Processes
 from tformer_cli.training.shares import share_of
@@ -34,8 +35,6 @@ TIMEOUT = timedelta(minutes=10)
 """After this a process that waits for the others' gradients gives up."""
 POLL_SECONDS = 0.02
 """How often a process that waits for the first one's work looks for it."""
-BUCKET_NUMBERS = 1 << 24
-"""Numbers that are sent together: few messages, and little memory beside the gradients."""
 Value = TypeVar("Value")
 FAILURES = "failures"
 """Key of the store that counts the processes that have failed."""
@@ -57,20 +56,20 @@ def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> I
         AnotherProcessFailed: if another process has failed before this one.
         TformerError: if the others cannot be reached.
     """
-    with _talking():
+    with talking():
         store, _, _ = next(rendezvous("env://", launch.rank, launch.world_size, timeout=TIMEOUT))
         if device.type == "cuda":
             torch.cuda.set_device(device)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-            store=dist.PrefixStore("group", store),
+            store=store,
             rank=launch.rank,
             world_size=launch.world_size,
             timeout=TIMEOUT,
         )
     try:
         yield JoinedProcesses(launch, store, shards_optimizer=shards_optimizer)
-        with _talking():
+        with talking():
             dist.barrier()
             dist.destroy_process_group()
     except Interrupted as error:  # all stop together, and need one voice
@@ -86,7 +85,7 @@ def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> I
 class JoinedProcesses(Processes):
     """One of several processes; see `Processes` for what each method means."""
 
-    def __init__(self, launch: Launch, store: dist.Store, *, shards_optimizer: bool) -> None:
+    def __init__(self, launch: Launch, store: KeyStore, *, shards_optimizer: bool) -> None:
         """Takes its place; the process group is there already."""
         self.rank = launch.rank
         self.world_size = launch.world_size
@@ -103,14 +102,19 @@ class JoinedProcesses(Processes):
     def prepared(self, prepare: Callable[[], Value]) -> Value:
         """Prepares on each machine first in one process, then in the others."""
         found: list[Value] = []
+
+        def prepare_first() -> str:
+            found.append(prepare())
+            return ""
+
         is_first_here = self._launch.local_rank == 0
-        self._once(is_first_here, self._launch.machine, lambda: found.append(prepare()) or "")
+        self._once(is_first_here, self._launch.machine, prepare_first)
         return found[0] if found else prepare()
 
     def largest(self, number: float) -> float:
         """Returns the largest of all processes' numbers."""
         numbers = torch.tensor([number], dtype=torch.float64)
-        with _talking():
+        with talking():
             dist.all_reduce(numbers, op=dist.ReduceOp.MAX)
         return float(numbers[0])
 
@@ -172,12 +176,12 @@ class JoinedProcesses(Processes):
             owned = [
                 p.data for p, number in zip(parameters, owners, strict=True) if number == owner
             ]
-            for bucket in _buckets(owned):
+            for bucket in buckets(owned):
                 flat = torch.cat([tensor.flatten() for tensor in bucket])
-                with _talking():
+                with talking():
                     dist.broadcast(flat, owner)
                 if owner != self.rank:
-                    for tensor, part in zip(bucket, _cut(flat, bucket), strict=True):
+                    for tensor, part in zip(bucket, cut(flat, bucket), strict=True):
                         tensor.copy_(part)
 
     def optimizer_tensors(
@@ -200,15 +204,15 @@ class JoinedProcesses(Processes):
         key = f"work/{self._n_waits}/{name}"
         if is_worker:
             text = work()
-            with _talking():
+            with talking():
                 self._store.set(key, text)
             return text
-        with _talking():
+        with talking():
             while not self._store.check([key]):
                 if self._store.check([FAILURES]):
                     raise AnotherProcessFailed
                 time.sleep(POLL_SECONDS)
-            return self._store.get(key).decode()
+            return str(self._store.get(key), "utf-8")
 
     def _broadcast(
         self, tensors: dict[str, Tensor], sender: int = 0
@@ -224,17 +228,17 @@ class JoinedProcesses(Processes):
                 tensor = tensors[name].detach().cpu().contiguous()
             else:
                 tensor = torch.empty(shape, dtype=getattr(torch, dtype))
-            with _talking():
+            with talking():
                 dist.broadcast(tensor.view(-1).view(torch.uint8), sender)
             yield name, tensor
 
     def _summed(self, tensors: list[Tensor]) -> list[Tensor]:
         sums = []
-        for bucket in _buckets(tensors):
+        for bucket in buckets(tensors):
             flat = torch.cat([tensor.flatten() for tensor in bucket])
-            with _talking():
+            with talking():
                 dist.all_reduce(flat)
-            sums += _cut(flat, bucket)
+            sums += cut(flat, bucket)
         return sums
 
     def _owners(self, parameters: Sequence[Tensor]) -> list[int | None]:
@@ -246,45 +250,8 @@ class JoinedProcesses(Processes):
         return [start * self.world_size // max(1, ends[-1]) for start in starts]
 
 
-def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Groups tensors that follow each other, up to `BUCKET_NUMBERS` where they are smaller."""
-    bucket: list[Tensor] = []
-    n_numbers = 0
-    for tensor in tensors:
-        if bucket and n_numbers + tensor.numel() > BUCKET_NUMBERS:
-            yield bucket
-            bucket, n_numbers = [], 0
-        bucket.append(tensor)
-        n_numbers += tensor.numel()
-    if bucket:
-        yield bucket
-
-
-def _cut(flat: Tensor, shapes: Sequence[Tensor]) -> list[Tensor]:
-    """Cuts what was joined into views of the shapes that it came from."""
-    parts = flat.split([tensor.numel() for tensor in shapes])
-    return [part.view_as(tensor) for part, tensor in zip(parts, shapes, strict=True)]
-
-
-def _is_first_failure(store: dist.Store) -> bool:
+def _is_first_failure(store: KeyStore) -> bool:
     try:
-        return store.add(FAILURES, 1) == 1
+        return bool(store.add(FAILURES, 1) == 1)
     except RuntimeError:  # the store went with the process that kept it
         return True
-
-
-@contextmanager
-def _talking() -> Iterator[None]:
-    """Turns the loss of another process into an error of one line.
-
-    Raises:
-        TformerError: if the others cannot be reached.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        problem = str(error).splitlines()[0]
-        raise TformerError(
-            f"another process of the training has ended or cannot be reached ({problem}): start "
-            "all of them again; the last checkpoint stands"
-        ) from error

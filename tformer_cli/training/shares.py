@@ -33,7 +33,7 @@ def share_of(batches: Sequence[Batch], rank: int, world_size: int) -> list[Batch
     n_tokens = int(sum(int(numbers.sum()) for numbers in tokens))
     # a pair belongs to the process in whose share of the tokens its first one lies
     owners = (n_before * world_size) // max(1, n_tokens)
-    parts = owners.split([len(numbers) for numbers in tokens])
+    parts = owners.split_with_sizes([len(numbers) for numbers in tokens])
     return list(_rows(batches, parts, rank))
 
 

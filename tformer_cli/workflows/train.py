@@ -32,21 +32,17 @@ from tformer_cli.errors import (
     DataError,
     RecipeError,
     TformerError,
-    UsageError,
 )
 from tformer_cli.model.config import parameter_count
 from tformer_cli.model.runtime import (
     Precision,
     has_fast_bfloat16,
-    prepare_cpu,
-    resolve_device,
-    set_threads,
 )
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.recipe import Recipe, differing_keys, load_recipe
 from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.events import RunStarted, TrainingObserver
-from tformer_cli.training.launch import Launch, launched, one_speaks_for_a_machine
+from tformer_cli.training.launch import launched, one_speaks_for_a_machine
 from tformer_cli.training.metrics_log import MetricsLog
 from tformer_cli.training.processes import Processes, together
 from tformer_cli.training.signals import stop_requests
@@ -61,6 +57,7 @@ from tformer_cli.workflows.training_data import (
     notes,
     validation_pairs,
 )
+from tformer_cli.workflows.training_device import training_device
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 
@@ -111,7 +108,7 @@ def train(
     """
     launch = launched()
     with one_speaks_for_a_machine():
-        place = _device(device, threads, launch)
+        place = training_device(device, threads, launch)
     with (
         together(launch, place, shards_optimizer=recipe.training.shard_optimizer) as processes,
         _run_directory(run) if processes.is_first else nullcontext(),
@@ -201,34 +198,6 @@ def _prepare(
         notes=tuple(notes(recipe, corpora)),
     )
     return trainer, started
-
-
-def _device(name: str, threads: int, launch: Launch) -> torch.device:
-    """The device of this process; of several on a machine each has a GPU of its own."""
-    try:
-        device = resolve_device(name)
-        if launch.world_size > 1 and device.type == "cuda":
-            device = _own_gpu(name, launch)
-    except ValueError as error:
-        raise UsageError(f"--device: {error}") from None
-    try:
-        set_threads(threads)
-    except ValueError as error:
-        raise UsageError(f"--threads: {error}") from None
-    prepare_cpu()
-    return device
-
-
-def _own_gpu(name: str, launch: Launch) -> torch.device:
-    if name not in ("auto", "cuda"):
-        raise ValueError(f'"{name}" is one GPU for {launch.world_size} processes; use cuda')
-    n_gpus = torch.cuda.device_count()
-    if launch.local_world_size > n_gpus:
-        raise ValueError(
-            f"{launch.local_world_size} processes are on a machine with {n_gpus} GPUs; start as "
-            "many as there are, or use cpu"
-        )
-    return torch.device("cuda", launch.local_rank)
 
 
 def _publish(
