@@ -9,10 +9,11 @@ list of jobs, each a list of [exit status, standard output, standard error] of i
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
+
+from torch.distributed import TCPStore
 
 import tformer_cli.training.distributed
 import tformer_cli.workflows.train  # noqa: F401 - imported once, before forking
@@ -29,6 +30,7 @@ def start(arguments: list[str], rank: int, n: int, port: int, streams: tuple[Pat
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n}
         os.environ |= {name: str(number) for name, number in place.items()}
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     status = 1
     sys.argv[1:] = arguments
     try:
@@ -50,23 +52,34 @@ def wait_for_lines(run: Path, n_lines: int) -> None:
         time.sleep(0.001)
 
 
+def wait_for(pids: list[int]) -> list[int]:
+    """Waits for all; as torchrun does, ends the others when one has failed."""
+    statuses: dict[int, int] = {}
+    while len(statuses) < len(pids):
+        pid, status = os.wait()
+        statuses[pid] = os.waitstatus_to_exitcode(status)
+        if statuses[pid]:
+            for other in set(pids) - statuses.keys():
+                os.kill(other, signal.SIGTERM)
+    return [statuses[pid] for pid in pids]
+
+
 def do(job: dict) -> list[list]:
     run = Path(job["run"])
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # as torchrun keeps it
     streams = [
         (run.with_name(f"{run.name}-{rank}.out"), run.with_name(f"{run.name}-{rank}.err"))
         for rank in range(job["n"])
     ]
     pids = [
-        start(job["arguments"], rank, job["n"], port, streams[rank]) for rank in range(job["n"])
+        start(job["arguments"], rank, job["n"], store.port, streams[rank])
+        for rank in range(job["n"])
     ]
     if job["end"]:
         name, rank, n_lines = job["end"]
         wait_for_lines(run, n_lines)
         os.kill(pids[rank], signal.Signals[name])
-    statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    statuses = wait_for(pids)
     return [
         [status, out.read_text(), err.read_text()]
         for status, (out, err) in zip(statuses, streams, strict=True)

@@ -25,7 +25,7 @@ from tformer_cli.cli.tokenize import tokenize_app
 from tformer_cli.cli.train import train
 from tformer_cli.cli.translate import translate
 from tformer_cli.errors import TformerError
-from tformer_cli.training.launch import launched
+from tformer_cli.training.launch import launched, let_others_speak
 
 CLOSED_PIPE_STATUS = 141
 """What a shell reports of a program that the closing of a pipe has ended (128 + SIGPIPE)."""
@@ -53,8 +53,9 @@ class OneLineErrors(TyperGroup):
         except TformerError as error:
             _end(given, error, str(error), error.exit_status)
         except TyperException as error:
-            message = _usage_message(error) if launched().local_rank == 0 else ""
-            _end(given, error, message, getattr(error, "exit_code", 1))
+            if launched().local_rank:
+                let_others_speak()
+            _end(given, error, _usage_message(error), getattr(error, "exit_code", 1))
         except typer.Abort as error:
             _end(given, error, "stopped", 1)
         except OSError as error:

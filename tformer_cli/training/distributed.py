@@ -25,7 +25,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from tformer_cli.data.batching import Batch
 from tformer_cli.errors import AnotherProcessFailed, Interrupted
-from tformer_cli.training.launch import Launch
+from tformer_cli.training.launch import Launch, let_others_speak
 from tformer_cli.training.messages import KeyStore, buckets, cut, talking
 from tformer_cli.training.optimizer import optimizer_tensors
 from tformer_cli.training.processes import Processes
@@ -74,10 +74,12 @@ def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> I
             dist.destroy_process_group()
     except Interrupted as error:  # all stop together, and need one voice
         if launch.rank:
+            let_others_speak()
             raise AnotherProcessFailed(error.exit_status) from error
         raise
     except BaseException as error:
-        if not _is_first_failure(store):
+        if not _may_speak(launch, store):
+            let_others_speak()
             raise AnotherProcessFailed from error
         raise
 
@@ -250,8 +252,9 @@ class JoinedProcesses(Processes):
         return [start * self.world_size // max(1, ends[-1]) for start in starts]
 
 
-def _is_first_failure(store: KeyStore) -> bool:
+def _may_speak(launch: Launch, store: KeyStore) -> bool:
+    """Says whether no other process has failed before; without the store one of a machine may."""
     try:
         return bool(store.add(FAILURES, 1) == 1)
-    except RuntimeError:  # the store went with the process that kept it
-        return True
+    except RuntimeError:
+        return launch.local_rank == 0

@@ -1,11 +1,15 @@
 """What `torchrun` tells each process that it starts (no torch is imported here)."""
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tformer_cli.errors import AnotherProcessFailed, TformerError, UsageError
+from tformer_cli.errors import TformerError, UsageError
+
+PATIENCE_SECONDS = 10.0
+"""How long a process that is not to speak waits for the end that the launcher makes to all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +53,24 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launch:
     )
 
 
+def let_others_speak() -> None:
+    """Waits, so that a process that fails beside this one can say why.
+
+    The launcher ends all processes as soon as the first one has ended; this one then with them.
+    """
+    time.sleep(PATIENCE_SECONDS)
+
+
 @contextmanager
 def one_speaks_for_a_machine() -> Iterator[None]:
-    """Lets errors of what all processes do alike through from the first of each machine alone.
+    """Lets the first process of each machine speak for what fails in all alike.
 
-    For what comes before the processes have met: afterwards the first that fails speaks.
-
-    Raises:
-        AnotherProcessFailed: in place of the error, in the others.
+    For what comes before the processes have met: afterwards the first that fails speaks. A process
+    that still lives when the time for it is over was alone with its error, and speaks, too.
     """
-    launch = launched()
     try:
         yield
-    except TformerError as error:
-        if launch.local_rank:
-            raise AnotherProcessFailed(error.exit_status) from error
+    except TformerError:
+        if launched().local_rank:
+            let_others_speak()
         raise

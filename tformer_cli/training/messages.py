@@ -58,8 +58,7 @@ def talking() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        problem = str(error).splitlines()[0]
         raise TformerError(
-            f"another process of the training has ended or cannot be reached ({problem}): start "
-            "all of them again; the last checkpoint stands"
+            "another process of the training has ended or cannot be reached (torchrun): start all "
+            "of them again; the last checkpoint stands"
         ) from error
