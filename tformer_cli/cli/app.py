@@ -26,6 +26,7 @@ from tformer_cli.cli.tokenize import tokenize_app
 from tformer_cli.cli.train import train
 from tformer_cli.cli.translate import translate
 from tformer_cli.errors import TformerError
+from tformer_cli.training.launch import launched, let_others_speak
 
 CLOSED_PIPE_STATUS = 141
 """What a shell reports of a program that the closing of a pipe has ended (128 + SIGPIPE)."""
@@ -53,6 +54,8 @@ class OneLineErrors(TyperGroup):
         except TformerError as error:
             _end(given, error, str(error), error.exit_status)
         except TyperException as error:
+            if launched().local_rank:
+                let_others_speak()
             _end(given, error, _usage_message(error), getattr(error, "exit_code", 1))
         except typer.Abort as error:
             _end(given, error, "stopped", 1)
@@ -90,7 +93,8 @@ def _usage_message(error: TyperException) -> str:
 def _end(args: list[str], error: BaseException, message: str, status: int) -> NoReturn:
     if "--debug" in args[:1]:
         raise error
-    error_line(message)
+    if message:  # else another process has said it
+        error_line(message)
     sys.exit(status)
 
 

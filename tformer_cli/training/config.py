@@ -17,7 +17,8 @@ class TrainingConfig:
     seed: int = 1
     """Seed of weights, batches, dropout and BPE-dropout."""
     tokens_per_batch: int = 4096
-    """Most tokens of a batch on either side, padding counted."""
+    """Most tokens of a batch on either side, padding counted. Several processes divide the batches
+    of a step among them: what a step sees does not depend on their number."""
     accumulate: int = 1
     """Batches whose gradients are summed for one step."""
     optimizer: Optimizer = "adam"
@@ -42,6 +43,9 @@ class TrainingConfig:
     """ε_ls of the paper's section 5.4."""
     clip_norm: float = 1.0
     """Gradients with a larger norm are scaled down to it (0: never)."""
+    shard_optimizer: bool = False
+    """Whether each of several processes keeps the optimizer's state of its own share of the weights
+    only (Rajbhandari et al. 2020, stage 1); nothing else changes."""
     precision: PrecisionChoice = "auto"
     """"bfloat16" computes products in bfloat16 with float32 weights; "auto" takes it where the
     processor multiplies bfloat16 in hardware."""

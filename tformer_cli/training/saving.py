@@ -6,7 +6,8 @@ from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
-from tformer_cli.training.optimizer import optimizer_tensors, restore_optimizer
+from tformer_cli.training.optimizer import restore_optimizer
+from tformer_cli.training.processes import Processes
 from tformer_cli.training.state import TrainingState, generator_tensors, restore_generators
 
 
@@ -20,8 +21,13 @@ class RunSaver:
         checkpoints: Checkpoints,
         config: TrainingConfig,
         validation: ValidationConfig | None,
+        processes: Processes | None = None,
     ) -> None:
-        """Brings together what is saved, and the settings (None: a run without validation)."""
+        """Brings together what is saved, and the settings (None: a run without validation).
+
+        The first of several processes alone writes; the others give it what it lacks.
+        """
+        self._processes = processes or Processes()
         self.checkpoints = checkpoints
         self._model = model
         self._optimizer = optimizer
@@ -43,7 +49,10 @@ class RunSaver:
         Raises:
             ArtifactError: if it cannot be written; older checkpoints stay.
         """
-        tensors = optimizer_tensors(self._optimizer, self._model) | generator_tensors(self._device)
+        tensors = self._processes.optimizer_tensors(self._model, self._optimizer)
+        if not self._processes.is_first:
+            return
+        tensors |= generator_tensors(self._device)
         self.checkpoints.save(state, self._model.state_dict(), tensors)
         n_last, n_best = self._config.n_kept_for_average
         kept = self._last_steps(state, n_last) + self._best_steps(state, n_best)

@@ -31,6 +31,8 @@ class TrainingState:
     """Whether the run has reached its end."""
     reason: str = ""
     """Why it ended."""
+    world_size: int = 1
+    """Processes that made the last steps."""
     fingerprints: list[str] = field(default_factory=list)
     """Content of the corpora; a resumption with other data is refused."""
 

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -26,6 +27,7 @@ from tformer_cli.training.events import (
 from tformer_cli.training.gradients import add_gradients, clip_gradients
 from tformer_cli.training.limits import end_reason, share_done
 from tformer_cli.training.optimizer import make_optimizer, set_learning_rate
+from tformer_cli.training.processes import Processes
 from tformer_cli.training.saving import RunSaver
 from tformer_cli.training.schedule import learning_rate
 from tformer_cli.training.signals import StopRequest
@@ -53,6 +55,7 @@ class Trainer:
         observers: Sequence[TrainingObserver],
         precision: Precision,
         fingerprints: list[str],
+        processes: Processes | None = None,
     ) -> None:
         """Brings together what a run needs.
 
@@ -67,6 +70,7 @@ class Trainer:
             observers: who is told of events.
             precision: of the model's products.
             fingerprints: content of the corpora.
+            processes: those that train together (None: this one alone).
         """
         self.model = model
         self.config = config
@@ -77,27 +81,47 @@ class Trainer:
         # a look at a number is free on a CPU; elsewhere it means waiting, and is left to reports
         self.checks_each_step = next(model.parameters()).device.type == "cpu"
         self.precision = precision
+        self.processes = processes or Processes()
         self.optimizer = make_optimizer(model, config)
         self.saver = RunSaver(
-            model, self.optimizer, checkpoints, config, validation if validator else None
+            model,
+            self.optimizer,
+            checkpoints,
+            config,
+            validation if validator else None,
+            self.processes,
         )
         self.state = TrainingState(fingerprints=fingerprints)
         self._open_loader = loader
         self._clock = time.monotonic()
         self._learning_rate = 0.0
 
-    def resume(self) -> str:
+    def resume(self) -> list[str]:
         """Goes back to the newest sound checkpoint, if there is one.
 
         Returns:
-            A note for the user if a newer one was damaged, else an empty text.
+            Notes for the user: a newer one was damaged, or made by another number of processes.
 
         Raises:
             ArtifactError: if all checkpoints are damaged.
             DataError: if the corpora are not those of the run.
         """
-        self.state, note = self.saver.restore(self.state)
-        return note
+        values = self.processes.first(self._restore)
+        self.state = TrainingState.from_json(values["state"])
+        self.processes.start_alike(self.model, self.optimizer)
+        notes = [values["note"]] if values["note"] else []
+        before, now = self.state.world_size, self.processes.world_size
+        if self.state.step and before != now:
+            notes.append(
+                f"{now} processes go on with a run of {before}: the same data and steps, but "
+                "other dropout and roundings"
+            )
+        self.state.world_size = now
+        return notes
+
+    def _restore(self) -> dict[str, Any]:
+        state, note = self.saver.restore(self.state)
+        return {"state": state.to_json(), "note": note}
 
     def run(self, started: RunStarted, stop: StopRequest) -> None:
         """Trains to the end of the run.
@@ -145,16 +169,18 @@ class Trainer:
                 window = Window(window_end)
             if self.saver.is_validation_due(step):
                 self._validate()
-            is_stopping = bool(stop)  # looked at once: a signal may come at any moment
-            if is_due or is_stopping:
+            # looked at once: a signal may come at any moment, and to each process at another
+            stop_number = int(self.processes.largest(stop.signal_number))
+            if is_due or stop_number:
                 window.check_finite(step)
                 self._checkpoint()
                 window.start += self._tick() - window_end
-            if is_stopping:
+            if stop_number:
+                self.processes.first(lambda: None)  # the others end after it has saved
                 path = self.saver.checkpoints.path(step)
                 raise Interrupted(
                     f"stopped at step {step} ({path}): the same command goes on there",
-                    stop.signal_number,
+                    stop_number,
                 )
 
     def _next_batches(self, batches: Iterator[tuple[Batch, LoaderPosition]]) -> list[Batch]:
@@ -166,25 +192,31 @@ class Trainer:
 
     def update(self, batches: Iterator[tuple[Batch, LoaderPosition]], window: Window) -> None:
         """Makes one step of the optimizer."""
-        share = share_done(self.config, self.state, self._epochs())
+        done = share_done(self.config, self.state, self._epochs())
         self.state.step += 1
         self._learning_rate = learning_rate(
-            self.config, self.state.step, share, self.model.config.d_model
+            self.config, self.state.step, done, self.model.config.d_model
         )
         set_learning_rate(self.optimizer, self._learning_rate)
         group = self._next_batches(batches)
-        self.state.tokens += sum(batch.n_target_tokens for batch in group)
+        n_target_tokens = sum(batch.n_target_tokens for batch in group)
+        self.state.tokens += n_target_tokens
+        self.processes.seed_step(self.config.seed, self.state.step)
+        share = Window(0.0)
         add_gradients(
             self.model,
-            group,
-            window,
+            self.processes.share(group),
+            share,
             label_smoothing=self.config.label_smoothing,
             precision=self.precision,
+            n_target_tokens=n_target_tokens,
         )
+        sums = self.processes.sum_gradients(self.model, share.loss, share.likelihood)
+        window.add_step(group, *sums)
         window.add_norm(clip_gradients(self.model, self.config.clip_norm))
         if self.checks_each_step:
             window.check_finite(self.state.step)
-        self.optimizer.step()
+        self.processes.update(self.model, self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
 
     def _end_reason(self) -> str:
@@ -197,6 +229,8 @@ class Trainer:
     def _tick(self) -> float:
         """Brings the run's time up to date; returns its seconds."""
         self.state.seconds = time.monotonic() - self._clock
+        if self.config.max_minutes:  # what decides must be the same in all processes
+            self.state.seconds = self.processes.largest(self.state.seconds)
         return self.state.seconds
 
     def _report(self, window: Window) -> None:
@@ -223,25 +257,29 @@ class Trainer:
         if not limit:
             return 0.0
         flops = training_flops_per_token(self.model.config, vocab_size, *window.mean_lengths)
-        return tokens_per_second * flops / limit
+        return tokens_per_second * flops / (limit * self.processes.world_size)
 
     def _validate(self) -> None:
         result = self._validation()
         if result is not None:
             is_best = self.state.add_validation(result.scores, self.validation)
-            if is_best:
+            if is_best and self.processes.is_first:
                 self.publish(self.model.state_dict(), self.state.step, result.scores)
             self._notify(result.report(self.state.step, is_best=is_best))
 
     def _validation(self) -> Validation | None:
         if self.validator is None:
             return None
-        return self.validator.validate(self.model, sample=len(self.state.validations))
+        validator = self.validator
+        return Validation(**self.processes.first(lambda: asdict(self._validate_with(validator))))
+
+    def _validate_with(self, validator: Validator) -> Validation:
+        return validator.validate(self.model, sample=len(self.state.validations))
 
     def _checkpoint(self) -> None:
         self._tick()
         self.saver.save(self.state)
-        if self.validator is None:
+        if self.validator is None and self.processes.is_first:
             self.publish(self.model.state_dict(), self.state.step, {})
         self._notify(CheckpointWritten(step=self.state.step))
 
@@ -252,12 +290,11 @@ class Trainer:
         if not state.is_validated:
             self._validate()
         self._checkpoint()
-        averaged = self.saver.averaged_steps(state)
-        if averaged:
-            self._publish_average(averaged)
+        averaged = self.processes.first(self._publish_average)
         self._tick()
         state.is_finished = True
-        self.saver.checkpoints.save_state(state)
+        if self.processes.is_first:
+            self.saver.checkpoints.save_state(state)
         self._notify(
             RunEnded(
                 step=state.step,
@@ -267,13 +304,20 @@ class Trainer:
             )
         )
 
-    def _publish_average(self, steps: list[int]) -> None:
+    def _publish_average(self) -> list[int]:
+        """Makes the final model where it is an average; returns the steps that went into it."""
+        steps = self.saver.averaged_steps(self.state)
+        if not steps:
+            return steps
         weights = average_weights([self.saver.checkpoints.path(step) / MODEL for step in steps])
         self.model.load_state_dict(weights)
-        result = self._validation()
-        if result is not None:
+        scores: Mapping[str, float] = {}
+        if self.validator is not None:
+            result = self._validate_with(self.validator)
+            scores = result.scores
             self._notify(result.report(self.state.step, weights="average"))
-        self.publish(weights, self.state.step, result.scores if result is not None else {})
+        self.publish(weights, self.state.step, scores)
+        return steps
 
     def _notify(self, event: TrainingEvent) -> None:
         for observer in self.observers:

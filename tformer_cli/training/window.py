@@ -1,6 +1,7 @@
 """What is summed up between two reports."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -37,10 +38,16 @@ class Window:
         """Adds a batch and its loss."""
         self.loss = self.loss + loss.smoothed.detach()
         self.likelihood = self.likelihood + loss.negative_log_likelihood
-        self.n_target_tokens += batch.n_target_tokens
-        self.n_tokens += batch.n_target_tokens + batch.n_source_tokens
-        self.n_cells += batch.n_cells
-        self.n_pairs += len(batch.source)
+        self._count(batch)
+
+    def add_step(
+        self, batches: Sequence[Batch], loss: Tensor | float, likelihood: Tensor | float
+    ) -> None:
+        """Adds the batches of a step and the sums of their losses."""
+        self.loss = self.loss + loss
+        self.likelihood = self.likelihood + likelihood
+        for batch in batches:
+            self._count(batch)
 
     def add_norm(self, norm: Tensor) -> None:
         """Adds the norm of a gradient."""
@@ -80,3 +87,9 @@ class Window:
     def padding(self) -> float:
         """Share of padding, 0 to 1."""
         return 1.0 - self.n_tokens / max(1, self.n_cells)
+
+    def _count(self, batch: Batch) -> None:
+        self.n_target_tokens += batch.n_target_tokens
+        self.n_tokens += batch.n_target_tokens + batch.n_source_tokens
+        self.n_cells += batch.n_cells
+        self.n_pairs += len(batch.source)

@@ -1,10 +1,11 @@
 """Training a model by a recipe, from raw text to a model directory."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,24 +29,23 @@ from tformer_cli.data.loader import LoaderPosition, TrainingLoader
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import (
     ArtifactError,
+    DataError,
     RecipeError,
     TformerError,
-    UsageError,
 )
 from tformer_cli.model.config import parameter_count
 from tformer_cli.model.hardware import measure_product_rate
 from tformer_cli.model.runtime import (
     Precision,
     has_fast_bfloat16,
-    prepare_cpu,
-    resolve_device,
-    set_threads,
 )
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.recipe import Recipe, differing_keys, load_recipe
 from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.events import RunStarted, TrainingObserver
+from tformer_cli.training.launch import launched, one_speaks_for_a_machine
 from tformer_cli.training.metrics_log import MetricsLog
+from tformer_cli.training.processes import Processes, together
 from tformer_cli.training.signals import stop_requests
 from tformer_cli.training.state import TrainingState, seed_everything
 from tformer_cli.training.tensorboard import DIRECTORY as TENSORBOARD
@@ -60,6 +60,7 @@ from tformer_cli.workflows.training_data import (
     notes,
     validation_pairs,
 )
+from tformer_cli.workflows.training_device import training_device
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 
@@ -89,6 +90,9 @@ def train(
 ) -> TrainingResult:
     """Trains a model, or goes on with an interrupted run.
 
+    Under `torchrun` each process calls it with the same arguments. The first alone writes, reports
+    and validates.
+
     Args:
         recipe: what decides the run.
         run: the run directory.
@@ -105,21 +109,26 @@ def train(
         ArtifactError: if the run directory cannot be written, or is in use or damaged.
         UsageError: if the device cannot be used, or tensorboardX is asked for and not installed.
         Interrupted: on SIGINT or SIGTERM; the state is saved.
+        AnotherProcessFailed: if another process has, and has said why.
     """
-    with _run_directory(run):
-        if fresh:
-            _clear(run)
-        _check_recipe(recipe, run)
-        finished = _finished_state(Checkpoints(run))
+    launch = launched()
+    with one_speaks_for_a_machine():
+        place = training_device(device, threads, launch)
+    with (
+        together(launch, place, shards_optimizer=recipe.training.shard_optimizer) as processes,
+        _run_directory(run) if processes.is_first else nullcontext(),
+    ):
+        finished = processes.first(partial(_open_run, recipe, run, fresh))
         if finished is not None:
-            return TrainingResult(run=run, was_finished=True, state=finished)
-        trainer, started = prepare(recipe, run, device, threads, progress)
-        note = trainer.resume()
-        if note:
-            started = replace(started, notes=(*started.notes, note))
-        events = [TensorBoardLog(run, trainer.state.step)] if tensorboard else []
-        write_text(run / RECIPE, recipe.to_toml())
-        trainer.observers = [MetricsLog(run / METRICS, trainer.state), *events, *observers]
+            state = TrainingState.from_json(finished)
+            return TrainingResult(run=run, was_finished=True, state=state)
+        tell = progress if processes.is_first else None
+        trainer, started = prepare(recipe, run, place, processes, tell)
+        started = replace(started, notes=(*started.notes, *trainer.resume()))
+        if processes.is_first:
+            events = [TensorBoardLog(run, trainer.state.step)] if tensorboard else []
+            write_text(run / RECIPE, recipe.to_toml())
+            trainer.observers = [MetricsLog(run / METRICS, trainer.state), *events, *observers]
         with stop_requests() as stop:
             try:
                 trainer.run(started, stop)
@@ -153,15 +162,27 @@ def _run_directory(run: Path) -> Iterator[None]:
 
 
 def prepare(
-    recipe: Recipe, run: Path, device_name: str, threads: int, progress: Progress | None = None
+    recipe: Recipe,
+    run: Path,
+    device: torch.device,
+    processes: Processes,
+    progress: Progress | None = None,
 ) -> tuple[Trainer, RunStarted]:
     """Makes ready what a run needs, and what is known of it at its start; see `train`."""
     progress = progress or _ignore
-    device = _device(device_name, threads)
-    tokenizer = _run_tokenizer(recipe, run, progress)
-    valid = validation_pairs(recipe, progress)
-    corpora = encoded_corpora(recipe, tokenizer, progress)
-    precision = choose_precision(recipe, device.type)
+    tokenizer = Tokenizer.from_json(
+        processes.first(lambda: _run_tokenizer(recipe, run, progress).to_json())
+    )
+    valid, corpora = processes.prepared(
+        lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, tokenizer, progress))
+    )
+    fingerprints = [*(corpus.fingerprint for corpus in corpora), fingerprint(valid)]
+    if processes.first(lambda: fingerprints) != fingerprints:
+        raise DataError(
+            f"the corpora of process {processes.rank} are not those of the first one (data.train, "
+            "data.valid): bring the same data to every machine"
+        )
+    precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
     seed_everything(recipe.training.seed)
     model = Transformer(recipe.model, tokenizer.vocab_size).to(device)
     decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
@@ -175,7 +196,8 @@ def prepare(
         publish=partial(_publish, recipe, run, tokenizer),
         observers=(),
         precision=precision,
-        fingerprints=[*(corpus.fingerprint for corpus in corpora), fingerprint(valid)],
+        fingerprints=fingerprints,
+        processes=processes,
     )
     started = RunStarted(
         step=0,
@@ -189,19 +211,6 @@ def prepare(
         product_rate=measure_product_rate(recipe.model, tokenizer.vocab_size, device, precision),
     )
     return trainer, started
-
-
-def _device(name: str, threads: int) -> torch.device:
-    try:
-        device = resolve_device(name)
-    except ValueError as error:
-        raise UsageError(f"--device: {error}") from None
-    try:
-        set_threads(threads)
-    except ValueError as error:
-        raise UsageError(f"--threads: {error}") from None
-    prepare_cpu()
-    return device
 
 
 def _publish(
@@ -276,6 +285,15 @@ def _check_recipe(recipe: Recipe, run: Path) -> None:
             f"the run was begun with another recipe ({run}): {shown} differ; "
             "use another directory, or --fresh to start over"
         )
+
+
+def _open_run(recipe: Recipe, run: Path, fresh: bool) -> dict[str, Any] | None:
+    """Makes sure that the run can be begun or gone on with; the state of one that has ended."""
+    if fresh:
+        _clear(run)
+    _check_recipe(recipe, run)
+    finished = _finished_state(Checkpoints(run))
+    return finished.to_json() if finished is not None else None
 
 
 def _finished_state(checkpoints: Checkpoints) -> TrainingState | None:
