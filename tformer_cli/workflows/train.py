@@ -23,6 +23,7 @@ from tformer_cli.artifacts.model_directory import (
     ModelInfo,
     save_model_directory,
 )
+from tformer_cli.data.corpora import corpus_name
 from tformer_cli.data.encoded import EncodedCorpus
 from tformer_cli.data.loader import LoaderPosition, TrainingLoader
 from tformer_cli.data.tokenizer import Tokenizer
@@ -42,6 +43,7 @@ from tformer_cli.model.runtime import (
 )
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.recipe import Recipe, differing_keys, load_recipe
+from tformer_cli.training.batch_budget import PairLengths, settle_tokens_per_batch
 from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.events import RunStarted, TrainingObserver
 from tformer_cli.training.metrics_log import MetricsLog
@@ -102,14 +104,22 @@ def train(
         Interrupted: on SIGINT or SIGTERM; the state is saved.
     """
     with _run_directory(run):
-        if fresh:
+        if not fresh:
+            _check_recipe(recipe, run)
+            finished = _finished_state(Checkpoints(run))
+            if finished is not None:
+                return TrainingResult(run=run, was_finished=True, state=finished)
+        progress = progress or _ignore
+        on_device = _device(device, threads)
+        tokenizer = _run_tokenizer(recipe, run, progress, fresh=fresh)
+        corpora = encoded_corpora(recipe, tokenizer, progress)
+        trainer, started = _prepare(recipe, run, tokenizer, corpora, on_device, progress)
+        if fresh or not Checkpoints(run).steps():
+            started = _settle_batches(recipe, trainer, started, corpora)
+        if fresh:  # only now that recipe and data are known to be good
             _clear(run)
-        _check_recipe(recipe, run)
-        finished = _finished_state(Checkpoints(run))
-        if finished is not None:
-            return TrainingResult(run=run, was_finished=True, state=finished)
-        trainer, started = _prepare(recipe, run, device, threads, progress or _ignore)
-        note = trainer.resume()
+        write_text(run / TOKENIZER, tokenizer.to_json())
+        note = trainer.resume([*map(corpus_name, recipe.data.train), "data.valid"])
         if note:
             started = replace(started, notes=(*started.notes, note))
         write_text(run / RECIPE, recipe.to_toml())
@@ -147,12 +157,14 @@ def _run_directory(run: Path) -> Iterator[None]:
 
 
 def _prepare(
-    recipe: Recipe, run: Path, device_name: str, threads: int, progress: Progress
+    recipe: Recipe,
+    run: Path,
+    tokenizer: Tokenizer,
+    corpora: Sequence[EncodedCorpus],
+    device: torch.device,
+    progress: Progress,
 ) -> tuple[Trainer, RunStarted]:
-    device = _device(device_name, threads)
-    tokenizer = _run_tokenizer(recipe, run, progress)
     valid = validation_pairs(recipe, progress)
-    corpora = encoded_corpora(recipe, tokenizer, progress)
     precision = choose_precision(recipe, device.type)
     seed_everything(recipe.training.seed)
     model = Transformer(recipe.model, tokenizer.vocab_size).to(device)
@@ -180,6 +192,20 @@ def _prepare(
         notes=tuple(notes(recipe, corpora)),
     )
     return trainer, started
+
+
+def _settle_batches(
+    recipe: Recipe, trainer: Trainer, started: RunStarted, corpora: Sequence[EncodedCorpus]
+) -> RunStarted:
+    """Finds the token budget of a new run, or tries that of the recipe on a GPU."""
+    lengths = PairLengths.of(corpora)
+    trainer.state.tokens_per_batch = settle_tokens_per_batch(
+        trainer.model, recipe.training, lengths, trainer.precision
+    )
+    if recipe.training.tokens_per_batch:
+        return started
+    found = f"batches of {trainer.state.tokens_per_batch:,} tokens: the most that fit in memory"
+    return replace(started, notes=(*started.notes, found))
 
 
 def _device(name: str, threads: int) -> torch.device:
@@ -224,12 +250,13 @@ def _open_loader(
     corpora: Sequence[EncodedCorpus],
     tokenizer: Tokenizer,
     position: LoaderPosition,
+    tokens_per_batch: int,
 ) -> TrainingLoader:
     return TrainingLoader(
         corpora,
         [corpus.weight for corpus in recipe.data.train],
         tokenizer,
-        recipe.training.tokens_per_batch,
+        tokens_per_batch,
         recipe.training.seed,
         recipe.tokenizer.bpe_dropout,
         position,
@@ -244,13 +271,11 @@ def choose_precision(recipe: Recipe, device_type: str) -> Precision:
     return "bfloat16" if has_fast_bfloat16(device_type) else "float32"
 
 
-def _run_tokenizer(recipe: Recipe, run: Path, progress: Progress) -> Tokenizer:
+def _run_tokenizer(recipe: Recipe, run: Path, progress: Progress, *, fresh: bool) -> Tokenizer:
     """The run's own tokenizer if it is there already, so that a resumption cannot change it."""
-    if (run / TOKENIZER).is_file() and Checkpoints(run).steps():
+    if not fresh and (run / TOKENIZER).is_file() and Checkpoints(run).steps():
         return Tokenizer.from_file(run / TOKENIZER)
-    tokenizer = make_tokenizer(recipe, progress)
-    write_text(run / TOKENIZER, tokenizer.to_json())
-    return tokenizer
+    return make_tokenizer(recipe, progress)
 
 
 def _check_recipe(recipe: Recipe, run: Path) -> None:
