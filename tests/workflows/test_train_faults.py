@@ -118,18 +118,18 @@ def expected(recipe, tmp_path):
 def bad_steps(monkeypatch):
     """Makes the loss of chosen batches no number, by their place in the data; returns the set."""
     chosen, place = set(), [None]
-    next_batches, true_loss = Trainer._next_batches, gradients.label_smoothed_loss
+    next_batches, true_loss = Trainer._next_batches, gradients.projected_loss
 
     def noting(self, batches):
         group = next_batches(self, batches)
         place[0] = self.state.position
         return group
 
-    def loss(logits, *others):
-        return true_loss(logits * math.nan if place[0] in chosen else logits, *others)
+    def loss(hidden, *others):
+        return true_loss(hidden * math.nan if place[0] in chosen else hidden, *others)
 
     monkeypatch.setattr(Trainer, "_next_batches", noting)
-    monkeypatch.setattr(gradients, "label_smoothed_loss", loss)
+    monkeypatch.setattr(gradients, "projected_loss", loss)
     return chosen
 
 
@@ -205,15 +205,15 @@ def _crash_in_rollback():
 def test_a_run_that_fails_again_and_again_gives_up_and_stays_whole(
     recipe, tmp_path, places, monkeypatch
 ):
-    run, true_loss, n_calls = tmp_path / "run", gradients.label_smoothed_loss, [0]
+    run, true_loss, n_calls = tmp_path / "run", gradients.projected_loss, [0]
 
-    def loss(logits, *others):
+    def loss(hidden, *others):
         n_calls[0] += 1
-        return true_loss(logits * (math.nan if n_calls[0] > 7 else 1.0), *others)
+        return true_loss(hidden * (math.nan if n_calls[0] > 7 else 1.0), *others)
 
     watcher = Watcher()
     with monkeypatch.context() as patch:
-        patch.setattr(gradients, "label_smoothed_loss", loss)
+        patch.setattr(gradients, "projected_loss", loss)
         with pytest.raises(TformerError, match="not finite after going back, 3 times in") as failed:
             train(recipe, run, observers=[watcher])
     assert failed.value.exit_status == 1
@@ -227,15 +227,15 @@ def test_a_run_that_fails_again_and_again_gives_up_and_stays_whole(
 def test_a_diverging_loss_sends_the_run_back_before_what_is_suspect(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(divergence, "JUDGED_STEPS", 4)
     monkeypatch.setattr(divergence, "LEARNED", 100.0)
-    true_loss, n_calls = gradients.label_smoothed_loss, [0]
+    true_loss, n_calls = gradients.projected_loss, [0]
 
     def loss(*arguments):
         n_calls[0] += 1
         found = true_loss(*arguments)
         bad = 9 <= n_calls[0] <= 12
-        return found._replace(smoothed=found.smoothed + 10.0 * len(arguments[1]) * bad)
+        return found._replace(smoothed=found.smoothed + 10.0 * len(arguments[2]) * bad)
 
-    monkeypatch.setattr(gradients, "label_smoothed_loss", loss)
+    monkeypatch.setattr(gradients, "projected_loss", loss)
     watcher = Watcher()
     train(recipe, tmp_path / "run", observers=[watcher])
     (event,) = watcher.of(RolledBack)

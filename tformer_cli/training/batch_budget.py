@@ -27,8 +27,6 @@ GPU_SHARE = 0.9
 """Of the largest budget that fits; batches of changing shapes leave gaps in memory."""
 CPU_SHARE = 0.4
 """Of free memory: freed pages are kept, and have been seen to more than double what is in use."""
-LOGITS_COPIES = 3
-"""Arrays of the logits' size that the loss makes beside those it keeps."""
 TOKEN = 4
 
 
@@ -152,8 +150,7 @@ def _estimated_budget(
     free = free_memory() * CPU_SHARE - 3 * 4 * n_weights  # gradients and two moments, float32
     tokens = max(lengths.source, lengths.target)
     shape = (1, lengths.source, lengths.target)
-    logits = LOGITS_COPIES * 4 * model.vocab_size * lengths.target
-    a_token = (_kept_bytes(model, config, shape, precision) + logits) / tokens
+    a_token = _kept_bytes(model, config, shape, precision) / tokens
     budget = min(int(free / a_token), lengths.total)
     return budget if budget >= tokens else _too_long(lengths)
 
