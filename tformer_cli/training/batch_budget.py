@@ -8,6 +8,7 @@ its backward pass are counted, which grow with the tokens, and compared with wha
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,6 +29,7 @@ GPU_SHARE = 0.9
 CPU_SHARE = 0.4
 """Of free memory: freed pages are kept, and have been seen to more than double what is in use."""
 TOKEN = 4
+_BLOCK = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +47,20 @@ class PairLengths:
 
     @classmethod
     def of(cls, corpora: Sequence[EncodedCorpus]) -> "PairLengths":
-        """Measures corpora, at least one of which holds pairs."""
-        sides = [(c.source_lengths + 1, c.target_lengths + 1) for c in corpora if len(c)]
+        """Measures corpora, at least one of which holds pairs, a block of each at a time."""
+        longest, total, shortest = np.zeros(2, np.int64), np.zeros(2, np.int64), []
+        for corpus in corpora:
+            for start in range(0, len(corpus), _BLOCK):
+                rows = np.arange(start, min(start + _BLOCK, len(corpus)))
+                lengths = corpus.lengths(rows).astype(np.int64) + 1
+                longest = np.maximum(longest, lengths.max(axis=1))
+                total += lengths.sum(axis=1)
+                shortest.append(int(lengths.max(axis=0).min()))
         return cls(
-            source=max(int(source.max()) for source, _ in sides),
-            target=max(int(target.max()) for _, target in sides),
-            shortest=min(int(source.clip(target).min()) for source, target in sides),
-            total=max(sum(int(side[i].sum()) for side in sides) for i in (0, 1)),
+            source=int(longest[0]),
+            target=int(longest[1]),
+            shortest=min(shortest),
+            total=int(total.max()),
         )
 
     def extremes(self, budget: int) -> Iterator[tuple[int, int, int]]:

@@ -198,11 +198,14 @@ def _settle_batches(
     recipe: Recipe, trainer: Trainer, started: RunStarted, corpora: Sequence[EncodedCorpus]
 ) -> RunStarted:
     """Finds the token budget of a new run, or tries that of the recipe on a GPU."""
+    asked = recipe.training.tokens_per_batch
+    if asked and next(trainer.model.parameters()).device.type == "cpu":
+        return started
     lengths = PairLengths.of(corpora)
     trainer.state.tokens_per_batch = settle_tokens_per_batch(
         trainer.model, recipe.training, lengths, trainer.precision
     )
-    if recipe.training.tokens_per_batch:
+    if asked:
         return started
     found = f"batches of {trainer.state.tokens_per_batch:,} tokens: the most that fit in memory"
     return replace(started, notes=(*started.notes, found))
