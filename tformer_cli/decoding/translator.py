@@ -18,7 +18,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.model.runtime import Precision, autocast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.decoding.config import DecodingConfig
@@ -96,6 +96,7 @@ class Translator:
         device: torch.device | str,
         too_long: TooLong = "split",
         precision: Precision = "float32",
+        before_batch: Callable[[], None] | None = None,
     ) -> None:
         """Connects a model with its tokenizer.
 
@@ -107,6 +108,7 @@ class Translator:
             too_long: what to do with a line the model cannot take whole: translate it in parts,
                 leave out its end, or raise.
             precision: "bfloat16" computes the products in it.
+            before_batch: called before each batch; what it raises ends the translation.
         """
         self.config = config
         self._model = model
@@ -114,6 +116,7 @@ class Translator:
         self._device = torch.device(device)
         self._too_long = too_long
         self._precision = precision
+        self._before_batch = before_batch
 
     def translate(self, lines: Sequence[str], first_index: int = 0) -> list[Translation]:
         """Translates lines.
@@ -191,6 +194,8 @@ class Translator:
             source, source_mask = source_batch(
                 [parts[i] for i in batch], self._model.config.max_positions, self._device
             )
+            if self._before_batch is not None:
+                self._before_batch()
             with autocast(self._device, self._precision):
                 hypotheses = search(self._model, source, source_mask, self.config)
             found.update(zip(batch, hypotheses, strict=True))

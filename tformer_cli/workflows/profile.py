@@ -7,7 +7,7 @@ from tformer_cli.recipe import Recipe
 from tformer_cli.training.launch import Launch
 from tformer_cli.training.processes import Processes
 from tformer_cli.training.profiling import StepProfile, profile_steps
-from tformer_cli.workflows.train import prepare
+from tformer_cli.workflows.train import prepare, settle_batches
 from tformer_cli.workflows.training_data import Progress
 from tformer_cli.workflows.training_device import training_device
 
@@ -37,7 +37,11 @@ def profile_training(
     """
     with TemporaryDirectory() as directory:
         place = training_device(device, threads, Launch())
-        trainer, started = prepare(recipe, Path(directory), place, Processes(), progress)
+        prepared = prepare(recipe, Path(directory), place, Processes(), progress)
+        started = settle_batches(recipe, prepared, Processes())
         return profile_steps(
-            trainer, n_steps, vocab_size=started.vocab_size, product_rate=started.product_rate
+            prepared.trainer,
+            n_steps,
+            vocab_size=started.vocab_size,
+            product_rate=started.product_rate,
         )

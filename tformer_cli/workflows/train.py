@@ -24,6 +24,7 @@ from tformer_cli.artifacts.model_directory import (
     ModelInfo,
     save_model_directory,
 )
+from tformer_cli.data.corpora import corpus_name
 from tformer_cli.data.encoded import EncodedCorpus
 from tformer_cli.data.loader import LoaderPosition, TrainingLoader
 from tformer_cli.data.tokenizer import Tokenizer
@@ -41,6 +42,7 @@ from tformer_cli.model.runtime import (
 )
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.recipe import Recipe, differing_keys, load_recipe
+from tformer_cli.training.batch_budget import PairLengths, settle_tokens_per_batch
 from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.events import RunStarted, TrainingObserver
 from tformer_cli.training.launch import launched, one_speaks_for_a_machine
@@ -118,13 +120,23 @@ def train(
         together(launch, place, shards_optimizer=recipe.training.shard_optimizer) as processes,
         _run_directory(run) if processes.is_first else nullcontext(),
     ):
-        finished = processes.first(partial(_open_run, recipe, run, fresh))
+        finished = None
+        if not fresh:
+            finished = processes.first(partial(_open_run, recipe, run))
         if finished is not None:
             state = TrainingState.from_json(finished)
             return TrainingResult(run=run, was_finished=True, state=state)
         tell = progress if processes.is_first else None
-        trainer, started = prepare(recipe, run, place, processes, tell)
-        started = replace(started, notes=(*started.notes, *trainer.resume()))
+        prepared = prepare(recipe, run, place, processes, tell, fresh=fresh)
+        trainer, started = prepared.trainer, prepared.started
+        if processes.first(lambda: fresh or not Checkpoints(run).steps()):
+            started = settle_batches(recipe, prepared, processes)
+        if processes.is_first:
+            if fresh:  # only now that recipe and data are known to be good
+                _clear(run)
+            write_text(run / TOKENIZER, prepared.tokenizer.to_json())
+        names = [*map(corpus_name, recipe.data.train), "data.valid"]
+        started = replace(started, notes=(*started.notes, *trainer.resume(names)))
         if processes.is_first:
             events = [TensorBoardLog(run, trainer.state.step)] if tensorboard else []
             write_text(run / RECIPE, recipe.to_toml())
@@ -161,17 +173,33 @@ def _run_directory(run: Path) -> Iterator[None]:
             remove_tree(run)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What a run needs, before it is begun or gone on with."""
+
+    tokenizer: Tokenizer
+    """Of the run."""
+    corpora: Sequence[EncodedCorpus]
+    """What is trained on."""
+    trainer: Trainer
+    """With fresh weights."""
+    started: RunStarted
+    """What is known of the run at its start."""
+
+
 def prepare(
     recipe: Recipe,
     run: Path,
     device: torch.device,
     processes: Processes,
     progress: Progress | None = None,
-) -> tuple[Trainer, RunStarted]:
-    """Makes ready what a run needs, and what is known of it at its start; see `train`."""
+    *,
+    fresh: bool = False,
+) -> Prepared:
+    """Makes ready what a run needs; see `train`. Nothing is written into the run directory."""
     progress = progress or _ignore
     tokenizer = Tokenizer.from_json(
-        processes.first(lambda: _run_tokenizer(recipe, run, progress).to_json())
+        processes.first(lambda: _run_tokenizer(recipe, run, progress, fresh=fresh).to_json())
     )
     valid, corpora = processes.prepared(
         lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, tokenizer, progress))
@@ -210,7 +238,25 @@ def prepare(
         notes=tuple(notes(recipe, corpora)),
         product_rate=measure_product_rate(recipe.model, tokenizer.vocab_size, device, precision),
     )
-    return trainer, started
+    return Prepared(tokenizer=tokenizer, corpora=corpora, trainer=trainer, started=started)
+
+
+def settle_batches(recipe: Recipe, prepared: Prepared, processes: Processes) -> RunStarted:
+    """Finds the token budget of a new run, or tries that of the recipe on a GPU.
+
+    The first process decides for all: a budget is that of a whole step, whatever their number.
+    """
+    asked, trainer = recipe.training.tokens_per_batch, prepared.trainer
+    if asked and next(trainer.model.parameters()).device.type == "cpu":
+        return prepared.started
+    lengths = PairLengths.of(prepared.corpora)
+    trainer.state.tokens_per_batch = processes.first(
+        lambda: settle_tokens_per_batch(trainer.model, recipe.training, lengths, trainer.precision)
+    )
+    if asked:
+        return prepared.started
+    found = f"batches of {trainer.state.tokens_per_batch:,} tokens: the most that fit in memory"
+    return replace(prepared.started, notes=(*prepared.started.notes, found))
 
 
 def _publish(
@@ -242,12 +288,13 @@ def _open_loader(
     corpora: Sequence[EncodedCorpus],
     tokenizer: Tokenizer,
     position: LoaderPosition,
+    tokens_per_batch: int,
 ) -> TrainingLoader:
     return TrainingLoader(
         corpora,
         [corpus.weight for corpus in recipe.data.train],
         tokenizer,
-        recipe.training.tokens_per_batch,
+        tokens_per_batch,
         recipe.training.seed,
         recipe.tokenizer.bpe_dropout,
         position,
@@ -262,13 +309,11 @@ def choose_precision(recipe: Recipe, device_type: str) -> Precision:
     return "bfloat16" if has_fast_bfloat16(device_type) else "float32"
 
 
-def _run_tokenizer(recipe: Recipe, run: Path, progress: Progress) -> Tokenizer:
+def _run_tokenizer(recipe: Recipe, run: Path, progress: Progress, *, fresh: bool) -> Tokenizer:
     """The run's own tokenizer if it is there already, so that a resumption cannot change it."""
-    if (run / TOKENIZER).is_file() and Checkpoints(run).steps():
+    if not fresh and (run / TOKENIZER).is_file() and Checkpoints(run).steps():
         return Tokenizer.from_file(run / TOKENIZER)
-    tokenizer = make_tokenizer(recipe, progress)
-    write_text(run / TOKENIZER, tokenizer.to_json())
-    return tokenizer
+    return make_tokenizer(recipe, progress)
 
 
 def _check_recipe(recipe: Recipe, run: Path) -> None:
@@ -287,10 +332,8 @@ def _check_recipe(recipe: Recipe, run: Path) -> None:
         )
 
 
-def _open_run(recipe: Recipe, run: Path, fresh: bool) -> dict[str, Any] | None:
+def _open_run(recipe: Recipe, run: Path) -> dict[str, Any] | None:
     """Makes sure that the run can be begun or gone on with; the state of one that has ended."""
-    if fresh:
-        _clear(run)
     _check_recipe(recipe, run)
     finished = _finished_state(Checkpoints(run))
     return finished.to_json() if finished is not None else None
