@@ -95,12 +95,18 @@ class StepView:
                 self._show_table(table)
         if step.worked:
             self._console.print(
-                Padding(Text(self._plain(f"e.g. {step.worked}"), style="italic"), (0, 0, 0, INDENT), expand=False)
+                Padding(
+                    Text(self._plain(f"e.g. {step.worked}"), style="italic"),
+                    (0, 0, 0, INDENT),
+                    expand=False,
+                )
             )
         if step.difference is not None:
             names = ", ".join(check.what for check in step.checks)
             found = f"✓ as the model: {names}; max difference {step.difference:.1e}"
-            self._console.print(Padding(Text(self._plain(found), style="green"), (0, 0, 0, INDENT), expand=False))
+            self._console.print(
+                Padding(Text(self._plain(found), style="green"), (0, 0, 0, INDENT), expand=False)
+            )
 
     def _show_table(self, table: "Table") -> None:
         n_columns = table.values.shape[1]

@@ -135,7 +135,7 @@ def trace_head(
     n_heads, width = observed.query.shape[0], observed.query.shape[-1]
     queries, keys, values = (
         # (·, H·E) -> (·, H, E) -> (H, ·, E)
-        functional.linear(inputs, weight, bias).unflatten(-1, (n_heads, width)).transpose(0, 1)
+        functional.linear(inputs, weight, bias).view(-1, n_heads, width).transpose(0, 1)
         for inputs, (weight, bias) in zip(
             (entering, memory, memory), _thirds(place.attention.in_projection), strict=True
         )

@@ -108,7 +108,7 @@ def _concatenation(trace: HeadTrace, observed: Observed, subject: Subject) -> St
 
 
 def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
-    summed = (trace.stream[row], trace.attended[row], trace.summed[row])
+    summed: tuple[Tensor, ...] = (trace.stream[row], trace.attended[row], trace.summed[row])
     labels: tuple[str, ...] = ("x", "output", "x + output")
     checks = [Check(what="sum", difference=difference_of(trace.summed, observed.summed))]
     formulas: tuple[str, ...] = ("r = x + MultiHead",)
