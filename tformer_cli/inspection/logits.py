@@ -140,15 +140,13 @@ def read_logits(
     maps = sentence.maps
     logits, lens = layer_logits(model, maps.source_ids, maps.target_input_ids)
     # float64 keeps the digits of small probabilities
-    log_probabilities = torch.log_softmax(logits.double(), dim=-1)
-    layers = torch.softmax(lens.double(), dim=-1) if with_lens else lens.new_empty(0, len(logits))
+    rows = torch.log_softmax(logits.double(), dim=-1)
+    layers = torch.softmax(lens.double(), dim=-1)[: len(lens) if with_lens else 0]
     return LogitsRecord(
         sentence=sentence,
         positions=tuple(
-            _position(
-                place, sentence, token, log_probabilities[place], layers[:, place], labels, n_top
-            )
-            for place, token in enumerate(maps.target_ids)
+            _position(place, sentence, rows[place], layers[:, place], labels, n_top)
+            for place in range(len(rows))
         ),
     )
 
@@ -156,12 +154,12 @@ def read_logits(
 def _position(
     place: int,
     sentence: HeadsRecord,
-    token: int,
     log_probabilities: Tensor,
     layers: Tensor,
     labels: Sequence[str],
     n_top: int,
 ) -> PositionLogits:
+    token = sentence.captured.target_ids[place]
     probabilities = log_probabilities.exp()
     top = probabilities.sort(descending=True, stable=True).indices[:n_top].tolist()
     readings = [

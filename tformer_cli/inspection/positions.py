@@ -71,14 +71,13 @@ class PositionTable:
     def distance_from_sinusoids(self) -> float:
         """‖PE − sinusoids‖ / ‖sinusoids‖ (Frobenius); about 1.4 for unrelated ones as large."""
         expected = self._sinusoids
-        return ((self.table - expected).norm() / expected.norm()).item()
+        return float((self.table - expected).norm() / expected.norm())
 
     @property
     def cosine_with_sinusoids(self) -> float:
         """The cosine between both tables as vectors, which does not mind their scale."""
         expected = self._sinusoids
-        product = (self.table * expected).sum() / (self.table.norm() * expected.norm())
-        return product.item()
+        return float((self.table * expected).sum() / (self.table.norm() * expected.norm()))
 
     @property
     def share_by_offset(self) -> float:
@@ -132,31 +131,21 @@ def read_positions(model: Transformer, summary: ModelSummary, n_positions: int) 
 def facts_of(kind: str, table: PositionTable) -> list[tuple[str, str]]:
     """Tells what was measured of a table, each with its name."""
     norms, width = table.squared_norms, table.table.shape[1]
+    low, high, mean = norms.min().item(), norms.max().item(), norms.mean().item()
     if kind == "sinusoidal":
         spread = max(one.largest - one.smallest for one in table.by_offset)
+        even = f"{mean:.6g}, the same everywhere to {high - low:.1e}; d/2 = {width / 2:.6g}"
+        alone = f"depends on the offset k alone, to {spread:.1e}"
         return [
-            (
-                "squared norm",
-                f"{norms.mean():.6g}, the same everywhere to "
-                f"{norms.max() - norms.min():.1e}; d/2 = {width / 2:.6g}",
-            ),
-            ("PE(p)·PE(p+k)", f"depends on the offset k alone, to {spread:.1e}"),
+            ("squared norm", even),
+            ("PE(p)·PE(p+k)", alone),
             ("from the formula", f"{table.distance_from_sinusoids:.1e} (relative distance)"),
         ]
+    uneven = f"{mean:.4g} on average, {low:.4g} to {high:.4g}; of sinusoids d/2 = {width / 2:.6g}"
+    share = f"the offset k explains {100 * table.share_by_offset:.1f} % of its variance"
+    far = f"relative distance {table.distance_from_sinusoids:.3f}, cosine "
     return [
-        (
-            "squared norm",
-            f"{norms.mean():.4g} on average, {norms.min():.4g} to {norms.max():.4g}; "
-            f"of sinusoids d/2 = {width / 2:.6g}",
-        ),
-        (
-            "PE(p)·PE(p+k)",
-            f"the offset k explains {100 * table.share_by_offset:.1f} % of its "
-            "variance (100 % of sinusoids')",
-        ),
-        (
-            "from sinusoids",
-            f"relative distance {table.distance_from_sinusoids:.3f}, cosine "
-            f"{table.cosine_with_sinusoids:.3f}",
-        ),
+        ("squared norm", uneven),
+        ("PE(p)·PE(p+k)", f"{share} (of sinusoids' 100 %)"),
+        ("from sinusoids", f"{far}{table.cosine_with_sinusoids:.3f}"),
     ]

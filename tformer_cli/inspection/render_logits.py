@@ -10,7 +10,7 @@ from tformer_cli.inspection.static_page import bar, chips, escaped, render_page
 
 
 def render_logits_json(record: LogitsRecord) -> str:
-    """Renders a sentence as one line of JSON, without the line end; a blank one has no positions."""
+    """Renders a sentence as one line of JSON, without the line end; a blank one is empty."""
     data = describe(record.sentence)
     del data["axes"], data["residual"]
     data |= {
@@ -28,9 +28,9 @@ def render_logits_html(records: Sequence[LogitsRecord]) -> str:
     model = escaped(records[0].sentence.model.name) if records else ""
     heading = (
         "<h1>What the decoder would write</h1>"
-        f'<p class="facts">{model}. Each row is a decoder position: the token it has read last, the '
-        "token it writes with its probability and rank, the entropy of its distribution in nats, "
-        "and the most probable tokens.</p>"
+        f'<p class="facts">{model}. Each row is a decoder position: the token it has read last, '
+        "the token it writes with its probability and rank, the entropy of its distribution "
+        "in nats, and the most probable tokens.</p>"
     )
     return render_page("Logits", heading + "\n".join(map(_section, shown)))
 
