@@ -180,6 +180,9 @@ def test_a_worksheet_hides_its_blanks_everywhere_and_the_same_seed_the_same_ones
         assert float(f"{blank.value:.6g}") not in values
         assert f"{blank.number}\t{blank.value:.3f}\tstep {blank.step}" in answer_key(record, quiz)
         assert f'aria-label="blank {blank.number}"' in render_step_html(record, quiz)
+    masked = walk_through(model, subject_of(model, HEADS[3], 2))
+    page = render_step_html(masked, make_quiz(masked, 7))
+    assert page.count('<td class="masked">') == 2  # one key, in two tables, and never a blank
     assert "Answers" not in render_step_html(record, quiz, with_answers=False)
 
 

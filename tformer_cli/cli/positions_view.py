@@ -46,17 +46,19 @@ def show_positions(console: Console, record: "PositionsRecord") -> None:
 
 
 def _show_map(console: Console, table: "PositionTable", is_ascii: bool) -> None:
-    """A character a cell: rows are positions, columns dimensions, evenly chosen to fit."""
+    """A character a cell: rows are positions, columns dimensions.
+
+    Where not all fit, every n-th is shown; with an even n these are sines alone, a smooth picture.
+    """
     from tformer_cli.inspection.palette import colour
     from tformer_cli.inspection.render_positions import shares
 
     values = shares(table.table)
-    n_shown = min(values.shape[1], console.width - 6)
-    columns = [c * values.shape[1] // n_shown for c in range(n_shown)]
-    head = f"position, by dimension ({n_shown} of {values.shape[1]}); light -, dark +"
-    console.print(Text(head, style="dim"))
+    stride = -(-values.shape[1] // max(console.width - 6, 1))
+    chosen = "every dimension" if stride == 1 else f"one dimension in {stride}"
+    console.print(Text(f"position, by {chosen}; light -, dark +", style="dim"))
     blocks = ASCII_BLOCKS if is_ascii else BLOCKS
-    for place, row in enumerate(values[:ROWS_SHOWN, columns].tolist()):
+    for place, row in enumerate(values[:ROWS_SHOWN, ::stride].tolist()):
         line = Text(f"{place:4}  ")
         for share in row:
             if console.color_system is None or console.no_color:

@@ -144,7 +144,7 @@ class StepView:
             return f"({blank.number})__"
         if math.isinf(value):
             return self._plain("−∞")
-        return self._plain(f"{value:.3f}" if abs(value) < 1000 else f"{value:.3g}")
+        return self._plain(f"{value:z.3f}" if abs(value) < 1000 else f"{value:.3g}")
 
     def _bar(self, share: float) -> Text:
         if self._quiz is not None and self._quiz.blank_of(share) is not None:

@@ -4,6 +4,7 @@ Every number that equals a blank's is hidden with it, wherever it stands in a ta
 a number that a sentence or an example tells, so that nothing gives the answer away.
 """
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,7 +41,9 @@ class Quiz:
     blanks: tuple[Blank, ...]
 
     def blank_of(self, value: float) -> Blank | None:
-        """Finds the blank that hides a number, if one does."""
+        """Finds the blank that hides a number, if one does; a masked −∞ is never hidden."""
+        if math.isinf(value):
+            return None
         for blank in self.blanks:
             if abs(blank.value - value) <= _CLOSE * max(1.0, abs(value)):
                 return blank

@@ -8,6 +8,10 @@ from tformer_cli.inspection.logits import SCHEMA, Candidate, LogitsRecord, Posit
 from tformer_cli.inspection.render_json import describe, rounded
 from tformer_cli.inspection.static_page import bar, chips, escaped, render_page
 
+NUMBERS = ("p", "rank", "entropy", "first from layer")
+"""Columns of the page that hold numbers."""
+TO_THE_LEFT = ' style="text-align:left"'
+
 
 def render_logits_json(record: LogitsRecord) -> str:
     """Renders a sentence as one line of JSON, without the line end; a blank one is empty."""
@@ -89,7 +93,9 @@ def _section(record: LogitsRecord) -> str:
 
 
 def _table(caption: str, heads: Sequence[str], rows: str) -> str:
-    cells = "".join(f'<th scope="col">{head}</th>' for head in heads)
+    cells = "".join(
+        f'<th scope="col"{"" if head in NUMBERS else TO_THE_LEFT}>{head}</th>' for head in heads
+    )
     return (
         f'<div class="scroll"><table><caption>{caption}</caption><thead><tr>{cells}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"

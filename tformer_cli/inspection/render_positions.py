@@ -90,9 +90,14 @@ def _section(root: Element, kind: str, table: PositionTable, y: float) -> float:
         draw_text(root, f"{name}: {fact}", _MARGIN, y + 10, 11.0, fill="#5c6370")
         y += 16
     n_positions, width = table.table.shape
-    y = _map(root, "row: position, column: dimension; light −, dark +", table.table, _WIDTH, y)
+    y = _map(
+        root, "row: position, column: dimension; light −, dark +", shares(table.table), _WIDTH, y
+    )
     side = min(_WIDTH, _WIDTH * max(n_positions / width, 0.5))
-    return _map(root, "PE·PEᵀ, row and column: position", table.similarity, side, y)
+    low, high = table.similarity.min(), table.similarity.max()
+    caption = f"PE·PEᵀ, row and column: position; light {low:.3g}, dark {high:.3g}"
+    spread = (table.similarity - low) / (high - low).clamp(min=1e-30)
+    return _map(root, caption, spread, side, y)
 
 
 def _map(root: Element, caption: str, values: Tensor, width: float, y: float) -> float:
@@ -102,7 +107,7 @@ def _map(root: Element, caption: str, values: Tensor, width: float, y: float) ->
     height = min(cell, 14.0) * values.shape[0] if cell > 2 else 6.0 * values.shape[0]
     scale = f"translate({_MARGIN:g} {y:.6g}) scale({cell:.6g} {height / values.shape[0]:.6g})"
     group = SubElement(root, "g", {"transform": scale, "shape-rendering": "crispEdges"})
-    draw_cells(group, shares(values), "cross")
+    draw_cells(group, values, "cross")
     return y + height + 16
 
 

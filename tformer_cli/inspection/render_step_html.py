@@ -67,7 +67,7 @@ def _step(step: Step, quiz: Quiz | None) -> str:
     return (
         f'<section class="card"><div class="top"><span class="number">{step.number}</span>'
         f"<h2>{escaped(step.title)}</h2>{check}</div>{formulas}"
-        f'<p class="says">{escaped(step.says)}</p>{tables}{worked}</section>'
+        f'<p class="says">{_with_symbols(step.says)}</p>{tables}{worked}</section>'
     )
 
 
@@ -77,10 +77,16 @@ def _formula(text: str) -> str:
     return _SUBSCRIPT.sub(r"<sub>\1</sub>", powers)
 
 
+def _with_symbols(text: str) -> str:
+    """Escapes a text of ours and writes its d_k as a symbol."""
+    return escaped(text).replace("d_k", "d<sub>k</sub>")
+
+
 def _table(table: Table, quiz: Quiz | None) -> str:
     n_columns = table.values.shape[1]
     columns = table.columns or tuple(map(str, range(n_columns)))
-    heads = "".join(f'<th scope="col">{escaped(column)}</th>' for column in columns)
+    label = _with_symbols if table.share_column is not None or table.name == "scaled" else escaped
+    heads = "".join(f'<th scope="col">{label(column)}</th>' for column in columns)
     finite = table.values[table.values.isfinite()]
     largest = finite.abs().max().item() if finite.numel() else 0.0
     rows = []
@@ -110,7 +116,7 @@ def _cell(value: float, largest: float, quiz: Quiz | None, *, is_plain: bool) ->
         return f'<td class="blank"><b>({blank.number})</b>{field}</td>'
     if math.isinf(value):
         return '<td class="masked">−∞</td>'
-    shown = f"{value:.3f}".replace("-", "−")
+    shown = f"{value:z.3f}".replace("-", "−")
     tint = STRONGEST_TINT * abs(value) / largest if largest else 0.0
     if tint < 0.02 or (is_plain and value < 0):
         return f"<td>{shown}</td>"
