@@ -91,6 +91,17 @@ def test_the_fused_path_is_explained_too(model):
     assert walk_through(model, subject).difference < 1e-5
 
 
+def test_a_model_without_biases_has_formulas_without_them():
+    config = ModelConfig(
+        d_model=32, n_heads=4, d_ff=8, n_encoder_layers=1, n_decoder_layers=1, bias=False
+    )
+    torch.manual_seed(1)
+    model = Transformer(config, 40).eval()
+    record = walk_through(model, subject_of(model, HeadId("cross", 0, 1), 1))
+    assert record.difference < 1e-5
+    assert not any("b_" in formula for step in record.steps for formula in step.formulas)
+
+
 @pytest.mark.parametrize(
     ("field", "steps"),
     [

@@ -117,7 +117,8 @@ class StepView:
         room = self._console.width - INDENT - label_width - 2
         n_shown = sum(sum(widths[: c + 1]) <= room for c in range(n_columns)) or 1
         elided = f", first {n_shown} of {n_columns}" if n_shown < n_columns else ""
-        caption = Text(" " * INDENT + self._plain(table.caption) + elided, style="underline")
+        caption = Text(" " * INDENT)
+        caption.append(self._plain(table.caption) + elided, style="underline")
         header = Text(" " * (INDENT + label_width + 2), style="dim")
         for head, width in zip(heads[:n_shown], widths, strict=False):
             header.append(_right(head, width))

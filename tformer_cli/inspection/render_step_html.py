@@ -85,8 +85,9 @@ def _with_symbols(text: str) -> str:
 def _table(table: Table, quiz: Quiz | None) -> str:
     n_columns = table.values.shape[1]
     columns = table.columns or tuple(map(str, range(n_columns)))
-    label = _with_symbols if table.share_column is not None or table.name == "scaled" else escaped
-    heads = "".join(f'<th scope="col">{label(column)}</th>' for column in columns)
+    are_ours = table.share_column is not None or table.name == "scaled"
+    written = _with_symbols if are_ours else escaped
+    heads = "".join(f'<th scope="col">{written(column)}</th>' for column in columns)
     finite = table.values[table.values.isfinite()]
     largest = finite.abs().max().item() if finite.numel() else 0.0
     rows = []

@@ -68,6 +68,8 @@ class HeadTrace:
     """Where x comes from in the first layer of a stack."""
     norm_before: LayerNormTrace | None
     """The layer norm before the projections (pre-norm models)."""
+    has_bias: bool
+    """Whether the projections have biases."""
     stream: Tensor
     """(Q, D) the residual stream."""
     entering: Tensor
@@ -157,6 +159,7 @@ def trace_head(
     summed = stream + attended
     return HeadTrace(
         embedding=embedding,
+        has_bias=place.attention.in_projection.bias is not None,
         norm_before=_norm_trace(stream[row], place.own_norm) if is_pre_norm else None,
         stream=stream,
         entering=entering,

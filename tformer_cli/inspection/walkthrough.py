@@ -94,10 +94,13 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         number=1,
         name="projections",
         title="Query, keys, values",
-        formulas=(
-            "q = x·W_Q + b_Q",
-            f"k_j = {source}_j·W_K + b_K",
-            f"v_j = {source}_j·W_V + b_V",
+        formulas=tuple(
+            f"{name} = {of}·W_{matrix}" + (f" + b_{matrix}" if trace.has_bias else "")
+            for name, of, matrix in (
+                ("q", "x", "Q"),
+                ("k_j", f"{source}_j", "K"),
+                ("v_j", f"{source}_j", "V"),
+            )
         ),
         says=f"The token asks with q; every token it may look at answers with its key k and hands "
         f"over its value v. Each has d_k = {width} numbers.",

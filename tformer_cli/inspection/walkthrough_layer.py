@@ -76,10 +76,10 @@ def _concatenation(trace: HeadTrace, observed: Observed, subject: Subject) -> St
         number=8,
         name="concatenation",
         title="Put the heads side by side and mix them",
-        formulas=("MultiHead = Concat(z_0, …, z_h)·W_O + b_O",),
+        formulas=("MultiHead = Concat(z_0, …, z_h)·W_O" + (" + b_O" if trace.has_bias else ""),),
         says=f"The z of the layer's {n_heads} heads in one row of {trace.joined.shape[1]} numbers, "
-        f"times W_O. The share of {head} is what it alone puts in; the shares of all heads and b_O "
-        "add up to the output.",
+        f"times W_O. The share of {head} is what it alone puts in; the shares of all heads "
+        f"{'and b_O ' if trace.has_bias else ''}add up to the output.",
         tables=(
             Table(
                 name="heads",
