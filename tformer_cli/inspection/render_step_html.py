@@ -13,6 +13,7 @@ STRONGEST_TINT = 0.5
 DETAIL_CELLS = 8192
 """Larger tables that are details are left out of the page; the JSON has them."""
 _SUBSCRIPT = re.compile(r"_([A-Za-z]+|\d+)")
+_SYMBOL = re.compile(r"\b([dbW])_([kO])\b")
 _POWER = re.compile(r"e\^\(([^()]*)\)|e\^\((\S*)\)")
 
 
@@ -78,8 +79,8 @@ def _formula(text: str) -> str:
 
 
 def _with_symbols(text: str) -> str:
-    """Escapes a text of ours and writes its d_k as a symbol."""
-    return escaped(text).replace("d_k", "d<sub>k</sub>")
+    """Escapes a text of ours and writes d_k, W_O and the like as symbols."""
+    return _SYMBOL.sub(r"\1<sub>\2</sub>", escaped(text))
 
 
 def _table(table: Table, quiz: Quiz | None) -> str:
