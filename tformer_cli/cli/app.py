@@ -19,6 +19,9 @@ from tformer_cli.cli.console import error_line
 from tformer_cli.cli.evaluate import evaluate
 from tformer_cli.cli.export import export
 from tformer_cli.cli.inspect_heads import inspect_heads
+from tformer_cli.cli.inspect_logits import inspect_logits
+from tformer_cli.cli.inspect_positions import inspect_positions
+from tformer_cli.cli.inspect_step import inspect_step
 from tformer_cli.cli.make_corpus import make_corpus
 from tformer_cli.cli.plot import plot
 from tformer_cli.cli.quickstart import quickstart
@@ -146,6 +149,9 @@ app.command("evaluate")(evaluate)
 app.command("export")(export)
 app.command("benchmark")(benchmark)
 app.command("inspect-heads")(inspect_heads)
+app.command("inspect-step")(inspect_step)
+app.command("inspect-positions")(inspect_positions)
+app.command("inspect-logits")(inspect_logits)
 
 
 def main() -> None:
