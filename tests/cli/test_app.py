@@ -27,6 +27,7 @@ COMMANDS = {
             "export",
             "benchmark",
             "inspect-heads",
+            "inspect-align",
             "tokenize",
             "tokenize train",
             "tokenize encode",

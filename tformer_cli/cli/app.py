@@ -18,6 +18,7 @@ from tformer_cli.cli.benchmark import benchmark
 from tformer_cli.cli.console import error_line
 from tformer_cli.cli.evaluate import evaluate
 from tformer_cli.cli.export import export
+from tformer_cli.cli.inspect_align import inspect_align
 from tformer_cli.cli.inspect_heads import inspect_heads
 from tformer_cli.cli.make_corpus import make_corpus
 from tformer_cli.cli.plot import plot
@@ -146,6 +147,7 @@ app.command("evaluate")(evaluate)
 app.command("export")(export)
 app.command("benchmark")(benchmark)
 app.command("inspect-heads")(inspect_heads)
+app.command("inspect-align")(inspect_align)
 
 
 def main() -> None:
