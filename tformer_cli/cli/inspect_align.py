@@ -3,11 +3,24 @@
 import sys
 from collections.abc import Iterable
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tformer_cli.cli.alignment_options import (
+    ConventionOption,
+    EosChoice,
+    EosOption,
+    HeadsOption,
+    MethodChoice,
+    MethodOption,
+    ReverseOption,
+    SourceOption,
+    SourceWordsOption,
+    TargetFileOption,
+    TargetWordsOption,
+    ThresholdOption,
+)
 from tformer_cli.cli.alignment_table import rendered_scores, show_scores
 from tformer_cli.cli.console import note, stdout_console, utf8_line, warn
 from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
@@ -41,29 +54,6 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.score_alignment import AlignmentScores
 
 
-class ConventionChoice(StrEnum):
-    """Values of `--convention`."""
-
-    naive = "naive"
-    shift = "shift"
-
-
-class EosChoice(StrEnum):
-    """Values of `--eos`."""
-
-    drop = "drop"
-    keep = "keep"
-
-
-class MethodChoice(StrEnum):
-    """Values of `--symmetrise`."""
-
-    intersection = "intersection"
-    union = "union"
-    grow_diag = "grow-diag"
-    grow_diag_final_and = "grow-diag-final-and"
-
-
 class ScoresFormat(StrEnum):
     """Values of `--format`."""
 
@@ -79,64 +69,16 @@ def inspect_align(
         typer.Argument(metavar="TEXT", help="Sentences; without any, --source or stdin."),
     ] = None,
     *,
-    source: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File of sentences (-: stdin).")
-    ] = None,
-    target_file: Annotated[
-        str | None,
-        typer.Option(
-            "--target-file",
-            "--target",
-            metavar="FILE",
-            help="Align with these sentences, one for each, instead of the model's translations.",
-        ),
-    ] = None,
-    source_words: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="The sources with spaces between words, if links count others."
-        ),
-    ] = None,
-    target_words: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The targets with spaces between words.")
-    ] = None,
-    heads: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--heads",
-            "--head",
-            metavar="SELECTION",
-            help="Cross-attention heads, of several the mean: cross.1.3, cross.2, cross.last "
-            "[those stored, else the last layer but one].",
-        ),
-    ] = None,
-    convention: Annotated[
-        ConventionChoice | None,
-        typer.Option(
-            help="Which row is a target token's: the one that predicts it (naive), or the one that "
-            "has read it (shift; SHIFT-ATT, Chen et al. 2020) [the stored one, else naive].",
-            show_default=False,
-        ),
-    ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            max=1.0,
-            help="Link all words from this weight on, not each target word with its heaviest.",
-        ),
-    ] = None,
-    eos: Annotated[
-        EosChoice,
-        typer.Option(help="keep: a word that looks most at the end of sentence has no link."),
-    ] = EosChoice.drop,
-    reverse: Annotated[
-        Path | None,
-        typer.Option(metavar="MODEL", help="A model of the other direction, to align both ways."),
-    ] = None,
-    method: Annotated[
-        MethodChoice, typer.Option("--symmetrise", help="How to join both directions.")
-    ] = MethodChoice.grow_diag,
+    source: SourceOption = None,
+    target_file: TargetFileOption = None,
+    source_words: SourceWordsOption = None,
+    target_words: TargetWordsOption = None,
+    heads: HeadsOption = None,
+    convention: ConventionOption = None,
+    threshold: ThresholdOption = None,
+    eos: EosOption = EosChoice.drop,
+    reverse: ReverseOption = None,
+    method: MethodOption = MethodChoice.grow_diag,
     gold: Annotated[
         str | None,
         typer.Option(

@@ -1,7 +1,7 @@
 """How well word alignments agree with gold ones: alignment error rate, precision and recall.
 
-With found links A, sure links S and possible links P ⊇ S, summed over all sentences (Och & Ney 2003,
-section 5):
+With found links A, sure links S and possible links P ⊇ S, summed over all sentences (Och & Ney
+2003, section 5):
 
     AER = 1 − (|A∩S| + |A∩P|) / (|A| + |S|),  precision = |A∩P| / |A|,  recall = |A∩S| / |S|
 """

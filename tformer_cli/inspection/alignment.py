@@ -1,16 +1,16 @@
 """Word alignments from cross-attention weights.
 
-The decoder reads ``<s>``, y₁ … y_T, so a map has T + 1 rows: row i has read y_i and predicts y_{i+1}.
-Which row is target token y_t's is a convention:
+The decoder reads ``<s>``, y₁ … y_T, so a map has T + 1 rows; row i has read y_i and predicts
+y_{i+1}. Which row is target token y_t's is a convention:
 
-=====  ====================  ====================================================================
-naive  row t − 1             the row that predicts it (attention weights with output, AWO)
-shift  row t                 the row that has read it (with input, AWI; SHIFT-ATT, Chen et al. 2020)
-=====  ====================  ====================================================================
+=====  =========  ==============================================================================
+naive  row t − 1  the row that predicts it (attention with output, AWO)
+shift  row t      the row that has read it (attention with input, AWI; SHIFT-ATT, Chen et al. 2020)
+=====  =========  ==============================================================================
 
 Tokens become words by the sum over a source word's tokens and the mean over a target word's (Clark
-et al. 2019, section 4; Kobayashi et al. 2020). A target word is then linked with its heaviest source
-word, or, with a threshold, with every word whose weight reaches it.
+et al. 2019, section 4). A target word is then linked with its heaviest source word, or, with a
+threshold, with every word whose weight reaches it.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tformer_cli.data.pharaoh import Link
@@ -52,7 +53,7 @@ def cross_heads(selections: Sequence[str], layout: HeadLayout) -> list[HeadId]:
         if head.kind != "cross":
             raise UsageError(
                 f'--heads: "{",".join(selections)}" selects {head}, but only cross-attention sees '
-                f"both sentences; there are {HeadLayout((), (), layout.cross)}"
+                "both sentences; select in cross"
             )
     return heads
 
@@ -67,8 +68,8 @@ def default_selection(layout: HeadLayout) -> str:
 
 def head_mean(maps: AttentionMaps, heads: Sequence[HeadId]) -> Numbers:
     """(T, S) mean of the weights of heads; the begin and end of sentence are counted."""
-    total = sum(maps.weights(head).double() for head in heads)
-    mean: Numbers = (total / len(heads)).numpy()  # type: ignore[union-attr]
+    chosen = torch.stack([maps.weights(head) for head in heads])
+    mean: Numbers = chosen.double().mean(dim=0).numpy()
     return mean
 
 

@@ -11,7 +11,8 @@ then target word, and round each link its neighbours in the order of `NEIGHBOURS
 counts at once. Rounds go on until one adds nothing.
 """
 
-from collections.abc import Callable, Set
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Literal
 
 from tformer_cli.data.pharaoh import Link
@@ -22,7 +23,9 @@ NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 
 Symmetrisation = Literal["intersection", "union", "grow-diag", "grow-diag-final-and"]
 
 
-def symmetrise(method: Symmetrisation, forward: Set[Link], reverse: Set[Link]) -> set[Link]:
+def symmetrise(
+    method: Symmetrisation, forward: AbstractSet[Link], reverse: AbstractSet[Link]
+) -> set[Link]:
     """Joins the links of two directions.
 
     Args:
@@ -33,7 +36,7 @@ def symmetrise(method: Symmetrisation, forward: Set[Link], reverse: Set[Link]) -
     return METHODS[method](forward, reverse)
 
 
-def grow_diag(forward: Set[Link], reverse: Set[Link]) -> set[Link]:
+def grow_diag(forward: AbstractSet[Link], reverse: AbstractSet[Link]) -> set[Link]:
     """Grows the intersection by neighbours from the union that link two free words."""
     links, union = set(forward & reverse), forward | reverse
     free = _FreeWords(links)
@@ -46,7 +49,7 @@ def grow_diag(forward: Set[Link], reverse: Set[Link]) -> set[Link]:
     return links
 
 
-def grow_diag_final_and(forward: Set[Link], reverse: Set[Link]) -> set[Link]:
+def grow_diag_final_and(forward: AbstractSet[Link], reverse: AbstractSet[Link]) -> set[Link]:
     """Adds to grow-diag the links of two free words anywhere, those of `forward` first."""
     links = grow_diag(forward, reverse)
     free = _FreeWords(links)
@@ -56,7 +59,7 @@ def grow_diag_final_and(forward: Set[Link], reverse: Set[Link]) -> set[Link]:
 class _FreeWords:
     """The words that no link has taken yet."""
 
-    def __init__(self, links: Set[Link]) -> None:
+    def __init__(self, links: AbstractSet[Link]) -> None:
         self._sources = {source for source, _ in links}
         self._targets = {target for _, target in links}
 
@@ -70,7 +73,7 @@ class _FreeWords:
         return True
 
 
-METHODS: dict[Symmetrisation, Callable[[Set[Link], Set[Link]], set[Link]]] = {
+METHODS: dict[Symmetrisation, Callable[[AbstractSet[Link], AbstractSet[Link]], set[Link]]] = {
     "intersection": lambda forward, reverse: set(forward & reverse),
     "union": lambda forward, reverse: set(forward | reverse),
     "grow-diag": grow_diag,

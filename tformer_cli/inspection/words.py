@@ -1,14 +1,13 @@
 """Which tokens make up which words.
 
 Words are what ASCII white space separates, as tools that read Pharaoh files count them, or a given
-list that spells the same text, such as a tokenized form with ``did n't`` for ``didn't``. Both tokens
-and words are measured in letters: the bytes of a text that are no white space. So it does not matter
-how spaces are tokenized, or that a text and its tokenized form differ in them.
+list that spells the same text, such as a tokenized form with ``did n't`` for ``didn't``. Both
+tokens and words are measured in letters: the bytes of a text that are no white space. So it does
+not matter how spaces are tokenized, or that a text and its tokenized form differ in them.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,7 +127,9 @@ def _shares(tokens: Spans, words: Spans) -> Numbers:
 def _check_spelling(line: str, words: Sequence[str], where: str) -> None:
     spelt, written = "".join("".join(words).split()), "".join(line.split())
     if spelt != written:
-        place = len(commonprefix([spelt, written]))
+        both = enumerate(zip(spelt, written, strict=False))
+        differing = (i for i, (ours, theirs) in both if ours != theirs)
+        place = next(differing, min(len(spelt), len(written)))
         raise DataError(
             f'the words spell "{spelt[place : place + 12]}" where the text has '
             f'"{written[place : place + 12]}" ({where}): give the same text with other spaces'

@@ -88,7 +88,7 @@ def read_pairs(
         ended = next((name for name, line in lines.items() if line is None), None)
         if ended is not None:
             raise DataError(
-                f"end before the other lines (line {index + 1} of {ended}): give one for each"
+                f"{ended} end before the other lines (line {index + 1}): give one for each"
             )
         words = [
             None if lines.get(name) is None else tuple(str(lines[name]).split())
@@ -106,7 +106,7 @@ def read_gold(
         DataError: naming the line that holds no links.
     """
     for number, line in enumerate(lines, 1):
-        yield parsedirected_links(line, f"{name}:{number}", is_one_based=is_one_based)
+        yield parse_links(line, f"{name}:{number}", is_one_based=is_one_based)
 
 
 def align_pairs(
@@ -146,7 +146,7 @@ def align_translations(
     report: AlignmentReport | None = None,
     buffer_lines: int = BUFFER_LINES,
 ) -> Iterator[set[Link]]:
-    """Translates lines and aligns the words of each with its best translation; see `align_pairs`."""
+    """Translates lines and aligns each with its best translation; see `align_pairs`."""
     report = report or AlignmentReport()
     for buffer in translator.buffers(lines, buffer_lines):
         aligned = aligner.align_translations(buffer)
