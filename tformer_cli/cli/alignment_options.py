@@ -65,7 +65,7 @@ ConventionOption = Annotated[
     ConventionChoice | None,
     typer.Option(
         help="Which row is a target token's: the one that predicts it (naive), or the one that "
-        "has read it (shift; SHIFT-ATT, Chen et al. 2020) [the stored one, else naive].",
+        "has read it (shift; SHIFT-ATT, Chen et al. 2020) [that of stored heads, else naive].",
         show_default=False,
     ),
 ]

@@ -22,7 +22,7 @@ from tformer_cli.cli.alignment_options import (
     ThresholdOption,
 )
 from tformer_cli.cli.alignment_table import rendered_scores, show_scores
-from tformer_cli.cli.console import note, stdout_console, utf8_line, warn
+from tformer_cli.cli.console import is_live, note, stdout_console, utf8_line, warn
 from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
@@ -48,9 +48,10 @@ from tformer_cli.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.data.pharaoh import Link
+    from tformer_cli.data.pharaoh import GoldLinks, Link
+    from tformer_cli.inspection.alignment import Convention
     from tformer_cli.workflows.aligner import Aligner
-    from tformer_cli.workflows.inspect_align import AlignmentReport, Bidirectional
+    from tformer_cli.workflows.inspect_align import AlignmentReport, Bidirectional, PairTexts
     from tformer_cli.workflows.score_alignment import AlignmentScores
 
 
@@ -121,7 +122,8 @@ def inspect_align(
     of each sentence are aligned with those of its translation. With --gold every head and every
     layer's mean is scored: alignment error rate (AER), precision and recall in percent.
     """
-    _check_usage(target_file, (source_words, target_words), gold, scores_format, save=save)
+    _check_pairs(target_file, (source_words, target_words), gold)
+    _check_scores(gold, {"--save": save, "--format": scores_format, "--one-based": one_based})
     if save and reverse is not None:
         raise UsageError("--save: stores the heads of one model; leave out --reverse")
     if not text:
@@ -134,7 +136,7 @@ def inspect_align(
         for name in (target_file, source_words, target_words, gold)
     )
 
-    from tformer_cli.inspection.alignment import CONVENTIONS, LinkRule
+    from tformer_cli.inspection.alignment import LinkRule
     from tformer_cli.workflows import inspect_align as workflow
     from tformer_cli.workflows.aligner import Aligner
     from tformer_cli.workflows.translate import open_translator
@@ -154,8 +156,8 @@ def inspect_align(
         if path is not None
     )
     rule = LinkRule(threshold=threshold, keeps_eos=eos == EosChoice.keep)
-    chosen = None if convention is None else convention.value
-    aligner = Aligner(opened.directory, heads or (), chosen, rule)
+    given: Convention | None = None if convention is None else convention.value
+    aligner = Aligner(opened.directory, heads or (), given, rule)
     say_choices(opened, quiet=quiet)
     both = None
     if other:
@@ -167,21 +169,7 @@ def inspect_align(
     pairs = None if targets is None else workflow.read_pairs(lines, targets, *words)
     if pairs is not None and answers is not None:
         known = workflow.read_gold(answers, str(gold), is_one_based=one_based)
-        from tformer_cli.workflows.score_alignment import score_directions, score_model
-
-        so_far = (
-            score_directions(aligner, both.reverse, pairs, known, report)
-            if both is not None
-            else score_model(
-                aligner,
-                pairs,
-                known,
-                report,
-                candidates={aligner.choice.heads: aligner.heads} if heads else None,
-                conventions=CONVENTIONS if chosen is None else (chosen,),
-            )
-        )
-        scores = _last(so_far, report, quiet=quiet)
+        scores = _scored(aligner, both, pairs, known, report, quiet=quiet)
         _write_scores(scores, scores_format, output)
         if save:
             _save(opened.directory, scores, quiet=quiet)
@@ -201,20 +189,20 @@ def inspect_align(
         warn(f"{count_of_lines(report.truncated)} longer than the model takes, aligned in part")
 
 
-def _check_usage(
-    target_file: str | None,
-    words: tuple[str | None, str | None],
-    gold: str | None,
-    scores_format: ScoresFormat | None,
-    *,
-    save: bool,
+def _check_pairs(
+    target_file: str | None, words: tuple[str | None, str | None], gold: str | None
 ) -> None:
-    if gold is not None and target_file is None:
+    if target_file is not None:
+        return
+    if gold is not None:
         raise UsageError("--gold: is of given translations; name their file with --target-file")
-    if any(words) and target_file is None:
+    if any(words):
         raise UsageError("--source-words, --target-words: belong to pairs; add --target-file")
-    for option, is_given in (("--save", save), ("--format", scores_format is not None)):
-        if is_given and gold is None:
+
+
+def _check_scores(gold: str | None, options: dict[str, object]) -> None:
+    for option, value in options.items():
+        if value and gold is None:
             raise UsageError(f"{option}: is about scores; name gold alignments with --gold")
 
 
@@ -227,10 +215,23 @@ def _heads_said(aligner: "Aligner", both: "Bidirectional | None") -> str:
     return said
 
 
-def _last(
-    so_far: Iterable["AlignmentScores"], report: "AlignmentReport", *, quiet: bool
+def _scored(
+    aligner: "Aligner",
+    both: "Bidirectional | None",
+    pairs: "Iterable[PairTexts]",
+    gold: "Iterable[GoldLinks]",
+    report: "AlignmentReport",
+    *,
+    quiet: bool,
 ) -> "AlignmentScores":
-    """Shows progress until all is scored."""
+    """Scores heads, or two directions, and shows progress until all is done."""
+    from tformer_cli.workflows.score_alignment import score_directions, score_model
+
+    so_far = (
+        score_model(aligner, pairs, gold, report)
+        if both is None
+        else score_directions(aligner, both.reverse, pairs, gold, report)
+    )
     scores = None
     with line_progress(None, "scoring alignments", quiet=quiet) as progress:
         for scores in so_far:
@@ -273,7 +274,9 @@ def _write_links(
     quiet: bool,
 ) -> None:
     """Writes a line of links for each line, and hands them on whenever a buffer is done."""
-    with results(output) as stream, line_progress(None, "aligning", quiet=quiet) as progress:
+    # A bar would be drawn over results on the same terminal
+    is_quiet = quiet or (output == STANDARD_STREAM and sys.stdout.isatty() and is_live())
+    with results(output) as stream, line_progress(None, "aligning", quiet=is_quiet) as progress:
         for number, links in enumerate(found, 1):
             stream.write(utf8_line(format_links(links)))
             if number % buffer_lines == 0:

@@ -24,12 +24,14 @@ from numpy.typing import NDArray
 from tformer_cli.data.pharaoh import Link
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture import AttentionMaps
-from tformer_cli.inspection.heads import HeadId, HeadLayout
+from tformer_cli.inspection.heads import HeadId, HeadLayout, Kind
 from tformer_cli.inspection.selectors import select_heads
 from tformer_cli.inspection.words import Numbers, WordTokens
 
 Convention = Literal["naive", "shift"]
 CONVENTIONS: tuple[Convention, ...] = ("naive", "shift")
+ALIGNING: tuple[Kind, ...] = ("cross",)
+"""Attentions that see both sentences."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,7 @@ def cross_heads(selections: Sequence[str], layout: HeadLayout) -> list[HeadId]:
     """
     heads = select_heads(selections, layout)
     for head in heads:
-        if head.kind != "cross":
+        if head.kind not in ALIGNING:
             raise UsageError(
                 f'--heads: "{",".join(selections)}" selects {head}, but only cross-attention sees '
                 "both sentences; select in cross"

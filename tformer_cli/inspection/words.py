@@ -36,7 +36,7 @@ class WordTokens:
     @property
     def n_words(self) -> int:
         """Words of the sentence."""
-        return self.shares.shape[1]
+        return int(self.shares.shape[1])
 
 
 def words_of_text(
@@ -121,7 +121,8 @@ def _shares(tokens: Spans, words: Spans) -> Numbers:
     starts = np.maximum(tokens[:, None, 0], words[None, :, 0])
     ends = np.minimum(tokens[:, None, 1], words[None, :, 1])
     common = np.maximum(ends - starts, 0).astype(np.float64)
-    return common / np.maximum(common.sum(axis=1, keepdims=True), 1.0)
+    shares: Numbers = common / np.maximum(common.sum(axis=1, keepdims=True), 1.0)
+    return shares
 
 
 def _check_spelling(line: str, words: Sequence[str], where: str) -> None:

@@ -12,6 +12,8 @@ from tformer_cli.data.pharaoh import Link, format_links
 from tformer_cli.decoding.limits import longest_source
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.inspection.alignment import (
+    ALIGNING,
+    CONVENTIONS,
     Convention,
     LinkRule,
     cross_heads,
@@ -98,6 +100,7 @@ class Aligner:
         self.tokenizer = directory.tokenizer
         self.longest = longest_source(directory.model.config.max_positions)
         self.choice = choose_heads(directory, heads, convention)
+        self.compared = CONVENTIONS if convention is None else (convention,)
         self.model = directory.model
         self.heads = _selected(directory, self.choice)
         self.rule = rule or LinkRule()
@@ -128,7 +131,7 @@ class Aligner:
         """For each pair the (target words, source words + 1) weights of the chosen heads."""
         found: list[Any] = [None] * len(pairs)
         ids = [(source.ids, target.ids) for source, target in pairs]
-        for index, maps in capture_pairs(self.model, ids, ("cross",)):
+        for index, maps in capture_pairs(self.model, ids, ALIGNING):
             found[index] = word_weights(
                 head_mean(maps, self.heads), *pairs[index], self.choice.convention
             )

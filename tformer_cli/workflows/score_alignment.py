@@ -14,7 +14,7 @@ from tformer_cli.evaluation.alignment_error import (
     diagonal_links,
 )
 from tformer_cli.inspection.alignment import (
-    CONVENTIONS,
+    ALIGNING,
     Convention,
     LinkRule,
     head_mean,
@@ -89,20 +89,15 @@ def score_model(
     pairs: Iterable[PairTexts],
     gold: Iterable[GoldLinks],
     report: AlignmentReport,
-    *,
-    candidates: Mapping[str, Sequence[HeadId]] | None = None,
-    conventions: Sequence[Convention] = CONVENTIONS,
 ) -> Iterator[AlignmentScores]:
     """Scores the heads of a model on sentence pairs with gold alignments.
 
     Args:
-        aligner: of the model.
+        aligner: of the model. If it was given heads, their mean alone is scored, else every
+            cross-attention head and every layer's mean; in both conventions, or in the given one.
         pairs: the sentence pairs.
         gold: their alignments.
         report: counts the lines.
-        candidates: heads by name, of several the mean; None: every cross-attention head and every
-            layer's mean.
-        conventions: which rows to take for a target token's; each is scored.
 
     Yields:
         The scores so far, after every buffer of pairs.
@@ -110,8 +105,14 @@ def score_model(
     Raises:
         DataError: if lines do not correspond, or gold links words that are not there.
     """
-    candidates = candidates or candidates_of(head_layout(aligner.model))
-    tally = _Tally(candidates, conventions, aligner.rule)
+    is_given = aligner.choice.reason == "given"
+    tally = _Tally(
+        {aligner.choice.heads: aligner.heads}
+        if is_given
+        else candidates_of(head_layout(aligner.model)),
+        aligner.compared,
+        aligner.rule,
+    )
     bounds = _Bounds()
     for buffer in in_buffers(_with_gold(pairs, gold), BUFFER_LINES):
         tokens = [word_tokens(aligner, pair) for pair, _ in buffer]
@@ -119,7 +120,7 @@ def score_model(
             bounds.add(sides, answer, pair.index)
         report.add(tokens)
         ids = [(source.ids, target.ids) for source, target in tokens]
-        for place, maps in capture_pairs(aligner.model, ids, ("cross",)):
+        for place, maps in capture_pairs(aligner.model, ids, ALIGNING):
             tally.add(maps, tokens[place], buffer[place][1])
         yield AlignmentScores(scores=tally.scores(), floor=bounds.floor, ceiling=bounds.ceiling)
 
