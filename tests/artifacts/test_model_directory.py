@@ -9,9 +9,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tformer_cli.artifacts.model_directory import (
+    AlignmentInfo,
     ModelInfo,
     load_model_directory,
     save_model_directory,
+    store_alignment,
 )
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
@@ -248,3 +250,16 @@ def test_a_directory_that_cannot_be_made_is_one_line(tmp_path, tokenizer):
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match="is a file"):
         save(tmp_path / "file", tokenizer)
+
+
+def test_storing_an_alignment_changes_nothing_else(directory):
+    before = json.loads((directory / "config.json").read_text())
+    store_alignment(directory, AlignmentInfo(heads="cross.1", convention="naive"))
+    chosen = AlignmentInfo(heads="cross.1.0", convention="shift")
+    store_alignment(directory, chosen)
+    after = json.loads((directory / "config.json").read_text())
+    assert after == {**before, "alignment": {"heads": "cross.1.0", "convention": "shift"}}
+    assert load_model_directory(directory).info.alignment == chosen
+    change_config(directory, alignment={"heads": "cross.1.0", "convention": "sideways"})
+    with pytest.raises(ArtifactError, match=r"alignment\.convention: must be 'naive' or 'shift'"):
+        load_model_directory(directory)

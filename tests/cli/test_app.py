@@ -30,6 +30,7 @@ COMMANDS = {
             "inspect-step",
             "inspect-positions",
             "inspect-logits",
+            "inspect-align",
             "tokenize",
             "tokenize train",
             "tokenize encode",

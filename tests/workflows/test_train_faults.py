@@ -102,7 +102,7 @@ def result(run):
     """What two runs that are the same have in common: weights, and all that was reported."""
     entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for entry in entries:
-        for name in ("seconds", "tokens_per_second"):
+        for name in ("seconds", "tokens_per_second", "hardware_share"):
             entry.pop(name, None)
     return hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest(), entries
 

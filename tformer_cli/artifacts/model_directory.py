@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -34,6 +34,16 @@ _LARGEST_CONFIG = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
+class AlignmentInfo:
+    """Which heads align words, and how they are read; found by `tformer inspect-align --save`."""
+
+    heads: str
+    """Cross-attention heads by the grammar of ``--heads``; of several the mean."""
+    convention: Literal["naive", "shift"]
+    """Which row is a target token's: the one that predicts it, or the one that has read it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelInfo:
     """What is known of a model beside its weights."""
 
@@ -47,6 +57,8 @@ class ModelInfo:
     """Validation scores of these weights."""
     tformer_version: str = __version__
     """Version that wrote the directory."""
+    alignment: AlignmentInfo | None = None
+    """What its word alignments come from, if that was stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +88,7 @@ class _ConfigFile:
     target_language: str = ""
     step: int = 0
     scores: dict[str, float] = field(default_factory=dict)
+    alignment: AlignmentInfo | None = None
 
 
 def save_model_directory(
@@ -103,13 +116,28 @@ def save_model_directory(
     make_directory(path)
     write_text(path / TOKENIZER, tokenizer.to_json())
     save_tensors(path / WEIGHTS, weights, {"format": "pt"})
+    known = {key: value for key, value in asdict(info).items() if value is not None}
     record = {
         "format_version": FORMAT_VERSION,
-        **asdict(info),
+        **known,
         "vocab_size": tokenizer.vocab_size,
         "model": asdict(config),
         "decoding": asdict(decoding),
     }
+    _write_config(path, record)
+
+
+def store_alignment(path: Path, alignment: AlignmentInfo) -> None:
+    """Stores in a model directory which heads align words; all else in it stays as it is.
+
+    Raises:
+        ArtifactError: if it is no model directory, or cannot be written.
+    """
+    _read_config(path)
+    _write_config(path, {**_read_json(path, path / CONFIG), "alignment": asdict(alignment)})
+
+
+def _write_config(path: Path, record: Mapping[str, Any]) -> None:
     write_text(path / CONFIG, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -139,6 +167,7 @@ def load_model_directory(path: Path, device: torch.device | str = "cpu") -> Mode
             step=record.step,
             scores=record.scores,
             tformer_version=record.tformer_version,
+            alignment=record.alignment,
         ),
     )
 

@@ -18,6 +18,7 @@ from tformer_cli.cli.benchmark import benchmark
 from tformer_cli.cli.console import error_line
 from tformer_cli.cli.evaluate import evaluate
 from tformer_cli.cli.export import export
+from tformer_cli.cli.inspect_align import inspect_align
 from tformer_cli.cli.inspect_heads import inspect_heads
 from tformer_cli.cli.inspect_logits import inspect_logits
 from tformer_cli.cli.inspect_positions import inspect_positions
@@ -152,6 +153,7 @@ app.command("inspect-heads")(inspect_heads)
 app.command("inspect-step")(inspect_step)
 app.command("inspect-positions")(inspect_positions)
 app.command("inspect-logits")(inspect_logits)
+app.command("inspect-align")(inspect_align)
 
 
 def main() -> None:

@@ -55,6 +55,13 @@ class OutputFormatChoice(StrEnum):
     moses = "moses"
 
 
+class AlignmentChoice(StrEnum):
+    """Values of `--alignments`."""
+
+    pharaoh = "pharaoh"
+    soft = "soft"
+
+
 class InputFormatChoice(StrEnum):
     """Values of `--input-format`."""
 
@@ -109,6 +116,15 @@ def translate(
             "through to jsonl output."
         ),
     ] = InputFormatChoice.text,
+    alignments: Annotated[
+        AlignmentChoice | None,
+        typer.Option(
+            help="Add what each word comes from (tsv, jsonl or moses): links i-j of source and "
+            "target words, or for each target word the weights of the source words and of the end "
+            "of sentence. By the heads that `tformer inspect-align --save` stored.",
+            show_default=False,
+        ),
+    ] = None,
     too_long: TooLongOption = TooLongChoice.in_parts,
     device: DeviceOption = "auto",
     precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto,
@@ -125,6 +141,10 @@ def translate(
         raise UsageError(
             f"--n-best: {n_best} translations do not fit a line for a line; "
             "choose --format tsv, jsonl or moses"
+        )
+    if alignments is not None and output_format == OutputFormatChoice.text:
+        raise UsageError(
+            "--alignments: text holds translations alone; choose --format tsv, jsonl or moses"
         )
     counts = LineCounts()
     lines = input_lines(text, input_file, counts, "--input")
@@ -152,6 +172,12 @@ def translate(
             batch_tokens=batch_tokens,
         )
         say_choices(opened, quiet=quiet)
+        aligner = None
+        if alignments is not None:
+            from tformer_cli.workflows.aligner import Aligner
+
+            aligner = Aligner(opened.directory)
+            note(f"aligning by {aligner.choice}", quiet=quiet)
         translated = workflow.TranslationCounts()
         buffer = buffer_lines or (1 if from_terminal else BUFFER_LINES)
         output_lines = workflow.translated_text(
@@ -163,6 +189,8 @@ def translate(
             input_name="stdin" if from_stdin else input_file or "arguments",
             lists_hypotheses=n_best > 1,
             buffer_lines=buffer,
+            aligner=aligner,
+            alignment_format="pharaoh" if alignments is None else alignments.value,
         )
         # A bar would be drawn over results on the same terminal
         hides_bar = from_terminal or (

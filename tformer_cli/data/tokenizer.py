@@ -25,6 +25,8 @@ from tformer_cli.errors import DataError
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 FILE_NAME = "tokenizer.json"
 MAX_FILE_BYTES = 1 << 29
+Span = tuple[int, int]
+"""From a character up to, and without, another."""
 LEARNED = ("vocab", "merges", "unk_id")
 """Keys of the model section of a `tokenizer.json` that come from training."""
 
@@ -102,6 +104,15 @@ class Tokenizer:
             encodings = self._tokenizer.encode_batch_fast(repaired, add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """The ids of each text, as `encode_batch` gives them, and the characters each is made of.
+
+        Pieces of one character (its bytes) all have that character as their span.
+        """
+        repaired = [without_surrogates(text) for text in texts]
+        encodings = self._tokenizer.encode_batch(repaired, add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in encodings]
+
     def with_dropout(
         self, texts: Sequence[str], keys: Sequence[int], dropout: float, seed: int
     ) -> list[list[int]]:
@@ -140,6 +151,10 @@ class Tokenizer:
         """The text of each list of ids; special tokens are skipped."""
         return self._tokenizer.decode_batch(ids, skip_special_tokens=True)
 
+    def piece_bytes(self, ids: Sequence[int]) -> list[bytes]:
+        """What each id adds to the bytes of the decoded text; a special token adds nothing."""
+        return [self._piece_bytes[i] for i in ids]
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The label of each id: readable, free of white space, different for different ids."""
         return [self._labels[i] for i in ids]
@@ -150,10 +165,14 @@ class Tokenizer:
 
     @cached_property
     def _labels(self) -> list[str]:
+        return [*SPECIAL_PIECES, *map(label_of, self._piece_bytes[4:])]
+
+    @cached_property
+    def _piece_bytes(self) -> list[bytes]:
         stored = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
         is_bytes = self.algorithm != "char"
         texts = [bytes_of(piece) if is_bytes else piece.encode() for piece, _ in stored[4:]]
-        return [*SPECIAL_PIECES, *map(label_of, texts)]
+        return [*[b""] * len(SPECIAL_PIECES), *texts]
 
     @cached_property
     def _ids(self) -> dict[str, int]:

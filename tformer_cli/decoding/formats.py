@@ -6,16 +6,20 @@ tsv    index, source, translation, score; a line a hypothesis, tabs and line end
 jsonl  an object for a line; with several hypotheses they are listed in it
 moses  ``index ||| translation ||| LogProbability= … Length= … ||| score``, a line a hypothesis
 =====  ==========================================================================================
+
+An alignment is one more column of tsv, one more field of moses, and "alignment" in jsonl.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from tformer_cli.decoding.translator import TranslatedText, Translation
 from tformer_cli.errors import DataError
 
 OutputFormat = Literal["text", "tsv", "jsonl", "moses"]
+Alignment = str | Sequence[Sequence[float]]
+"""Links as Pharaoh text, or the weights of each target word's source words and end of sentence."""
 TSV_ENDS = str.maketrans("\t\n\r", "   ")
 """What ends a cell or a line of TSV becomes a space in a text."""
 
@@ -26,6 +30,7 @@ def format_lines(
     *,
     lists_hypotheses: bool = False,
     passed_through: Mapping[str, Any] | None = None,
+    alignments: Sequence[Alignment] | None = None,
 ) -> list[str]:
     """Writes a translation as lines, without line ends.
 
@@ -34,14 +39,21 @@ def format_lines(
         output_format: "text", "tsv", "jsonl" or "moses".
         lists_hypotheses: "jsonl": add a "hypotheses" list.
         passed_through: "jsonl": fields of the input object; ours win where names are the same.
+        alignments: one for each hypothesis; "text" has no place for them.
     """
     if output_format == "text":
         return [translation.text]
     if output_format == "jsonl":
-        record = {**(passed_through or {}), **_record(translation, lists_hypotheses)}
-        return [json.dumps(record, ensure_ascii=False)]
-    line_of = _tsv_line if output_format == "tsv" else _moses_line
-    return [line_of(translation, hypothesis) for hypothesis in translation.hypotheses]
+        ours = _record(translation, lists_hypotheses, alignments)
+        return [json.dumps({**(passed_through or {}), **ours}, ensure_ascii=False)]
+    line_of, separator = (_tsv_line, "\t") if output_format == "tsv" else (_moses_line, " ||| ")
+    lines = [line_of(translation, hypothesis) for hypothesis in translation.hypotheses]
+    if alignments is None:
+        return lines
+    return [
+        line + separator + _alignment_text(alignment)
+        for line, alignment in zip(lines, alignments, strict=True)
+    ]
 
 
 def read_records(lines: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
@@ -72,7 +84,16 @@ def read_records(lines: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
         yield record
 
 
-def _record(translation: Translation, lists_hypotheses: bool) -> dict[str, Any]:
+def _alignment_text(alignment: Alignment) -> str:
+    """Writes an alignment as text: a target word's weights between commas, words between spaces."""
+    if isinstance(alignment, str):
+        return alignment
+    return " ".join(",".join(f"{weight:g}" for weight in row) for row in alignment)
+
+
+def _record(
+    translation: Translation, lists_hypotheses: bool, alignments: Sequence[Alignment] | None
+) -> dict[str, Any]:
     best = translation.hypotheses[0]
     record: dict[str, Any] = {
         "index": translation.index,
@@ -81,6 +102,8 @@ def _record(translation: Translation, lists_hypotheses: bool) -> dict[str, Any]:
         "score": best.score,
         "log_probability": best.log_probability,
     }
+    if alignments is not None:
+        record["alignment"] = alignments[0]
     if translation.n_parts > 1:
         record["parts"] = translation.n_parts
     if translation.is_truncated:
@@ -91,8 +114,9 @@ def _record(translation: Translation, lists_hypotheses: bool) -> dict[str, Any]:
                 "translation": hypothesis.text,
                 "score": hypothesis.score,
                 "log_probability": hypothesis.log_probability,
+                **({} if alignments is None else {"alignment": alignments[rank]}),
             }
-            for hypothesis in translation.hypotheses
+            for rank, hypothesis in enumerate(translation.hypotheses)
         ]
     return record
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -48,6 +48,8 @@ class TranslatedText:
     """Its tokens without special tokens."""
     is_finished: bool
     """False where the length limit ended it."""
+    part_lengths: tuple[int, ...] = ()
+    """How many of the tokens each part of a split line has; one number for a whole line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class Translation:
     """Parts it was translated in: 0 for a blank line, over 1 where it was split."""
     is_truncated: bool
     """Whether its end was left out because it was too long."""
+    parts: tuple[str, ...] = ()
+    """Text of the parts it was translated in; empty where it is whole."""
 
     @property
     def text(self) -> str:
@@ -79,6 +83,7 @@ class _Prepared:
 
     parts: tuple[tuple[int, ...], ...]
     is_truncated: bool = False
+    texts: tuple[str, ...] = ()
 
 
 _BLANK = TranslatedText("", 0.0, 0.0, (), is_finished=True)
@@ -148,10 +153,16 @@ class Translator:
             lines: the lines; `buffer_lines` of them are held at a time.
             buffer_lines: lines that are batched together; 1 answers line by line.
         """
+        return chain.from_iterable(self.buffers(lines, buffer_lines))
+
+    def buffers(
+        self, lines: Iterable[str], buffer_lines: int = BUFFER_LINES
+    ) -> Iterator[list[Translation]]:
+        """Translates lines as they come, a buffer at a time; see `stream`."""
         lines = iter(lines)
         first_index = 0
         while buffer := list(islice(lines, buffer_lines)):
-            yield from self.translate(buffer, first_index)
+            yield self.translate(buffer, first_index)
             first_index += len(buffer)
 
     def _prepare(self, lines: Sequence[str], first_index: int) -> list[_Prepared]:
@@ -178,8 +189,9 @@ class Translator:
         if self._too_long == "truncate":
             return _Prepared((tuple(ids[:longest]),), is_truncated=True)
         texts = split_line(line, min(-(-longest // 2), LONGEST_PART), self._count_tokens)
-        encoded = [tuple(part[:longest]) for part in self._tokenizer.encode_batch(texts) if part]
-        return _Prepared(tuple(encoded))
+        encoded = zip(texts, self._tokenizer.encode_batch(texts), strict=True)
+        kept = [(text, tuple(ids[:longest])) for text, ids in encoded if ids]
+        return _Prepared(tuple(ids for _, ids in kept), texts=tuple(text for text, _ in kept))
 
     def _count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self._tokenizer.encode_batch(list(texts))]
@@ -209,7 +221,13 @@ class Translator:
         texts = tuple(self._joined([part[rank] for part in parts]) for rank in range(n_best))
         source_ids = tuple(token for part in prepared.parts for token in part)
         return Translation(
-            index, line, texts or (_BLANK,), source_ids, len(parts), prepared.is_truncated
+            index,
+            line,
+            texts or (_BLANK,),
+            source_ids,
+            len(parts),
+            prepared.is_truncated,
+            prepared.texts,
         )
 
     def _joined(self, parts: Sequence[Hypothesis]) -> TranslatedText:
@@ -223,4 +241,5 @@ class Translator:
             log_probability / length_penalty(n_tokens, self.config.length_penalty),
             tuple(token for part in parts for token in part.token_ids),
             all(part.is_finished for part in parts),
+            tuple(len(part.token_ids) for part in parts),
         )

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.workflows.aligner import Aligner, WordAlignment
 
 InputFormat = Literal["text", "jsonl"]
+AlignmentFormat = Literal["pharaoh", "soft"]
 SEEDS = 2**63
 """Seeds there are for torch's generators."""
 
@@ -252,6 +254,8 @@ def translated_text(
     input_name: str = "input",
     lists_hypotheses: bool = False,
     buffer_lines: int = BUFFER_LINES,
+    aligner: Aligner | None = None,
+    alignment_format: AlignmentFormat = "pharaoh",
 ) -> Iterator[str]:
     """Translates lines of text or JSONL into the lines that are to be written.
 
@@ -264,6 +268,8 @@ def translated_text(
         input_name: what messages call the input.
         lists_hypotheses: "jsonl" output lists all hypotheses.
         buffer_lines: lines that are batched together.
+        aligner: of the same model; aligns every hypothesis once it is found.
+        alignment_format: "pharaoh" links or "soft" weights, by words; not for "text" output.
 
     Yields:
         Output lines without their ends; as many as input lines but for "tsv" and "moses", which
@@ -273,14 +279,33 @@ def translated_text(
     texts = (
         _sources_of(read_records(lines, input_name), records) if input_format == "jsonl" else lines
     )
-    for translation in translator.stream(texts, buffer_lines):
+    for translation, alignments in _with_alignments(
+        translator.buffers(texts, buffer_lines), aligner
+    ):
         counts.add(translation)
         yield from format_lines(
             translation,
             output_format,
             lists_hypotheses=lists_hypotheses,
             passed_through=records.popleft() if records else None,
+            alignments=None
+            if alignments is None
+            else [
+                found.pharaoh if alignment_format == "pharaoh" else found.soft
+                for found in alignments
+            ],
         )
+
+
+def _with_alignments(
+    buffers: Iterable[list[Translation]], aligner: Aligner | None
+) -> Iterator[tuple[Translation, list[WordAlignment] | None]]:
+    """Yields translations, each with an alignment for every hypothesis if there is an aligner."""
+    for buffer in buffers:
+        if aligner is None:
+            yield from ((translation, None) for translation in buffer)
+        else:
+            yield from zip(buffer, aligner.align_translations(buffer), strict=True)
 
 
 def _sources_of(records: Iterable[dict[str, Any]], waiting: deque[dict[str, Any]]) -> Iterator[str]:

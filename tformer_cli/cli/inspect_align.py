@@ -1,0 +1,284 @@
+"""`tformer inspect-align`: which words go together, by the heads of a model."""
+
+import sys
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tformer_cli.cli.alignment_options import (
+    ConventionOption,
+    EosChoice,
+    EosOption,
+    HeadsOption,
+    MethodChoice,
+    MethodOption,
+    ReverseOption,
+    SourceOption,
+    SourceWordsOption,
+    TargetFileOption,
+    TargetWordsOption,
+    ThresholdOption,
+)
+from tformer_cli.cli.alignment_table import rendered_scores, show_scores
+from tformer_cli.cli.console import is_live, note, stdout_console, utf8_line, warn
+from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
+from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.options import (
+    DeviceOption,
+    ModelArgument,
+    QuietOption,
+    SeedOption,
+    ThreadsOption,
+)
+from tformer_cli.cli.text_io import (
+    STANDARD_STREAM,
+    check_stdin_is_read_once,
+    count_of_lines,
+    file_lines,
+    input_lines,
+    results,
+    say_choices,
+    warn_of_bytes,
+)
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.data.pharaoh import format_links
+from tformer_cli.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.data.pharaoh import GoldLinks, Link
+    from tformer_cli.inspection.alignment import Convention
+    from tformer_cli.workflows.aligner import Aligner
+    from tformer_cli.workflows.inspect_align import AlignmentReport, Bidirectional, PairTexts
+    from tformer_cli.workflows.score_alignment import AlignmentScores
+
+
+class ScoresFormat(StrEnum):
+    """Values of `--format`."""
+
+    table = "table"
+    jsonl = "jsonl"
+    tsv = "tsv"
+
+
+def inspect_align(
+    model: ModelArgument,
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Sentences; without any, --source or stdin."),
+    ] = None,
+    *,
+    source: SourceOption = None,
+    target_file: TargetFileOption = None,
+    source_words: SourceWordsOption = None,
+    target_words: TargetWordsOption = None,
+    heads: HeadsOption = None,
+    convention: ConventionOption = None,
+    threshold: ThresholdOption = None,
+    eos: EosOption = EosChoice.drop,
+    reverse: ReverseOption = None,
+    method: MethodOption = MethodChoice.grow_diag,
+    gold: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Score every head and layer against these alignments (i-j sure, i?j possible).",
+        ),
+    ] = None,
+    one_based: Annotated[
+        bool, typer.Option("--one-based", help="The gold file counts words from 1.")
+    ] = False,
+    save: Annotated[
+        bool,
+        typer.Option("--save", help="Store the best in the model directory, for later calls."),
+    ] = False,
+    scores_format: Annotated[
+        ScoresFormat | None,
+        typer.Option(
+            "--format",
+            help="Of the scores [table on a terminal, jsonl elsewhere].",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
+    ] = STANDARD_STREAM,
+    buffer_lines: Annotated[
+        int | None,
+        typer.Option(min=1, help="Lines that are aligned together [1024; from a terminal 1]."),
+    ] = None,
+    beam_size: BeamSizeOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    device: DeviceOption = "auto",
+    seed: SeedOption = 1,
+    threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Align words by cross-attention: Pharaoh links i-j, a line for a line.
+
+    Links count words, which spaces separate, from 0: source first. Without --target-file the words
+    of each sentence are aligned with those of its translation. With --gold every head and every
+    layer's mean is scored: alignment error rate (AER), precision and recall in percent.
+    """
+    _check_pairs(target_file, (source_words, target_words), gold)
+    _check_scores(gold, {"--save": save, "--format": scores_format, "--one-based": one_based})
+    if save and reverse is not None:
+        raise UsageError("--save: stores the heads of one model; leave out --reverse")
+    if not text:
+        files = [source or STANDARD_STREAM, target_file, source_words, target_words, gold]
+        check_stdin_is_read_once(files)
+    counts = LineCounts()
+    lines = input_lines(text, source, counts, "--source")
+    targets, *words, answers = (
+        None if name is None else file_lines(name, counts)
+        for name in (target_file, source_words, target_words, gold)
+    )
+
+    from tformer_cli.inspection.alignment import LinkRule
+    from tformer_cli.workflows import inspect_align as workflow
+    from tformer_cli.workflows.aligner import Aligner
+    from tformer_cli.workflows.translate import open_translator
+
+    opened, *other = (
+        open_translator(
+            path,
+            device=device,
+            precision="float32",
+            threads=threads,
+            seed=seed,
+            beam_size=beam_size,
+            length_penalty=length_penalty,
+            n_best=1,
+        )
+        for path in (model, reverse)
+        if path is not None
+    )
+    rule = LinkRule(threshold=threshold, keeps_eos=eos == EosChoice.keep)
+    given: Convention | None = None if convention is None else convention.value
+    aligner = Aligner(opened.directory, heads or (), given, rule)
+    say_choices(opened, quiet=quiet)
+    both = None
+    if other:
+        backwards = Aligner(other[0].directory, rule=rule)
+        both = workflow.Bidirectional(reverse=backwards, method=method.value)
+    if gold is None or both is not None:
+        note(_heads_said(aligner, both), quiet=quiet)
+    report = workflow.AlignmentReport()
+    pairs = None if targets is None else workflow.read_pairs(lines, targets, *words)
+    if pairs is not None and answers is not None:
+        known = workflow.read_gold(answers, str(gold), is_one_based=one_based)
+        scores = _scored(aligner, both, pairs, known, report, quiet=quiet)
+        _write_scores(scores, scores_format, output)
+        if save:
+            _save(opened.directory, scores, quiet=quiet)
+    else:
+        is_typed = not text and source in (None, STANDARD_STREAM) and sys.stdin.isatty()
+        buffer = buffer_lines or (1 if is_typed else workflow.BUFFER_LINES)
+        found = (
+            workflow.align_pairs(aligner, pairs, both, report, buffer)
+            if pairs is not None
+            else workflow.align_translations(
+                aligner, opened.translator, lines, both, report, buffer
+            )
+        )
+        _write_links(found, output, report, buffer, quiet=quiet or is_typed)
+    warn_of_bytes(counts)
+    if report.truncated:
+        warn(f"{count_of_lines(report.truncated)} longer than the model takes, aligned in part")
+
+
+def _check_pairs(
+    target_file: str | None, words: tuple[str | None, str | None], gold: str | None
+) -> None:
+    if target_file is not None:
+        return
+    if gold is not None:
+        raise UsageError("--gold: is of given translations; name their file with --target-file")
+    if any(words):
+        raise UsageError("--source-words, --target-words: belong to pairs; add --target-file")
+
+
+def _check_scores(gold: str | None, options: dict[str, object]) -> None:
+    for option, value in options.items():
+        if value and gold is None:
+            raise UsageError(f"{option}: is about scores; name gold alignments with --gold")
+
+
+def _heads_said(aligner: "Aligner", both: "Bidirectional | None") -> str:
+    """Says which heads align, and what to do where nothing is known of them."""
+    choices = [aligner.choice, *([] if both is None else [both.reverse.choice])]
+    said = f"aligning by {' and '.join(map(str, choices))}"
+    if any(choice.reason == "default" for choice in choices):
+        return f"{said}; --gold FILE --save finds and stores the best"
+    return said
+
+
+def _scored(
+    aligner: "Aligner",
+    both: "Bidirectional | None",
+    pairs: "Iterable[PairTexts]",
+    gold: "Iterable[GoldLinks]",
+    report: "AlignmentReport",
+    *,
+    quiet: bool,
+) -> "AlignmentScores":
+    """Scores heads, or two directions, and shows progress until all is done."""
+    from tformer_cli.workflows.score_alignment import score_directions, score_model
+
+    so_far = (
+        score_model(aligner, pairs, gold, report)
+        if both is None
+        else score_directions(aligner, both.reverse, pairs, gold, report)
+    )
+    scores = None
+    with line_progress(None, "scoring alignments", quiet=quiet) as progress:
+        for scores in so_far:
+            progress.update(report.lines)
+    if scores is None:
+        raise DataError("holds no lines (--source): there is nothing to score")
+    return scores
+
+
+def _write_scores(
+    scores: "AlignmentScores", scores_format: ScoresFormat | None, output: str
+) -> None:
+    is_shown = output == STANDARD_STREAM and sys.stdout.isatty()
+    chosen = scores_format or (ScoresFormat.table if is_shown else ScoresFormat.jsonl)
+    if chosen == ScoresFormat.table and output == STANDARD_STREAM:
+        show_scores(stdout_console(), scores)
+        return
+    with results(output) as stream:
+        stream.write(rendered_scores(scores, chosen.value))
+
+
+def _save(directory: "ModelDirectory", scores: "AlignmentScores", *, quiet: bool) -> None:
+    from tformer_cli.artifacts.model_directory import AlignmentInfo, store_alignment
+
+    best = scores.best
+    assert best.convention is not None  # noqa: S101 - of two directions there is nothing to save
+    store_alignment(directory.path, AlignmentInfo(heads=best.name, convention=best.convention))
+    rate = 100 * best.counts.error_rate
+    note(
+        f"stored {best.name} ({best.convention}), AER {rate:.1f}, in {directory.path}", quiet=quiet
+    )
+
+
+def _write_links(
+    found: Iterable[set["Link"]],
+    output: str,
+    report: "AlignmentReport",
+    buffer_lines: int,
+    *,
+    quiet: bool,
+) -> None:
+    """Writes a line of links for each line, and hands them on whenever a buffer is done."""
+    # A bar would be drawn over results on the same terminal
+    is_quiet = quiet or (output == STANDARD_STREAM and sys.stdout.isatty() and is_live())
+    with results(output) as stream, line_progress(None, "aligning", quiet=is_quiet) as progress:
+        for number, links in enumerate(found, 1):
+            stream.write(utf8_line(format_links(links)))
+            if number % buffer_lines == 0:
+                stream.flush()
+                progress.update(report.lines)

@@ -1,0 +1,57 @@
+"""Word alignments as text, in the Pharaoh format: a line a sentence pair, links between spaces.
+
+``3-5`` links source word 3 with target word 5, counted from 0 (or from 1, where a file says so).
+Gold alignments also know links that are only possible, ``3?5`` or ``3p5``; ``3-5`` is then sure.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tformer_cli.errors import DataError
+
+Link = tuple[int, int]
+"""A source word and a target word, counted from 0."""
+_LINK = re.compile(r"(\d{1,9})([-?p])(\d{1,9})")
+
+
+class GoldLinks(NamedTuple):
+    """What annotators say of a sentence pair."""
+
+    sure: frozenset[Link]
+    """Links that must be found."""
+    possible: frozenset[Link]
+    """Links that may be found; the sure ones are among them."""
+
+
+def parse_links(line: str, where: str, *, is_one_based: bool = False) -> GoldLinks:
+    """Reads a line of links.
+
+    Args:
+        line: the line; a blank one has no links.
+        where: file and line, for messages.
+        is_one_based: whether the line counts words from 1.
+
+    Raises:
+        DataError: naming what is no link.
+    """
+    first = 1 if is_one_based else 0
+    sure, possible = set(), set()
+    for text in line.split():
+        match = _LINK.fullmatch(text)
+        if match is None:
+            raise DataError(
+                f'"{text[:40]}" is no link ({where}): write i-j, or i?j if only possible'
+            )
+        link = int(match[1]) - first, int(match[3]) - first
+        if min(link) < 0:
+            raise DataError(f'"{text}" counts from 0 ({where}): leave out --one-based')
+        possible.add(link)
+        if match[2] == "-":
+            sure.add(link)
+    return GoldLinks(frozenset(sure), frozenset(possible))
+
+
+def format_links(links: Iterable[Link]) -> str:
+    """Writes links in the order of their source words, then of their target words."""
+    return " ".join(f"{source}-{target}" for source, target in sorted(links))

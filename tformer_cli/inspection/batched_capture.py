@@ -1,0 +1,172 @@
+"""The attention maps of many sentence pairs, captured in padded batches.
+
+What `capture.capture_maps` finds for one pair at a time, which is the oracle of this module: the
+maps agree to rounding, and each carries its own residual. Padding is cut off again before anything
+is measured, so no map and no residual knows of it.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from tformer_cli.decoding.source_batches import padded_length, source_batch
+from tformer_cli.inspection.capture import AttentionMaps
+from tformer_cli.inspection.heads import KINDS, HeadId, Kind, attentions
+from tformer_cli.model.attention import AttentionTap, attention_weights
+from tformer_cli.model.transformer import Transformer
+
+IdPair = tuple[Sequence[int], Sequence[int]]
+"""Source and target tokens of a pair, without specials."""
+MOST_CELLS = 1 << 18
+"""Most cells, B·max(S, T)², of a batch: of one head in float32 a megabyte."""
+
+
+def capture_pairs(
+    model: Transformer, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
+) -> Iterator[tuple[int, AttentionMaps]]:
+    """Captures the maps of any number of pairs, a batch at a time.
+
+    Pairs of one padded shape are captured together, so the shapes a pair is computed in follow
+    from its own lengths and not from its neighbours.
+
+    Args:
+        model: the model, in evaluation mode.
+        pairs: what to look at.
+        kinds: the attentions to keep; of the others a pair's maps are empty.
+
+    Yields:
+        The number of a pair and its maps; each pair once, shortest first.
+
+    Raises:
+        ValueError: if a side is longer than the model takes.
+    """
+    by_shape: dict[tuple[int, int], list[int]] = {}
+    for index, (source, target) in enumerate(pairs):
+        shape = padded_length(len(source) + 1), padded_length(len(target) + 1)
+        by_shape.setdefault(shape, []).append(index)
+    for (n_source, n_target), indices in sorted(by_shape.items()):
+        widest = max(n_source, n_target)
+        size = max(1, MOST_CELLS // widest**2)
+        for start in range(0, len(indices), size):
+            batch = indices[start : start + size]
+            yield from zip(
+                batch, capture_batch(model, [pairs[i] for i in batch], kinds), strict=True
+            )
+
+
+@torch.inference_mode()
+def capture_batch(
+    model: Transformer, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
+) -> list[AttentionMaps]:
+    """Captures the maps of pairs in one teacher-forced pass over all of them.
+
+    Args:
+        model: the model, in evaluation mode.
+        pairs: B pairs, at least one.
+        kinds: the attentions to keep; of the others a pair's maps are empty.
+
+    Returns:
+        The maps of each pair, in order.
+
+    Raises:
+        ValueError: if a side is longer than the model takes.
+    """
+    sources = [(*source, EOS_ID) for source, _ in pairs]
+    targets = [(BOS_ID, *target) for _, target in pairs]
+    limit = model.config.max_positions
+    for side, rows in (("source", sources), ("target", targets)):
+        if (longest := max(map(len, rows))) > limit:
+            raise ValueError(f"the {side} has {longest - 1} tokens, the model takes {limit - 1}")
+    device = next(model.parameters()).device
+    source, source_mask = source_batch([source for source, _ in pairs], limit, device)
+    with _listening(model, kinds) as heard:
+        model.decode_hidden(
+            _target_batch(targets, limit).to(device),
+            model.encode(source, source_mask),
+            source_mask,
+        )
+    return [
+        _maps_of(heard, row, *lengths)
+        for row, lengths in enumerate(zip(sources, targets, strict=True))
+    ]
+
+
+class _Heard(NamedTuple):
+    """What was computed beside one call of one attention layer, for a whole batch."""
+
+    weights: Tensor
+    """(B, H, Q, K) float32."""
+    errors: Tensor
+    """(B, H, Q) max |A·V − context| of each row."""
+
+
+@contextmanager
+def _listening(
+    model: Transformer, kinds: Collection[Kind]
+) -> Iterator[dict[tuple[Kind, int], _Heard]]:
+    """Keeps what every attention of these kinds does, until the end of the block."""
+    heard: dict[tuple[Kind, int], _Heard] = {}
+
+    def listener_of(place: tuple[Kind, int]) -> Callable[[AttentionTap], None]:
+        def listen(tap: AttentionTap) -> None:
+            heard[place] = _recompute(tap)
+
+        return listen
+
+    handles = []
+    try:
+        for kind, layer, attention in attentions(model):
+            if kind in kinds:
+                handles.append(attention.tap(listener_of((kind, layer))))
+        yield heard
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _recompute(tap: AttentionTap) -> _Heard:
+    weights = attention_weights(tap.query.float(), tap.key.float(), tap.mask)
+    difference = torch.matmul(weights, tap.value.float()) - tap.context.float()
+    return _Heard(weights.cpu(), difference.abs().amax(dim=-1).cpu())
+
+
+def _target_batch(targets: Sequence[Sequence[int]], limit: int) -> Tensor:
+    """Pads what the decoder reads to (B, T), within the positions of the model."""
+    longest = min(padded_length(max(map(len, targets))), limit)
+    return torch.tensor([[*ids, *[PAD_ID] * (longest - len(ids))] for ids in targets])
+
+
+def _maps_of(
+    heard: dict[tuple[Kind, int], _Heard],
+    row: int,
+    source: tuple[int, ...],
+    target_input: tuple[int, ...],
+) -> AttentionMaps:
+    """Takes one pair out of a batch, without its padding."""
+    n_source, n_target = len(source), len(target_input)
+    sizes: dict[Kind, tuple[int, int]] = {
+        "enc": (n_source, n_source),
+        "dec": (n_target, n_target),
+        "cross": (n_target, n_source),
+    }
+    maps: dict[Kind, list[Tensor]] = {kind: [] for kind in KINDS}
+    residuals = {}
+    for kind, layer in sorted(heard):
+        n_rows, n_keys = sizes[kind]
+        attention = heard[kind, layer]
+        # copied, so that a pair that is kept does not keep its batch
+        maps[kind].append(attention.weights[row, :, :n_rows, :n_keys].clone())
+        for head, error in enumerate(attention.errors[row, :, :n_rows].amax(dim=-1).tolist()):
+            residuals[HeadId(kind, layer, head)] = error
+    return AttentionMaps(
+        source_ids=source,
+        target_input_ids=target_input,
+        enc=tuple(maps["enc"]),
+        dec=tuple(maps["dec"]),
+        cross=tuple(maps["cross"]),
+        residuals=residuals,
+    )

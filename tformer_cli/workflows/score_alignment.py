@@ -1,0 +1,230 @@
+"""How well every head of a model aligns words, against gold alignments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tformer_cli.errors import DataError
+from tformer_cli.evaluation.alignment_error import (
+    AlignmentCounts,
+    best_single_links,
+    diagonal_links,
+)
+from tformer_cli.inspection.alignment import (
+    ALIGNING,
+    Convention,
+    LinkRule,
+    head_mean,
+    linked,
+    word_weights,
+)
+from tformer_cli.inspection.batched_capture import capture_pairs
+from tformer_cli.inspection.heads import HeadId, HeadLayout, head_layout
+from tformer_cli.inspection.symmetrisation import METHODS, symmetrise
+from tformer_cli.workflows.inspect_align import (
+    BUFFER_LINES,
+    AlignmentReport,
+    PairTexts,
+    directed_links,
+    in_buffers,
+    word_tokens,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from tformer_cli.data.pharaoh import GoldLinks
+    from tformer_cli.inspection.capture import AttentionMaps
+    from tformer_cli.inspection.words import WordTokens
+    from tformer_cli.workflows.aligner import Aligner
+
+GoldPair = tuple[PairTexts, "GoldLinks"]
+Tokens = tuple["WordTokens", "WordTokens"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignmentScore:
+    """How well one way of aligning does."""
+
+    name: str
+    """The heads, of several the mean; or how two directions were joined."""
+    convention: Convention | None
+    """Which row is a target token's; None where that was not compared."""
+    counts: AlignmentCounts
+    """What its measures are made of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignmentScores:
+    """What was compared, and between what bounds."""
+
+    scores: list[AlignmentScore]
+    """Every way of aligning, at least one."""
+    floor: AlignmentCounts
+    """Links along the diagonal, which know nothing but the lengths."""
+    ceiling: AlignmentCounts
+    """The best that one link a target word can reach."""
+
+    @property
+    def best(self) -> AlignmentScore:
+        """The lowest alignment error rate; of equal ones the first."""
+        return min(self.scores, key=lambda score: score.counts.error_rate)
+
+
+def candidates_of(layout: HeadLayout) -> dict[str, list[HeadId]]:
+    """Names every cross-attention head, and every layer for the mean of its heads."""
+    found: dict[str, list[HeadId]] = {}
+    for layer, n_heads in enumerate(layout.cross):
+        heads = [HeadId("cross", layer, head) for head in range(n_heads)]
+        found |= {str(head): [head] for head in heads}
+        found[f"cross.{layer}"] = heads
+    return found
+
+
+def score_model(
+    aligner: Aligner,
+    pairs: Iterable[PairTexts],
+    gold: Iterable[GoldLinks],
+    report: AlignmentReport,
+) -> Iterator[AlignmentScores]:
+    """Scores the heads of a model on sentence pairs with gold alignments.
+
+    Args:
+        aligner: of the model. If it was given heads, their mean alone is scored, else every
+            cross-attention head and every layer's mean; in both conventions, or in the given one.
+        pairs: the sentence pairs.
+        gold: their alignments.
+        report: counts the lines.
+
+    Yields:
+        The scores so far, after every buffer of pairs.
+
+    Raises:
+        DataError: if lines do not correspond, or gold links words that are not there.
+    """
+    is_given = aligner.choice.reason == "given"
+    tally = _Tally(
+        {aligner.choice.heads: aligner.heads}
+        if is_given
+        else candidates_of(head_layout(aligner.model)),
+        aligner.compared,
+        aligner.rule,
+    )
+    bounds = _Bounds()
+    for buffer in in_buffers(_with_gold(pairs, gold), BUFFER_LINES):
+        tokens = [word_tokens(aligner, pair) for pair, _ in buffer]
+        for sides, (pair, answer) in zip(tokens, buffer, strict=True):
+            bounds.add(sides, answer, pair.index)
+        report.add(tokens)
+        ids = [(source.ids, target.ids) for source, target in tokens]
+        for place, maps in capture_pairs(aligner.model, ids, ALIGNING):
+            tally.add(maps, tokens[place], buffer[place][1])
+        yield AlignmentScores(scores=tally.scores(), floor=bounds.floor, ceiling=bounds.ceiling)
+
+
+def score_directions(
+    aligner: Aligner,
+    reverse: Aligner,
+    pairs: Iterable[PairTexts],
+    gold: Iterable[GoldLinks],
+    report: AlignmentReport,
+) -> Iterator[AlignmentScores]:
+    """Scores two directions, each by its own heads, and every way of joining them.
+
+    Yields:
+        The scores so far, after every buffer of pairs.
+    """
+    counts = {name: AlignmentCounts() for name in ("forward", "reverse", *METHODS)}
+    bounds = _Bounds()
+    for buffer in in_buffers(_with_gold(pairs, gold), BUFFER_LINES):
+        texts = [pair for pair, _ in buffer]
+        forward = directed_links(aligner, texts, report, is_reverse=False)
+        backward = directed_links(reverse, texts, report, is_reverse=True)
+        for (pair, answer), there, back in zip(buffer, forward, backward, strict=True):
+            bounds.add(word_tokens(aligner, pair), answer, pair.index)
+            counts["forward"].add(there, answer)
+            counts["reverse"].add(back, answer)
+            for method in METHODS:
+                counts[method].add(symmetrise(method, there, back), answer)
+        report.lines += len(buffer)
+        scores = [AlignmentScore(name=n, convention=None, counts=c) for n, c in counts.items()]
+        yield AlignmentScores(scores=scores, floor=bounds.floor, ceiling=bounds.ceiling)
+
+
+class _Bounds:
+    """What the scores are to be compared with."""
+
+    def __init__(self) -> None:
+        self.floor, self.ceiling = AlignmentCounts(), AlignmentCounts()
+
+    def add(self, sides: Tokens, gold: GoldLinks, index: int) -> None:
+        n_source, n_target = (side.n_words for side in sides)
+        for source, target in sorted(gold.possible):
+            if source >= n_source or target >= n_target:
+                raise DataError(
+                    f"gold links {source}-{target}, but there are {n_source} and {n_target} words "
+                    f"(line {index + 1}): give the words it counts by --source-words and "
+                    "--target-words"
+                )
+        self.floor.add(diagonal_links(n_source, n_target), gold)
+        self.ceiling.add(best_single_links(gold), gold)
+
+
+class _Tally:
+    """The sums of every candidate in every convention."""
+
+    def __init__(
+        self,
+        candidates: Mapping[str, Sequence[HeadId]],
+        conventions: Sequence[Convention],
+        rule: LinkRule,
+    ) -> None:
+        self._candidates, self._conventions, self._rule = candidates, conventions, rule
+        # found, found and sure, found and possible
+        self._sums = np.zeros((3, len(candidates), len(conventions)), dtype=np.int64)
+        self._n_sure = 0
+
+    def add(self, maps: AttentionMaps, sides: Tokens, gold: GoldLinks) -> None:
+        source, target = sides
+        answers = np.zeros((3, target.n_words, source.n_words), dtype=bool)
+        answers[0] = True
+        for place, links in enumerate(gold, 1):
+            for s, t in links:
+                answers[place, t, s] = True
+        self._n_sure += len(gold.sure)
+        weights = np.stack([head_mean(maps, heads) for heads in self._candidates.values()])
+        for column, convention in enumerate(self._conventions):
+            links_found = linked(word_weights(weights, source, target, convention), self._rule)
+            # (candidates, target words, source words), three times -> (3, candidates)
+            self._sums[:, :, column] += (links_found & answers[:, None]).sum(axis=(2, 3))
+
+    def scores(self) -> list[AlignmentScore]:
+        return [
+            AlignmentScore(
+                name=name,
+                convention=convention,
+                counts=AlignmentCounts(
+                    found=int(self._sums[0, row, column]),
+                    sure=self._n_sure,
+                    found_sure=int(self._sums[1, row, column]),
+                    found_possible=int(self._sums[2, row, column]),
+                ),
+            )
+            for row, name in enumerate(self._candidates)
+            for column, convention in enumerate(self._conventions)
+        ]
+
+
+def _with_gold(pairs: Iterable[PairTexts], gold: Iterable[GoldLinks]) -> Iterator[GoldPair]:
+    answers = iter(gold)
+    index = -1
+    for index, pair in enumerate(pairs):
+        answer = next(answers, None)
+        if answer is None:
+            raise DataError(f"has {index} lines for more pairs (the gold file): give one for each")
+        yield pair, answer
+    if next(answers, None) is not None:
+        raise DataError(f"has more than {index + 1} lines (the gold file): give one for each pair")
