@@ -26,6 +26,7 @@ COMMANDS = {
             "evaluate",
             "export",
             "benchmark",
+            "score",
             "inspect-heads",
             "tokenize",
             "tokenize train",

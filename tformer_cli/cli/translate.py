@@ -5,18 +5,15 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Unpack
 
 import typer
 
 from tformer_cli.cli.console import is_live, note, utf8_line
 from tformer_cli.cli.decoding_options import (
-    BatchTokensOption,
-    BeamSizeOption,
-    LengthPenaltyOption,
-    MaxLengthOption,
     TooLongChoice,
     TooLongOption,
+    takes_decoding_options,
 )
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
@@ -43,7 +40,7 @@ from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from tformer_cli.workflows.translate import TranslationCounts
+    from tformer_cli.workflows.translate import DecodingOverrides, TranslationCounts
 
 
 class OutputFormatChoice(StrEnum):
@@ -62,6 +59,7 @@ class InputFormatChoice(StrEnum):
     jsonl = "jsonl"
 
 
+@takes_decoding_options
 def translate(
     model: ModelArgument,
     text: Annotated[
@@ -79,13 +77,13 @@ def translate(
         str,
         typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout)."),
     ] = STANDARD_STREAM,
-    beam_size: BeamSizeOption = None,
-    length_penalty: LengthPenaltyOption = None,
     n_best: Annotated[
         int, typer.Option(min=1, help="Translations of each line (with tsv, jsonl or moses).")
     ] = 1,
-    max_length: MaxLengthOption = None,
-    batch_tokens: BatchTokensOption = None,
+    ban: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Tokens no translation may hold in a row; repeatable."),
+    ] = None,
     buffer_lines: Annotated[
         int | None,
         typer.Option(
@@ -105,10 +103,20 @@ def translate(
     input_format: Annotated[
         InputFormatChoice,
         typer.Option(
-            help='jsonl: objects with the text under "source"; their other fields are passed '
-            "through to jsonl output."
+            help='jsonl: objects with the text under "source"; "target_prefix" begins the '
+            "translation; their fields are passed through to jsonl output."
         ),
     ] = InputFormatChoice.text,
+    token_scores: Annotated[
+        bool,
+        typer.Option("--token-scores", help="jsonl: the tokens and their log-probabilities, too."),
+    ] = False,
+    flags: Annotated[
+        bool,
+        typer.Option(
+            "--flags", help="jsonl: name signs of endless repetition or hallucination, too."
+        ),
+    ] = False,
     too_long: TooLongOption = TooLongChoice.in_parts,
     device: DeviceOption = "auto",
     precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto,
@@ -116,6 +124,7 @@ def translate(
     seed: SeedOption = 1,
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
+    **decoding: Unpack["DecodingOverrides"],
 ) -> None:
     """Translate lines: as many out as in, in order.
 
@@ -133,6 +142,7 @@ def translate(
     )
     from_terminal = from_stdin and sys.stdin.isatty()
 
+    from tformer_cli.decoding.details import Details
     from tformer_cli.decoding.translator import BUFFER_LINES
     from tformer_cli.workflows import translate as workflow
 
@@ -145,11 +155,9 @@ def translate(
             threads=threads,
             seed=seed,
             too_long=too_long.value,
-            beam_size=beam_size,
-            length_penalty=length_penalty,
+            banned=ban or (),
             n_best=n_best,
-            max_length=max_length,
-            batch_tokens=batch_tokens,
+            **decoding,
         )
         say_choices(opened, quiet=quiet)
         translated = workflow.TranslationCounts()
@@ -162,6 +170,7 @@ def translate(
             input_format=input_format.value,
             input_name="stdin" if from_stdin else input_file or "arguments",
             lists_hypotheses=n_best > 1,
+            details=Details(token_scores=token_scores, flags=flags),
             buffer_lines=buffer,
         )
         # A bar would be drawn over results on the same terminal

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+from tformer_cli.decoding.details import NO_DETAILS, Details
 from tformer_cli.decoding.translator import TranslatedText, Translation
 from tformer_cli.errors import DataError
 
@@ -25,6 +26,7 @@ def format_lines(
     output_format: OutputFormat,
     *,
     lists_hypotheses: bool = False,
+    details: Details = NO_DETAILS,
     passed_through: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Writes a translation as lines, without line ends.
@@ -33,12 +35,13 @@ def format_lines(
         translation: what to write.
         output_format: "text", "tsv", "jsonl" or "moses".
         lists_hypotheses: "jsonl": add a "hypotheses" list.
+        details: "jsonl": what else is said of the translation and each hypothesis.
         passed_through: "jsonl": fields of the input object; ours win where names are the same.
     """
     if output_format == "text":
         return [translation.text]
     if output_format == "jsonl":
-        record = {**(passed_through or {}), **_record(translation, lists_hypotheses)}
+        record = {**(passed_through or {}), **_record(translation, lists_hypotheses, details)}
         return [json.dumps(record, ensure_ascii=False)]
     line_of = _tsv_line if output_format == "tsv" else _moses_line
     return [line_of(translation, hypothesis) for hypothesis in translation.hypotheses]
@@ -72,7 +75,7 @@ def read_records(lines: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
         yield record
 
 
-def _record(translation: Translation, lists_hypotheses: bool) -> dict[str, Any]:
+def _record(translation: Translation, lists_hypotheses: bool, details: Details) -> dict[str, Any]:
     best = translation.hypotheses[0]
     record: dict[str, Any] = {
         "index": translation.index,
@@ -80,6 +83,7 @@ def _record(translation: Translation, lists_hypotheses: bool) -> dict[str, Any]:
         "translation": best.text,
         "score": best.score,
         "log_probability": best.log_probability,
+        **details.of(best, translation),
     }
     if translation.n_parts > 1:
         record["parts"] = translation.n_parts
@@ -91,6 +95,7 @@ def _record(translation: Translation, lists_hypotheses: bool) -> dict[str, Any]:
                 "translation": hypothesis.text,
                 "score": hypothesis.score,
                 "log_probability": hypothesis.log_probability,
+                **details.of(hypothesis, translation),
             }
             for hypothesis in translation.hypotheses
         ]

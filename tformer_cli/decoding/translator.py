@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from tformer_cli.decoding.beam_search import beam_search
-from tformer_cli.decoding.greedy import greedy_search
-from tformer_cli.decoding.length_penalty import length_penalty
+from tformer_cli.decoding.demands import NO_DEMANDS, Demands
+from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_source
+from tformer_cli.decoding.risk import by_expected_utility
+from tformer_cli.decoding.sampling import line_key
+from tformer_cli.decoding.search import Sentence, search
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
 from tformer_cli.decoding.splitting import split_line
 from tformer_cli.errors import DataError
@@ -48,6 +50,8 @@ class TranslatedText:
     """Its tokens without special tokens."""
     is_finished: bool
     """False where the length limit ended it."""
+    token_log_probabilities: tuple[float, ...] = ()
+    """log p of every token in turn, each part's end of sentence included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,8 @@ class Translator:
         device: torch.device | str,
         too_long: TooLong = "split",
         precision: Precision = "float32",
+        seed: int = 1,
+        banned: Sequence[str] = (),
     ) -> None:
         """Connects a model with its tokenizer.
 
@@ -107,6 +113,8 @@ class Translator:
             too_long: what to do with a line the model cannot take whole: translate it in parts,
                 leave out its end, or raise.
             precision: "bfloat16" computes the products in it.
+            seed: of what is sampled.
+            banned: texts whose tokens no translation may hold in a row.
         """
         self.config = config
         self._model = model
@@ -114,13 +122,21 @@ class Translator:
         self._device = torch.device(device)
         self._too_long = too_long
         self._precision = precision
+        self._seed = seed
+        self._banned = [ids for ids in tokenizer.encode_batch(list(banned)) if ids]
 
-    def translate(self, lines: Sequence[str], first_index: int = 0) -> list[Translation]:
+    def translate(
+        self,
+        lines: Sequence[str],
+        first_index: int = 0,
+        demands: Sequence[Demands] | None = None,
+    ) -> list[Translation]:
         """Translates lines.
 
         Args:
             lines: the lines; blank ones have blank translations.
             first_index: number of the first line.
+            demands: for each line what its translation must be like.
 
         Returns:
             One translation a line, in order.
@@ -129,7 +145,17 @@ class Translator:
             DataError: if a line is too long and `too_long` is "error".
         """
         prepared = self._prepare(lines, first_index)
-        parts = [part for line in prepared for part in line.parts]
+        demands = demands or [NO_DEMANDS] * len(lines)
+        prefixes = self._tokenizer.encode_batch([demand.target_prefix for demand in demands])
+        parts = [
+            Sentence(
+                tokens=part,
+                key=line_key(self._seed, first_index + i, number),
+                prefix=() if number else tuple(prefixes[i]),
+            )
+            for i, line in enumerate(prepared)
+            for number, part in enumerate(line.parts)
+        ]
         found = iter(self._search(parts))
         return [
             self._translation(first_index + i, lines[i], line, list(islice(found, len(line.parts))))
@@ -137,18 +163,21 @@ class Translator:
         ]
 
     def stream(
-        self, lines: Iterable[str], buffer_lines: int = BUFFER_LINES
+        self, lines: Iterable[str | tuple[str, Demands]], buffer_lines: int = BUFFER_LINES
     ) -> Iterator[Translation]:
         """Translates lines as they come, yielding a buffer's as soon as it is done.
 
         Args:
-            lines: the lines; `buffer_lines` of them are held at a time.
+            lines: the lines, with or without what their translations must be like;
+                `buffer_lines` of them are held at a time.
             buffer_lines: lines that are batched together; 1 answers line by line.
         """
         lines = iter(lines)
         first_index = 0
         while buffer := list(islice(lines, buffer_lines)):
-            yield from self.translate(buffer, first_index)
+            pairs = [(line, NO_DEMANDS) if isinstance(line, str) else line for line in buffer]
+            texts, demands = zip(*pairs, strict=True)
+            yield from self.translate(texts, first_index, demands)
             first_index += len(buffer)
 
     def _prepare(self, lines: Sequence[str], first_index: int) -> list[_Prepared]:
@@ -181,20 +210,36 @@ class Translator:
     def _count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self._tokenizer.encode_batch(list(texts))]
 
-    def _search(self, parts: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
+    def _search(self, parts: Sequence[Sentence]) -> list[list[Hypothesis]]:
         """Finds the hypotheses of each part, batch by batch."""
-        search = greedy_search if self.config.beam_size == 1 else beam_search
-        most_sentences = LARGEST_LOGITS // (self.config.beam_size * self._model.vocab_size)
-        lengths = [len(part) + 1 for part in parts]
+        n_rows = self.config.n_candidates if self.config.sampling else self.config.beam_size
+        most_sentences = LARGEST_LOGITS // (n_rows * self._model.vocab_size)
+        lengths = [len(part.tokens) + 1 for part in parts]
         found: dict[int, list[Hypothesis]] = {}
         for batch in plan_source_batches(lengths, self.config.batch_tokens, most_sentences):
+            chosen = [parts[i] for i in batch]
             source, source_mask = source_batch(
-                [parts[i] for i in batch], self._model.config.max_positions, self._device
+                [part.tokens for part in chosen], self._model.config.max_positions, self._device
             )
             with autocast(self._device, self._precision):
-                hypotheses = search(self._model, source, source_mask, self.config)
-            found.update(zip(batch, hypotheses, strict=True))
+                hypotheses = search(
+                    self._model, chosen, source, source_mask, self.config, self._banned
+                )
+            found.update(zip(batch, map(self._wanted, hypotheses), strict=True))
         return [found[index] for index in range(len(parts))]
+
+    def _wanted(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+        """Chooses the hypotheses that are returned by their texts, where that is asked for."""
+        config = self.config
+        if config.risk == "none" and not config.distinct_texts:
+            return hypotheses
+        texts = self._tokenizer.decode_batch([found.token_ids for found in hypotheses])
+        order = list(range(len(texts)))
+        if config.risk != "none":
+            order = by_expected_utility(texts, config.risk)
+        if config.distinct_texts:
+            order = list({texts[index]: index for index in reversed(order)}.values())[::-1]
+        return [hypotheses[index] for index in order[: config.n_best]]
 
     def _translation(
         self, index: int, line: str, prepared: _Prepared, parts: list[list[Hypothesis]]
@@ -215,7 +260,10 @@ class Translator:
         return TranslatedText(
             " ".join(texts).translate(LINE_ENDS),
             log_probability,
-            log_probability / length_penalty(n_tokens, self.config.length_penalty),
+            log_probability / length_divisor(n_tokens, self.config)
+            if len(parts) > 1
+            else parts[0].score,
             tuple(token for part in parts for token in part.token_ids),
             all(part.is_finished for part in parts),
+            tuple(value for part in parts for value in part.token_log_probabilities),
         )

@@ -11,13 +11,15 @@ import torch
 
 from tformer_cli.artifacts.ctranslate2_export import EXPORT, check_export, import_ctranslate2
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.decoding.demands import Demands, demands_of
+from tformer_cli.decoding.details import NO_DETAILS, Details
 from tformer_cli.decoding.formats import OutputFormat, format_lines, read_records
 from tformer_cli.decoding.translator import BUFFER_LINES, TooLong, Translation, Translator
 from tformer_cli.errors import UsageError
 from tformer_cli.model.runtime import Precision, prepare_cpu, resolve_device, set_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.decoding.config import DecodingConfig
 
@@ -41,6 +43,21 @@ class DecodingOverrides(TypedDict, total=False):
     max_length: int | None
     max_length_ratio: float | None
     batch_tokens: int | None
+    length_normalization: Literal["gnmt", "average"] | None
+    coverage_penalty: float | None
+    min_length: int | None
+    min_length_ratio: float | None
+    no_repeat_ngram: int | None
+    repetition_penalty: float | None
+    sampling: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    diversity_groups: int | None
+    diversity_penalty: float | None
+    risk: Literal["none", "chrf", "bleu"] | None
+    candidates: int | None
+    distinct_texts: bool | None
 
 
 class TranslatorOptions(DecodingOverrides, total=False):
@@ -52,6 +69,7 @@ class TranslatorOptions(DecodingOverrides, total=False):
     threads: int
     seed: int
     too_long: TooLong
+    banned: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +110,7 @@ def open_translator(
     threads: int = 0,
     seed: int = 1,
     too_long: TooLong = "split",
+    banned: Sequence[str] = (),
     **overrides: Unpack[DecodingOverrides],
 ) -> Opened:
     """Reads a model directory and connects it to a translator.
@@ -103,8 +122,9 @@ def open_translator(
             not depend on what is translated beside it. The engine CTranslate2 also knows "int8".
         engine: "tformer", or "ctranslate2" for a model that `export` was run on.
         threads: CPU threads (0: torch's choice).
-        seed: of torch's generators; greedy and beam search draw nothing from them.
+        seed: of what is sampled; greedy and beam search draw nothing.
         too_long: what to do with lines longer than the model takes.
+        banned: texts whose tokens no translation may hold in a row.
         **overrides: fields of `DecodingConfig` that differ from the model's defaults; None is
             as if it were not given.
 
@@ -141,6 +161,8 @@ def open_translator(
         device=place,
         too_long=too_long,
         precision=own,
+        seed=seed,
+        banned=banned,
     )
     return Opened(directory=model, translator=translator, device=place, precision=own)
 
@@ -251,6 +273,7 @@ def translated_text(
     input_format: InputFormat = "text",
     input_name: str = "input",
     lists_hypotheses: bool = False,
+    details: Details = NO_DETAILS,
     buffer_lines: int = BUFFER_LINES,
 ) -> Iterator[str]:
     """Translates lines of text or JSONL into the lines that are to be written.
@@ -263,6 +286,7 @@ def translated_text(
         input_format: "text" or "jsonl".
         input_name: what messages call the input.
         lists_hypotheses: "jsonl" output lists all hypotheses.
+        details: what else "jsonl" output says.
         buffer_lines: lines that are batched together.
 
     Yields:
@@ -270,8 +294,10 @@ def translated_text(
         have one for each hypothesis.
     """
     records: deque[dict[str, Any]] = deque()
-    texts = (
-        _sources_of(read_records(lines, input_name), records) if input_format == "jsonl" else lines
+    texts: Iterable[str | tuple[str, Demands]] = (
+        _sources_of(read_records(lines, input_name), records, input_name)
+        if input_format == "jsonl"
+        else lines
     )
     for translation in translator.stream(texts, buffer_lines):
         counts.add(translation)
@@ -279,12 +305,15 @@ def translated_text(
             translation,
             output_format,
             lists_hypotheses=lists_hypotheses,
+            details=details,
             passed_through=records.popleft() if records else None,
         )
 
 
-def _sources_of(records: Iterable[dict[str, Any]], waiting: deque[dict[str, Any]]) -> Iterator[str]:
+def _sources_of(
+    records: Iterable[dict[str, Any]], waiting: deque[dict[str, Any]], name: str
+) -> Iterator[tuple[str, Demands]]:
     """Yields the source texts and keeps the records until their translations are there."""
-    for record in records:
+    for number, record in enumerate(records, 1):
         waiting.append(record)
-        yield record["source"]
+        yield record["source"], demands_of(record, f"{name}:{number}")
