@@ -71,3 +71,64 @@ def test_impossible_settings_are_one_line(model, options, message):
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_constraints_of_a_glossary_and_a_line_land_on_their_own_line(model, tmp_path):
+    glossary = tmp_path / "glossary.tsv"
+    glossary.write_text("dogs\tthe street\n\nman\tsnow\tban\n\tA woman\n")
+    records = [
+        {"source": "Two dogs run"},
+        {"source": "A man sleeps.", "required": ["in the"], "banned": ["street"]},
+        {"source": "dogsled", "id": 7},
+        {"source": ""},
+    ]
+    stdin = "".join(json.dumps(record) + "\n" for record in records).encode()
+    options = ["--input-format", "jsonl", "--format", "jsonl", "--max-length", 30]
+    done = run("translate", model, *options, "--glossary", glossary, stdin=stdin)
+    assert done.exit_code == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert not any("unsatisfied" in record for record in found), done.stdout
+    texts = [record["translation"] for record in found]
+    assert "the street" in texts[0]
+    assert "in the" in texts[1]
+    assert "snow" not in texts[1]
+    assert "the street" not in texts[2]
+    assert all("A woman" in text for text in texts[:3])
+    assert texts[3] == ""
+
+
+def test_what_cannot_be_satisfied_is_reported_with_its_line(model):
+    record = {"source": "A man", "required": ["snow " * 20]}
+    stdin = (json.dumps(record) + "\n").encode()
+    options = ["--input-format", "jsonl", "--format", "jsonl"]
+    done = run("translate", model, *options, stdin=stdin)
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["unsatisfied"] == [("snow " * 20).strip()]
+    assert "1 line without a phrase it must hold" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("a\n", "glossary.tsv:1"), ("a\tb\n\nc\td\tforbid\n", "glossary.tsv:3")]
+)
+def test_a_bad_glossary_is_one_line(model, tmp_path, text, message):
+    glossary = tmp_path / "glossary.tsv"
+    glossary.write_text(text)
+    done = run("translate", model, "--glossary", glossary)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_ensemble_of_a_model_with_itself_is_the_model(model, tmp_path):
+    expected = run("translate", model)
+    done = run("translate", model, "--ensemble", model, "--ensemble-weights", "2,1")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == expected.stdout
+    for options, message in (
+        (["--ensemble-weights", "1,2,3"], "--ensemble-weights: must be 2"),
+        (["--ensemble-weights", "x"], '--ensemble-weights: "x" is no list of numbers'),
+        (["--coverage-penalty", 0.2], "--coverage-penalty: needs one model"),
+    ):
+        refused = run("translate", model, "--ensemble", model, *options)
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert message in refused.stderr

@@ -30,6 +30,7 @@ from tformer_cli.cli.options import (
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     count_of_lines,
+    file_lines,
     input_lines,
     results,
     say_choices,
@@ -59,6 +60,13 @@ class InputFormatChoice(StrEnum):
     jsonl = "jsonl"
 
 
+class EnsembleSpaceChoice(StrEnum):
+    """Values of `--ensemble-space`."""
+
+    probability = "probability"
+    log = "log"
+
+
 @takes_decoding_options
 def translate(
     model: ModelArgument,
@@ -84,6 +92,27 @@ def translate(
         list[str] | None,
         typer.Option(metavar="TEXT", help="Tokens no translation may hold in a row; repeatable."),
     ] = None,
+    glossary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Lines of source TAB target: where the source phrase stands, the translation "
+            "must hold the target phrase; with TAB ban after them, must not.",
+        ),
+    ] = None,
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="MODEL", help="Another model, of one vocabulary, to join in; repeatable."
+        ),
+    ] = None,
+    ensemble_weights: Annotated[
+        str | None,
+        typer.Option(metavar="W,W,…", help="How much the models count, MODEL's first [equally]."),
+    ] = None,
+    ensemble_space: Annotated[
+        EnsembleSpaceChoice, typer.Option(help="Average probabilities, or their logarithms.")
+    ] = EnsembleSpaceChoice.probability,
     buffer_lines: Annotated[
         int | None,
         typer.Option(
@@ -104,7 +133,8 @@ def translate(
         InputFormatChoice,
         typer.Option(
             help='jsonl: objects with the text under "source"; "target_prefix" begins the '
-            "translation; their fields are passed through to jsonl output."
+            'translation, which holds the phrases of the list "required" and none of "banned". '
+            "All other fields are passed through to jsonl output."
         ),
     ] = InputFormatChoice.text,
     token_scores: Annotated[
@@ -142,10 +172,12 @@ def translate(
     )
     from_terminal = from_stdin and sys.stdin.isatty()
 
+    from tformer_cli.decoding.demands import read_glossary
     from tformer_cli.decoding.details import Details
     from tformer_cli.decoding.translator import BUFFER_LINES
     from tformer_cli.workflows import translate as workflow
 
+    terms = [] if glossary is None else read_glossary(file_lines(glossary, LineCounts()), glossary)
     with results(output) as stream:
         opened = workflow.open_translator(
             model,
@@ -156,6 +188,9 @@ def translate(
             seed=seed,
             too_long=too_long.value,
             banned=ban or (),
+            ensemble=ensemble or (),
+            ensemble_weights=_numbers(ensemble_weights),
+            ensemble_space=ensemble_space.value,
             n_best=n_best,
             **decoding,
         )
@@ -170,6 +205,7 @@ def translate(
             input_format=input_format.value,
             input_name="stdin" if from_stdin else input_file or "arguments",
             lists_hypotheses=n_best > 1,
+            glossary=terms,
             details=Details(token_scores=token_scores, flags=flags),
             buffer_lines=buffer,
         )
@@ -189,6 +225,18 @@ def translate(
         note(f"{done}, {rate:,.1f} lines/s", quiet=quiet)
     warn_of_bytes(counts)
     warn_of_lengths(translated)
+
+
+def _numbers(text: str | None) -> list[float] | None:
+    """Reads the numbers of `--ensemble-weights`."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            f'--ensemble-weights: "{text}" is no list of numbers; write 2,1,1'
+        ) from None
 
 
 def _write_all(

@@ -149,11 +149,16 @@ class Tokenizer:
         return self._ids.get(piece)
 
     @cached_property
-    def _labels(self) -> list[str]:
+    def piece_bytes(self) -> list[bytes]:
+        """The bytes of each id's text, a leading space included; none for special tokens."""
         stored = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
         is_bytes = self.algorithm != "char"
         texts = [bytes_of(piece) if is_bytes else piece.encode() for piece, _ in stored[4:]]
-        return [*SPECIAL_PIECES, *map(label_of, texts)]
+        return [b""] * len(SPECIAL_PIECES) + texts
+
+    @cached_property
+    def _labels(self) -> list[str]:
+        return [*SPECIAL_PIECES, *map(label_of, self.piece_bytes[len(SPECIAL_PIECES) :])]
 
     @cached_property
     def _ids(self) -> dict[str, int]:

@@ -87,6 +87,8 @@ def _record(translation: Translation, lists_hypotheses: bool, details: Details) 
     }
     if translation.n_parts > 1:
         record["parts"] = translation.n_parts
+    if translation.unsatisfied:
+        record["unsatisfied"] = list(translation.unsatisfied)
     if translation.is_truncated:
         record["truncated"] = True
     if lists_hypotheses:

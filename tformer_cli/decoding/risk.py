@@ -37,7 +37,8 @@ def by_expected_utility(texts: Sequence[str], utility: Utility) -> list[int]:
 
 
 def _sentence_score(utility: Utility) -> Callable[[str, str], float]:
-    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
 
     metric = CHRF() if utility == "chrf" else BLEU(effective_order=True)
     return lambda text, reference: float(metric.sentence_score(text, [reference]).score)

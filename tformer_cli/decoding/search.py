@@ -33,6 +33,15 @@ class Sentence:
     """Decides what is sampled."""
     prefix: tuple[int, ...] = ()
     """Tokens the translation begins with."""
+    required: tuple[str, ...] = ()
+    """Phrases the translation holds."""
+    banned: tuple[str, ...] = ()
+    """Phrases it does not hold."""
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether it must be searched by itself."""
+        return bool(self.required or self.banned)
 
 
 def search(

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from tformer_cli.data.tokenizer import EOS_ID
+from tformer_cli.decoding.constraints import Constraints, constrained_search, holds, unsatisfied
 from tformer_cli.decoding.demands import NO_DEMANDS, Demands
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_source
+from tformer_cli.decoding.processors import make_processors
 from tformer_cli.decoding.risk import by_expected_utility
 from tformer_cli.decoding.sampling import line_key
 from tformer_cli.decoding.search import Sentence, search
@@ -21,6 +24,8 @@ from tformer_cli.model.runtime import Precision, autocast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from torch import Tensor
 
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.decoding.config import DecodingConfig
@@ -70,6 +75,8 @@ class Translation:
     """Parts it was translated in: 0 for a blank line, over 1 where it was split."""
     is_truncated: bool
     """Whether its end was left out because it was too long."""
+    unsatisfied: tuple[str, ...] = ()
+    """Required phrases that the best translation lacks, and banned ones that it holds."""
 
     @property
     def text(self) -> str:
@@ -152,13 +159,17 @@ class Translator:
                 tokens=part,
                 key=line_key(self._seed, first_index + i, number),
                 prefix=() if number else tuple(prefixes[i]),
+                required=() if number else demands[i].required,
+                banned=demands[i].banned,
             )
             for i, line in enumerate(prepared)
             for number, part in enumerate(line.parts)
         ]
         found = iter(self._search(parts))
         return [
-            self._translation(first_index + i, lines[i], line, list(islice(found, len(line.parts))))
+            self._translation(
+                first_index + i, lines[i], line, list(islice(found, len(line.parts))), demands[i]
+            )
             for i, line in enumerate(prepared)
         ]
 
@@ -212,21 +223,57 @@ class Translator:
 
     def _search(self, parts: Sequence[Sentence]) -> list[list[Hypothesis]]:
         """Finds the hypotheses of each part, batch by batch."""
+        found = {
+            index: self._wanted(self._constrained(part))
+            for index, part in enumerate(parts)
+            if part.is_constrained
+        }
+        free = [index for index in range(len(parts)) if index not in found]
         n_rows = self.config.n_candidates if self.config.sampling else self.config.beam_size
         most_sentences = LARGEST_LOGITS // (n_rows * self._model.vocab_size)
-        lengths = [len(part.tokens) + 1 for part in parts]
-        found: dict[int, list[Hypothesis]] = {}
+        lengths = [len(parts[index].tokens) + 1 for index in free]
         for batch in plan_source_batches(lengths, self.config.batch_tokens, most_sentences):
-            chosen = [parts[i] for i in batch]
-            source, source_mask = source_batch(
-                [part.tokens for part in chosen], self._model.config.max_positions, self._device
-            )
-            with autocast(self._device, self._precision):
-                hypotheses = search(
-                    self._model, chosen, source, source_mask, self.config, self._banned
-                )
-            found.update(zip(batch, map(self._wanted, hypotheses), strict=True))
+            places = [free[i] for i in batch]
+            hypotheses = self._searched([parts[place] for place in places])
+            found.update(zip(places, map(self._wanted, hypotheses), strict=True))
         return [found[index] for index in range(len(parts))]
+
+    def _searched(self, parts: Sequence[Sentence]) -> list[list[Hypothesis]]:
+        """Finds the hypotheses of parts that make a batch."""
+        source, source_mask = self._batch(parts)
+        with autocast(self._device, self._precision):
+            return search(self._model, parts, source, source_mask, self.config, self._banned)
+
+    def _constrained(self, part: Sentence) -> list[Hypothesis]:
+        """Finds the hypotheses of a part under its constraints, or without, if there is no way."""
+        encoded = self._tokenizer.encode_batch(list(part.required))
+        constraints = Constraints(
+            required=tuple(tuple(ids) for ids in encoded if ids and min(ids) > EOS_ID),
+            banned=tuple(
+                phrase
+                for phrase in part.banned
+                if not any(holds(required, phrase) for required in part.required)
+            ),
+            token_bytes=self._tokenizer.piece_bytes,
+        )
+        processors = make_processors(
+            self.config,
+            [len(part.tokens)],
+            self._model.config.max_positions,
+            self._device,
+            banned=self._banned,
+            prefixes=[part.prefix],
+        )
+        source, source_mask = self._batch([part])
+        with autocast(self._device, self._precision):
+            found = constrained_search(
+                self._model, source, source_mask, self.config, constraints, processors
+            )
+        return found or self._searched([part])[0]
+
+    def _batch(self, parts: Sequence[Sentence]) -> tuple[Tensor, Tensor]:
+        sources = [part.tokens for part in parts]
+        return source_batch(sources, self._model.config.max_positions, self._device)
 
     def _wanted(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         """Chooses the hypotheses that are returned by their texts, where that is asked for."""
@@ -242,14 +289,26 @@ class Translator:
         return [hypotheses[index] for index in order[: config.n_best]]
 
     def _translation(
-        self, index: int, line: str, prepared: _Prepared, parts: list[list[Hypothesis]]
+        self,
+        index: int,
+        line: str,
+        prepared: _Prepared,
+        parts: list[list[Hypothesis]],
+        demands: Demands,
     ) -> Translation:
         """Turns the hypotheses of a line's parts into its translations."""
         n_best = min(map(len, parts), default=0)
         texts = tuple(self._joined([part[rank] for part in parts]) for rank in range(n_best))
         source_ids = tuple(token for part in prepared.parts for token in part)
+        texts = texts or (_BLANK,)
         return Translation(
-            index, line, texts or (_BLANK,), source_ids, len(parts), prepared.is_truncated
+            index,
+            line,
+            texts,
+            source_ids,
+            len(parts),
+            prepared.is_truncated,
+            tuple(unsatisfied(texts[0].text, demands.required, demands.banned)) if parts else (),
         )
 
     def _joined(self, parts: Sequence[Hypothesis]) -> TranslatedText:

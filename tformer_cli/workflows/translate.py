@@ -5,23 +5,25 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
 
 import torch
 
 from tformer_cli.artifacts.ctranslate2_export import EXPORT, check_export, import_ctranslate2
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
-from tformer_cli.decoding.demands import Demands, demands_of
+from tformer_cli.decoding.demands import NO_DEMANDS, Demands, Term, demands_of, with_terms
 from tformer_cli.decoding.details import NO_DETAILS, Details
 from tformer_cli.decoding.formats import OutputFormat, format_lines, read_records
 from tformer_cli.decoding.translator import BUFFER_LINES, TooLong, Translation, Translator
-from tformer_cli.errors import UsageError
+from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.model.runtime import Precision, prepare_cpu, resolve_device, set_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.decoding.ensemble import EnsembleSpace
+    from tformer_cli.model.transformer import Transformer
 
 InputFormat = Literal["text", "jsonl"]
 SEEDS = 2**63
@@ -70,6 +72,9 @@ class TranslatorOptions(DecodingOverrides, total=False):
     seed: int
     too_long: TooLong
     banned: Sequence[str]
+    ensemble: Sequence[Path]
+    ensemble_weights: Sequence[float] | None
+    ensemble_space: EnsembleSpace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +98,15 @@ class TranslationCounts:
     """Lines that were too long and translated in parts."""
     truncated: int = 0
     """Lines that were too long and cut off."""
+    unsatisfied: int = 0
+    """Lines whose translation lacks a required phrase or holds a banned one."""
 
     def add(self, translation: Translation) -> None:
         """Counts a translation."""
         self.lines += 1
         self.split += translation.n_parts > 1
         self.truncated += translation.is_truncated
+        self.unsatisfied += bool(translation.unsatisfied)
 
 
 def open_translator(
@@ -111,6 +119,9 @@ def open_translator(
     seed: int = 1,
     too_long: TooLong = "split",
     banned: Sequence[str] = (),
+    ensemble: Sequence[Path] = (),
+    ensemble_weights: Sequence[float] | None = None,
+    ensemble_space: EnsembleSpace = "probability",
     **overrides: Unpack[DecodingOverrides],
 ) -> Opened:
     """Reads a model directory and connects it to a translator.
@@ -125,6 +136,9 @@ def open_translator(
         seed: of what is sampled; greedy and beam search draw nothing.
         too_long: what to do with lines longer than the model takes.
         banned: texts whose tokens no translation may hold in a row.
+        ensemble: model directories of the same vocabulary that translate with it.
+        ensemble_weights: how much the models count, the first one's first; None: equally.
+        ensemble_space: whether probabilities are averaged or their logarithms.
         **overrides: fields of `DecodingConfig` that differ from the model's defaults; None is
             as if it were not given.
 
@@ -154,8 +168,13 @@ def open_translator(
     if precision == "int8":
         raise UsageError("--precision: int8 is computed by --engine ctranslate2 alone; add it")
     own: Precision = "float32" if precision == "auto" else precision
+    searched = model.model
+    if ensemble:
+        if decoding.coverage_penalty:
+            raise UsageError("--coverage-penalty: needs one model; leave out it or --ensemble")
+        searched = _joined(model, ensemble, ensemble_weights, ensemble_space)
     translator = Translator(
-        model.model,
+        searched,
         model.tokenizer,
         decoding,
         device=place,
@@ -202,6 +221,35 @@ def _engine_translator(
     )
     translator.use(engine)
     return chosen, translator
+
+
+def _joined(
+    first: ModelDirectory,
+    others: Sequence[Path],
+    weights: Sequence[float] | None,
+    space: EnsembleSpace,
+) -> Transformer:
+    """Joins a model with others of its vocabulary.
+
+    Raises:
+        ArtifactError: if one cannot be read or has another vocabulary.
+        UsageError: if the weights do not fit.
+    """
+    from tformer_cli.decoding.ensemble import Ensemble
+
+    place = next(first.model.parameters()).device
+    directories = [first, *(load_model_directory(Path(path), place) for path in others)]
+    for directory in directories:
+        if directory.tokenizer.to_json() != first.tokenizer.to_json():
+            raise ArtifactError(
+                f"has another vocabulary than {first.path} ({directory.path}): an ensemble's models "
+                "must be trained with one tokenizer"
+            )
+    try:
+        ensemble = Ensemble([directory.model for directory in directories], weights, space)
+    except ValueError as error:
+        raise UsageError(f"--ensemble-weights: {error}") from None
+    return cast("Transformer", ensemble)  # to a search it is one
 
 
 def overridden(config: DecodingConfig, **overrides: Unpack[DecodingOverrides]) -> DecodingConfig:
@@ -274,6 +322,7 @@ def translated_text(
     input_name: str = "input",
     lists_hypotheses: bool = False,
     details: Details = NO_DETAILS,
+    glossary: Sequence[Term] = (),
     buffer_lines: int = BUFFER_LINES,
 ) -> Iterator[str]:
     """Translates lines of text or JSONL into the lines that are to be written.
@@ -287,6 +336,7 @@ def translated_text(
         input_name: what messages call the input.
         lists_hypotheses: "jsonl" output lists all hypotheses.
         details: what else "jsonl" output says.
+        glossary: phrases that translations must or must not hold.
         buffer_lines: lines that are batched together.
 
     Yields:
@@ -299,6 +349,8 @@ def translated_text(
         if input_format == "jsonl"
         else lines
     )
+    if glossary:
+        texts = _with_glossary(texts, glossary)
     for translation in translator.stream(texts, buffer_lines):
         counts.add(translation)
         yield from format_lines(
@@ -317,3 +369,11 @@ def _sources_of(
     for number, record in enumerate(records, 1):
         waiting.append(record)
         yield record["source"], demands_of(record, f"{name}:{number}")
+
+
+def _with_glossary(
+    lines: Iterable[str | tuple[str, Demands]], glossary: Sequence[Term]
+) -> Iterator[tuple[str, Demands]]:
+    for line in lines:
+        text, demands = (line, NO_DEMANDS) if isinstance(line, str) else line
+        yield text, with_terms(demands, text, glossary)
