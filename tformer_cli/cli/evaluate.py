@@ -38,7 +38,7 @@ from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.evaluate import Evaluation
-    from tformer_cli.workflows.translate import DecodingOverrides
+    from tformer_cli.workflows.translate import SearchOverrides
 
 
 class ReportFormat(StrEnum):
@@ -93,7 +93,7 @@ def evaluate(
     seed: SeedOption = 1,
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
-    **decoding: Unpack["DecodingOverrides"],
+    **decoding: Unpack["SearchOverrides"],
 ) -> None:
     """Score translations with sacreBLEU, on raw detokenized text.
 

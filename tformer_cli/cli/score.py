@@ -1,7 +1,7 @@
 """`tformer score`: what a model thinks of given translations."""
 
 from enum import StrEnum
-from typing import Annotated, TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -102,7 +102,9 @@ def score(
             precision=precision.value,
             threads=threads,
             length_penalty=length_penalty,
-            length_normalization=length_normalization and length_normalization.value,
+            length_normalization=None
+            if length_normalization is None
+            else length_normalization.value,
             coverage_penalty=coverage_penalty,
         )
         say_choices(opened, quiet=quiet)
@@ -111,7 +113,7 @@ def score(
         if nbest is not None:
             lines = workflow.rank_again(opened, list(texts[0]), texts[1], nbest, scored)
         else:
-            pairs = workflow.score_lines(opened, *texts, scored)
+            pairs = workflow.score_lines(opened, texts[0], texts[1], scored)
             lines = (workflow.format_score(pair, output_format.value) for pair in pairs)
         with line_progress(None, "scoring", quiet=quiet) as progress:
             for line in lines:

@@ -41,7 +41,7 @@ from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from tformer_cli.workflows.translate import DecodingOverrides, TranslationCounts
+    from tformer_cli.workflows.translate import SearchOverrides, TranslationCounts
 
 
 class OutputFormatChoice(StrEnum):
@@ -154,7 +154,7 @@ def translate(
     seed: SeedOption = 1,
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
-    **decoding: Unpack["DecodingOverrides"],
+    **decoding: Unpack["SearchOverrides"],
 ) -> None:
     """Translate lines: as many out as in, in order.
 

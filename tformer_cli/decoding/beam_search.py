@@ -24,12 +24,12 @@ its last bit, on when its neighbours finish.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
+from tformer_cli.decoding.beam_state import IMPOSSIBLE, BeamSentence, Candidates, Continuations
 from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_translation
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.model.cache import DecoderCache
     from tformer_cli.model.transformer import Transformer
-
-IMPOSSIBLE = float("-inf")
 
 
 @torch.inference_mode()
@@ -79,47 +77,6 @@ def beam_search(
     while search.is_running:
         search.step()
     return search.finish()
-
-
-@dataclass
-class _Sentence:
-    """What a sentence has found so far."""
-
-    limit: int
-    """Most tokens of a translation, the end of sentence not counted."""
-    largest_divisor: float
-    """Length penalty of the longest translation possible; no score is divided by more."""
-    n_slots: int
-    found: list[Hypothesis] = field(default_factory=list)
-    worst_wanted: float = IMPOSSIBLE
-    """Score of the last of the first `n_searched` found; -inf while there are fewer."""
-
-
-@dataclass
-class Continuations:
-    """The best continuations of each sentence, best first; (B, C) each, C at most W."""
-
-    total: Tensor
-    """What the hypothesis with its new token is ranked by; -inf where there is none."""
-    token_log_probability: Tensor
-    """Of the new token, by the model."""
-    token: Tensor
-    """The new token."""
-    slot: Tensor
-    """The slot of the hypothesis that it continues."""
-
-
-@dataclass
-class _Candidates:
-    """The best next tokens of each row; (B·W, C) each, best first."""
-
-    gain: Tensor
-    """What the token adds to what its hypothesis is ranked by."""
-    log_probability: Tensor
-    """Of the token, by the model."""
-    token: Tensor
-    own_ends: Tensor | None
-    """(B·W) where rows are as long as they may be: whether the model ends there by itself."""
 
 
 class BeamSearch:
@@ -194,9 +151,9 @@ class BeamSearch:
             for sentence in self._sentences
         ]
 
-    def _new_sentence(self, limit: int) -> _Sentence:
+    def _new_sentence(self, limit: int) -> BeamSentence:
         divisor = length_divisor(limit + 1, self._config)
-        return _Sentence(limit, divisor, self._config.beam_size)
+        return BeamSentence(limit, divisor, self._config.beam_size)
 
     def _choose(self, logits: Tensor) -> tuple[Continuations, Tensor | None]:
         """Finds the best continuations of each sentence; see `_best_continuations`."""
@@ -207,7 +164,7 @@ class BeamSearch:
         ranks = torch.arange(best.token.shape[1], device=best.token.device)
         return (ranks < self._slots_left.unsqueeze(1)) & best.total.isfinite()
 
-    def _row_candidates(self, logits: Tensor) -> _Candidates:
+    def _row_candidates(self, logits: Tensor) -> Candidates:
         """Finds the best next tokens of each row.
 
         Normalised over the whole vocabulary, so that a log-probability is the model's own; the
@@ -228,7 +185,7 @@ class BeamSearch:
             values = gains = (values - normalizer).clamp_(max=0.0)
             tokens += EOS_ID
         if self._length < self._first_limit:
-            return _Candidates(gains, values, tokens, None)
+            return Candidates(gains, values, tokens, None)
         at_limit = torch.tensor(
             [self._sentences[sentence].limit == self._length for sentence in self._active],
             device=logits.device,
@@ -239,7 +196,7 @@ class BeamSearch:
         for column in (gains, values):
             column[at_limit, 0] = ends[at_limit]
         tokens[at_limit, 0] = EOS_ID
-        return _Candidates(gains, values, tokens, own_ends)
+        return Candidates(gains, values, tokens, own_ends)
 
     def _history(self) -> Tensor:
         """(B·W, T) tokens of the live hypotheses."""
@@ -250,7 +207,7 @@ class BeamSearch:
         names = torch.tensor(self._active, device=self._tokens.device)
         return names.repeat_interleave(self._tokens.shape[1])
 
-    def _best_continuations(self, candidates: _Candidates) -> tuple[Continuations, Tensor | None]:
+    def _best_continuations(self, candidates: Candidates) -> tuple[Continuations, Tensor | None]:
         """Merges the candidates of each sentence's slots, best first.
 
         Returns:

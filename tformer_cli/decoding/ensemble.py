@@ -101,7 +101,7 @@ class Ensemble:
         self, memory: Tensor, source_mask: Tensor, beam_size: int, max_length: int
     ) -> EnsembleCache:
         """Prepares decoding step by step; see `Transformer.start_cache`."""
-        parts = memory.split(self._widths, dim=-1)
+        parts = torch.split_with_sizes(memory, self._widths, dim=-1)
         return EnsembleCache(
             [
                 model.start_cache(part.contiguous(), source_mask, beam_size, max_length)

@@ -14,8 +14,7 @@ from tformer_cli.decoding.scoring import score_pairs
 from tformer_cli.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.decoding.hypothesis import Hypothesis
     from tformer_cli.workflows.translate import Opened

@@ -36,12 +36,11 @@ PrecisionChoice = Precision | Literal["auto", "int8"]
 """What may be asked for; "int8" is the other engine's alone."""
 
 
-class DecodingOverrides(TypedDict, total=False):
+class SearchOverrides(TypedDict, total=False):
     """Fields of `DecodingConfig` that may differ from a model's defaults; None: as if not given."""
 
     beam_size: int | None
     length_penalty: float | None
-    n_best: int | None
     max_length: int | None
     max_length_ratio: float | None
     batch_tokens: int | None
@@ -60,6 +59,12 @@ class DecodingOverrides(TypedDict, total=False):
     risk: Literal["none", "chrf", "bleu"] | None
     candidates: int | None
     distinct_texts: bool | None
+
+
+class DecodingOverrides(SearchOverrides, total=False):
+    """All of them."""
+
+    n_best: int | None
 
 
 class TranslatorOptions(DecodingOverrides, total=False):
@@ -242,8 +247,8 @@ def _joined(
     for directory in directories:
         if directory.tokenizer.to_json() != first.tokenizer.to_json():
             raise ArtifactError(
-                f"has another vocabulary than {first.path} ({directory.path}): an ensemble's models "
-                "must be trained with one tokenizer"
+                f"has another vocabulary than {first.path} ({directory.path}): the models of an "
+                "ensemble must be trained with one tokenizer"
             )
     try:
         ensemble = Ensemble([directory.model for directory in directories], weights, space)
