@@ -35,6 +35,7 @@ from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_translation
 from tformer_cli.decoding.lone_row import never_alone
 from tformer_cli.decoding.processors import ScoreProcessor, StepRows, process
+from tformer_cli.decoding.top_tokens import top_tokens
 from tformer_cli.model.cache import filled_from_the_end
 
 if TYPE_CHECKING:
@@ -171,19 +172,19 @@ class BeamSearch:
         first three ids (padding, unknown, beginning) are passed over.
 
         Args:
-            logits: (B·W, V) float32.
+            logits: (B·W, V) float32; changed in place.
         """
         normalizer = logits.logsumexp(dim=-1, keepdim=True)
         if self._processors:
             # Rounding may put the certain event a hair above 0
             own = (logits - normalizer).clamp_(max=0.0)
             scores = process(self._processors, StepRows(self._history(), self._row_names(), own))
-            gains, tokens = scores.topk(self._n_candidates, dim=-1)
+            gains, tokens = top_tokens(scores, self._n_candidates)
             values = own.gather(1, tokens)
         else:
-            values, tokens = logits[:, EOS_ID:].topk(self._n_candidates, dim=-1)
+            logits[:, :EOS_ID] = IMPOSSIBLE
+            values, tokens = top_tokens(logits, self._n_candidates)
             values = gains = (values - normalizer).clamp_(max=0.0)
-            tokens += EOS_ID
         if self._length < self._first_limit:
             return Candidates(gains, values, tokens, None)
         at_limit = torch.tensor(

@@ -107,3 +107,16 @@ class DecodingConfig:
     def _check(self, name: str, holds: bool, what: str) -> None:
         if not holds:
             raise ValueError(f"{name}: must be {what}, but is {getattr(self, name)}")
+
+
+def of_any_engine(config: DecodingConfig) -> bool:
+    """Whether beam size, length penalty, n-best and largest lengths are all that is chosen."""
+    plain = DecodingConfig(
+        beam_size=config.beam_size,
+        length_penalty=config.length_penalty,
+        n_best=config.n_best,
+        max_length=config.max_length,
+        max_length_ratio=config.max_length_ratio,
+        batch_tokens=config.batch_tokens,
+    )
+    return config == plain

@@ -161,7 +161,7 @@ class Translator:
             for i, line in enumerate(prepared)
             for number, part in enumerate(line.parts)
         ]
-        found = iter(self._searcher.search(parts))
+        found = iter(self._search(parts))
         return [
             self._translation(
                 first_index + i, lines[i], line, list(islice(found, len(line.parts))), demands[i]
@@ -216,6 +216,10 @@ class Translator:
 
     def _count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self._tokenizer.encode_batch(list(texts))]
+
+    def _search(self, parts: Sequence[Sentence]) -> list[list[Hypothesis]]:
+        """Finds the hypotheses of each part."""
+        return self._searcher.search(parts)
 
     def _translation(
         self,

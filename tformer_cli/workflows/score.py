@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.decoding.hypothesis import Hypothesis
+    from tformer_cli.model.runtime import Precision
     from tformer_cli.workflows.translate import Opened
 
 ScoreFormat = Literal["text", "tsv", "jsonl"]
@@ -137,13 +138,14 @@ def _scored(
     longest = longest_source(model.config.max_positions)
     whole = [tokenizer.encode_batch([pair[side] for pair in pairs]) for side in (0, 1)]
     sources, targets = ([ids[:longest] for ids in side] for side in whole)
+    own: Precision = "bfloat16" if opened.precision == "bfloat16" else "float32"
     results = score_pairs(
         model,
         sources,
         targets,
         opened.translator.config,
         device=opened.device,
-        precision=opened.precision,
+        precision=own,
     )
     scored = []
     for pair, result, lengths in zip(

@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import torch
 
 from tformer_cli.artifacts.ctranslate2_export import EXPORT, check_export, import_ctranslate2
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.decoding.config import of_any_engine
 from tformer_cli.decoding.demands import NO_DEMANDS, Demands, Term, demands_of, with_terms
 from tformer_cli.decoding.details import NO_DETAILS, Details
 from tformer_cli.decoding.formats import OutputFormat, format_lines, read_records
 from tformer_cli.decoding.translator import BUFFER_LINES, TooLong, Translation, Translator
-from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.errors import UsageError
 from tformer_cli.model.runtime import Precision, prepare_cpu, resolve_device, set_threads
+from tformer_cli.workflows.ensemble import join_models
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.ensemble import EnsembleSpace
-    from tformer_cli.model.transformer import Transformer
 
 InputFormat = Literal["text", "jsonl"]
 SEEDS = 2**63
@@ -166,6 +167,8 @@ def open_translator(
     place = next(model.model.parameters()).device
     decoding = overridden(model.decoding, **overrides)
     if engine == "ctranslate2":
+        if ensemble or banned or not of_any_engine(decoding):
+            raise UsageError("--engine: ctranslate2 knows beam search alone; leave it out")
         chosen, translator = _engine_translator(model, decoding, precision, threads, too_long)
         return Opened(
             directory=model, translator=translator, device=place, precision=chosen, engine=engine
@@ -177,7 +180,7 @@ def open_translator(
     if ensemble:
         if decoding.coverage_penalty:
             raise UsageError("--coverage-penalty: needs one model; leave out it or --ensemble")
-        searched = _joined(model, ensemble, ensemble_weights, ensemble_space)
+        searched = join_models(model, ensemble, ensemble_weights, ensemble_space)
     translator = Translator(
         searched,
         model.tokenizer,
@@ -226,35 +229,6 @@ def _engine_translator(
     )
     translator.use(engine)
     return chosen, translator
-
-
-def _joined(
-    first: ModelDirectory,
-    others: Sequence[Path],
-    weights: Sequence[float] | None,
-    space: EnsembleSpace,
-) -> Transformer:
-    """Joins a model with others of its vocabulary.
-
-    Raises:
-        ArtifactError: if one cannot be read or has another vocabulary.
-        UsageError: if the weights do not fit.
-    """
-    from tformer_cli.decoding.ensemble import Ensemble
-
-    place = next(first.model.parameters()).device
-    directories = [first, *(load_model_directory(Path(path), place) for path in others)]
-    for directory in directories:
-        if directory.tokenizer.to_json() != first.tokenizer.to_json():
-            raise ArtifactError(
-                f"has another vocabulary than {first.path} ({directory.path}): the models of an "
-                "ensemble must be trained with one tokenizer"
-            )
-    try:
-        ensemble = Ensemble([directory.model for directory in directories], weights, space)
-    except ValueError as error:
-        raise UsageError(f"--ensemble-weights: {error}") from None
-    return cast("Transformer", ensemble)  # to a search it is one
 
 
 def overridden(config: DecodingConfig, **overrides: Unpack[DecodingOverrides]) -> DecodingConfig:
