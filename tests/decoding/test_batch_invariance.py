@@ -73,7 +73,7 @@ def test_the_last_sentence_left_is_searched_with_its_own_source(beam_size):
     )
     model = Transformer(config, 300).eval()
     # of one padded length, but of different limits: the first ones end before the last
-    sentences = [torch.randint(4, 300, (n,)).tolist() for n in (1, 4, 15, 9)]
+    sentences = [torch.randint(4, 300, (n,)).tolist() for n in (1, 4, 9, 15)]
     settings = DecodingConfig(beam_size=beam_size)
     together = translations(model, sentences, settings, batch_tokens=10_000)
     assert together == translations(model, sentences, settings, batch_tokens=1)
