@@ -56,7 +56,7 @@ def test_what_is_missing_and_what_should_be_is_named():
 
 def test_a_wide_beam_finds_the_best_of_all_that_satisfy(tabulated, batch):
     model = tabulated(vocab_size=9)  # " a", " b", " c", "a", "b"
-    config = DecodingConfig(beam_size=400, n_best=3, max_length=4)
+    config = DecodingConfig(beam_size=900, n_best=3, max_length=4)
     required, banned = ("b",), ("a", "bb")
     found = search(model, batch, 5, config, required, banned)
     ranked = []

@@ -81,6 +81,8 @@ class _Live:
     """How many of its tokens were."""
     just_met: int = -1
     """The required phrase that has just ended in a word, and is not met if the word goes on."""
+    has_ended: bool = False
+    """Whether its last step is the end of sentence."""
 
 
 def holds(text: str, phrase: str) -> bool:
@@ -161,7 +163,9 @@ class _Search:
             for row, hypothesis in enumerate(self.live)
             for grown in self._grown(hypothesis, row, scores[row], own[row])
         ]
-        self.live = self._shared_out(candidates)
+        chosen = self._shared_out(candidates)
+        self.found += [self._finished(one) for one in chosen if one.has_ended]
+        self.live = [one for one in chosen if not one.has_ended]
         if self._is_certain():
             self.live = []
         if self.live:
@@ -169,7 +173,7 @@ class _Search:
             self._cache.reorder(rows, torch.zeros(1, dtype=torch.int64, device=self._device))
 
     def _grown(self, hypothesis: _Live, row: int, scores: Tensor, own: Tensor) -> Iterator[_Live]:
-        """Yields a hypothesis' continuations; one that ends is recorded instead."""
+        """Yields a hypothesis' continuations, its end among them."""
         n_tokens = min(self._config.beam_size + SPARE_CANDIDATES, len(scores))
         gains, tokens = scores.topk(n_tokens)
         wanted = dict(zip(tokens.tolist(), gains.tolist(), strict=True))
@@ -184,9 +188,8 @@ class _Search:
         for (token, gain), value in zip(wanted.items(), values, strict=True):
             if math.isinf(gain):
                 continue
-            if token == EOS_ID:
-                self._end(hypothesis, gain, value)
-            elif grown := self._after(hypothesis, row, token, gain, value):
+            after = self._ended if token == EOS_ID else self._after
+            if grown := after(hypothesis, row, token, gain, value):
                 yield grown
 
     def _due(self, hypothesis: _Live) -> list[int]:
@@ -256,29 +259,46 @@ class _Search:
         said = sum(len(self._constraints.required[i]) for i in hypothesis.met)
         return said + hypothesis.n_begun
 
-    def _end(self, hypothesis: _Live, gain: float, value: float) -> None:
-        """Records a hypothesis that may end."""
+    def _ended(
+        self,
+        hypothesis: _Live,
+        row: int,
+        token: int,  # noqa: ARG002 - the end of sentence; called like `_after`
+        gain: float,
+        value: float,
+    ) -> _Live | None:
+        """Returns a hypothesis with its end, or None where it must not end."""
         if len(hypothesis.met) < len(self._constraints.required):
-            return
+            return None
         pattern = self._constraints.ban
         if pattern is not None and pattern.search(hypothesis.text.decode("utf-8", "ignore")):
-            return
-        steps = (*hypothesis.steps, value)
-        divisor = length_divisor(len(steps), self._config)
-        score = (hypothesis.total + gain) / divisor
-        is_finished = len(hypothesis.tokens) < self._limit
-        self.found.append(
-            Hypothesis(hypothesis.tokens, math.fsum(steps), score, steps, is_finished)
+            return None
+        return replace(
+            hypothesis,
+            slot=row,
+            steps=(*hypothesis.steps, value),
+            total=hypothesis.total + gain,
+            has_ended=True,
         )
 
+    def _finished(self, hypothesis: _Live) -> Hypothesis:
+        steps = hypothesis.steps
+        score = hypothesis.total / length_divisor(len(steps), self._config)
+        is_finished = len(hypothesis.tokens) < self._limit
+        return Hypothesis(hypothesis.tokens, math.fsum(steps), score, steps, is_finished)
+
     def _shared_out(self, candidates: Sequence[_Live]) -> list[_Live]:
-        """Chooses who gets a slot: the best of each file in turn, the fullest file first."""
+        """Chooses who gets a slot: the best of each file in turn, the fullest file first.
+
+        As in `beam_search`, a hypothesis that ends competes with the others, and keeps its slot.
+        """
+        n_slots = self._config.beam_size - len(self.found)
         files: dict[int, list[_Live]] = {}
         for candidate in sorted(candidates, key=lambda candidate: -candidate.total):
             files.setdefault(self._n_said(candidate), []).append(candidate)
         ordered = [files[n_said] for n_said in sorted(files, reverse=True)]
         turns = (one for turn in zip_longest(*ordered) for one in turn if one is not None)
-        return [one for one, _ in zip(turns, range(self._config.beam_size), strict=False)]
+        return [one for one, _ in zip(turns, range(n_slots), strict=False)]
 
     def _is_certain(self) -> bool:
         """Whether no live hypothesis can come among the first that are wanted."""
