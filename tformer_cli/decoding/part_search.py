@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tformer_cli.data.tokenizer import EOS_ID
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.hypothesis import Hypothesis
     from tformer_cli.model.transformer import Transformer
+
+WIDER = 8
+"""Times the beam of a second try, where constraints left the first one no way."""
 
 
 class PartSearcher:
@@ -94,9 +98,13 @@ class PartSearcher:
         )
         source, source_mask = self._batch([part])
         with autocast(self._device, self._precision):
-            found = constrained_search(
-                self._model, source, source_mask, self._config, constraints, processors
-            )
+            for beam_size in (self._config.beam_size, WIDER * self._config.beam_size):
+                config = replace(self._config, beam_size=beam_size)
+                found = constrained_search(
+                    self._model, source, source_mask, config, constraints, processors
+                )
+                if found:
+                    break
         return found or self._searched([part])[0]
 
     def _batch(self, parts: Sequence[Sentence]) -> tuple[Tensor, Tensor]:

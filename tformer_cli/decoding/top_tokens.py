@@ -26,7 +26,7 @@ def top_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return scores.topk(k, dim=1)
     n_whole = n_blocks * BLOCK
     # (R, V) -> (R, V / 64, 64), what is left over is looked at whole
-    blocks = scores[:, :n_whole].unflatten(1, (n_blocks, BLOCK))
+    blocks = scores[:, :n_whole].view(-1, n_blocks, BLOCK)
     chosen = blocks.amax(dim=2).topk(k, dim=1).indices
     inside = blocks.gather(1, chosen.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)
     values, places = torch.cat((inside, scores[:, n_whole:]), dim=1).topk(k, dim=1)
