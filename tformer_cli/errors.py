@@ -40,3 +40,11 @@ class Interrupted(TformerError):  # noqa: N818 - an ordinary end of a run, not a
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_status = 128 + signal_number
+
+
+class AnotherProcessFailed(TformerError):  # noqa: N818 - the failure is another one's
+    """A process that trains beside this one has failed and said why; this one ends in silence."""
+
+    def __init__(self, exit_status: int = 1) -> None:
+        super().__init__("")
+        self.exit_status = exit_status

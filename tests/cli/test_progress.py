@@ -12,9 +12,12 @@ from tformer_cli.cli.progress import (
     event_lines,
     sparkline,
     training_progress,
+    warnings,
 )
 from tformer_cli.training.events import (
+    BatchSplit,
     CheckpointWritten,
+    RolledBack,
     RunEnded,
     RunStarted,
     StepReport,
@@ -160,3 +163,19 @@ def test_durations_read_like_a_clock():
         "1:02:03",
         "100:00:00",
     ]
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_what_went_wrong_is_one_line_even_when_quiet(capsys, quiet):
+    events = [
+        RolledBack(step=0, failed_step=7, problem="the loss rose", learning_rate_factor=0.5),
+        BatchSplit(step=3, n_parts=2),
+        RunEnded(step=9, reason="", seconds=1.0, averaged_steps=(), damaged=("is damaged (a)",)),
+    ]
+    assert [len(warnings(event)) for event in events] == [1, 1, 1]
+    assert "went back to the initial weights; learning rates × 0.5" in warnings(events[0])[0]
+    with training_progress(quiet=quiet) as view:
+        view.notify(events[0])
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("warning: the loss rose (step 7)")

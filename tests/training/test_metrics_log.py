@@ -1,6 +1,6 @@
 import json
 
-from tformer_cli.training.events import CheckpointWritten, StepReport, ValidationReport
+from tformer_cli.training.events import CheckpointWritten, RolledBack, StepReport, ValidationReport
 from tformer_cli.training.metrics_log import MetricsLog
 from tformer_cli.training.state import TrainingState
 
@@ -70,3 +70,22 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_torn(tmp_path):
     path.write_bytes(whole.rstrip(b"\n"))
     MetricsLog(path, state(3)).notify(report(4))
     assert entries(path) == [("report", 1), ("report", 4)]
+
+
+def test_a_rollback_takes_back_what_came_after_its_step(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    log = MetricsLog(path, state(0))
+    back = RolledBack(step=5, failed_step=12, problem="no", learning_rate_factor=0.5)
+    for event in (report(5), validation(5), report(10), back, report(10)):
+        log.notify(event)
+    expected = [("report", 5), ("validation", 5), ("rollback", 5), ("report", 10)]
+    assert entries(path) == expected
+    here = state(10, 5)
+    here.rollbacks = [back]
+    MetricsLog(path, here)
+    assert entries(path) == expected
+    MetricsLog(path, state(10, 5))  # killed before the state knew of it
+    assert entries(path) == [entry for entry in expected if entry[0] != "rollback"]
+    here.step = 5
+    MetricsLog(path, here)  # killed before the line was written
+    assert entries(path) == expected[:3]

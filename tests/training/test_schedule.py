@@ -49,3 +49,30 @@ def test_the_step_from_rise_to_fall_is_small_and_the_last_step_still_learns(sche
     assert max(abs(later - earlier) for earlier, later in pairwise(rates)) <= 1 / 20 + 1e-9
     assert 0.0 < rates[-1] < 0.02
     assert 0.8 <= max(rates) <= 1.0
+
+
+@pytest.mark.parametrize("schedule", ["noam", "inverse_sqrt", "linear", "cosine", "constant"])
+def test_warm_up_fits_the_time_given_however_slow_the_machine(schedule):
+    config = TrainingConfig(
+        schedule=schedule, warmup_steps=4000, max_minutes=10.0, learning_rate=1.0, warmup_share=0.2
+    )
+    peak = 4000**-0.5 * 512**-0.5 if schedule == "noam" else 1.0
+    for n_steps in (50, 1000, 5000):  # made within the ten minutes
+        rates = [
+            learning_rate(config, step, (step - 1) / n_steps, 512, 600.0 * (step - 1) / n_steps)
+            for step in range(1, n_steps + 1)
+        ]
+        risen = rates.index(max(rates)) / n_steps
+        assert 0.15 <= risen <= 0.24
+        assert 0.78 * peak <= max(rates) <= 1.001 * peak
+
+
+def test_time_does_not_touch_runs_of_another_limit_or_fast_ones():
+    config = TrainingConfig(warmup_steps=100, max_steps=50)
+    assert learning_rate(config, 7, 0.1, 512, 5.0) == learning_rate(config, 7, 0.1, 512)
+    fast = TrainingConfig(warmup_steps=100, max_minutes=1.0)
+    steady = TrainingConfig(warmup_steps=100)
+    for step in (10, 99, 100, 5000):
+        assert learning_rate(fast, step, 0.0, 512, step / 1000) == learning_rate(
+            steady, step, 0.0, 512
+        )

@@ -7,6 +7,8 @@ import torch
 from tformer_cli.data.loader import LoaderPosition
 from tformer_cli.structure import StructureError
 from tformer_cli.training.config import ValidationConfig
+from tformer_cli.training.divergence import LossHistory
+from tformer_cli.training.events import RolledBack
 from tformer_cli.training.state import (
     TrainingState,
     generator_tensors,
@@ -21,11 +23,16 @@ STATE = TrainingState(
     seconds=1.5,
     validations=[{"step": 5, "bleu": 0.1 + 0.2}],
     fingerprints=["a"],
+    tokens_per_batch=300,
+    window={"start": 0.1, "n_cells": 3.0},
+    losses=LossHistory(means=[0.1, 2.0], loss=0.3, n_target_tokens=4, since=5),
+    rollbacks=[RolledBack(step=3, failed_step=4, problem="no", learning_rate_factor=0.5)],
 )
 
 
 def test_a_state_goes_through_json_unchanged():
     assert TrainingState.from_json(json.loads(json.dumps(STATE.to_json()))) == STATE
+    assert (STATE.learning_rate_factor, TrainingState().learning_rate_factor) == (0.5, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
+import json
 import math
 
 import pytest
 import torch
 
 from tformer_cli.data.batching import collate
-from tformer_cli.errors import TformerError
+from tformer_cli.training.divergence import Diverged
 from tformer_cli.training.loss import Loss
 from tformer_cli.training.window import Window
 
@@ -26,9 +27,22 @@ def test_means_are_per_target_token_and_padding_is_a_share_of_all_cells():
 
 
 @pytest.mark.parametrize(("loss", "norm"), [(math.nan, 1.0), (math.inf, 1.0), (1.0, math.inf)])
-def test_what_is_not_finite_is_an_error_of_one_line(loss, norm):
+def test_what_is_not_finite_sends_the_run_back(loss, norm):
     window().check_finite(3)
     sums = window(loss, norm)
     sums.add_norm(torch.tensor(1.0))  # a good step afterwards hides nothing
-    with pytest.raises(TformerError, match=r"not finite \(step 3\): lower training\.learning_rate"):
+    with pytest.raises(Diverged, match="not finite") as seen:
         sums.check_finite(3)
+    assert seen.value.last_good_step == 3
+
+
+def test_sums_go_through_json_unchanged():
+    sums = window(loss=6.1)
+    restored = Window.from_json(json.loads(json.dumps(sums.to_json())))
+    assert restored.to_json() == sums.to_json()
+    assert isinstance(restored.n_target_tokens, int)
+    more = Loss(torch.tensor(0.7), torch.tensor(8.0))
+    batch = collate([[4]], [[7]])
+    for one in (sums, restored):
+        one.add_batch(batch, more)
+    assert restored.mean_loss == sums.mean_loss

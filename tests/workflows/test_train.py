@@ -412,7 +412,7 @@ def test_time_spent_validating_does_not_lower_the_speed_reported(make, tmp_path,
     clock = [0.0]
     validate = Validator.validate
 
-    def slow(self, model, sample):
+    def slow(self, model, sample, before_batch=None):
         clock[0] += 1000.0
         return validate(self, model, sample)
 

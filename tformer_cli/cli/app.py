@@ -19,6 +19,9 @@ from tformer_cli.cli.console import error_line
 from tformer_cli.cli.evaluate import evaluate
 from tformer_cli.cli.export import export
 from tformer_cli.cli.inspect_heads import inspect_heads
+from tformer_cli.cli.inspect_logits import inspect_logits
+from tformer_cli.cli.inspect_positions import inspect_positions
+from tformer_cli.cli.inspect_step import inspect_step
 from tformer_cli.cli.make_corpus import make_corpus
 from tformer_cli.cli.plot import plot
 from tformer_cli.cli.quickstart import quickstart
@@ -27,6 +30,7 @@ from tformer_cli.cli.tokenize import tokenize_app
 from tformer_cli.cli.train import train
 from tformer_cli.cli.translate import translate
 from tformer_cli.errors import TformerError
+from tformer_cli.training.launch import launched, let_others_speak
 
 CLOSED_PIPE_STATUS = 141
 """What a shell reports of a program that the closing of a pipe has ended (128 + SIGPIPE)."""
@@ -54,6 +58,8 @@ class OneLineErrors(TyperGroup):
         except TformerError as error:
             _end(given, error, str(error), error.exit_status)
         except TyperException as error:
+            if launched().local_rank:
+                let_others_speak()
             _end(given, error, _usage_message(error), getattr(error, "exit_code", 1))
         except typer.Abort as error:
             _end(given, error, "stopped", 1)
@@ -91,7 +97,8 @@ def _usage_message(error: TyperException) -> str:
 def _end(args: list[str], error: BaseException, message: str, status: int) -> NoReturn:
     if "--debug" in args[:1]:
         raise error
-    error_line(message)
+    if message:  # else another process has said it
+        error_line(message)
     sys.exit(status)
 
 
@@ -144,6 +151,9 @@ app.command("export")(export)
 app.command("benchmark")(benchmark)
 app.command("score")(score)
 app.command("inspect-heads")(inspect_heads)
+app.command("inspect-step")(inspect_step)
+app.command("inspect-positions")(inspect_positions)
+app.command("inspect-logits")(inspect_logits)
 
 
 def main() -> None:

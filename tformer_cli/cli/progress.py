@@ -7,9 +7,11 @@ from itertools import pairwise
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from tformer_cli.cli.console import is_live, stderr_console
+from tformer_cli.cli.console import is_live, stderr_console, warn
 from tformer_cli.training.events import (
+    BatchSplit,
     CheckpointWritten,
+    RolledBack,
     RunEnded,
     RunStarted,
     StepReport,
@@ -27,13 +29,15 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class TrainingView:
-    """Nothing at all: what `--quiet` shows of a run."""
+    """Warnings and nothing else: what `--quiet` shows of a run."""
 
     def prepare(self, what: str, n_pairs: int) -> None:
         """Hears how far the preparation of data is."""
 
     def notify(self, event: TrainingEvent) -> None:
-        """Hears of an event of the run."""
+        """Warns where something went wrong and the run goes on."""
+        for text in warnings(event):
+            warn(text)
 
 
 class PlainView(TrainingView):
@@ -49,6 +53,7 @@ class PlainView(TrainingView):
 
     def notify(self, event: TrainingEvent) -> None:
         """Says what happened."""
+        super().notify(event)
         for line in event_lines(event):
             self._say(line)
 
@@ -77,6 +82,7 @@ class Dashboard(TrainingView):
 
     def notify(self, event: TrainingEvent) -> None:
         """Takes an event into the display."""
+        super().notify(event)
         match event:
             case RunStarted():
                 self._preparing, self._started = "", event
@@ -237,7 +243,7 @@ def event_lines(event: TrainingEvent) -> list[str]:
             )
             sample = f"{visible(event.sample_source)} → {visible(event.sample_translation)}"
             return [line, f"  {sample}"]
-        case CheckpointWritten():
+        case CheckpointWritten() | RolledBack() | BatchSplit():
             return []
         case RunEnded():
             averaged = ", ".join(f"{step:,}" for step in event.averaged_steps)
@@ -248,6 +254,30 @@ def event_lines(event: TrainingEvent) -> list[str]:
 def limit_share(report: StepReport, limit: str) -> str:
     """Says how near the model's products come to the limit, where that was measured."""
     return f" · {report.hardware_share:.0%} of {limit}" if report.hardware_share else ""
+
+
+def warnings(event: TrainingEvent) -> list[str]:
+    """Says what went wrong in a run that goes on."""
+    match event:
+        case RolledBack():
+            place = f"step {event.step:,}" if event.step else "the initial weights"
+            text = (
+                f"{event.problem} (step {event.failed_step:,}): went back to {place}; learning "
+                f"rates × {event.learning_rate_factor:g} from now on, the batches in between are "
+                "left out"
+            )
+            return [text]
+        case BatchSplit():
+            text = (
+                f"out of memory (step {event.step:,}): batches that do not fit are computed in "
+                "parts from now on, with the same gradients; choose a lower "
+                "training.tokens_per_batch for a new run"
+            )
+            return [text]
+        case RunEnded():
+            return [f"left out of the average: a checkpoint {problem}" for problem in event.damaged]
+        case _:
+            return []
 
 
 def visible(text: str, longest: int = 200) -> str:

@@ -7,6 +7,7 @@ import typer
 
 from tformer_cli.cli.console import stdout_console
 from tformer_cli.cli.options import DeviceOption, QuietOption, ThreadsOption
+from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.quickstart import QuickstartResult
@@ -26,8 +27,12 @@ def quickstart(
     Takes some minutes on two CPU cores and downloads nothing. The same command again resumes.
     """
     from tformer_cli.cli.progress import training_progress
+    from tformer_cli.training.launch import launched, one_speaks_for_a_machine
     from tformer_cli.workflows.quickstart import quickstart as workflow
 
+    with one_speaks_for_a_machine():
+        if launched().world_size > 1:
+            raise UsageError("quickstart is for one process (torchrun): use `train quickstart`")
     with training_progress(quiet=quiet) as view:
         result = workflow(
             output, device=device, threads=threads, observers=[view], progress=view.prepare

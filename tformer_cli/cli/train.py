@@ -67,32 +67,40 @@ def train(
     if profile is not None:  # read when torch is loaded: its profiler would chat on stderr
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from tformer_cli.recipe import load_recipe
+    from tformer_cli.training.launch import launched, one_speaks_for_a_machine
 
-    limits = {
-        "training.max_steps": max_steps,
-        "training.max_epochs": max_epochs,
-        "training.max_minutes": None if max_time is None else parse_minutes(max_time),
-        "training.seed": seed,
-        "training.precision": None if precision == Precision.auto else precision.value,
-    }
-    given = [f"{key}={value}" for key, value in limits.items() if value is not None]
-    chosen = load_recipe(recipe, [*(overrides or []), *given])
     run = output or Path("runs") / Path(recipe).stem
-    if dry_run:
-        show_plan(chosen)
-    elif profile is not None:
-        show_profile(chosen, profile, device=device, threads=threads, quiet=quiet)
-    else:
+    with one_speaks_for_a_machine():
+        limits = {
+            "training.max_steps": max_steps,
+            "training.max_epochs": max_epochs,
+            "training.max_minutes": None if max_time is None else parse_minutes(max_time),
+            "training.seed": seed,
+            "training.precision": None if precision == Precision.auto else precision.value,
+        }
+        given = [f"{key}={value}" for key, value in limits.items() if value is not None]
+        chosen = load_recipe(recipe, [*(overrides or []), *given])
+        if fresh and not (dry_run or yes):
+            _ask_before_removing(run)
+    is_first = launched().rank == 0
+    if not dry_run and profile is None:
         run_training(
             chosen,
             run,
             device=device,
             threads=threads,
             fresh=fresh,
-            yes=yes,
-            quiet=quiet,
+            quiet=quiet or not is_first,
             tensorboard=tensorboard,
         )
+    if not is_first:
+        return
+    if dry_run:
+        show_plan(chosen)
+    elif profile is not None:
+        show_profile(chosen, profile, device=device, threads=threads, quiet=quiet)
+    else:
+        write_line(str(run))
 
 
 def run_training(
@@ -102,16 +110,13 @@ def run_training(
     device: str,
     threads: int,
     fresh: bool,
-    yes: bool,
     quiet: bool,
     tensorboard: bool = False,
 ) -> None:
-    """Trains with progress on stderr and the run directory on stdout."""
+    """Trains with progress on stderr."""
     from tformer_cli.cli.progress import training_progress
     from tformer_cli.workflows import train as workflow
 
-    if fresh and workflow.has_model(run) and not yes:
-        _ask_before_removing(run)
     with training_progress(quiet=quiet) as view:
         result = workflow.train(
             recipe,
@@ -126,7 +131,6 @@ def run_training(
     if result.was_finished:
         reason = result.state.reason
         note(f"{run} is finished: {reason} (step {result.state.step}).", quiet=quiet)
-    write_line(str(run))
 
 
 def parse_minutes(text: str) -> float:
@@ -172,7 +176,12 @@ def show_profile(recipe: "Recipe", n_steps: int, *, device: str, threads: int, q
 
 
 def _ask_before_removing(run: Path) -> None:
-    if not (sys.stdin.isatty() and is_live()):
+    from tformer_cli.training.launch import launched
+    from tformer_cli.workflows.train import has_model
+
+    if not has_model(run):
+        return
+    if launched().world_size > 1 or not (sys.stdin.isatty() and is_live()):
         raise UsageError(f"--fresh would remove what is there ({run}): add --yes to agree")
     if not typer.confirm(f"Remove the run in {run} and start over?", err=True):
         raise UsageError(f"nothing was removed ({run}): use another directory with -o")

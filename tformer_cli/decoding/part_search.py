@@ -14,7 +14,7 @@ from tformer_cli.decoding.source_batches import LARGEST_LOGITS, plan_source_batc
 from tformer_cli.model.runtime import Precision, autocast
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import torch
     from torch import Tensor
@@ -40,14 +40,19 @@ class PartSearcher:
         precision: Precision,
         *,
         banned: Sequence[Sequence[int]] = (),
+        before_batch: Callable[[], None] | None = None,
     ) -> None:
-        """Connects a model with its tokenizer; `banned` tokens stand in no translation."""
+        """Connects a model with its tokenizer.
+
+        `banned` tokens stand in no translation; what `before_batch` raises ends the search.
+        """
         self._model = model
         self._tokenizer = tokenizer
         self._config = config
         self._device = device
         self._precision = precision
         self._banned = banned
+        self._before_batch = before_batch
 
     def search(self, parts: Sequence[Sentence]) -> list[list[Hypothesis]]:
         """Finds the hypotheses of each part, best first.
@@ -108,6 +113,8 @@ class PartSearcher:
         return found or self._searched([part])[0]
 
     def _batch(self, parts: Sequence[Sentence]) -> tuple[Tensor, Tensor]:
+        if self._before_batch is not None:
+            self._before_batch()
         sources = [part.tokens for part in parts]
         return source_batch(sources, self._model.config.max_positions, self._device)
 

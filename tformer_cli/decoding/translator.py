@@ -19,7 +19,7 @@ from tformer_cli.decoding.splitting import split_line
 from tformer_cli.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.decoding.config import DecodingConfig
@@ -104,6 +104,7 @@ class Translator:
         precision: Precision = "float32",
         seed: int = 1,
         banned: Sequence[str] = (),
+        before_batch: Callable[[], None] | None = None,
     ) -> None:
         """Connects a model with its tokenizer.
 
@@ -117,6 +118,7 @@ class Translator:
             precision: "bfloat16" computes the products in it.
             seed: of what is sampled.
             banned: texts whose tokens no translation may hold in a row.
+            before_batch: called before each batch; what it raises ends the translation.
         """
         self.config = config
         self._model = model
@@ -125,7 +127,13 @@ class Translator:
         self._seed = seed
         ids = [ids for ids in tokenizer.encode_batch(list(banned)) if ids]
         self._searcher = PartSearcher(
-            model, tokenizer, config, torch.device(device), precision, banned=ids
+            model,
+            tokenizer,
+            config,
+            torch.device(device),
+            precision,
+            banned=ids,
+            before_batch=before_batch,
         )
 
     def translate(

@@ -4,4 +4,9 @@ Read `heads` (how a head is named), `capture` (the maps and their proof), `metri
 summed up in), `selectors` (the grammar of ``--heads``), `record` (one sentence, inspected), then
 any of the renderings: `render_json`, `render_tensors`, `render_svg`, `render_png`, `render_html`
 (with the page it fills, `page.html`) and the colours they share, `palette`.
+
+One head step by step: `observed` (what the model computed), `trace` (the same by formulas), `step`
+(how steps are told), `walkthrough` and `walkthrough_layer` (the telling), `tokens` (finding a
+token), `quiz`, then `render_step_json` and `render_step_html`. `logits` and `positions` stand by
+themselves, each with its renderings; pages without a script share `static_page`.
 """

@@ -70,7 +70,7 @@ def _heading(root: Element, record: HeadsRecord) -> float:
     y = _MARGIN
     for text, size, fill in lines:
         y += size + 5
-        _text(root, text, _MARGIN, y, size, fill=fill)
+        draw_text(root, text, _MARGIN, y, size, fill=fill)
     return y + 10
 
 
@@ -80,7 +80,7 @@ def _section(
     """Draws the heads of a kind; returns the right and the lower edge."""
     grid = _grid_of(record, kind, heads)
     y += 20
-    _text(root, KIND_NAMES[kind].capitalize(), _MARGIN, y, 13.0, weight="600")
+    draw_text(root, KIND_NAMES[kind].capitalize(), _MARGIN, y, 13.0, weight="600")
     y += 8
     for place, head in enumerate(heads):
         row, column = divmod(place, grid.n_columns)
@@ -114,16 +114,16 @@ def _panel(
     if grid.font:
         _labels(panel, record, head.kind, grid, (left, top))
     # Thumbnails have their name just above the map, labelled maps above the labels.
-    _text(panel, str(head), left, corner[1] + 13, 11.0, weight="600")
+    draw_text(panel, str(head), left, corner[1] + 13, 11.0, weight="600")
     scale = f"translate({_number(left)} {_number(top)}) scale({_number(grid.cell)})"
     map_group = SubElement(panel, "g", {"transform": scale, "shape-rendering": "crispEdges"})
-    _cells(map_group, record.captured.weights(head), head.kind)
+    draw_cells(map_group, record.captured.weights(head), head.kind)
     frame = {"width": str(grid.n_keys), "height": str(grid.n_rows), "fill": "none"}
     frame |= {"stroke": "#b9bec8", "vector-effect": "non-scaling-stroke"}
     SubElement(map_group, "rect", frame)
 
 
-def _cells(group: Element, weights: Tensor, kind: Kind) -> None:
+def draw_cells(group: Element, weights: Tensor, kind: Kind) -> None:
     """Draws the cells, each as a unit square, those of one shade as one path."""
     levels = (weights * LEVELS).round().int().tolist()
     paths: dict[int, list[str]] = {}
@@ -142,14 +142,14 @@ def _labels(
     left, top = origin
     for i, label in enumerate(record.row_labels(kind)):
         y = top + (i + 0.5) * grid.cell + grid.font * 0.35
-        _text(panel, label, left - 5, y, grid.font, anchor="end")
+        draw_text(panel, label, left - 5, y, grid.font, anchor="end")
     for j, label in enumerate(record.column_labels(kind)):
         x = left + (j + 0.5) * grid.cell + grid.font * 0.35
         turn = f"rotate(-90 {_number(x)} {_number(top - 5)})"
-        _text(panel, label, x, top - 5, grid.font, transform=turn)
+        draw_text(panel, label, x, top - 5, grid.font, transform=turn)
 
 
-def _text(
+def draw_text(
     parent: Element,
     text: str,
     x: float,
@@ -161,6 +161,7 @@ def _text(
     anchor: str = "",
     transform: str = "",
 ) -> None:
+    """Writes a text; characters that XML cannot hold become U+FFFD."""
     attributes = {"x": _number(x), "y": _number(y), "font-size": _number(size), "fill": fill}
     given = {"font-weight": weight, "text-anchor": anchor, "transform": transform}
     attributes |= {name: value for name, value in given.items() if value}

@@ -3,6 +3,7 @@
 Read `config` (what there is to choose), `loss`, `window`, `gradients`, `optimizer`, `schedule`,
 `limits`, `averaging`, then `state` (what a checkpoint holds), `checkpoints` (how they lie on the
 disk), `saving` (which are written and kept), `validation`, `events` (what a run tells its
-observers; `tensorboard` is one), `trainer`, the loop that joins them, and last `profiling`, which
-shows where its time goes.
+observers; `tensorboard` is one), `processes` (one, or several that train together: `launch`,
+`shares`, `messages`, `distributed`), `trainer`, the loop that joins them, and last `profiling`,
+which shows where its time goes.
 """

@@ -1,7 +1,12 @@
-"""The checkpoints of a run: written whole, the right ones kept, the newest sound one found."""
+"""The checkpoints of a run: written whole, the right ones kept, the newest sound one found.
+
+`state.json` holds checksums of the two other files and of itself, so that a bit that the disk has
+flipped is noticed and not trained on.
+"""
 
 import json
 import re
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,6 +24,8 @@ from tformer_cli.artifacts.tensors import load_tensors, save_tensors
 from tformer_cli.errors import ArtifactError
 from tformer_cli.training.state import TrainingState
 
+CHECKSUMS = "checksums"
+_BLOCK = 1 << 22
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 _NAME = re.compile(r"step-(\d{6,})")
 
@@ -51,11 +58,17 @@ class Checkpoints:
         with directory_aside(self.path(state.step)) as aside:
             save_tensors(aside / MODEL, weights)
             save_tensors(aside / OPTIMIZER, optimizer)
-            write_text(aside / STATE, _as_text(state))
+            checksums = {name: _file_checksum(aside / name) for name in (MODEL, OPTIMIZER)}
+            write_text(aside / STATE, _as_text(state, checksums))
 
     def save_state(self, state: TrainingState) -> None:
-        """Rewrites the counters of a checkpoint that is there."""
-        write_text(self.path(state.step) / STATE, _as_text(state))
+        """Rewrites the counters of a checkpoint that is there.
+
+        Raises:
+            ArtifactError: if the old ones are damaged or the new ones cannot be written.
+        """
+        _, checksums = self._read_state(state.step)
+        write_text(self.path(state.step) / STATE, _as_text(state, checksums))
 
     def load_state(self, step: int) -> TrainingState:
         """Reads the counters of a checkpoint.
@@ -63,13 +76,7 @@ class Checkpoints:
         Raises:
             ArtifactError: if they are missing or damaged.
         """
-        file = self.path(step) / STATE
-        try:
-            state = TrainingState.from_json(json.loads(file.read_text(encoding="utf-8")))
-        except (OSError, ValueError, RecursionError) as error:
-            raise ArtifactError(f"is damaged ({file}): {error}") from None
-        if state.step != step:
-            raise ArtifactError(f"is damaged ({file}): it is of step {state.step}")
+        state, _ = self._read_state(step)
         return state
 
     def load_tensors(
@@ -81,7 +88,40 @@ class Checkpoints:
             ArtifactError: if they are missing or damaged.
         """
         path = self.path(step)
+        self.check(step)
         return load_tensors(path / MODEL, device), load_tensors(path / OPTIMIZER, device)
+
+    def check(self, step: int) -> None:
+        """Compares the files of a checkpoint with their checksums.
+
+        Raises:
+            ArtifactError: if one is missing or damaged.
+        """
+        _, checksums = self._read_state(step)
+        for name, expected in checksums.items():
+            file = self.path(step) / name
+            try:
+                found = _file_checksum(file)
+            except OSError as error:
+                raise ArtifactError(f"cannot be read ({file}): {error.strerror}") from None
+            if found != expected:
+                raise ArtifactError(f"is damaged ({file}): its checksum is another one")
+
+    def _read_state(self, step: int) -> tuple[TrainingState, dict[str, int]]:
+        """Reads the counters of a checkpoint, and the checksums of its other files."""
+        file = self.path(step) / STATE
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+            checksums = dict(values.pop(CHECKSUMS, {}))
+            expected = checksums.pop(STATE, None)
+            state = TrainingState.from_json(values)
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise ArtifactError(f"is damaged ({file}): {error}") from None
+        if expected is not None and expected != _state_checksum(values, checksums):
+            raise ArtifactError(f"is damaged ({file}): its checksum is another one")
+        if state.step != step:
+            raise ArtifactError(f"is damaged ({file}): it is of step {state.step}")
+        return state, {name: checksums[name] for name in (MODEL, OPTIMIZER) if name in checksums}
 
     def keep(self, steps: Iterable[int]) -> None:
         """Removes all checkpoints but those of `steps`, and whatever a kill left half-written."""
@@ -92,6 +132,19 @@ class Checkpoints:
         remove_leftovers(self.directory)
 
 
-def _as_text(state: TrainingState) -> str:
+def _as_text(state: TrainingState, checksums: dict[str, int]) -> str:
     values: dict[str, Any] = state.to_json()
-    return json.dumps(values, indent=1) + "\n"
+    own = {STATE: _state_checksum(values, checksums)}
+    return json.dumps({**values, CHECKSUMS: {**checksums, **own}}, indent=1) + "\n"
+
+
+def _state_checksum(values: dict[str, Any], checksums: dict[str, int]) -> int:
+    return zlib.crc32(json.dumps([values, checksums], sort_keys=True).encode())
+
+
+def _file_checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            checksum = zlib.crc32(block, checksum)
+    return checksum

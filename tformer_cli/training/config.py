@@ -17,7 +17,9 @@ class TrainingConfig:
     seed: int = 1
     """Seed of weights, batches, dropout and BPE-dropout."""
     tokens_per_batch: int = 4096
-    """Most tokens of a batch on either side, padding counted."""
+    """Most tokens of a batch on either side, padding counted (0: as many as fit in memory). Several
+    processes divide the batches of a step among them: what a step sees does not depend on their
+    number."""
     accumulate: int = 1
     """Batches whose gradients are summed for one step."""
     optimizer: Optimizer = "adam"
@@ -38,10 +40,15 @@ class TrainingConfig:
     `learning_rate`; "linear" and "cosine" fall to 0 at the run's limit; "constant" stays."""
     warmup_steps: int = 4000
     """Steps in which the learning rate rises linearly from 0."""
+    warmup_share: float = 0.1
+    """Largest share of `max_minutes` that the rise takes, where that is set."""
     label_smoothing: float = 0.1
     """ε_ls of the paper's section 5.4."""
     clip_norm: float = 1.0
     """Gradients with a larger norm are scaled down to it (0: never)."""
+    shard_optimizer: bool = False
+    """Whether each of several processes keeps the optimizer's state of its own share of the weights
+    only (Rajbhandari et al. 2020, stage 1); nothing else changes."""
     precision: PrecisionChoice = "auto"
     """"bfloat16" computes products in bfloat16 with float32 weights; "auto" takes it where the
     processor multiplies bfloat16 in hardware."""
@@ -65,11 +72,14 @@ class TrainingConfig:
     """Which checkpoints' weights are averaged for the final model (the paper, section 6.1)."""
     average_checkpoints: int = 5
     """How many checkpoints are averaged."""
+    max_rollbacks: int = 3
+    """Returns in a row to the last good checkpoint, each with half the learning rate, before a run
+    whose loss is not finite or diverges gives up (0: at once)."""
 
     def __post_init__(self) -> None:
         at_least = {
             "seed": 0,
-            "tokens_per_batch": 1,
+            "tokens_per_batch": 0,
             "accumulate": 1,
             "warmup_steps": 0,
             "max_steps": 0,
@@ -81,6 +91,7 @@ class TrainingConfig:
             "keep_last": 1,
             "keep_best": 0,
             "average_checkpoints": 1,
+            "max_rollbacks": 0,
             "clip_norm": 0,
             "weight_decay": 0,
         }
@@ -97,6 +108,10 @@ class TrainingConfig:
         for name in ("learning_rate", "epsilon"):
             if not getattr(self, name) > 0.0:
                 raise ValueError(f"{name}: must be above 0, but is {getattr(self, name)}")
+        if not 0.0 < self.warmup_share <= 1.0:
+            raise ValueError(
+                f"warmup_share: must be above 0 and at most 1, but is {self.warmup_share}"
+            )
         if self.weight_decay and self.optimizer != "adamw":
             raise ValueError(
                 f'weight_decay: needs optimizer = "adamw", but optimizer is "{self.optimizer}"'

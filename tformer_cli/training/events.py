@@ -103,9 +103,43 @@ class RunEnded:
     """Seconds since the start of the run, interruptions left out."""
     averaged_steps: tuple[int, ...]
     """Checkpoints whose weights were averaged; empty where none were."""
+    damaged: tuple[str, ...] = ()
+    """What is wrong with checkpoints that were to be averaged and could not be read."""
 
 
-TrainingEvent = RunStarted | StepReport | ValidationReport | CheckpointWritten | RunEnded
+@dataclass(frozen=True, kw_only=True)
+class RolledBack:
+    """The run went wrong and went back to a checkpoint; it leaves out the batches in between."""
+
+    step: int
+    """Steps made at the checkpoint; 0: the initial weights."""
+    failed_step: int
+    """Step at which it was noticed."""
+    problem: str
+    """What was noticed."""
+    learning_rate_factor: float
+    """What every learning rate is multiplied with from now on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSplit:
+    """A batch did not fit in memory and is computed in parts, with the same gradient."""
+
+    step: int
+    """The step it belongs to."""
+    n_parts: int
+    """Parts that the step's batches are computed in."""
+
+
+TrainingEvent = (
+    RunStarted
+    | StepReport
+    | ValidationReport
+    | CheckpointWritten
+    | RolledBack
+    | BatchSplit
+    | RunEnded
+)
 
 
 class TrainingObserver(Protocol):

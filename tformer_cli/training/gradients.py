@@ -22,6 +22,7 @@ def add_gradients(
     *,
     label_smoothing: float,
     precision: Precision,
+    n_target_tokens: int | None = None,
 ) -> None:
     """Adds the gradient of the mean loss per target token over all batches together.
 
@@ -31,8 +32,11 @@ def add_gradients(
         window: takes the sums.
         label_smoothing: ε.
         precision: of the products.
+        n_target_tokens: target tokens of the whole step, where other processes have batches of it,
+            too (None: these are all).
     """
-    n_target_tokens = sum(batch.n_target_tokens for batch in batches)
+    if n_target_tokens is None:
+        n_target_tokens = sum(batch.n_target_tokens for batch in batches)
     for batch in batches:
         loss = batch_loss(model, batch, label_smoothing=label_smoothing, precision=precision)
         (loss.smoothed / n_target_tokens).backward()  # type: ignore[no-untyped-call]

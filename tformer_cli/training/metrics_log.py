@@ -1,17 +1,17 @@
-"""`metrics.jsonl`: one JSON object a report and a validation."""
+"""`metrics.jsonl`: one JSON object a report, a validation and a rollback."""
 
 import json
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from tformer_cli.artifacts.atomic import not_writable, write_text
-from tformer_cli.training.events import StepReport, TrainingEvent, ValidationReport
+from tformer_cli.training.events import RolledBack, StepReport, TrainingEvent, ValidationReport
 from tformer_cli.training.state import TrainingState
 
 
 class MetricsLog:
-    """Appends reports and validations to a file, as an observer of the run."""
+    """Appends reports, validations and rollbacks to a file, as an observer of the run."""
 
     def __init__(self, path: Path, state: TrainingState) -> None:
         """Opens the log of a run that stands at a state.
@@ -19,23 +19,22 @@ class MetricsLog:
         What an earlier process wrote of work that will be done again is cut off.
         """
         self._path = path
-        text = path.read_bytes() if path.is_file() else b""
-        validated = {scores["step"] for scores in state.validations}
-        kept = b"".join(
-            line + b"\n" for line in text.split(b"\n") if _is_done(line, state.step, validated)
-        )
-        if kept != text:
-            write_text(path, kept.decode("utf-8"))
+        self._cut(state.step, [scores["step"] for scores in state.validations], state.rollbacks)
+        n_there = self._read().count(b'{"kind": "rollback"')
+        for rollback in state.rollbacks[n_there:]:  # the last one, if a kill came before its line
+            self.notify(rollback)
 
     def notify(self, event: TrainingEvent) -> None:
-        """Writes an event of the two kinds.
+        """Writes an event of the three kinds; a rollback undoes the lines of what it undoes.
 
         Raises:
             ArtifactError: if the file cannot be written.
         """
-        if not isinstance(event, StepReport | ValidationReport):
+        kind = _KINDS.get(type(event))
+        if kind is None:
             return
-        kind = "report" if isinstance(event, StepReport) else "validation"
+        if isinstance(event, RolledBack):
+            self._cut(event.step, range(event.step + 1), None)
         line = json.dumps({"kind": kind, **asdict(event)}, ensure_ascii=False)
         try:
             with self._path.open("a", encoding="utf-8", newline="") as file:
@@ -43,10 +42,39 @@ class MetricsLog:
         except OSError as error:
             raise not_writable(self._path, error) from None
 
+    def _read(self) -> bytes:
+        return self._path.read_bytes() if self._path.is_file() else b""
 
-def _is_done(line: bytes, step: int, validated: Container[float]) -> bool:
+    def _cut(
+        self, step: int, validated: Container[float], rollbacks: Sequence[RolledBack] | None
+    ) -> None:
+        """Keeps the lines of what is done at a step and of these rollbacks (None: of all)."""
+        text = self._read()
+        kept = b"".join(
+            line + b"\n" for line in text.split(b"\n") if _is_done(line, step, validated, rollbacks)
+        )
+        if kept != text:
+            write_text(self._path, kept.decode("utf-8"))
+
+
+_KINDS: dict[type, str] = {
+    StepReport: "report",
+    ValidationReport: "validation",
+    RolledBack: "rollback",
+}
+
+
+def _is_done(
+    line: bytes,
+    step: int,
+    validated: Container[float],
+    rollbacks: Sequence[RolledBack] | None,
+) -> bool:
     try:
         entry = json.loads(line)
+        if entry["kind"] == "rollback":
+            del entry["kind"]
+            return rollbacks is None or RolledBack(**entry) in rollbacks
         if entry["kind"] == "validation":
             return entry["weights"] == "current" and entry["step"] in validated
         return bool(entry["step"] <= step)

@@ -1,13 +1,22 @@
 """How a run's checkpoints follow each other: what is saved, kept, gone back to and averaged."""
 
+from collections.abc import Sequence
+
 import torch
 
+from tformer_cli.artifacts.tensors import tensor_shapes
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.training.checkpoints import Checkpoints
+from tformer_cli.training.checkpoints import MODEL, Checkpoints
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
-from tformer_cli.training.optimizer import optimizer_tensors, restore_optimizer
-from tformer_cli.training.state import TrainingState, generator_tensors, restore_generators
+from tformer_cli.training.optimizer import restore_optimizer
+from tformer_cli.training.processes import Processes
+from tformer_cli.training.state import (
+    TrainingState,
+    generator_tensors,
+    restore_generators,
+    seed_everything,
+)
 
 
 class RunSaver:
@@ -20,8 +29,13 @@ class RunSaver:
         checkpoints: Checkpoints,
         config: TrainingConfig,
         validation: ValidationConfig | None,
+        processes: Processes | None = None,
     ) -> None:
-        """Brings together what is saved, and the settings (None: a run without validation)."""
+        """Brings together what is saved, and the settings (None: a run without validation).
+
+        The first of several processes alone writes; the others give it what it lacks.
+        """
+        self._processes = processes or Processes()
         self.checkpoints = checkpoints
         self._model = model
         self._optimizer = optimizer
@@ -31,11 +45,12 @@ class RunSaver:
 
     def is_due(self, step: int) -> bool:
         """Says whether every run has a checkpoint of this step, not only one that was stopped."""
-        return step % self._config.checkpoint_every == 0 or self.is_validation_due(step)
+        is_due = step > 0 and step % self._config.checkpoint_every == 0
+        return is_due or self.is_validation_due(step)
 
     def is_validation_due(self, step: int) -> bool:
         """Says whether the model is validated after this step."""
-        return self._validation is not None and step % self._validation.every == 0
+        return step > 0 and self._validation is not None and step % self._validation.every == 0
 
     def save(self, state: TrainingState) -> None:
         """Writes a checkpoint of the present step, then removes those no longer needed.
@@ -43,17 +58,54 @@ class RunSaver:
         Raises:
             ArtifactError: if it cannot be written; older checkpoints stay.
         """
-        tensors = optimizer_tensors(self._optimizer, self._model) | generator_tensors(self._device)
+        tensors = self._processes.optimizer_tensors(self._model, self._optimizer)
+        if not self._processes.is_first:
+            return
+        tensors |= generator_tensors(self._device)
         self.checkpoints.save(state, self._model.state_dict(), tensors)
         n_last, n_best = self._config.n_kept_for_average
         kept = self._last_steps(state, n_last) + self._best_steps(state, n_best)
         self.checkpoints.keep([*kept, state.step])
 
-    def restore(self, fresh: TrainingState) -> tuple[TrainingState, str]:
+    def save_rollback(self, state: TrainingState) -> None:
+        """Rewrites the checkpoint that the run went back to, and removes those after it.
+
+        In this order a kill in between repeats what led to the rollback, and ends the same way.
+
+        Raises:
+            ArtifactError: if it cannot be written.
+        """
+        self.checkpoints.keep(step for step in self.checkpoints.steps() if step <= state.step)
+        if state.step:
+            self.checkpoints.save_state(state)
+        else:  # the optimizer has no state yet
+            tensors = generator_tensors(self._device)
+            self.checkpoints.save(state, self._model.state_dict(), tensors)
+
+    def go_back(self, last_good_step: int, fingerprints: list[str]) -> TrainingState:
+        """Restores the newest sound checkpoint up to a step, else the oldest after it.
+
+        Without any the model starts again from its initial weights.
+        """
+        steps = self.checkpoints.steps()
+        before = [step for step in steps if step <= last_good_step]
+        for step in [*reversed(before), *steps[len(before) :]]:
+            try:
+                return self._restore(step, fingerprints)
+            except ArtifactError:  # damaged: another one will do
+                continue
+        seed_everything(self._config.seed)
+        fresh = Transformer(self._model.config, self._model.vocab_size)
+        self._model.load_state_dict(fresh.state_dict())
+        self._optimizer.state.clear()
+        return TrainingState(fingerprints=fingerprints)
+
+    def restore(self, fresh: TrainingState, names: Sequence[str]) -> tuple[TrainingState, str]:
         """Goes back to the newest sound checkpoint, and removes damaged ones after it.
 
         Args:
             fresh: the state of a run that has not begun, for its fingerprints.
+            names: what messages call the corpora that the fingerprints are of.
 
         Returns:
             The state to go on from, and a note for the user if a checkpoint was damaged.
@@ -66,7 +118,7 @@ class RunSaver:
         steps = self.checkpoints.steps()
         for step in reversed(steps):
             try:
-                state = self._restore(step, fresh.fingerprints)
+                state = self._restore(step, fresh.fingerprints, names)
             except ArtifactError as error:
                 damaged.append(error)
             else:
@@ -76,6 +128,19 @@ class RunSaver:
         if damaged:
             raise ArtifactError(f"no checkpoint is whole; start over with --fresh: {damaged[0]}")
         return fresh, ""
+
+    def sound_averaged_steps(self, state: TrainingState) -> tuple[list[int], list[str]]:
+        """Lists the checkpoints to average that are sound, and what is wrong with the others."""
+        sound, damaged = [], []
+        for step in self.averaged_steps(state):
+            try:
+                self.checkpoints.check(step)
+                tensor_shapes(self.checkpoints.path(step) / MODEL)
+            except ArtifactError as error:
+                damaged.append(str(error))
+            else:
+                sound.append(step)
+        return sound, damaged
 
     def averaged_steps(self, state: TrainingState) -> list[int]:
         """Lists the checkpoints whose mean is the final model; none: the final model is another."""
@@ -98,18 +163,28 @@ class RunSaver:
         there = self.checkpoints.steps()
         return [step for step in state.best_steps(self._validation) if step in there][:n_steps]
 
-    def _restore(self, step: int, fingerprints: list[str]) -> TrainingState:
+    def _restore(
+        self, step: int, fingerprints: list[str], names: Sequence[str] = ()
+    ) -> TrainingState:
         path = self.checkpoints.path(step)
         state = self.checkpoints.load_state(step)
         weights, tensors = self.checkpoints.load_tensors(step, self._device)
         if state.fingerprints != fingerprints:
+            changed = [
+                name
+                for name, old, new in zip(names, state.fingerprints, fingerprints, strict=False)
+                if old != new
+            ]
             raise DataError(
-                f"the data have changed since the run began ({path}): "
+                f"the data have changed since the run began ({'; '.join(changed) or path}): "
                 "bring the old data back, or start over with --fresh"
             )
         try:
             self._model.load_state_dict(weights)
-            restore_optimizer(self._optimizer, self._model, tensors)
+            if state.step:  # before the first step an optimizer has no state
+                restore_optimizer(self._optimizer, self._model, tensors)
+            else:
+                self._optimizer.state.clear()
             restore_generators(tensors, self._device)
         except (KeyError, RuntimeError) as error:
             problem = str(error).splitlines()[0]

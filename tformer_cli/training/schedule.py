@@ -5,7 +5,9 @@ import math
 from tformer_cli.training.config import TrainingConfig
 
 
-def learning_rate(config: TrainingConfig, step: int, share_done: float, d_model: int) -> float:
+def learning_rate(
+    config: TrainingConfig, step: int, share_done: float, d_model: int, seconds: float = 0.0
+) -> float:
     """Computes the learning rate of a step.
 
     With w warm-up steps and peak η:
@@ -16,25 +18,42 @@ def learning_rate(config: TrainingConfig, step: int, share_done: float, d_model:
     - cosine: η · min(step/w, (1 + cos(π · share)) / 2)
     - constant: η · step/w, then η
 
+    In a run bounded by time w is at most `warmup_length`; noam's peak stays that of the recipe.
+
     Args:
         config: the settings; `learning_rate` is η.
         step: the step about to be made, counted from 1.
         share_done: how much of the run was over before the step, 0 to 1, by the nearest of its
             limits.
         d_model: D, for "noam".
+        seconds: time of training before the step.
     """
-    warmup = config.warmup_steps
+    warmup = warmup_length(config, step, seconds)
     peak = config.learning_rate
     if config.schedule == "noam":
         start = step * warmup**-1.5 if warmup else math.inf
-        return float(peak * d_model**-0.5 * min(step**-0.5, start))
+        shortened = math.sqrt(warmup / config.warmup_steps) if warmup else 1.0
+        return float(peak * d_model**-0.5 * shortened * min(step**-0.5, start))
     rise = step / warmup if warmup else 1.0
     match config.schedule:
         case "inverse_sqrt":
-            return peak * (rise if step <= warmup else math.sqrt(max(warmup, 1) / step))
+            return peak * (rise if step <= warmup else math.sqrt((warmup or 1) / step))
         case "linear":
             return peak * min(rise, max(0.0, 1.0 - share_done))
         case "cosine":
             return peak * min(rise, 0.5 * (1.0 + math.cos(math.pi * min(1.0, share_done))))
         case _:
             return peak * min(rise, 1.0)
+
+
+def warmup_length(config: TrainingConfig, step: int, seconds: float) -> float:
+    """Computes w, the steps of the warm-up.
+
+    In a run bounded by time that is at most `warmup_share` of the steps that will be made, at the
+    speed so far. So the rise ends in time however slow the machine is, and without memory: a
+    resumption needs the step and the seconds alone.
+    """
+    if not (config.max_minutes and seconds > 0.0):
+        return config.warmup_steps
+    share = seconds / (60.0 * config.max_minutes)
+    return min(config.warmup_steps, config.warmup_share * step / share)

@@ -7,6 +7,10 @@ from contextlib import contextmanager
 from types import FrameType
 
 
+class StopRequested(Exception):  # noqa: N818 - a way out of long work, not an error
+    """A stop was asked for during work that can be left and done again."""
+
+
 class StopRequest:
     """Remembers the first signal that asked the run to stop."""
 
@@ -15,6 +19,15 @@ class StopRequest:
 
     def __bool__(self) -> bool:
         return self.signal_number != 0
+
+    def check(self) -> None:
+        """Leaves the work in hand if a stop was asked for.
+
+        Raises:
+            StopRequested: if so.
+        """
+        if self:
+            raise StopRequested
 
     def receive(self, signal_number: int, frame: FrameType | None) -> None:
         """Notes a signal. A second Ctrl-C does not wait."""

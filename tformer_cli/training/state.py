@@ -11,6 +11,8 @@ from torch import Tensor
 from tformer_cli.data.loader import LoaderPosition
 from tformer_cli.structure import structure
 from tformer_cli.training.config import ValidationConfig
+from tformer_cli.training.divergence import LossHistory
+from tformer_cli.training.events import RolledBack
 
 
 @dataclass(kw_only=True)
@@ -31,8 +33,23 @@ class TrainingState:
     """Whether the run has reached its end."""
     reason: str = ""
     """Why it ended."""
+    world_size: int = 1
+    """Processes that made the last steps."""
     fingerprints: list[str] = field(default_factory=list)
     """Content of the corpora; a resumption with other data is refused."""
+    tokens_per_batch: int = 0
+    """Budget of a batch that the run goes by; found before the first step if not in the recipe."""
+    window: dict[str, float] = field(default_factory=dict)
+    """What is summed up for the next report."""
+    losses: LossHistory = field(default_factory=LossHistory)
+    """What a divergence would be measured against."""
+    rollbacks: list[RolledBack] = field(default_factory=list)
+    """Every return to an earlier checkpoint."""
+
+    @property
+    def learning_rate_factor(self) -> float:
+        """What learning rates are multiplied with: halved at each rollback."""
+        return self.rollbacks[-1].learning_rate_factor if self.rollbacks else 1.0
 
     def add_validation(self, scores: Mapping[str, float], config: ValidationConfig) -> bool:
         """Remembers the scores of the present step; returns whether they are the best so far."""

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
 
 from torch import Tensor
 
@@ -15,7 +17,9 @@ from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.averaging import average_weights
 from tformer_cli.training.checkpoints import MODEL, Checkpoints
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
+from tformer_cli.training.divergence import Diverged, guesser_loss
 from tformer_cli.training.events import (
+    BatchSplit,
     CheckpointWritten,
     RunEnded,
     RunStarted,
@@ -23,12 +27,15 @@ from tformer_cli.training.events import (
     TrainingEvent,
     TrainingObserver,
 )
-from tformer_cli.training.gradients import add_gradients, clip_gradients
+from tformer_cli.training.gradients import clip_gradients
 from tformer_cli.training.limits import end_reason, share_done
+from tformer_cli.training.memory import GradientsInMemory
 from tformer_cli.training.optimizer import make_optimizer, set_learning_rate
+from tformer_cli.training.processes import Processes
+from tformer_cli.training.recovery import roll_back
 from tformer_cli.training.saving import RunSaver
 from tformer_cli.training.schedule import learning_rate
-from tformer_cli.training.signals import StopRequest
+from tformer_cli.training.signals import StopRequest, StopRequested
 from tformer_cli.training.state import TrainingState
 from tformer_cli.training.validation import Validation, Validator
 from tformer_cli.training.window import Window
@@ -46,13 +53,14 @@ class Trainer:
         model: Transformer,
         config: TrainingConfig,
         validation: ValidationConfig,
-        loader: Callable[[LoaderPosition], TrainingLoader],
+        loader: Callable[[LoaderPosition, int], TrainingLoader],
         validator: Validator | None,
         checkpoints: Checkpoints,
         publish: PublishWeights,
         observers: Sequence[TrainingObserver],
         precision: Precision,
         fingerprints: list[str],
+        processes: Processes | None = None,
     ) -> None:
         """Brings together what a run needs.
 
@@ -60,13 +68,14 @@ class Trainer:
             model: the model, on its device.
             config: settings of training.
             validation: settings of validation.
-            loader: opens the training data at a position.
+            loader: opens the training data at a position, with a budget of tokens per batch.
             validator: scores the model; None where there are no validation corpora.
             checkpoints: where the run's state is kept.
             publish: writes the run's model directory.
             observers: who is told of events.
             precision: of the model's products.
             fingerprints: content of the corpora.
+            processes: those that train together (None: this one alone).
         """
         self.model = model
         self.config = config
@@ -77,27 +86,52 @@ class Trainer:
         # a look at a number is free on a CPU; elsewhere it means waiting, and is left to reports
         self.checks_each_step = next(model.parameters()).device.type == "cpu"
         self.precision = precision
+        self.processes = processes or Processes()
         self.optimizer = make_optimizer(model, config)
         self.saver = RunSaver(
-            model, self.optimizer, checkpoints, config, validation if validator else None
+            model,
+            self.optimizer,
+            checkpoints,
+            config,
+            validation if validator else None,
+            self.processes,
         )
         self.state = TrainingState(fingerprints=fingerprints)
         self._open_loader = loader
+        self._gradients = GradientsInMemory()
+        self._guesser_loss = guesser_loss(config.label_smoothing, model.vocab_size)
         self._clock = time.monotonic()
         self._learning_rate = 0.0
 
-    def resume(self) -> str:
+    def resume(self, names: Sequence[str] = ()) -> list[str]:
         """Goes back to the newest sound checkpoint, if there is one.
 
+        Args:
+            names: what messages call the corpora that the fingerprints are of.
+
         Returns:
-            A note for the user if a newer one was damaged, else an empty text.
+            Notes for the user: a newer one was damaged, or made by another number of processes.
 
         Raises:
             ArtifactError: if all checkpoints are damaged.
             DataError: if the corpora are not those of the run.
         """
-        self.state, note = self.saver.restore(self.state)
-        return note
+        values = self.processes.first(partial(self._restore, names))
+        self.state = TrainingState.from_json(values["state"])
+        self.processes.start_alike(self.model, self.optimizer)
+        notes = [values["note"]] if values["note"] else []
+        before, now = self.state.world_size, self.processes.world_size
+        if self.state.step and before != now:
+            notes.append(
+                f"{now} processes go on with a run of {before}: the same data and steps, but "
+                "other dropout and roundings"
+            )
+        self.state.world_size = now
+        return notes
+
+    def _restore(self, names: Sequence[str]) -> dict[str, Any]:
+        state, note = self.saver.restore(self.state, names)
+        return {"state": state.to_json(), "note": note}
 
     def run(self, started: RunStarted, stop: StopRequest) -> None:
         """Trains to the end of the run.
@@ -108,22 +142,43 @@ class Trainer:
 
         Raises:
             Interrupted: if a stop was requested; the state is saved.
-            TformerError: if the loss is not finite; the last checkpoint stands.
+            TformerError: if the loss diverges again and again; the last checkpoint stands.
         """
+        state = self.state
+        state.tokens_per_batch = state.tokens_per_batch or self.config.tokens_per_batch
         batches = self.open_batches()
         self._clock = time.monotonic() - self.state.seconds
         self._started = started
         n_batches = self._loader.n_batches(self.state.position.epoch)
         self._notify(replace(started, step=self.state.step, batches_per_epoch=n_batches))
-        try:
-            self._loop(batches, stop)
-        finally:
-            self.close_batches()
-        self._finish()
+        while True:
+            try:
+                self._loop(batches, stop)
+                break
+            except Diverged as cause:
+                diverged = cause
+            finally:
+                self.close_batches()
+            self._go_back(diverged)
+            batches = self.open_batches()
+        self._finish(stop)
+
+    def _go_back(self, cause: Diverged) -> None:
+        """Takes up the last good checkpoint, behind the batches that led astray."""
+        self._tick()
+        self.optimizer.zero_grad(set_to_none=True)
+        values = self.processes.first(partial(self._rolled_back, cause))
+        self.state = TrainingState.from_json(values)
+        self.processes.start_alike(self.model, self.optimizer)
+        self._notify(self.state.rollbacks[-1])
+
+    def _rolled_back(self, cause: Diverged) -> dict[str, Any]:
+        return roll_back(self.saver, self.state, cause, self.config.max_rollbacks).to_json()
 
     def open_batches(self) -> Iterator[tuple[Batch, LoaderPosition]]:
         """Opens the training data where the run stands."""
-        self._loader = self._open_loader(self.state.position)
+        budget = self.state.tokens_per_batch or self.config.tokens_per_batch
+        self._loader = self._open_loader(self.state.position, budget)
         return iter(self._loader)
 
     def close_batches(self) -> None:
@@ -132,7 +187,11 @@ class Trainer:
 
     def _loop(self, batches: Iterator[tuple[Batch, LoaderPosition]], stop: StopRequest) -> None:
         self.model.train()
-        window = Window(self._tick())
+        window = Window.from_json(self.state.window or {"start": self._tick()})
+        if self.saver.is_validation_due(self.state.step) and not self.state.is_validated:
+            self._validate(stop)  # the run was stopped in the middle of it
+            self._checkpoint(window)
+            self._end_if(self._stop_number(stop))
         while not self._end_reason():
             self.update(batches, window)
             window_end = self._tick()
@@ -141,21 +200,39 @@ class Trainer:
             if is_due or is_reported:
                 window.check_finite(step)
             if is_reported:
+                self.state.losses.add(
+                    step, float(window.loss), window.n_target_tokens, self._guesser_loss
+                )
                 self._report(window)
                 window = Window(window_end)
             if self.saver.is_validation_due(step):
-                self._validate()
-            is_stopping = bool(stop)  # looked at once: a signal may come at any moment
-            if is_due or is_stopping:
+                self._validate(stop)
+            # looked at once: a signal may come at any moment, and to each process at another
+            stop_number = self._stop_number(stop)
+            if is_due or stop_number:
                 window.check_finite(step)
-                self._checkpoint()
-                window.start += self._tick() - window_end
-            if is_stopping:
-                path = self.saver.checkpoints.path(step)
-                raise Interrupted(
-                    f"stopped at step {step} ({path}): the same command goes on there",
-                    stop.signal_number,
-                )
+                pause_end = self._tick()
+                window.start += pause_end - window_end
+                self._checkpoint(window)
+                window.start += self._tick() - pause_end
+            self._end_if(stop_number)
+        window.check_finite(self.state.step)
+        self.state.window = window.to_json()
+
+    def _stop_number(self, stop: StopRequest) -> int:
+        """The signal that asked any of the processes to stop; 0: none did."""
+        return int(self.processes.largest(stop.signal_number))
+
+    def _end_if(self, stop_number: int) -> None:
+        """Ends the run for now if that was asked for; its state is saved."""
+        if stop_number:
+            self.processes.first(lambda: None)  # the others end after it has saved
+            step = self.state.step
+            raise Interrupted(
+                f"stopped at step {step} ({self.saver.checkpoints.path(step)}): "
+                "the same command goes on there",
+                stop_number,
+            )
 
     def _next_batches(self, batches: Iterator[tuple[Batch, LoaderPosition]]) -> list[Batch]:
         group = []
@@ -166,25 +243,34 @@ class Trainer:
 
     def update(self, batches: Iterator[tuple[Batch, LoaderPosition]], window: Window) -> None:
         """Makes one step of the optimizer."""
-        share = share_done(self.config, self.state, self._epochs())
+        done = share_done(self.config, self.state, self._epochs())
         self.state.step += 1
-        self._learning_rate = learning_rate(
-            self.config, self.state.step, share, self.model.config.d_model
+        self._learning_rate = self.state.learning_rate_factor * learning_rate(
+            self.config, self.state.step, done, self.model.config.d_model, self.state.seconds
         )
         set_learning_rate(self.optimizer, self._learning_rate)
         group = self._next_batches(batches)
-        self.state.tokens += sum(batch.n_target_tokens for batch in group)
-        add_gradients(
+        n_target_tokens = sum(batch.n_target_tokens for batch in group)
+        self.state.tokens += n_target_tokens
+        self.processes.seed_step(self.config.seed, self.state.step)
+        own, share = self.processes.share(group), Window(0.0)
+        was_split = self._gradients.smallest_failed > 0
+        n_parts = self._gradients.add(
             self.model,
-            group,
-            window,
+            own,
+            share,
             label_smoothing=self.config.label_smoothing,
             precision=self.precision,
+            n_target_tokens=n_target_tokens,
         )
+        sums = self.processes.sum_gradients(self.model, share.loss, share.likelihood)
+        window.add_step(group, *sums)
+        if n_parts > len(own) and not was_split:
+            self._notify(BatchSplit(step=self.state.step, n_parts=n_parts))
         window.add_norm(clip_gradients(self.model, self.config.clip_norm))
         if self.checks_each_step:
             window.check_finite(self.state.step)
-        self.optimizer.step()
+        self.processes.update(self.model, self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
 
     def _end_reason(self) -> str:
@@ -197,6 +283,8 @@ class Trainer:
     def _tick(self) -> float:
         """Brings the run's time up to date; returns its seconds."""
         self.state.seconds = time.monotonic() - self._clock
+        if self.config.max_minutes:  # what decides must be the same in all processes
+            self.state.seconds = self.processes.largest(self.state.seconds)
         return self.state.seconds
 
     def _report(self, window: Window) -> None:
@@ -223,57 +311,92 @@ class Trainer:
         if not limit:
             return 0.0
         flops = training_flops_per_token(self.model.config, vocab_size, *window.mean_lengths)
-        return tokens_per_second * flops / limit
+        return tokens_per_second * flops / (limit * self.processes.world_size)
 
-    def _validate(self) -> None:
-        result = self._validation()
+    def _validate(self, stop: StopRequest) -> None:
+        """Validates; a stop that is asked for meanwhile leaves it for the resumption."""
+        result = self._validation(stop)
         if result is not None:
             is_best = self.state.add_validation(result.scores, self.validation)
-            if is_best:
+            if is_best and self.processes.is_first:
                 self.publish(self.model.state_dict(), self.state.step, result.scores)
             self._notify(result.report(self.state.step, is_best=is_best))
 
-    def _validation(self) -> Validation | None:
+    def _validation(self, stop: StopRequest) -> Validation | None:
         if self.validator is None:
             return None
-        return self.validator.validate(self.model, sample=len(self.state.validations))
+        validator = self.validator
+        values = self.processes.first(partial(self._validation_values, validator, stop))
+        return Validation(**values) if values is not None else None
 
-    def _checkpoint(self) -> None:
+    def _validation_values(self, validator: Validator, stop: StopRequest) -> dict[str, Any] | None:
+        try:
+            return asdict(
+                validator.validate(
+                    self.model, sample=len(self.state.validations), before_batch=stop.check
+                )
+            )
+        except StopRequested:
+            return None
+
+    def _checkpoint(self, window: Window | None = None) -> None:
+        if window is not None:
+            self.state.window = window.to_json()
         self._tick()
         self.saver.save(self.state)
-        if self.validator is None:
+        if self.validator is None and self.processes.is_first:
             self.publish(self.model.state_dict(), self.state.step, {})
         self._notify(CheckpointWritten(step=self.state.step))
 
-    def _finish(self) -> None:
+    def _finish(self, stop: StopRequest) -> None:
         """Validates and saves the last step, and makes the final model; repeating it is safe."""
         state = self.state
         state.reason = self._end_reason()
         if not state.is_validated:
-            self._validate()
+            self._validate(stop)
         self._checkpoint()
-        averaged = self.saver.averaged_steps(state)
-        if averaged:
-            self._publish_average(averaged)
+        self._end_if(self._stop_number(stop))
+        ending = self.processes.first(partial(self._publish_average, stop))
+        if ending is None:
+            self._end_if(self._stop_number(stop))
+            return
+        averaged, damaged = ending
         self._tick()
         state.is_finished = True
-        self.saver.checkpoints.save_state(state)
+        if self.processes.is_first:
+            self.saver.checkpoints.save_state(state)
         self._notify(
             RunEnded(
                 step=state.step,
                 reason=state.reason,
                 seconds=state.seconds,
                 averaged_steps=tuple(averaged),
+                damaged=tuple(damaged),
             )
         )
 
-    def _publish_average(self, steps: list[int]) -> None:
+    def _publish_average(self, stop: StopRequest) -> tuple[list[int], list[str]] | None:
+        """Makes the final model where it is an average.
+
+        Returns:
+            The steps that went into it, and what is wrong with those left out; None if a stop was
+            asked for meanwhile.
+        """
+        steps, damaged = self.saver.sound_averaged_steps(self.state)
+        if not steps:
+            return steps, damaged
         weights = average_weights([self.saver.checkpoints.path(step) / MODEL for step in steps])
         self.model.load_state_dict(weights)
-        result = self._validation()
-        if result is not None:
+        scores: Mapping[str, float] = {}
+        if self.validator is not None:
+            values = self._validation_values(self.validator, stop)
+            if values is None:
+                return None
+            result = Validation(**values)
+            scores = result.scores
             self._notify(result.report(self.state.step, weights="average"))
-        self.publish(weights, self.state.step, result.scores if result is not None else {})
+        self.publish(weights, self.state.step, scores)
+        return steps, damaged
 
     def _notify(self, event: TrainingEvent) -> None:
         for observer in self.observers:

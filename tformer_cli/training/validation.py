@@ -6,7 +6,7 @@ Translations are compared as text with the untouched references, by the same fun
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,21 +67,37 @@ class Validator:
     device: torch.device
     precision: Precision
 
-    def validate(self, model: Transformer, sample: int) -> Validation:
+    def validate(
+        self, model: Transformer, sample: int, before_batch: Callable[[], None] | None = None
+    ) -> Validation:
         """Computes loss and scores; the model is left in the mode it was in.
 
         Args:
             model: the model, on its device.
             sample: number of the pair to show, counted round and round.
+            before_batch: called before each batch; what it raises ends the validation.
         """
-        start = time.monotonic()
         was_training = model.training
         model.eval()
+        try:
+            return self._validate(model, sample, before_batch or _go_on)
+        finally:
+            model.train(was_training)
+
+    def _validate(
+        self, model: Transformer, sample: int, before_batch: Callable[[], None]
+    ) -> Validation:
+        start = time.monotonic()
         with torch.inference_mode(), autocast(self.device, self.precision):
-            loss = self._loss(model)
-            translator = Translator(model, self.tokenizer, self.decoding, device=self.device)
+            loss = self._loss(model, before_batch)
+            translator = Translator(
+                model,
+                self.tokenizer,
+                self.decoding,
+                device=self.device,
+                before_batch=before_batch,
+            )
             translations = translator.translate([pair.source for pair in self.pairs])
-        model.train(was_training)
         texts = [translation.hypotheses[0].text for translation in translations]
         references = [[pair.target for pair in self.pairs]]
         by_name = {"bleu": bleu(texts, references), "chrf": chrf(texts, references)}
@@ -97,7 +113,7 @@ class Validator:
             seconds=time.monotonic() - start,
         )
 
-    def _loss(self, model: Transformer) -> float:
+    def _loss(self, model: Transformer, before_batch: Callable[[], None]) -> float:
         """Mean -ln p of the references' tokens, the end of the sentence included."""
         longest = model.config.max_positions - 1
         encode = self.tokenizer.encode_batch
@@ -108,8 +124,13 @@ class Validator:
         plan = plan_batches(source_lengths, target_lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)
         total, n_tokens = 0.0, 0
         for indices in plan:
+            before_batch()
             batch = collate([source_ids[i] for i in indices], [target_ids[i] for i in indices])
             loss = batch_loss(model, batch, label_smoothing=0.0, precision=self.precision)
             total += loss.negative_log_likelihood.item()
             n_tokens += batch.n_target_tokens
         return total / max(1, n_tokens)
+
+
+def _go_on() -> None:
+    """Ends nothing."""

@@ -1,12 +1,13 @@
 """What is summed up between two reports."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 from torch import Tensor
 
 from tformer_cli.data.batching import Batch
-from tformer_cli.errors import TformerError
+from tformer_cli.training.divergence import Diverged
 from tformer_cli.training.loss import Loss
 
 
@@ -37,10 +38,16 @@ class Window:
         """Adds a batch and its loss."""
         self.loss = self.loss + loss.smoothed.detach()
         self.likelihood = self.likelihood + loss.negative_log_likelihood
-        self.n_target_tokens += batch.n_target_tokens
-        self.n_tokens += batch.n_target_tokens + batch.n_source_tokens
-        self.n_cells += batch.n_cells
-        self.n_pairs += len(batch.source)
+        self._count(batch)
+
+    def add_step(
+        self, batches: Sequence[Batch], loss: Tensor | float, likelihood: Tensor | float
+    ) -> None:
+        """Adds the batches of a step and the sums of their losses."""
+        self.loss = self.loss + loss
+        self.likelihood = self.likelihood + likelihood
+        for batch in batches:
+            self._count(batch)
 
     def add_norm(self, norm: Tensor) -> None:
         """Adds the norm of a gradient."""
@@ -51,13 +58,22 @@ class Window:
         """Refuses to go on with losses or gradients that are no numbers. Waits for the device.
 
         Raises:
-            TformerError: if one since the last report was NaN or infinite.
+            Diverged: if one since the last report was NaN or infinite.
         """
         if not math.isfinite(float(self.loss + self.norms)):
-            raise TformerError(
-                f"the loss or its gradient is not finite (step {step}): lower "
-                "training.learning_rate or raise training.warmup_steps; the last checkpoint stands"
-            )
+            raise Diverged("the loss or its gradient is not finite", step)
+
+    def to_json(self) -> dict[str, float]:
+        """Returns the sums as numbers. Waits for the device."""
+        return {item.name: float(getattr(self, item.name)) for item in fields(self)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, float]) -> "Window":
+        """Reads what `to_json` wrote."""
+        window = cls(values["start"])
+        for name, number in values.items():
+            setattr(window, name, int(number) if name.startswith("n_") else number)
+        return window
 
     @property
     def mean_loss(self) -> float:
@@ -80,3 +96,9 @@ class Window:
     def padding(self) -> float:
         """Share of padding, 0 to 1."""
         return 1.0 - self.n_tokens / max(1, self.n_cells)
+
+    def _count(self, batch: Batch) -> None:
+        self.n_target_tokens += batch.n_target_tokens
+        self.n_tokens += batch.n_target_tokens + batch.n_source_tokens
+        self.n_cells += batch.n_cells
+        self.n_pairs += len(batch.source)

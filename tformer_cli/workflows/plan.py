@@ -18,6 +18,9 @@ from tformer_cli.workflows.training_data import make_tokenizer
 SAMPLE = 2000
 """Pairs that are looked at."""
 
+UNKNOWN_BUDGET = 4096
+"""Tokens of the batches shown where the run itself will find out how many fit in memory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -73,11 +76,10 @@ def plan_training(recipe: Recipe) -> Plan:
     if not kept:
         raise DataError("data.train: no usable sentence pair at its start; check the corpora")
     lengths = np.array([[len(source), len(target)] for source, target in kept], dtype=np.int32)
+    tokens_per_batch = recipe.training.tokens_per_batch or UNKNOWN_BUDGET
     batches = [
         collate([kept[i][0] for i in indices], [kept[i][1] for i in indices])
-        for indices in plan_batches(
-            lengths[:, 0], lengths[:, 1], recipe.training.tokens_per_batch, seed=1, epoch=0
-        )
+        for indices in plan_batches(lengths[:, 0], lengths[:, 1], tokens_per_batch, seed=1, epoch=0)
     ]
     n_tokens = sum(batch.n_source_tokens + batch.n_target_tokens for batch in batches)
     vocab_size = _vocab_size(recipe, tokenizer)

@@ -4,9 +4,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tformer_cli.recipe import Recipe
+from tformer_cli.training.launch import Launch
+from tformer_cli.training.processes import Processes
 from tformer_cli.training.profiling import StepProfile, profile_steps
-from tformer_cli.workflows.train import prepare
+from tformer_cli.workflows.train import prepare, settle_batches
 from tformer_cli.workflows.training_data import Progress
+from tformer_cli.workflows.training_device import training_device
 
 
 def profile_training(
@@ -33,7 +36,12 @@ def profile_training(
         UsageError: if the device cannot be used.
     """
     with TemporaryDirectory() as directory:
-        trainer, started = prepare(recipe, Path(directory), device, threads, progress)
+        place = training_device(device, threads, Launch())
+        prepared = prepare(recipe, Path(directory), place, Processes(), progress)
+        started = settle_batches(recipe, prepared, Processes())
         return profile_steps(
-            trainer, n_steps, vocab_size=started.vocab_size, product_rate=started.product_rate
+            prepared.trainer,
+            n_steps,
+            vocab_size=started.vocab_size,
+            product_rate=started.product_rate,
         )

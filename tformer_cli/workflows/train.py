@@ -1,10 +1,11 @@
 """Training a model by a recipe, from raw text to a model directory."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,29 +24,30 @@ from tformer_cli.artifacts.model_directory import (
     ModelInfo,
     save_model_directory,
 )
+from tformer_cli.data.corpora import corpus_name
 from tformer_cli.data.encoded import EncodedCorpus
 from tformer_cli.data.loader import LoaderPosition, TrainingLoader
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import (
     ArtifactError,
+    DataError,
     RecipeError,
     TformerError,
-    UsageError,
 )
 from tformer_cli.model.config import parameter_count
 from tformer_cli.model.hardware import measure_product_rate
 from tformer_cli.model.runtime import (
     Precision,
     has_fast_bfloat16,
-    prepare_cpu,
-    resolve_device,
-    set_threads,
 )
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.recipe import Recipe, differing_keys, load_recipe
+from tformer_cli.training.batch_budget import PairLengths, settle_tokens_per_batch
 from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.events import RunStarted, TrainingObserver
+from tformer_cli.training.launch import launched, one_speaks_for_a_machine
 from tformer_cli.training.metrics_log import MetricsLog
+from tformer_cli.training.processes import Processes, together
 from tformer_cli.training.signals import stop_requests
 from tformer_cli.training.state import TrainingState, seed_everything
 from tformer_cli.training.tensorboard import DIRECTORY as TENSORBOARD
@@ -60,6 +62,7 @@ from tformer_cli.workflows.training_data import (
     notes,
     validation_pairs,
 )
+from tformer_cli.workflows.training_device import training_device
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 
@@ -89,6 +92,9 @@ def train(
 ) -> TrainingResult:
     """Trains a model, or goes on with an interrupted run.
 
+    Under `torchrun` each process calls it with the same arguments. The first alone writes, reports
+    and validates.
+
     Args:
         recipe: what decides the run.
         run: the run directory.
@@ -105,21 +111,36 @@ def train(
         ArtifactError: if the run directory cannot be written, or is in use or damaged.
         UsageError: if the device cannot be used, or tensorboardX is asked for and not installed.
         Interrupted: on SIGINT or SIGTERM; the state is saved.
+        AnotherProcessFailed: if another process has, and has said why.
     """
-    with _run_directory(run):
-        if fresh:
-            _clear(run)
-        _check_recipe(recipe, run)
-        finished = _finished_state(Checkpoints(run))
+    launch = launched()
+    with one_speaks_for_a_machine():
+        place = training_device(device, threads, launch)
+    with (
+        together(launch, place, shards_optimizer=recipe.training.shard_optimizer) as processes,
+        _run_directory(run) if processes.is_first else nullcontext(),
+    ):
+        finished = None
+        if not fresh:
+            finished = processes.first(partial(_open_run, recipe, run))
         if finished is not None:
-            return TrainingResult(run=run, was_finished=True, state=finished)
-        trainer, started = prepare(recipe, run, device, threads, progress)
-        note = trainer.resume()
-        if note:
-            started = replace(started, notes=(*started.notes, note))
-        events = [TensorBoardLog(run, trainer.state.step)] if tensorboard else []
-        write_text(run / RECIPE, recipe.to_toml())
-        trainer.observers = [MetricsLog(run / METRICS, trainer.state), *events, *observers]
+            state = TrainingState.from_json(finished)
+            return TrainingResult(run=run, was_finished=True, state=state)
+        tell = progress if processes.is_first else None
+        prepared = prepare(recipe, run, place, processes, tell, fresh=fresh)
+        trainer, started = prepared.trainer, prepared.started
+        if processes.first(lambda: fresh or not Checkpoints(run).steps()):
+            started = settle_batches(recipe, prepared, processes)
+        if processes.is_first:
+            if fresh:  # only now that recipe and data are known to be good
+                _clear(run)
+            write_text(run / TOKENIZER, prepared.tokenizer.to_json())
+        names = [*map(corpus_name, recipe.data.train), "data.valid"]
+        started = replace(started, notes=(*started.notes, *trainer.resume(names)))
+        if processes.is_first:
+            events = [TensorBoardLog(run, trainer.state.step)] if tensorboard else []
+            write_text(run / RECIPE, recipe.to_toml())
+            trainer.observers = [MetricsLog(run / METRICS, trainer.state), *events, *observers]
         with stop_requests() as stop:
             try:
                 trainer.run(started, stop)
@@ -152,16 +173,44 @@ def _run_directory(run: Path) -> Iterator[None]:
             remove_tree(run)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What a run needs, before it is begun or gone on with."""
+
+    tokenizer: Tokenizer
+    """Of the run."""
+    corpora: Sequence[EncodedCorpus]
+    """What is trained on."""
+    trainer: Trainer
+    """With fresh weights."""
+    started: RunStarted
+    """What is known of the run at its start."""
+
+
 def prepare(
-    recipe: Recipe, run: Path, device_name: str, threads: int, progress: Progress | None = None
-) -> tuple[Trainer, RunStarted]:
-    """Makes ready what a run needs, and what is known of it at its start; see `train`."""
+    recipe: Recipe,
+    run: Path,
+    device: torch.device,
+    processes: Processes,
+    progress: Progress | None = None,
+    *,
+    fresh: bool = False,
+) -> Prepared:
+    """Makes ready what a run needs; see `train`. Nothing is written into the run directory."""
     progress = progress or _ignore
-    device = _device(device_name, threads)
-    tokenizer = _run_tokenizer(recipe, run, progress)
-    valid = validation_pairs(recipe, progress)
-    corpora = encoded_corpora(recipe, tokenizer, progress)
-    precision = choose_precision(recipe, device.type)
+    tokenizer = Tokenizer.from_json(
+        processes.first(lambda: _run_tokenizer(recipe, run, progress, fresh=fresh).to_json())
+    )
+    valid, corpora = processes.prepared(
+        lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, tokenizer, progress))
+    )
+    fingerprints = [*(corpus.fingerprint for corpus in corpora), fingerprint(valid)]
+    if processes.first(lambda: fingerprints) != fingerprints:
+        raise DataError(
+            f"the corpora of process {processes.rank} are not those of the first one (data.train, "
+            "data.valid): bring the same data to every machine"
+        )
+    precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
     seed_everything(recipe.training.seed)
     model = Transformer(recipe.model, tokenizer.vocab_size).to(device)
     decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
@@ -175,7 +224,8 @@ def prepare(
         publish=partial(_publish, recipe, run, tokenizer),
         observers=(),
         precision=precision,
-        fingerprints=[*(corpus.fingerprint for corpus in corpora), fingerprint(valid)],
+        fingerprints=fingerprints,
+        processes=processes,
     )
     started = RunStarted(
         step=0,
@@ -188,20 +238,25 @@ def prepare(
         notes=tuple(notes(recipe, corpora)),
         product_rate=measure_product_rate(recipe.model, tokenizer.vocab_size, device, precision),
     )
-    return trainer, started
+    return Prepared(tokenizer=tokenizer, corpora=corpora, trainer=trainer, started=started)
 
 
-def _device(name: str, threads: int) -> torch.device:
-    try:
-        device = resolve_device(name)
-    except ValueError as error:
-        raise UsageError(f"--device: {error}") from None
-    try:
-        set_threads(threads)
-    except ValueError as error:
-        raise UsageError(f"--threads: {error}") from None
-    prepare_cpu()
-    return device
+def settle_batches(recipe: Recipe, prepared: Prepared, processes: Processes) -> RunStarted:
+    """Finds the token budget of a new run, or tries that of the recipe on a GPU.
+
+    The first process decides for all: a budget is that of a whole step, whatever their number.
+    """
+    asked, trainer = recipe.training.tokens_per_batch, prepared.trainer
+    if asked and next(trainer.model.parameters()).device.type == "cpu":
+        return prepared.started
+    lengths = PairLengths.of(prepared.corpora)
+    trainer.state.tokens_per_batch = processes.first(
+        lambda: settle_tokens_per_batch(trainer.model, recipe.training, lengths, trainer.precision)
+    )
+    if asked:
+        return prepared.started
+    found = f"batches of {trainer.state.tokens_per_batch:,} tokens: the most that fit in memory"
+    return replace(prepared.started, notes=(*prepared.started.notes, found))
 
 
 def _publish(
@@ -233,12 +288,13 @@ def _open_loader(
     corpora: Sequence[EncodedCorpus],
     tokenizer: Tokenizer,
     position: LoaderPosition,
+    tokens_per_batch: int,
 ) -> TrainingLoader:
     return TrainingLoader(
         corpora,
         [corpus.weight for corpus in recipe.data.train],
         tokenizer,
-        recipe.training.tokens_per_batch,
+        tokens_per_batch,
         recipe.training.seed,
         recipe.tokenizer.bpe_dropout,
         position,
@@ -253,13 +309,11 @@ def choose_precision(recipe: Recipe, device_type: str) -> Precision:
     return "bfloat16" if has_fast_bfloat16(device_type) else "float32"
 
 
-def _run_tokenizer(recipe: Recipe, run: Path, progress: Progress) -> Tokenizer:
+def _run_tokenizer(recipe: Recipe, run: Path, progress: Progress, *, fresh: bool) -> Tokenizer:
     """The run's own tokenizer if it is there already, so that a resumption cannot change it."""
-    if (run / TOKENIZER).is_file() and Checkpoints(run).steps():
+    if not fresh and (run / TOKENIZER).is_file() and Checkpoints(run).steps():
         return Tokenizer.from_file(run / TOKENIZER)
-    tokenizer = make_tokenizer(recipe, progress)
-    write_text(run / TOKENIZER, tokenizer.to_json())
-    return tokenizer
+    return make_tokenizer(recipe, progress)
 
 
 def _check_recipe(recipe: Recipe, run: Path) -> None:
@@ -276,6 +330,13 @@ def _check_recipe(recipe: Recipe, run: Path) -> None:
             f"the run was begun with another recipe ({run}): {shown} differ; "
             "use another directory, or --fresh to start over"
         )
+
+
+def _open_run(recipe: Recipe, run: Path) -> dict[str, Any] | None:
+    """Makes sure that the run can be begun or gone on with; the state of one that has ended."""
+    _check_recipe(recipe, run)
+    finished = _finished_state(Checkpoints(run))
+    return finished.to_json() if finished is not None else None
 
 
 def _finished_state(checkpoints: Checkpoints) -> TrainingState | None:

@@ -1,0 +1,90 @@
+"""Trains in forked processes that meet each other as under torchrun; a script for tests.
+
+Standard input holds JSON: a list of jobs, done one after the other. A job has `arguments` of the
+program, the `run` directory, `n` processes, and `end`: [] or [signal name, rank, lines], which
+sends a signal to one process when the run's metrics.jsonl has so many lines. Standard output gets a
+list of jobs, each a list of [exit status, standard output, standard error] of its processes.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from torch.distributed import TCPStore
+
+import tformer_cli.training.distributed
+import tformer_cli.workflows.train  # noqa: F401 - imported once, before forking
+from tformer_cli.cli.app import main as program
+
+
+def start(arguments: list[str], rank: int, n: int, port: int, streams: tuple[Path, Path]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    for descriptor, path in zip((1, 2), streams, strict=True):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), descriptor)
+    if n > 1:
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n}
+        os.environ |= {name: str(number) for name, number in place.items()}
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    status = 1
+    sys.argv[1:] = arguments
+    try:
+        program()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def wait_for_lines(run: Path, n_lines: int) -> None:
+    metrics = run / "metrics.jsonl"
+    began = time.monotonic()
+    while not metrics.is_file() or metrics.read_bytes().count(b"\n") < n_lines:
+        if time.monotonic() - began > 60:
+            raise TimeoutError("the run does not get on")
+        time.sleep(0.001)
+
+
+def wait_for(pids: list[int]) -> list[int]:
+    """Waits for all; as torchrun does, ends the others when one has failed."""
+    statuses: dict[int, int] = {}
+    while len(statuses) < len(pids):
+        pid, status = os.wait()
+        statuses[pid] = os.waitstatus_to_exitcode(status)
+        if statuses[pid]:
+            for other in set(pids) - statuses.keys():
+                os.kill(other, signal.SIGTERM)
+    return [statuses[pid] for pid in pids]
+
+
+def do(job: dict) -> list[list]:
+    run = Path(job["run"])
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # as torchrun keeps it
+    streams = [
+        (run.with_name(f"{run.name}-{rank}.out"), run.with_name(f"{run.name}-{rank}.err"))
+        for rank in range(job["n"])
+    ]
+    pids = [
+        start(job["arguments"], rank, job["n"], store.port, streams[rank])
+        for rank in range(job["n"])
+    ]
+    if job["end"]:
+        name, rank, n_lines = job["end"]
+        wait_for_lines(run, n_lines)
+        os.kill(pids[rank], signal.Signals[name])
+    statuses = wait_for(pids)
+    return [
+        [status, out.read_text(), err.read_text()]
+        for status, (out, err) in zip(statuses, streams, strict=True)
+    ]
+
+
+if __name__ == "__main__":
+    json.dump([do(job) for job in json.load(sys.stdin)], sys.stdout)

@@ -1,0 +1,247 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tformer_cli.artifacts.tensors import load_tensors
+
+# Without biases: the gradient of a key's bias is 0 but for rounding, which Adam scales up.
+RECIPE = """
+[data]
+train = [{ built_in = "train", pairs = 300 }]
+valid = [{ built_in = "valid", pairs = 300 }]
+cache_directory = "CACHE"
+[tokenizer]
+vocab_size = 300
+[model]
+d_model = 16
+n_heads = 2
+d_ff = 32
+n_encoder_layers = 1
+n_decoder_layers = 1
+dropout = 0.0
+bias = false
+[training]
+precision = "float32"
+tokens_per_batch = 400
+accumulate = 3
+max_steps = 12
+warmup_steps = 8
+report_every = 1
+checkpoint_every = 4
+average_checkpoints = 2
+[validation]
+every = 6
+max_sentences = 2
+metric = "loss"
+[decoding]
+max_length = 8
+"""
+DROPOUT = ["--set", "model.dropout=0.3"]
+SHARDED = ["--set", "training.shard_optimizer=true"]
+
+
+def environment():
+    root = str(Path(__file__).parents[2])
+    return {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+
+
+class Jobs:
+    """Trainings to do together in one script, whose start is what costs time."""
+
+    def __init__(self, directory):
+        self.directory, self.jobs = directory, []
+        self.recipe = directory / "tiny.toml"
+        self.recipe.write_text(RECIPE.replace("CACHE", str(directory / "cache")))
+
+    def add(self, name, n, *options, end=()):
+        run = str(self.directory / name)
+        arguments = ["train", str(self.recipe), "-o", run, "--threads", "1", *options]
+        self.jobs.append({"name": name, "arguments": arguments, "run": run, "n": n, "end": end})
+
+    def do(self):
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("forked_processes.py"))],
+            input=json.dumps(self.jobs),
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment(),
+        )
+        ended = {}
+        for job, processes in zip(self.jobs, json.loads(done.stdout), strict=True):
+            ended.setdefault(job["name"], []).append(processes)
+        return ended
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def ended(directory):
+    """What became of the processes of each run, by its name, one entry a start."""
+    jobs = Jobs(directory)
+    jobs.add("one", 1)
+    jobs.add("two", 2)
+    jobs.add("bad", 2, "--set", "model.n_heads=3")
+    jobs.add("one", 2)
+    return jobs.do()
+
+
+@pytest.fixture(scope="module")
+def all_ended(ended, directory):
+    """The same of runs that take longer together than a test may by default."""
+    jobs = Jobs(directory)
+    jobs.add("sharded", 2, *SHARDED)
+    jobs.add("one-two", 1, end=["SIGTERM", 0, 3])
+    jobs.add("one-two", 2)
+    jobs.add("two-one", 2, *SHARDED, end=["SIGTERM", 1, 3])
+    jobs.add("two-one", 1, *SHARDED)
+    jobs.add("whole", 2, *DROPOUT)
+    jobs.add("killed", 2, *DROPOUT, end=["SIGKILL", 1, 6])
+    jobs.add("killed", 2, *DROPOUT)
+    jobs.add("misspelt", 2, "--max-step", "3")
+    jobs.add("missing", 2, "--set", 'data.valid=[{tsv="missing.tsv"}]')
+    return {**ended, **jobs.do()}
+
+
+def weights(run):
+    return load_tensors(run / "model.safetensors")
+
+
+def assert_close(run, other):
+    ours, theirs = weights(run), weights(other)
+    for name, tensor in theirs.items():
+        assert torch.allclose(ours[name], tensor, rtol=0.0, atol=1e-5), name
+
+
+def metrics(run, key):
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [entry[key] for entry in map(json.loads, lines) if entry["kind"] == "report"]
+
+
+def statuses(start):
+    return [process[0] for process in start]
+
+
+def assert_like_one_process(ended, directory, name):
+    assert set(statuses(ended[name][-1])) == {0}, ended[name]
+    assert_close(directory / name, directory / "one")
+    for key in ("loss", "gradient_norm"):
+        expected = pytest.approx(metrics(directory / "one", key), rel=1e-5)
+        assert metrics(directory / name, key) == expected
+    for key in ("tokens", "padding", "step"):
+        assert metrics(directory / name, key) == metrics(directory / "one", key)
+
+
+def test_two_processes_come_to_the_weights_of_one(ended, directory):
+    assert_like_one_process(ended, directory, "two")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sharded", "one-two", "two-one"])
+def test_the_number_of_processes_does_not_change_the_weights(all_ended, directory, name):
+    assert_like_one_process(all_ended, directory, name)
+
+
+@pytest.mark.slow
+def test_a_sharded_optimizer_changes_nothing_and_is_saved_whole(all_ended, directory):
+    assert set(statuses(all_ended["sharded"][0])) == {0}
+    file = "checkpoints/step-000012/{}.safetensors"
+    for kind in ("model", "optimizer"):
+        shared = load_tensors(directory / "sharded" / file.format(kind))
+        plain = load_tensors(directory / "two" / file.format(kind))
+        assert shared.keys() == plain.keys()
+        for name, tensor in plain.items():
+            assert torch.equal(shared[name], tensor), name
+
+
+def test_only_the_first_process_speaks(ended, directory):
+    first, second = ended["two"][0]
+    assert first[1] == f"{directory / 'two'}\n"
+    assert "step 12, epoch " in first[2]
+    assert second[1:] == ["", ""]
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_process_stops_all_after_the_same_step(all_ended, directory):
+    stopped, resumed = all_ended["two-one"]
+    assert statuses(stopped) == [143, 143]
+    assert stopped[0][2].splitlines()[-1].startswith("error: stopped at step ")
+    assert stopped[1][2] == ""
+    assert "1 processes go on with a run of 2" in resumed[0][2]
+    assert "2 processes go on with a run of 1" in all_ended["one-two"][1][0][2]
+    assert metrics(directory / "two-one", "step") == list(range(1, 13))
+
+
+@pytest.mark.slow
+def test_a_killed_process_ends_the_others_with_one_line_and_the_run_resumes_exactly(
+    all_ended, directory
+):
+    killed, resumed = all_ended["killed"]
+    assert statuses(killed) == [1, -9]
+    errors = [line for line in killed[0][2].splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert "another process of the training has ended" in errors[0]
+    assert statuses(resumed) == [0, 0]
+    assert "processes go on with" not in resumed[0][2]
+    ours, theirs = weights(directory / "killed"), weights(directory / "whole")
+    for name, tensor in theirs.items():
+        assert torch.equal(ours[name], tensor), name
+
+
+def assert_one_line(start, message):
+    text = "".join(process[2] for process in start)
+    assert text.count("\n") == 1
+    assert text.startswith("error: ")
+    assert message in text
+    assert statuses(start)[0] == 2
+    assert 0 not in statuses(start)
+
+
+def test_what_fails_in_all_is_one_line(ended, directory):
+    assert_one_line(ended["bad"][0], "model.n_heads")
+    assert not (directory / "bad").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "message"), [("misspelt", "--max-steps"), ("missing", "missing")])
+def test_options_and_data_that_fail_in_all_are_one_line(all_ended, directory, name, message):
+    assert_one_line(all_ended[name][0], message)
+    assert not (directory / name).exists()
+
+
+def test_a_finished_run_says_so_once(ended, directory):
+    first, second = ended["one"][1]
+    assert first[:2] == [0, f"{directory / 'one'}\n"]
+    assert "is finished" in first[2]
+    assert second == [0, "", ""]
+
+
+@pytest.mark.slow
+def test_sigterm_to_torchrun_leaves_a_run_that_resumes(ended, directory):
+    jobs = Jobs(directory)
+    jobs.add("launched", 2)
+    run = directory / "launched"
+    launcher = "-m torch.distributed.run --standalone --nproc-per-node 2 -m tformer_cli"
+    command = [sys.executable, *launcher.split(), *jobs.jobs[0]["arguments"]]
+    with (directory / "torchrun.txt").open("w") as file:
+        started = subprocess.Popen(command, env=environment(), stdout=file, stderr=file)
+        began = time.monotonic()
+        while not (run / "metrics.jsonl").is_file() and time.monotonic() - began < 120:
+            time.sleep(0.01)
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(60) != 0
+    assert "error: stopped at step " in (directory / "torchrun.txt").read_text()
+    done = subprocess.run(command, check=False, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{run}\n"
+    assert_close(run, directory / "one")

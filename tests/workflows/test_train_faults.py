@@ -1,0 +1,456 @@
+"""What can happen to a run, made to happen: the run goes on, and ends as if nothing had been."""
+
+import hashlib
+import json
+import math
+import os
+import signal
+import subprocess
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tformer_cli.artifacts import atomic
+from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError, TformerError
+from tformer_cli.recipe import make_recipe
+from tformer_cli.training import divergence, gradients, memory
+from tformer_cli.training.checkpoints import Checkpoints
+from tformer_cli.training.events import BatchSplit, RolledBack, RunEnded, RunStarted, StepReport
+from tformer_cli.training.saving import RunSaver
+from tformer_cli.training.trainer import Trainer
+from tformer_cli.training.validation import Validator
+from tformer_cli.workflows.train import train
+
+LINES = [f"line number {number} of {number * 7}" for number in range(80)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_test_on_one_thread(one_thread):
+    """Trainings here are small, and compared bit for bit."""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Two aligned files."""
+    for side in ("source", "target"):
+        (tmp_path / side).write_text("".join(f"{line} {side[0]}\n" for line in LINES))
+    return tmp_path
+
+
+@pytest.fixture
+def recipe(cache, data):
+    files = [{"source": "source", "target": "target"}]
+    values = {
+        "data": {"train": files, "valid": files, "directory": str(data), "cache_directory": cache},
+        "tokenizer": {"vocab_size": 300, "bpe_dropout": 0.1},
+        "model": {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1},
+        "training": {
+            "precision": "float32",
+            "tokens_per_batch": 300,
+            "max_steps": 20,
+            "warmup_steps": 8,
+            "report_every": 4,
+            "checkpoint_every": 3,
+            "average_checkpoints": 3,
+        },
+        "validation": {"every": 10, "max_sentences": 2, "patience": 50, "metric": "loss"},
+        "decoding": {"max_length": 8},
+    }
+    values["model"]["n_decoder_layers"] = 1
+    return make_recipe(values, "test")
+
+
+def changed(recipe, **keys):
+    return replace(recipe, training=replace(recipe.training, **keys))
+
+
+class Watcher:
+    """Collects events, and does something at some of them."""
+
+    def __init__(self, action=None, when=None):
+        self.events, self._action, self._when = [], action, when or (lambda event: False)
+
+    def notify(self, event):
+        self.events.append(event)
+        if self._when(event):
+            self._action()
+
+    def of(self, kind):
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def at(step, action):
+    return Watcher(action, lambda event: isinstance(event, StepReport) and event.step == step)
+
+
+def crash(*ignored):
+    raise KeyError("the power is cut")
+
+
+def train_until_crash(recipe, run, watcher=None):
+    with pytest.raises(KeyError, match="power"):
+        train(recipe, run, observers=[watcher or at(12, crash)])
+
+
+def result(run):
+    """What two runs that are the same have in common: weights, and all that was reported."""
+    entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for entry in entries:
+        for name in ("seconds", "tokens_per_second"):
+            entry.pop(name, None)
+    return hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest(), entries
+
+
+@pytest.fixture
+def expected(recipe, tmp_path):
+    """The result of a run that nothing has interrupted."""
+    train(recipe, tmp_path / "whole")
+    return result(tmp_path / "whole")
+
+
+@pytest.fixture
+def bad_steps(monkeypatch):
+    """Makes the loss of chosen batches no number, by their place in the data; returns the set."""
+    chosen, place = set(), [None]
+    next_batches, true_loss = Trainer._next_batches, gradients.projected_loss
+
+    def noting(self, batches):
+        group = next_batches(self, batches)
+        place[0] = self.state.position
+        return group
+
+    def loss(hidden, *others):
+        return true_loss(hidden * math.nan if place[0] in chosen else hidden, *others)
+
+    monkeypatch.setattr(Trainer, "_next_batches", noting)
+    monkeypatch.setattr(gradients, "projected_loss", loss)
+    return chosen
+
+
+@pytest.fixture
+def places(recipe, tmp_path, monkeypatch):
+    """Where the data stand after each step of an undisturbed run."""
+    found, next_batches = [], Trainer._next_batches
+
+    def noting(self, batches):
+        group = next_batches(self, batches)
+        found.append(self.state.position)
+        return group
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_next_batches", noting)
+        train(recipe, tmp_path / "undisturbed")
+    return found
+
+
+def test_a_bad_batch_sends_the_run_back_once_and_is_left_out(recipe, tmp_path, places, bad_steps):
+    bad_steps.add(places[7])
+    watcher = Watcher()
+    state = train(changed(recipe, report_every=1), tmp_path / "run", observers=[watcher]).state
+    (event,) = watcher.of(RolledBack)
+    assert (event.step, event.failed_step, event.learning_rate_factor) == (6, 8, 0.5)
+    assert state.step == 20
+    rates = {e.step: e.learning_rate for e in watcher.of(StepReport)}
+    assert rates[8] == 0.5 * recipe.training.learning_rate
+    entries = result(tmp_path / "run")[1]
+    assert [e["step"] for e in entries if e["kind"] == "report"] == list(range(1, 21))
+    (logged,) = [e for e in entries if e["kind"] == "rollback"]
+    assert logged["problem"] == "the loss or its gradient is not finite"
+    assert entries.index(logged) == 6
+
+
+@pytest.mark.parametrize("bad", [(1,), (7, 14), (0, 1, 2)])
+@pytest.mark.parametrize("moment", ["before", "between", "after", "log", "later"])
+def test_a_run_killed_around_a_rollback_ends_as_an_uninterrupted_one(
+    recipe, tmp_path, monkeypatch, places, bad_steps, bad, moment
+):
+    bad_steps.update(places[i] for i in bad)
+    train(recipe, tmp_path / "whole")
+    save_rollback = RunSaver.save_rollback
+    with monkeypatch.context() as patch:
+        watcher = Watcher(crash, lambda event: moment == "later" and type(event) is RolledBack)
+        if moment == "before":
+            patch.setattr(RunSaver, "save_rollback", crash)
+        if moment == "between":
+            patch.setattr(Checkpoints, "save_state", crash)
+            patch.setattr(Checkpoints, "save", crash) if bad[0] < 3 else None
+        if moment == "after":
+            patch.setattr(RunSaver, "save_rollback", lambda *a: (save_rollback(*a), crash()))
+        if moment == "log":
+            patch.setattr("tformer_cli.training.metrics_log.MetricsLog._cut", _crash_in_rollback())
+        train_until_crash(recipe, tmp_path / "run", watcher)
+    train(recipe, tmp_path / "run")
+    assert result(tmp_path / "run") == result(tmp_path / "whole")
+
+
+def _crash_in_rollback():
+    from tformer_cli.training.metrics_log import MetricsLog
+
+    cut = MetricsLog._cut
+
+    def cutting(self, step, validated, rollbacks):
+        if rollbacks is None:
+            crash()
+        cut(self, step, validated, rollbacks)
+
+    return cutting
+
+
+def test_a_run_that_fails_again_and_again_gives_up_and_stays_whole(
+    recipe, tmp_path, places, monkeypatch
+):
+    run, true_loss, n_calls = tmp_path / "run", gradients.projected_loss, [0]
+
+    def loss(hidden, *others):
+        n_calls[0] += 1
+        return true_loss(hidden * (math.nan if n_calls[0] > 7 else 1.0), *others)
+
+    watcher = Watcher()
+    with monkeypatch.context() as patch:
+        patch.setattr(gradients, "projected_loss", loss)
+        with pytest.raises(TformerError, match="not finite after going back, 3 times in") as failed:
+            train(recipe, run, observers=[watcher])
+    assert failed.value.exit_status == 1
+    assert "\n" not in str(failed.value)
+    factors = [event.learning_rate_factor for event in watcher.of(RolledBack)]
+    assert factors == [0.5, 0.25, 0.125]
+    assert Checkpoints(run).steps()[-1] == 6
+    assert train(recipe, run).state.step == 20
+
+
+def test_a_diverging_loss_sends_the_run_back_before_what_is_suspect(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(divergence, "JUDGED_STEPS", 4)
+    monkeypatch.setattr(divergence, "LEARNED", 100.0)
+    true_loss, n_calls = gradients.projected_loss, [0]
+
+    def loss(*arguments):
+        n_calls[0] += 1
+        found = true_loss(*arguments)
+        bad = 9 <= n_calls[0] <= 12
+        return found._replace(smoothed=found.smoothed + 10.0 * len(arguments[2]) * bad)
+
+    monkeypatch.setattr(gradients, "projected_loss", loss)
+    watcher = Watcher()
+    train(recipe, tmp_path / "run", observers=[watcher])
+    (event,) = watcher.of(RolledBack)
+    assert event.problem.startswith("the loss rose from ")
+    assert (event.step, event.failed_step) == (6, 12), "step 9 lies within the bad mean"
+
+
+def test_without_rollbacks_a_run_gives_up_at_once(recipe, tmp_path, places, bad_steps):
+    bad_steps.add(places[7])
+    with pytest.raises(TformerError, match=r"is not finite \(step 8\): lower training.learning"):
+        train(changed(recipe, max_rollbacks=0), tmp_path / "run")
+    assert Checkpoints(tmp_path / "run").steps() == [3, 6]
+
+
+def test_out_of_memory_splits_batches_and_says_so_once(recipe, tmp_path, monkeypatch):
+    add, n_failed = memory.add_gradients, [0]
+
+    def adding(model, batches, window, **settings):
+        if max(batch.n_cells for batch in batches) > 200:
+            n_failed[0] += 1
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        add(model, batches, window, **settings)
+
+    monkeypatch.setattr(memory, "add_gradients", adding)
+    watcher = Watcher()
+    assert train(recipe, tmp_path / "run", observers=[watcher]).state.step == 20
+    assert len(watcher.of(BatchSplit)) == 1
+    assert n_failed[0] > 1
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of its own; yields a function that mounts it anew with options."""
+    place = tmp_path / "disk"
+    place.mkdir()
+
+    def mount(options):
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
+        return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+    if os.name != "posix" or not mount("size=10m"):
+        pytest.skip("file systems cannot be mounted here")
+    yield lambda options: mount(f"remount,{options}")
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("kilobytes", [100, 200, 300, 400])
+def test_a_full_disk_leaves_a_run_that_goes_on_when_there_is_room(
+    recipe, tmp_path, expected, disk, kilobytes
+):
+    assert disk(f"size={kilobytes}k")
+    with pytest.raises(TformerError, match=r"no space left on device|cannot be written"):
+        train(recipe, tmp_path / "disk" / "run")
+    assert disk("size=10m")
+    train(recipe, tmp_path / "disk" / "run")
+    assert result(tmp_path / "disk" / "run") == expected
+
+
+def test_a_read_only_run_directory_is_refused_and_goes_on_when_writable(
+    recipe, tmp_path, expected, disk
+):
+    run = tmp_path / "disk" / "run"
+    train_until_crash(recipe, run)
+    assert disk("ro")
+    with pytest.raises(ArtifactError, match="read-only file system") as refused:
+        train(recipe, run)
+    assert refused.value.exit_status == 2
+    assert disk("rw")
+    train(recipe, run)
+    assert result(run) == expected
+
+
+@pytest.mark.parametrize("change", [lambda f: f.unlink(), lambda f: f.write_text("other\n" * 80)])
+def test_data_that_change_during_a_run_do_not_touch_it(recipe, data, expected, change):
+    train(recipe, data / "run", observers=[at(4, lambda: change(data / "target"))])
+    assert result(data / "run") == expected
+
+
+def test_data_that_are_gone_or_changed_before_a_resumption_are_named(recipe, data, expected):
+    run, content = data / "run", (data / "target").read_text()
+    train_until_crash(recipe, run)
+    (data / "target").unlink()
+    with pytest.raises(DataError, match=str(data / "target")) as gone:
+        train(recipe, run)
+    assert gone.value.exit_status == 2
+    (data / "target").write_text("other\n" * 80)
+    with pytest.raises(DataError, match=r"changed since the run began \(source, target"):
+        train(recipe, run)
+    (data / "target").write_text(content)
+    train(recipe, run)
+    assert result(run) == expected
+
+
+@pytest.mark.parametrize("n_flushes", [7, 13, 22, 31])
+def test_a_kill_while_a_checkpoint_is_written_leaves_no_trace(
+    recipe, tmp_path, expected, n_flushes
+):
+    run = tmp_path / "run"
+    child = os.fork()
+    if not child:
+        n_left = [n_flushes]
+
+        def flush(path):
+            n_left[0] -= 1
+            if not n_left[0]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        atomic.flush_file = flush
+        try:
+            train(recipe, run)
+        finally:
+            os._exit(3)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    assert not (run / "checkpoints" / "step-000020").exists()
+    train(recipe, run)
+    assert result(run) == expected
+    assert not list(run.rglob("*.partial"))
+
+
+def test_a_second_training_in_the_directory_is_refused_and_the_first_unharmed(
+    recipe, tmp_path, expected
+):
+    run = tmp_path / "run"
+
+    def second():
+        with pytest.raises(ArtifactError, match="another training is at work there") as refused:
+            train(recipe, run)
+        assert refused.value.exit_status == 2
+
+    train(recipe, run, observers=[at(8, second)])
+    assert result(run) == expected
+
+
+def flip(file):
+    """Turns round one bit in the middle of a file."""
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 4
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", [flip, lambda file: os.truncate(file, 50)])
+def test_a_damaged_checkpoint_is_passed_over(recipe, tmp_path, expected, file, damage):
+    run = tmp_path / "run"
+    train_until_crash(recipe, run)
+    assert Checkpoints(run).steps()[-2:] == [9, 10]
+    damage(Checkpoints(run).path(10) / file)
+    watcher = Watcher()
+    train(recipe, run, observers=[watcher])
+    (started,) = watcher.of(RunStarted)
+    assert (started.step, "went back to step 9: a later one" in started.notes[-1]) == (9, True)
+    assert result(run) == expected
+
+
+def test_a_damaged_checkpoint_is_left_out_of_the_average_and_said(recipe, tmp_path):
+    run = tmp_path / "run"
+    damaged = Checkpoints(run).path(15) / "model.safetensors"
+    watcher = at(20, lambda: flip(damaged))
+    train(recipe, run, observers=[watcher])
+    (ended,) = watcher.of(RunEnded)
+    assert ended.averaged_steps == (18, 20)
+    assert str(damaged) in ended.damaged[0]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_stop_during_a_validation_is_obeyed_and_leaves_no_trace(
+    recipe, tmp_path, monkeypatch, expected, number
+):
+    n_validations, loss = [0], Validator._loss
+
+    def losing(self, model, before_batch):
+        n_validations[0] += 1
+        if n_validations[0] == number:
+            signal.raise_signal(signal.SIGTERM)
+            found = loss(self, model, before_batch)
+            raise AssertionError(found)
+        return loss(self, model, before_batch)
+
+    monkeypatch.setattr(Validator, "_loss", losing)
+    with pytest.raises(Interrupted) as stopped:
+        train(recipe, tmp_path / "run")
+    assert stopped.value.exit_status == 143
+    train(recipe, tmp_path / "run")
+    assert result(tmp_path / "run") == expected
+
+
+def test_fresh_looks_at_recipe_and_data_before_it_removes_a_run(recipe, data, expected):
+    run = data / "run"
+    train(recipe, run)
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    bad = replace(
+        recipe, data=replace(recipe.data, train=(replace(recipe.data.train[0], target="none"),))
+    )
+    with pytest.raises(DataError, match="none"):
+        train(bad, run, fresh=True)
+    bad = replace(recipe, tokenizer=replace(recipe.tokenizer, path="nowhere"))
+    with pytest.raises(TformerError, match="nowhere"):
+        train(bad, run, fresh=True)
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()} == before
+    other = changed(recipe, max_steps=5)
+    assert train(other, run, fresh=True).state.step == 5
+
+
+def test_a_budget_that_the_run_finds_is_kept_for_resumptions(recipe, tmp_path, monkeypatch):
+    recipe = changed(recipe, tokens_per_batch=0)
+    free = [3_000_000]
+    monkeypatch.setattr("tformer_cli.training.batch_budget.free_memory", lambda: free[0])
+    train(recipe, tmp_path / "whole")
+    watcher = at(12, crash)
+    train_until_crash(recipe, tmp_path / "run", watcher)
+    assert "the most that fit in memory" in watcher.of(RunStarted)[0].notes[-1]
+    free[0] = 30_000_000
+    state = train(recipe, tmp_path / "run").state
+    assert 20 < state.tokens_per_batch < 600
+    assert result(tmp_path / "run") == result(tmp_path / "whole")
+    free[0] = 1000
+    with pytest.raises(RecipeError, match=r"the longest pair, .* does not fit in memory"):
+        train(recipe, tmp_path / "other")

@@ -1,0 +1,98 @@
+"""`tformer inspect-positions`: the position vectors as a heat map, and their similarity."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.options import ModelArgument
+from tformer_cli.cli.text_io import STANDARD_STREAM, results
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.inspection.positions import PositionsRecord
+
+
+class PositionsFormat(StrEnum):
+    """Values of `--format`."""
+
+    tty = "tty"
+    json = "json"
+    npz = "npz"
+    svg = "svg"
+    html = "html"
+
+
+def inspect_positions(
+    model: ModelArgument,
+    *,
+    positions: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=2, help="How many, from the first on [64]."),
+    ] = None,
+    output_format: Annotated[
+        PositionsFormat | None,
+        typer.Option(
+            "--format",
+            help="[tty on a terminal, json elsewhere; by FILE's name].",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
+    ] = STANDARD_STREAM,
+) -> None:
+    """Show the position vectors of a model and how alike they are at each offset.
+
+    Of sinusoids the similarity depends on the offset alone and the squared norm is d/2; of learned
+    vectors it is measured how far they are from that.
+    """
+    chosen = _format(output_format, output)
+    if chosen == PositionsFormat.npz and output == STANDARD_STREAM and sys.stdout.isatty():
+        raise UsageError("--format npz: is not text for a terminal; name a file with -o FILE")
+
+    from tformer_cli.workflows.inspect_positions import inspect_positions as read
+
+    record = read(model, n_positions=positions)
+    if chosen == PositionsFormat.tty and output == STANDARD_STREAM:
+        from tformer_cli.cli.positions_view import show_positions
+
+        show_positions(stdout_console(), record)
+        return
+    with results(output) as stream:
+        stream.write(_rendered(record, chosen))
+
+
+def _format(given: PositionsFormat | None, output: str) -> PositionsFormat:
+    """Chooses a format where none is given: by the file's name, else by who reads stdout."""
+    if given is not None:
+        return given
+    if output != STANDARD_STREAM:
+        suffix = Path(output).suffix.removeprefix(".")
+        return PositionsFormat(suffix) if suffix in list(PositionsFormat) else PositionsFormat.json
+    return PositionsFormat.tty if sys.stdout.isatty() else PositionsFormat.json
+
+
+def _rendered(record: "PositionsRecord", chosen: PositionsFormat) -> bytes:
+    from tformer_cli.inspection import render_positions as render
+
+    if chosen == PositionsFormat.json:
+        return utf8_line(render.render_positions_json(record))
+    if chosen == PositionsFormat.npz:
+        return render.render_positions_npz(record)
+    if chosen == PositionsFormat.svg:
+        return render.render_positions_svg(record).encode("utf-8")
+    if chosen == PositionsFormat.html:
+        return render.render_positions_html(record).encode("utf-8")
+    from io import StringIO
+
+    from rich.console import Console
+
+    from tformer_cli.cli.positions_view import show_positions
+
+    file = StringIO()
+    show_positions(Console(file=file, no_color=True, width=80, highlight=False), record)
+    return file.getvalue().encode("utf-8")

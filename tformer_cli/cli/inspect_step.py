@@ -1,0 +1,211 @@
+"""`tformer inspect-step`: one head for one token, step by step."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
+from tformer_cli.cli.options import (
+    DeviceOption,
+    ModelArgument,
+    QuietOption,
+    SeedOption,
+    ThreadsOption,
+)
+from tformer_cli.cli.text_io import (
+    STANDARD_STREAM,
+    argument_lines,
+    input_lines,
+    results,
+    say_choices,
+    warn_of_bytes,
+)
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.inspection.quiz import Quiz
+    from tformer_cli.inspection.step import StepRecord
+
+
+class StepFormat(StrEnum):
+    """Values of `--format`."""
+
+    tty = "tty"
+    html = "html"
+    json = "json"
+
+
+def inspect_step(
+    model: ModelArgument,
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="The sentence; without it, stdin.")
+    ] = None,
+    *,
+    token: Annotated[
+        str,
+        typer.Option(
+            metavar="TOKEN",
+            help="A word or piece of the source (enc) or of what the decoder predicts (dec, "
+            "cross); it#2 is the second it; or a position from 0.",
+        ),
+    ],
+    head: Annotated[
+        str, typer.Option(metavar="HEAD", help="One head, such as enc.0.3 or cross.last.0.")
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Look at this target instead of the translation."),
+    ] = None,
+    output_format: Annotated[
+        StepFormat | None,
+        typer.Option(
+            "--format",
+            help="[tty on a terminal, json elsewhere; by FILE's name].",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
+    ] = STANDARD_STREAM,
+    quiz: Annotated[
+        bool,
+        typer.Option("--quiz", help="Make a worksheet: some numbers are blanks; --seed chooses."),
+    ] = False,
+    answers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Where the worksheet's answers go [the end of the worksheet]."
+        ),
+    ] = None,
+    verify: Annotated[
+        float,
+        typer.Option(
+            metavar="TOLERANCE",
+            min=0.0,
+            help="Fail (status 1) if a step misses the model's own numbers by more.",
+        ),
+    ] = 1e-4,
+    beam_size: BeamSizeOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    device: DeviceOption = "auto",
+    seed: SeedOption = 1,
+    threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Work through one attention head for one token, with the model's own numbers.
+
+    Query, keys and values, scores, softmax, the weighted sum, the heads together, residual and
+    layer norm, and the word that is chosen: each step is computed from the one before and compared
+    with what the model itself computed.
+    """
+    chosen = _format(output_format, output)
+    _check_usage(output, answers, is_quiz=quiz)
+    counts = LineCounts()
+    line = _only_line(text, counts)
+
+    from tformer_cli.workflows.inspect_step import step_of
+    from tformer_cli.workflows.translate import open_translator
+
+    opened = open_translator(
+        model,
+        device=device,
+        precision="float32",
+        threads=threads,
+        seed=seed,
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        n_best=1,
+    )
+    say_choices(opened, quiet=quiet)
+    if target is not None:
+        target = next(argument_lines([target], counts))
+    record = step_of(opened, line, token=token, head=head, target=target, tolerance=verify)
+    _write(record, chosen, output, _quiz_of(record, seed) if quiz else None, answers)
+    warn_of_bytes(counts)
+
+
+def _format(given: StepFormat | None, output: str) -> StepFormat:
+    """Chooses a format where none is given: by the file's name, else by who reads stdout."""
+    if given is not None:
+        return given
+    if output != STANDARD_STREAM:
+        suffix = Path(output).suffix.removeprefix(".")
+        return {"html": StepFormat.html, "txt": StepFormat.tty}.get(suffix, StepFormat.json)
+    return StepFormat.tty if sys.stdout.isatty() else StepFormat.json
+
+
+def _check_usage(output: str, answers: str | None, *, is_quiz: bool) -> None:
+    if answers is not None and not is_quiz:
+        raise UsageError("--answers: belongs to a worksheet; add --quiz")
+    if answers is not None and answers == output:
+        raise UsageError(f"--answers: {answers} is where the worksheet goes; name another file")
+
+
+def _only_line(text: str | None, counts: LineCounts) -> str:
+    """The one sentence to look at."""
+    lines = input_lines(None if text is None else [text], None, counts, "TEXT")
+    first = next(lines, None)
+    if first is None or next(lines, None) is not None:
+        number = "none" if first is None else "several"
+        raise UsageError(f"TEXT: must be one sentence, but there are {number}; give one")
+    return first
+
+
+def _quiz_of(record: "StepRecord", seed: int) -> "Quiz":
+    from tformer_cli.inspection.quiz import make_quiz
+
+    return make_quiz(record, seed)
+
+
+def _write(
+    record: "StepRecord",
+    chosen: StepFormat,
+    output: str,
+    quiz: "Quiz | None",
+    answers: str | None,
+) -> None:
+    from tformer_cli.inspection.quiz import answer_key
+
+    if chosen == StepFormat.tty and output == STANDARD_STREAM:
+        from tformer_cli.cli.step_view import show_steps
+
+        show_steps(stdout_console(), record, quiz)
+        if quiz is not None and answers is None:
+            stdout_console().print("\n" + answer_key(record, quiz), end="", markup=False)
+    else:
+        with results(output) as stream:
+            stream.write(_rendered(record, chosen, quiz, with_answers=answers is None))
+    if quiz is not None and answers is not None:
+        with results(answers) as stream:
+            stream.write(answer_key(record, quiz).encode("utf-8", "replace"))
+
+
+def _rendered(
+    record: "StepRecord", chosen: StepFormat, quiz: "Quiz | None", *, with_answers: bool
+) -> bytes:
+    if chosen == StepFormat.json:
+        from tformer_cli.inspection.render_step_json import render_step_json
+
+        return utf8_line(render_step_json(record, quiz, with_answers=with_answers))
+    if chosen == StepFormat.html:
+        from tformer_cli.inspection.render_step_html import render_step_html
+
+        html = render_step_html(record, quiz, with_answers=with_answers)
+        return html.encode("utf-8", "replace")
+    from io import StringIO
+
+    from rich.console import Console
+
+    from tformer_cli.cli.step_view import show_steps
+    from tformer_cli.inspection.quiz import answer_key
+
+    file = StringIO()
+    show_steps(Console(file=file, no_color=True, width=80, highlight=False), record, quiz)
+    if quiz is not None and with_answers:
+        file.write("\n" + answer_key(record, quiz))
+    return file.getvalue().encode("utf-8", "replace")

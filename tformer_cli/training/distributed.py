@@ -1,0 +1,260 @@
+"""Data-parallel training in several processes, on one machine or more (gloo, NCCL).
+
+A step is that of one process: the same sentence pairs, whose gradient the processes sum. Tokens
+per batch, the place in the data, the optimizer's state and all counters are the whole run's, so
+that a run goes on with any number of processes. What a process decides (to stop, to end, to save)
+it decides from numbers that all share, and so all decide alike.
+
+Control goes over the launcher's key-value store as JSON, tensors as bytes over gloo, gradients
+over gloo on CPUs and NCCL on GPUs. Nothing is pickled.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import accumulate
+from typing import TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
+
+from tformer_cli.data.batching import Batch
+from tformer_cli.errors import AnotherProcessFailed, Interrupted
+from tformer_cli.training.launch import Launch, let_others_speak
+from tformer_cli.training.messages import KeyStore, buckets, cut, talking
+from tformer_cli.training.optimizer import optimizer_tensors
+from tformer_cli.training.processes import Processes
+from tformer_cli.training.shares import share_of
+
+TIMEOUT = timedelta(minutes=10)
+"""After this a process that waits for the others' gradients gives up."""
+POLL_SECONDS = 0.02
+"""How often a process that waits for the first one's work looks for it."""
+Value = TypeVar("Value")
+FAILURES = "failures"
+"""Key of the store that counts the processes that have failed."""
+
+
+@contextmanager
+def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> Iterator[Processes]:
+    """Meets the other processes; they part at the end.
+
+    The first process that fails speaks for all; the others then end in silence.
+
+    Args:
+        launch: the place of this process.
+        device: where it computes.
+        shards_optimizer: whether each process keeps the optimizer's state of its own share of the
+            weights only.
+
+    Raises:
+        AnotherProcessFailed: if another process has failed before this one.
+        TformerError: if the others cannot be reached.
+    """
+    with talking():
+        store, _, _ = next(rendezvous("env://", launch.rank, launch.world_size, timeout=TIMEOUT))
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            store=store,
+            rank=launch.rank,
+            world_size=launch.world_size,
+            timeout=TIMEOUT,
+        )
+    try:
+        yield JoinedProcesses(launch, store, shards_optimizer=shards_optimizer)
+        with talking():
+            dist.barrier()
+            dist.destroy_process_group()
+    except Interrupted as error:  # all stop together, and need one voice
+        if launch.rank:
+            let_others_speak()
+            raise AnotherProcessFailed(error.exit_status) from error
+        raise
+    except BaseException as error:
+        if not _may_speak(launch, store):
+            let_others_speak()
+            raise AnotherProcessFailed from error
+        raise
+
+
+class JoinedProcesses(Processes):
+    """One of several processes; see `Processes` for what each method means."""
+
+    def __init__(self, launch: Launch, store: KeyStore, *, shards_optimizer: bool) -> None:
+        """Takes its place; the process group is there already."""
+        self.rank = launch.rank
+        self.world_size = launch.world_size
+        self._launch = launch
+        self._store = store
+        self._shards_optimizer = shards_optimizer
+        self._n_waits = 0
+
+    def first(self, work: Callable[[], Value]) -> Value:
+        """Lets the first process work; its JSON value reaches the others over the store."""
+        value: Value = json.loads(self._once(self.is_first, "", lambda: json.dumps(work())))
+        return value
+
+    def prepared(self, prepare: Callable[[], Value]) -> Value:
+        """Prepares on each machine first in one process, then in the others."""
+        found: list[Value] = []
+
+        def prepare_first() -> str:
+            found.append(prepare())
+            return ""
+
+        is_first_here = self._launch.local_rank == 0
+        self._once(is_first_here, self._launch.machine, prepare_first)
+        return found[0] if found else prepare()
+
+    def largest(self, number: float) -> float:
+        """Returns the largest of all processes' numbers."""
+        numbers = torch.tensor([number], dtype=torch.float64)
+        with talking():
+            dist.all_reduce(numbers, op=dist.ReduceOp.MAX)
+        return float(numbers[0])
+
+    def start_alike(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Sends weights and the optimizer's state; of a sharded one each keeps its share."""
+        weights = model.state_dict()
+        for name, tensor in self._broadcast(weights):
+            weights[name].copy_(tensor)
+        state = optimizer_tensors(optimizer, model)
+        parameters = dict(model.named_parameters())
+        owners = dict(zip(parameters, self._owners(list(parameters.values())), strict=True))
+        optimizer.state.clear()
+        for key, tensor in self._broadcast(state):
+            name, _, kind = key.rpartition(":")
+            if owners[name] in (self.rank, None):
+                parameter = parameters[name]
+                optimizer.state[parameter][kind] = tensor.to(parameter.device)
+
+    def seed_step(self, seed: int, step: int) -> None:
+        """Seeds torch for a step of this process: no state is needed to repeat the step."""
+        drawn = np.random.SeedSequence([seed, step, self.rank]).generate_state(1, np.uint64)
+        torch.manual_seed(int(drawn[0]))
+
+    def share(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Returns this process's part, as balanced as whole pairs allow."""
+        return share_of(batches, self.rank, self.world_size)
+
+    def sum_gradients(
+        self, model: nn.Module, *numbers: Tensor | float
+    ) -> tuple[Tensor | float, ...]:
+        """Sums in flat buckets; a process without pairs adds zeros."""
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        device = parameters[0].device
+        beside = torch.stack(
+            [torch.as_tensor(number, dtype=torch.float32, device=device) for number in numbers]
+        )
+        tensors = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        *sums, beside = self._summed([*tensors, beside])
+        for parameter, total in zip(parameters, sums, strict=True):
+            parameter.grad = total
+        return tuple(beside.unbind())
+
+    def update(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Makes the optimizer's step; of a sharded one each makes its share and sends the weights.
+
+        Source: Rajbhandari et al. 2020 (ZeRO), stage 1. The optimizer passes over parameters
+        without a gradient and makes no state for them.
+        """
+        if not self._shards_optimizer:
+            optimizer.step()
+            return
+        parameters = list(model.parameters())
+        owners = self._owners(parameters)
+        for parameter, owner in zip(parameters, owners, strict=True):
+            if owner != self.rank:
+                parameter.grad = None
+        optimizer.step()
+        for owner in range(self.world_size):
+            owned = [
+                p.data for p, number in zip(parameters, owners, strict=True) if number == owner
+            ]
+            for bucket in buckets(owned):
+                flat = torch.cat([tensor.flatten() for tensor in bucket])
+                with talking():
+                    dist.broadcast(flat, owner)
+                if owner != self.rank:
+                    for tensor, part in zip(bucket, cut(flat, bucket), strict=True):
+                        tensor.copy_(part)
+
+    def optimizer_tensors(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> dict[str, Tensor]:
+        """Collects the shares of a sharded optimizer's state in the first process."""
+        tensors = optimizer_tensors(optimizer, model)
+        if not self._shards_optimizer:
+            return tensors
+        for sender in range(1, self.world_size):
+            mine = tensors if sender == self.rank else {}
+            received = dict(self._broadcast(mine, sender))
+            if self.is_first:
+                tensors |= received
+        return tensors
+
+    def _once(self, is_worker: bool, name: str, work: Callable[[], str]) -> str:
+        """Lets one process work and the others of the same name wait for the text it returns."""
+        self._n_waits += 1
+        key = f"work/{self._n_waits}/{name}"
+        if is_worker:
+            text = work()
+            with talking():
+                self._store.set(key, text)
+            return text
+        with talking():
+            while not self._store.check([key]):
+                if self._store.check([FAILURES]):
+                    raise AnotherProcessFailed
+                time.sleep(POLL_SECONDS)
+            return str(self._store.get(key), "utf-8")
+
+    def _broadcast(
+        self, tensors: dict[str, Tensor], sender: int = 0
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Sends named tensors to all as bytes; yields them, on the CPU, one after the other."""
+        described = [
+            (name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+            for name, tensor in tensors.items()
+        ]
+        text = self._once(self.rank == sender, "", lambda: json.dumps(described))
+        for name, dtype, shape in json.loads(text):
+            if self.rank == sender:
+                tensor = tensors[name].detach().cpu().contiguous()
+            else:
+                tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+            with talking():
+                dist.broadcast(tensor.view(-1).view(torch.uint8), sender)
+            yield name, tensor
+
+    def _summed(self, tensors: list[Tensor]) -> list[Tensor]:
+        sums = []
+        for bucket in buckets(tensors):
+            flat = torch.cat([tensor.flatten() for tensor in bucket])
+            with talking():
+                dist.all_reduce(flat)
+            sums += cut(flat, bucket)
+        return sums
+
+    def _owners(self, parameters: Sequence[Tensor]) -> list[int | None]:
+        """The process that updates each parameter: contiguous shares of like size; None: all."""
+        if not self._shards_optimizer:
+            return [None] * len(parameters)
+        ends = list(accumulate(parameter.numel() for parameter in parameters))
+        starts = [0, *ends[:-1]]
+        return [start * self.world_size // max(1, ends[-1]) for start in starts]
+
+
+def _may_speak(launch: Launch, store: KeyStore) -> bool:
+    """Says whether no other process has failed before; without the store one of a machine may."""
+    try:
+        return bool(store.add(FAILURES, 1) == 1)
+    except RuntimeError:
+        return launch.local_rank == 0

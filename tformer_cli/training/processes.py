@@ -1,0 +1,114 @@
+"""The processes that train one model together, as the training loop sees them.
+
+`Processes` is one process alone: it takes all the work and waits for nobody. What several do is in
+`distributed`, which is imported only where there are several.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from tformer_cli.data.batching import Batch
+from tformer_cli.training.launch import Launch
+from tformer_cli.training.optimizer import optimizer_tensors
+
+Value = TypeVar("Value")
+
+
+class Processes:
+    """One process, alone. Its methods say what each of several would do.
+
+    All processes make the same calls in the same order.
+    """
+
+    rank = 0
+    """Number of this process."""
+    world_size = 1
+    """Number of processes."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes and reports."""
+        return self.rank == 0
+
+    def first(self, work: Callable[[], Value]) -> Value:
+        """Lets the first process work while the others wait.
+
+        Args:
+            work: returns a JSON value; called in the first process only.
+
+        Returns:
+            What the first process's work returned, in every process.
+        """
+        return work()
+
+    def prepared(self, prepare: Callable[[], Value]) -> Value:
+        """Prepares what lies on a machine's disk: one process of each machine, then the others.
+
+        Returns:
+            What this process's own call returned.
+        """
+        return prepare()
+
+    def largest(self, number: float) -> float:
+        """Returns the largest of all processes' numbers."""
+        return number
+
+    def start_alike(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        """Gives all processes the first one's weights and state of the optimizer."""
+
+    def seed_step(self, seed: int, step: int) -> None:
+        """Gives this process random numbers of its own for a step."""
+
+    def share(self, batches: Sequence[Batch]) -> list[Batch]:
+        """Returns this process's part of a step's batches."""
+        return list(batches)
+
+    def sum_gradients(
+        self,
+        model: nn.Module,  # noqa: ARG002 - there is nothing to add
+        *numbers: Tensor | float,
+    ) -> tuple[Tensor | float, ...]:
+        """Sums all processes' gradients in place; returns the sums of numbers beside them."""
+        return numbers
+
+    def update(
+        self,
+        model: nn.Module,  # noqa: ARG002 - the optimizer knows all of it
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        """Makes the optimizer's step."""
+        optimizer.step()
+
+    def optimizer_tensors(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer
+    ) -> dict[str, Tensor]:
+        """Returns the optimizer's whole state, in the first process."""
+        return optimizer_tensors(optimizer, model)
+
+
+@contextmanager
+def together(
+    launch: Launch, device: torch.device, *, shards_optimizer: bool
+) -> Iterator[Processes]:
+    """Meets the other processes, if this one is not alone.
+
+    Args:
+        launch: the place of this process.
+        device: where it computes.
+        shards_optimizer: whether each of several keeps a share of the optimizer's state only.
+
+    Raises:
+        AnotherProcessFailed: if another process has failed before this one.
+        TformerError: if the others cannot be reached.
+    """
+    if launch.world_size == 1:
+        yield Processes()
+        return
+    from tformer_cli.training.distributed import joined
+
+    with joined(launch, device, shards_optimizer=shards_optimizer) as processes:
+        yield processes

@@ -1,0 +1,83 @@
+"""Going back to the last good checkpoint when a run has gone wrong.
+
+Training goes on from there with half the learning rate and behind the batches that led astray:
+the same batches can be the cause, and after a spike in the loss, skipping them is what large runs
+have found to work (Chowdhery et al. 2022, section 5.1). What happened is kept in the run's state,
+and the checkpoint gone back to is rewritten with it at once: a run that is killed and resumed goes
+the same way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tformer_cli.errors import TformerError
+from tformer_cli.training.divergence import Diverged
+from tformer_cli.training.events import RolledBack
+from tformer_cli.training.saving import RunSaver
+from tformer_cli.training.state import TrainingState
+
+BACK_OFF = 0.5
+"""Factor of the learning rate for each return."""
+
+
+def roll_back(
+    saver: RunSaver, state: TrainingState, cause: Diverged, max_rollbacks: int
+) -> TrainingState:
+    """Brings model, optimizer and generators back to the last good checkpoint.
+
+    Args:
+        saver: of the run's checkpoints.
+        state: where the run stands, behind the batches that are left out from now on.
+        cause: what was seen.
+        max_rollbacks: returns in a row after which the run gives up.
+
+    Returns:
+        The state to go on from; its last rollback is this one.
+
+    Raises:
+        TformerError: if the returns before this one have led nowhere; no checkpoint is touched.
+        ArtifactError: if the state cannot be written.
+    """
+    back = saver.go_back(cause.last_good_step, state.fingerprints)
+    if rollbacks_in_a_row(state.rollbacks, back.step) >= max_rollbacks:
+        again = f", {max_rollbacks} times in a row" if max_rollbacks > 1 else ""
+        tried = f" after going back{again}" if max_rollbacks else ""
+        raise TformerError(
+            f"{cause.problem}{tried} (step {state.step}): lower training.learning_rate or raise "
+            f"training.warmup_steps; the checkpoint of step {back.step} stands"
+        )
+    rollback = RolledBack(
+        step=back.step,
+        failed_step=state.step,
+        problem=cause.problem,
+        learning_rate_factor=state.learning_rate_factor * BACK_OFF,
+    )
+    window = dict(back.window)
+    if window:
+        window["start"] += state.seconds - back.seconds  # the time in between was lost, not used
+    resumed = replace(
+        back,
+        position=state.position,
+        seconds=state.seconds,
+        window=window,
+        tokens_per_batch=state.tokens_per_batch,
+        rollbacks=[*state.rollbacks, rollback],
+    )
+    saver.save_rollback(resumed)
+    return resumed
+
+
+def rollbacks_in_a_row(rollbacks: Sequence[RolledBack], step: int) -> int:
+    """Counts the last returns between which no checkpoint came beyond the step that had failed.
+
+    Args:
+        rollbacks: the returns so far, oldest first.
+        step: the checkpoint that a new return would go back to.
+    """
+    n_rollbacks = 0
+    for earlier in reversed(rollbacks):
+        if step > earlier.failed_step:
+            break
+        n_rollbacks += 1
+        step = earlier.step
+    return n_rollbacks

@@ -1,0 +1,107 @@
+"""One head for one token, step by step, with the model's own numbers."""
+
+from pathlib import Path
+
+from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.errors import DataError, TformerError, UsageError
+from tformer_cli.inspection.heads import head_layout
+from tformer_cli.inspection.selectors import select_heads
+from tformer_cli.inspection.step import StepRecord, Subject
+from tformer_cli.inspection.tokens import find_token
+from tformer_cli.inspection.walkthrough import walk_through
+from tformer_cli.workflows.inspect_heads import HeadInspector
+from tformer_cli.workflows.translate import Opened, open_translator
+
+TOLERANCE = 1e-4
+"""Float32 computes a layer to within some 1e-6; a wrong formula misses by far more than this."""
+
+
+def inspect_step(
+    model: Path | str | ModelDirectory,
+    line: str,
+    *,
+    token: str,
+    head: str,
+    target: str | None = None,
+    tolerance: float = TOLERANCE,
+    beam_size: int | None = None,
+    length_penalty: float | None = None,
+    device: str = "auto",
+    threads: int = 0,
+    seed: int = 1,
+) -> StepRecord:
+    """Walks through the computation of one head for one token.
+
+    Args:
+        model: a model directory, or its path.
+        line: the source sentence.
+        token: a piece or word of the head's rows (the source, or what the decoder predicts), its
+            n-th occurrence as ``it#2``, or a position; see `inspection.tokens`.
+        head: exactly one head, by the grammar of `inspection.selectors`.
+        target: a target to look at instead of the model's translation.
+        tolerance: largest difference from the model's own numbers that is let pass.
+        beam_size: hypotheses of the search; None: the model's default.
+        length_penalty: its length penalty; None: the model's default.
+        device: auto, cpu, cuda or cuda:N.
+        threads: CPU threads (0: torch's choice).
+        seed: of torch's generators.
+
+    Raises:
+        UsageError: if `head` is not one head, or there is no such token.
+        ArtifactError: if the model directory cannot be used.
+        DataError: if the line is blank or too long.
+        TformerError: if a step misses the model's own numbers by more than the tolerance.
+    """
+    opened = open_translator(
+        model,
+        device=device,
+        threads=threads,
+        seed=seed,
+        precision="float32",
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        n_best=1,
+    )
+    return step_of(opened, line, token=token, head=head, target=target, tolerance=tolerance)
+
+
+def step_of(
+    opened: Opened,
+    line: str,
+    *,
+    token: str,
+    head: str,
+    target: str | None = None,
+    tolerance: float = TOLERANCE,
+) -> StepRecord:
+    """Does the work of `inspect_step` with an opened model."""
+    model, tokenizer = opened.directory.model, opened.directory.tokenizer
+    selected = select_heads([head], head_layout(model))
+    if len(selected) > 1:
+        raise UsageError(
+            f'--head: "{head}" names {len(selected)} heads, from {selected[0]} to {selected[-1]}; '
+            "name one"
+        )
+    targets = None if target is None else [target]
+    sentence = next(HeadInspector(opened, [head]).inspect([line], targets))
+    if sentence.maps is None:
+        raise DataError("the sentence is blank (line 1): give one that is text")
+    subject = Subject(
+        sentence=sentence,
+        head=selected[0],
+        row=find_token(token, sentence.row_labels(selected[0].kind)),
+        output_labels=tuple(tokenizer.pieces(range(tokenizer.vocab_size))),
+    )
+    record = walk_through(model, subject)
+    _check(record, tolerance)
+    return record
+
+
+def _check(record: StepRecord, tolerance: float) -> None:
+    for step in record.steps:
+        for check in step.checks:
+            if not check.difference <= tolerance:
+                raise TformerError(
+                    f"step {step.number}, {check.what}: {check.difference:.2g} from the model's "
+                    f"own (above {tolerance:.2g}): what is shown would not be what it computes"
+                )

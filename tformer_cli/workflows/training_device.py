@@ -1,0 +1,44 @@
+"""Where a training computes."""
+
+import torch
+
+from tformer_cli.errors import UsageError
+from tformer_cli.model.runtime import prepare_cpu, resolve_device, set_threads
+from tformer_cli.training.launch import Launch
+
+
+def training_device(name: str, threads: int, launch: Launch) -> torch.device:
+    """Makes a device and its threads ready; each of several processes has a GPU of its own.
+
+    Args:
+        name: "auto", "cpu", "cuda" or "cuda:N".
+        threads: CPU threads (0: torch's choice).
+        launch: the place of this process.
+
+    Raises:
+        UsageError: if the device cannot be used.
+    """
+    try:
+        device = resolve_device(name)
+        if launch.world_size > 1 and device.type == "cuda":
+            device = _own_gpu(name, launch)
+    except ValueError as error:
+        raise UsageError(f"--device: {error}") from None
+    try:
+        set_threads(threads)
+    except ValueError as error:
+        raise UsageError(f"--threads: {error}") from None
+    prepare_cpu()
+    return device
+
+
+def _own_gpu(name: str, launch: Launch) -> torch.device:
+    if name not in ("auto", "cuda"):
+        raise ValueError(f'"{name}" is one GPU for {launch.world_size} processes; use cuda')
+    n_gpus = torch.cuda.device_count()
+    if launch.local_world_size > n_gpus:
+        raise ValueError(
+            f"{launch.local_world_size} processes are on a machine with {n_gpus} GPUs; start as "
+            "many as there are, or use cpu"
+        )
+    return torch.device("cuda", launch.local_rank)
