@@ -26,6 +26,7 @@ COMMANDS = {
             "evaluate",
             "export",
             "benchmark",
+            "score",
             "inspect-heads",
             "inspect-step",
             "inspect-positions",

@@ -63,3 +63,18 @@ def test_sources_are_padded_to_a_multiple_of_sixteen_after_their_end():
 def test_padding_stays_within_the_positions_of_the_model():
     source, _ = source_batch([[7] * 17, [8] * 19], 20, "cpu")
     assert source.shape == (2, 20)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_the_last_sentence_left_is_searched_with_its_own_source(beam_size):
+    torch.manual_seed(7)
+    config = ModelConfig(
+        d_model=64, n_heads=2, d_ff=128, n_encoder_layers=1, n_decoder_layers=2, max_positions=90
+    )
+    model = Transformer(config, 300).eval()
+    # of one padded length, but of different limits: the first ones end before the last
+    sentences = [torch.randint(4, 300, (n,)).tolist() for n in (1, 4, 9, 15)]
+    settings = DecodingConfig(beam_size=beam_size)
+    together = translations(model, sentences, settings, batch_tokens=10_000)
+    assert together == translations(model, sentences, settings, batch_tokens=1)
+    assert len({len(hypotheses[0].token_ids) for hypotheses in together}) > 1

@@ -26,6 +26,7 @@ from tformer_cli.cli.inspect_step import inspect_step
 from tformer_cli.cli.make_corpus import make_corpus
 from tformer_cli.cli.plot import plot
 from tformer_cli.cli.quickstart import quickstart
+from tformer_cli.cli.score import score
 from tformer_cli.cli.tokenize import tokenize_app
 from tformer_cli.cli.train import train
 from tformer_cli.cli.translate import translate
@@ -149,6 +150,7 @@ app.command("translate")(translate)
 app.command("evaluate")(evaluate)
 app.command("export")(export)
 app.command("benchmark")(benchmark)
+app.command("score")(score)
 app.command("inspect-heads")(inspect_heads)
 app.command("inspect-step")(inspect_step)
 app.command("inspect-positions")(inspect_positions)

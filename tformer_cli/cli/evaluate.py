@@ -4,18 +4,15 @@ import json
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line, write_line
 from tformer_cli.cli.decoding_options import (
-    BatchTokensOption,
-    BeamSizeOption,
-    LengthPenaltyOption,
-    MaxLengthOption,
     TooLongChoice,
     TooLongOption,
+    takes_decoding_options,
 )
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
@@ -41,6 +38,7 @@ from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.evaluate import Evaluation
+    from tformer_cli.workflows.translate import SearchOverrides
 
 
 class ReportFormat(StrEnum):
@@ -60,6 +58,7 @@ class BleuTokenizer(StrEnum):
     none = "none"
 
 
+@takes_decoding_options
 def evaluate(
     model: Annotated[
         Path | None,
@@ -87,10 +86,6 @@ def evaluate(
     tokenize: Annotated[
         BleuTokenizer, typer.Option(help="sacreBLEU's tokenizer for BLEU.")
     ] = BleuTokenizer.mteval,
-    beam_size: BeamSizeOption = None,
-    length_penalty: LengthPenaltyOption = None,
-    max_length: MaxLengthOption = None,
-    batch_tokens: BatchTokensOption = None,
     too_long: TooLongOption = TooLongChoice.in_parts,
     device: DeviceOption = "auto",
     precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto,
@@ -98,6 +93,7 @@ def evaluate(
     seed: SeedOption = 1,
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
+    **decoding: Unpack["SearchOverrides"],
 ) -> None:
     """Score translations with sacreBLEU, on raw detokenized text.
 
@@ -126,11 +122,8 @@ def evaluate(
                 threads=threads,
                 seed=seed,
                 too_long=too_long.value,
-                beam_size=beam_size,
-                length_penalty=length_penalty,
-                max_length=max_length,
-                batch_tokens=batch_tokens,
                 n_best=1,
+                **decoding,
             )
             say_choices(opened, quiet=quiet)
             with line_progress(len(scored), quiet=quiet) as progress:

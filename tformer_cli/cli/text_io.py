@@ -113,6 +113,11 @@ def warn_of_lengths(translated: "TranslationCounts") -> None:
     """Warns if lines were not translated as they stood."""
     if translated.split:
         warn(f"{count_of_lines(translated.split)} longer than the model takes, translated in parts")
+    if translated.unsatisfied:
+        warn(
+            f"{count_of_lines(translated.unsatisfied)} without a phrase it must hold, or with one "
+            'it must not; jsonl names them under "unsatisfied"'
+        )
     if translated.truncated:
         warn(f"{count_of_lines(translated.truncated)} longer than the model takes, cut off")
 

@@ -5,18 +5,15 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Unpack
 
 import typer
 
 from tformer_cli.cli.console import is_live, note, utf8_line
 from tformer_cli.cli.decoding_options import (
-    BatchTokensOption,
-    BeamSizeOption,
-    LengthPenaltyOption,
-    MaxLengthOption,
     TooLongChoice,
     TooLongOption,
+    takes_decoding_options,
 )
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
@@ -33,6 +30,7 @@ from tformer_cli.cli.options import (
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     count_of_lines,
+    file_lines,
     input_lines,
     results,
     say_choices,
@@ -43,7 +41,7 @@ from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from tformer_cli.workflows.translate import TranslationCounts
+    from tformer_cli.workflows.translate import SearchOverrides, TranslationCounts
 
 
 class OutputFormatChoice(StrEnum):
@@ -69,6 +67,14 @@ class InputFormatChoice(StrEnum):
     jsonl = "jsonl"
 
 
+class EnsembleSpaceChoice(StrEnum):
+    """Values of `--ensemble-space`."""
+
+    probability = "probability"
+    log = "log"
+
+
+@takes_decoding_options
 def translate(
     model: ModelArgument,
     text: Annotated[
@@ -86,13 +92,34 @@ def translate(
         str,
         typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout)."),
     ] = STANDARD_STREAM,
-    beam_size: BeamSizeOption = None,
-    length_penalty: LengthPenaltyOption = None,
     n_best: Annotated[
         int, typer.Option(min=1, help="Translations of each line (with tsv, jsonl or moses).")
     ] = 1,
-    max_length: MaxLengthOption = None,
-    batch_tokens: BatchTokensOption = None,
+    ban: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Tokens no translation may hold in a row; repeatable."),
+    ] = None,
+    glossary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Lines of source TAB target: where the source phrase stands, the translation "
+            "must hold the target phrase; with TAB ban after them, must not.",
+        ),
+    ] = None,
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="MODEL", help="Another model, of one vocabulary, to join in; repeatable."
+        ),
+    ] = None,
+    ensemble_weights: Annotated[
+        str | None,
+        typer.Option(metavar="W,W,…", help="How much the models count, MODEL's first [equally]."),
+    ] = None,
+    ensemble_space: Annotated[
+        EnsembleSpaceChoice, typer.Option(help="Average probabilities, or their logarithms.")
+    ] = EnsembleSpaceChoice.probability,
     buffer_lines: Annotated[
         int | None,
         typer.Option(
@@ -112,8 +139,9 @@ def translate(
     input_format: Annotated[
         InputFormatChoice,
         typer.Option(
-            help='jsonl: objects with the text under "source"; their other fields are passed '
-            "through to jsonl output."
+            help='jsonl: objects with the text under "source"; "target_prefix" begins the '
+            'translation, which holds the phrases of the list "required" and none of "banned". '
+            "All other fields are passed through to jsonl output."
         ),
     ] = InputFormatChoice.text,
     alignments: Annotated[
@@ -125,6 +153,16 @@ def translate(
             show_default=False,
         ),
     ] = None,
+    token_scores: Annotated[
+        bool,
+        typer.Option("--token-scores", help="jsonl: the tokens and their log-probabilities, too."),
+    ] = False,
+    flags: Annotated[
+        bool,
+        typer.Option(
+            "--flags", help="jsonl: name signs of endless repetition or hallucination, too."
+        ),
+    ] = False,
     too_long: TooLongOption = TooLongChoice.in_parts,
     device: DeviceOption = "auto",
     precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto,
@@ -132,6 +170,7 @@ def translate(
     seed: SeedOption = 1,
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
+    **decoding: Unpack["SearchOverrides"],
 ) -> None:
     """Translate lines: as many out as in, in order.
 
@@ -153,9 +192,12 @@ def translate(
     )
     from_terminal = from_stdin and sys.stdin.isatty()
 
+    from tformer_cli.decoding.demands import read_glossary
+    from tformer_cli.decoding.details import Details
     from tformer_cli.decoding.translator import BUFFER_LINES
     from tformer_cli.workflows import translate as workflow
 
+    terms = [] if glossary is None else read_glossary(file_lines(glossary, LineCounts()), glossary)
     with results(output) as stream:
         opened = workflow.open_translator(
             model,
@@ -165,11 +207,12 @@ def translate(
             threads=threads,
             seed=seed,
             too_long=too_long.value,
-            beam_size=beam_size,
-            length_penalty=length_penalty,
+            banned=ban or (),
+            ensemble=ensemble or (),
+            ensemble_weights=_numbers(ensemble_weights),
+            ensemble_space=ensemble_space.value,
             n_best=n_best,
-            max_length=max_length,
-            batch_tokens=batch_tokens,
+            **decoding,
         )
         say_choices(opened, quiet=quiet)
         aligner = None
@@ -188,6 +231,8 @@ def translate(
             input_format=input_format.value,
             input_name="stdin" if from_stdin else input_file or "arguments",
             lists_hypotheses=n_best > 1,
+            glossary=terms,
+            details=Details(token_scores=token_scores, flags=flags),
             buffer_lines=buffer,
             aligner=aligner,
             alignment_format="pharaoh" if alignments is None else alignments.value,
@@ -208,6 +253,18 @@ def translate(
         note(f"{done}, {rate:,.1f} lines/s", quiet=quiet)
     warn_of_bytes(counts)
     warn_of_lengths(translated)
+
+
+def _numbers(text: str | None) -> list[float] | None:
+    """Reads the numbers of `--ensemble-weights`."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            f'--ensemble-weights: "{text}" is no list of numbers; write 2,1,1'
+        ) from None
 
 
 def _write_all(

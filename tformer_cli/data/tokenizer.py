@@ -151,10 +151,6 @@ class Tokenizer:
         """The text of each list of ids; special tokens are skipped."""
         return self._tokenizer.decode_batch(ids, skip_special_tokens=True)
 
-    def piece_bytes(self, ids: Sequence[int]) -> list[bytes]:
-        """What each id adds to the bytes of the decoded text; a special token adds nothing."""
-        return [self._piece_bytes[i] for i in ids]
-
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The label of each id: readable, free of white space, different for different ids."""
         return [self._labels[i] for i in ids]
@@ -164,15 +160,16 @@ class Tokenizer:
         return self._ids.get(piece)
 
     @cached_property
-    def _labels(self) -> list[str]:
-        return [*SPECIAL_PIECES, *map(label_of, self._piece_bytes[4:])]
-
-    @cached_property
-    def _piece_bytes(self) -> list[bytes]:
+    def piece_bytes(self) -> list[bytes]:
+        """The bytes of each id's text, a leading space included; none for special tokens."""
         stored = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
         is_bytes = self.algorithm != "char"
         texts = [bytes_of(piece) if is_bytes else piece.encode() for piece, _ in stored[4:]]
-        return [*[b""] * len(SPECIAL_PIECES), *texts]
+        return [b""] * len(SPECIAL_PIECES) + texts
+
+    @cached_property
+    def _labels(self) -> list[str]:
+        return [*SPECIAL_PIECES, *map(label_of, self.piece_bytes[len(SPECIAL_PIECES) :])]
 
     @cached_property
     def _ids(self) -> dict[str, int]:

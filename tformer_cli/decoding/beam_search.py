@@ -11,8 +11,9 @@ other token. So the search looks for the best among all token sequences up to th
 score can be reproduced by feeding the hypothesis through the decoder.
 
 A sentence is done when it has no slots left, or as soon as no live hypothesis can come among its
-first `n_best` any more. The second rule changes no result: log-probabilities only fall, so a live
-hypothesis can at best keep its own and be divided by the penalty of the longest translation.
+first `n_searched` any more. The second rule changes no result: log-probabilities only fall,
+whatever rules there are, so a live hypothesis can at best keep its own and be divided by the
+penalty of the longest translation.
 
 Padding, unknown token and beginning of sentence are never generated. A sentence that is done
 leaves the batch. The number of slots computed stays W for all, finished or not, because kernels
@@ -22,25 +23,29 @@ its last bit, on when its neighbours finish.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
 from typing import TYPE_CHECKING
 
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
+from tformer_cli.decoding.beam_state import IMPOSSIBLE, BeamSentence, Candidates, Continuations
 from tformer_cli.decoding.hypothesis import Hypothesis
-from tformer_cli.decoding.length_penalty import length_penalty
+from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_translation
 from tformer_cli.decoding.lone_row import never_alone
+from tformer_cli.decoding.processors import ScoreProcessor, StepRows, process
+from tformer_cli.decoding.top_tokens import top_tokens
+from tformer_cli.model.cache import filled_from_the_end
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.model.cache import DecoderCache
     from tformer_cli.model.transformer import Transformer
-
-IMPOSSIBLE = float("-inf")
 
 
 @torch.inference_mode()
@@ -50,6 +55,7 @@ def beam_search(
     source_mask: Tensor,
     config: DecodingConfig,
     *,
+    processors: Sequence[ScoreProcessor] = (),
     stops_early: bool = True,
 ) -> list[list[Hypothesis]]:
     """Translates a batch.
@@ -59,53 +65,35 @@ def beam_search(
         source: (B, S) source token ids, each sentence ended by its end of sentence.
         source_mask: (B, S) boolean, True at tokens.
         config: beam size, length penalty, limits and how many hypotheses are wanted.
-        stops_early: end a sentence once its first `n_best` are certain; False only spends time.
+        processors: rules about the next token; hypotheses are ranked by what they make of its
+            log-probability.
+        stops_early: end a sentence once its first ones are certain; False only spends time.
 
     Returns:
-        For every sentence its hypotheses, best first: `n_best`, or fewer where the vocabulary
-        and the length limit allow no more.
+        For every sentence its hypotheses, best first: `config.n_searched`, or fewer where the
+        vocabulary and the length limit allow no more.
     """
-    search = BeamSearch(model, config, stops_early=stops_early)
+    search = BeamSearch(model, config, processors, stops_early=stops_early)
     search.start(source, source_mask)
     while search.is_running:
         search.step()
     return search.finish()
 
 
-@dataclass
-class _Sentence:
-    """What a sentence has found so far."""
-
-    limit: int
-    """Most tokens of a translation, the end of sentence not counted."""
-    largest_divisor: float
-    """Length penalty of the longest translation possible; no score is divided by more."""
-    n_slots: int
-    found: list[Hypothesis] = field(default_factory=list)
-
-
-@dataclass
-class _Continuations:
-    """The best continuations of each sentence, best first; (B, C) each, C at most W."""
-
-    log_probability: Tensor
-    """Of the hypothesis with its new token; -inf where there is none."""
-    token_log_probability: Tensor
-    """Of the new token."""
-    token: Tensor
-    """The new token."""
-    slot: Tensor
-    """The slot of the hypothesis that it continues."""
-
-
 class BeamSearch:
     """The search's state: `start` once, `step` while `is_running`, then `finish`."""
 
     def __init__(
-        self, model: Transformer, config: DecodingConfig, *, stops_early: bool = True
+        self,
+        model: Transformer,
+        config: DecodingConfig,
+        processors: Sequence[ScoreProcessor] = (),
+        *,
+        stops_early: bool = True,
     ) -> None:
         self._model = model
         self._config = config
+        self._processors = processors
         self._stops_early = stops_early
         # Enough continuations of each row to fill every slot from one hypothesis alone
         self._n_candidates = min(config.beam_size, model.vocab_size - EOS_ID)
@@ -134,9 +122,9 @@ class BeamSearch:
         )
         device = source.device
         self._last = torch.full((len(memory),), BOS_ID, dtype=torch.int64, device=device)
-        self._log_probabilities = torch.zeros(n, 1, dtype=torch.float64, device=device)
+        self._totals = torch.zeros(n, 1, dtype=torch.float64, device=device)
         self._slots_left = torch.full((n,), self._config.beam_size, device=device)
-        # (B, W, T) tokens of the live hypotheses and their log-probabilities
+        # (B, W, T) tokens of the live hypotheses and their log-probabilities by the model
         self._tokens = torch.empty(n, 1, 0, dtype=torch.int64, device=device)
         self._steps = torch.empty(n, 1, 0, dtype=torch.float32, device=device)
 
@@ -147,12 +135,9 @@ class BeamSearch:
 
     def step(self) -> None:
         """Lets every live hypothesis of every sentence grow by one token."""
-        n_rows = self._log_probabilities.numel()
-        logits = self._model.decode_step(self._last, self._cache)[:n_rows]
-        values, tokens, own_ends = self._row_candidates(logits)
-        best = self._best_continuations(values, tokens)
-        ranks = torch.arange(best.token.shape[1], device=best.token.device)
-        is_kept = (ranks < self._slots_left.unsqueeze(1)) & best.log_probability.isfinite()
+        logits = self._model.decode_step(self._last, self._cache)[: self._totals.numel()]
+        best, own_ends = self._choose(logits.float())
+        is_kept = self._is_kept(best)
         is_end = is_kept & (best.token == EOS_ID)
         if bool(is_end.any()):
             self._record(best, is_end, own_ends)
@@ -163,59 +148,89 @@ class BeamSearch:
     def finish(self) -> list[list[Hypothesis]]:
         """Returns each sentence's hypotheses, best first, equal scores in the order found."""
         return [
-            sorted(sentence.found, key=_by_score)[: self._config.n_best]
+            sorted(sentence.found, key=_by_score)[: self._config.n_searched]
             for sentence in self._sentences
         ]
 
-    def _new_sentence(self, limit: int) -> _Sentence:
-        penalty = length_penalty(limit + 1, self._config.length_penalty)
-        return _Sentence(limit, penalty, self._config.beam_size)
+    def _new_sentence(self, limit: int) -> BeamSentence:
+        divisor = length_divisor(limit + 1, self._config)
+        return BeamSentence(limit, divisor, self._config.beam_size)
 
-    def _row_candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Finds each row's most probable next tokens.
+    def _choose(self, logits: Tensor) -> tuple[Continuations, Tensor | None]:
+        """Finds the best continuations of each sentence; see `_best_continuations`."""
+        return self._best_continuations(self._row_candidates(logits))
 
-        Normalised over the whole vocabulary, so that a log-probability is the model's own; then
-        the first three ids (padding, unknown, beginning) are passed over.
+    def _is_kept(self, best: Continuations) -> Tensor:
+        """(B, C) which continuations have a slot."""
+        ranks = torch.arange(best.token.shape[1], device=best.token.device)
+        return (ranks < self._slots_left.unsqueeze(1)) & best.total.isfinite()
 
-        Returns:
-            Log-probabilities and ids, (B, W, C) each; and where some hypotheses are as long as
-            they may be, so that only their end of sentence remains, a (B, W) boolean that says
-            where the model would have ended by itself.
+    def _row_candidates(self, logits: Tensor) -> Candidates:
+        """Finds the best next tokens of each row.
+
+        Normalised over the whole vocabulary, so that a log-probability is the model's own; the
+        first three ids (padding, unknown, beginning) are passed over.
+
+        Args:
+            logits: (B·W, V) float32; changed in place.
         """
-        logits = logits.float()
         normalizer = logits.logsumexp(dim=-1, keepdim=True)
-        values, tokens = logits[:, EOS_ID:].topk(self._n_candidates, dim=-1)
-        # Rounding may put the certain event a hair above 0
-        values = (values - normalizer).clamp_(max=0.0)
-        tokens += EOS_ID
-        # (B·W, C) -> (B, W, C)
-        shape = (len(self._active), -1, self._n_candidates)
+        if self._processors:
+            # Rounding may put the certain event a hair above 0
+            own = (logits - normalizer).clamp_(max=0.0)
+            scores = process(self._processors, StepRows(self._history(), self._row_names(), own))
+            gains, tokens = top_tokens(scores, self._n_candidates)
+            values = own.gather(1, tokens)
+        else:
+            logits[:, :EOS_ID] = IMPOSSIBLE
+            values, tokens = top_tokens(logits, self._n_candidates)
+            values = gains = (values - normalizer).clamp_(max=0.0)
         if self._length < self._first_limit:
-            return values.view(shape), tokens.view(shape), None
+            return Candidates(gains, values, tokens, None)
         at_limit = torch.tensor(
             [self._sentences[sentence].limit == self._length for sentence in self._active],
             device=logits.device,
         ).repeat_interleave(self._cache.beam_size)
         own_ends = (tokens[:, 0] == EOS_ID) | ~at_limit
-        values[at_limit] = IMPOSSIBLE
-        values[at_limit, 0] = (logits[:, EOS_ID] - normalizer[:, 0]).clamp_(max=0.0)[at_limit]
+        ends = (logits[:, EOS_ID] - normalizer[:, 0]).clamp_(max=0.0)
+        gains[at_limit] = IMPOSSIBLE
+        for column in (gains, values):
+            column[at_limit, 0] = ends[at_limit]
         tokens[at_limit, 0] = EOS_ID
-        return values.view(shape), tokens.view(shape), own_ends.view(len(self._active), -1)
+        return Candidates(gains, values, tokens, own_ends)
 
-    def _best_continuations(self, values: Tensor, tokens: Tensor) -> _Continuations:
-        """Merges the candidates (B, W, C) of each sentence's slots, best first."""
-        totals = self._log_probabilities.unsqueeze(-1) + values
+    def _history(self) -> Tensor:
+        """(B·W, T) tokens of the live hypotheses."""
+        return self._tokens.flatten(0, 1)
+
+    def _row_names(self) -> Tensor:
+        """(B·W) which sentence of the batch each row belongs to."""
+        names = torch.tensor(self._active, device=self._tokens.device)
+        return names.repeat_interleave(self._tokens.shape[1])
+
+    def _best_continuations(self, candidates: Candidates) -> tuple[Continuations, Tensor | None]:
+        """Merges the candidates of each sentence's slots, best first.
+
+        Returns:
+            The continuations; and where some hypotheses are as long as they may be, so that only
+            their end of sentence remains, a (B, W) boolean that says where the model would have
+            ended by itself.
+        """
+        shape = (len(self._active), -1, self._n_candidates)
+        totals = self._totals.unsqueeze(-1) + candidates.gain.view(shape)
         # (B, W, C) -> (B, W·C); stable, so that equal ones keep the order of slots
         totals, order = totals.flatten(1).sort(dim=1, descending=True, stable=True)
         totals, order = (part[:, : self._config.beam_size] for part in (totals, order))
-        return _Continuations(
+        best = Continuations(
             totals,
-            values.flatten(1).gather(1, order),
-            tokens.flatten(1).gather(1, order),
+            candidates.log_probability.view(shape).flatten(1).gather(1, order),
+            candidates.token.view(shape).flatten(1).gather(1, order),
             order // self._n_candidates,
         )
+        own_ends = candidates.own_ends
+        return best, None if own_ends is None else own_ends.view(len(self._active), -1)
 
-    def _record(self, best: _Continuations, is_end: Tensor, own_ends: Tensor | None) -> None:
+    def _record(self, best: Continuations, is_end: Tensor, own_ends: Tensor | None) -> None:
         """Takes finished hypotheses off the beam and keeps them with their scores."""
         where, ranks = is_end.nonzero(as_tuple=True)
         slots = best.slot[where, ranks]
@@ -224,25 +239,27 @@ class BeamSearch:
             self._tokens[where, slots].tolist(),
             self._steps[where, slots].tolist(),
             best.token_log_probability[where, ranks].tolist(),
-            best.log_probability[where, ranks].tolist(),
+            best.total[where, ranks].tolist(),
             [True] * len(slots) if own_ends is None else own_ends[where, slots].tolist(),
             strict=True,
         )
-        penalty = length_penalty(self._length + 1, self._config.length_penalty)
-        for row, tokens, steps, last_step, log_probability, is_finished in rows:
+        divisor = length_divisor(self._length + 1, self._config)
+        wanted = self._config.n_searched
+        for row, tokens, steps, last_step, total, is_finished in rows:
             sentence = self._sentences[self._active[row]]
             sentence.n_slots -= 1
+            steps.append(last_step)
+            log_probability = math.fsum(steps) if self._processors else total
             sentence.found.append(
                 Hypothesis(
-                    tuple(tokens),
-                    log_probability,
-                    log_probability / penalty,
-                    (*steps, last_step),
-                    is_finished,
+                    tuple(tokens), log_probability, total / divisor, tuple(steps), is_finished
                 )
             )
+            if len(sentence.found) >= wanted:
+                scores = sorted((found.score for found in sentence.found), reverse=True)
+                sentence.worst_wanted = scores[wanted - 1]
 
-    def _advance(self, best: _Continuations, is_live: Tensor) -> None:
+    def _advance(self, best: Continuations, is_live: Tensor) -> None:
         """Makes the kept continuations the new live hypotheses and drops sentences that are done.
 
         Args:
@@ -251,9 +268,10 @@ class BeamSearch:
         """
         # Live ones first, in their order, then empty slots, which repeat whatever is there
         order = (~is_live).to(torch.int8).sort(dim=1, stable=True).indices
-        totals = best.log_probability.masked_fill(~is_live, IMPOSSIBLE).gather(1, order)
+        totals = best.total.masked_fill(~is_live, IMPOSSIBLE).gather(1, order)
         kept = self._sentences_going_on(totals[:, 0].tolist())
         if len(kept) < len(self._active):
+            kept = filled_from_the_end(kept)
             self._active = [self._active[row] for row in kept]
             limits = [self._sentences[sentence].limit for sentence in self._active]
             self._first_limit = min(limits, default=0)
@@ -270,7 +288,7 @@ class BeamSearch:
             self._cache.reorder(never_alone(rows), never_alone(sentences))
         else:
             self._cache.reorder(rows, sentences)
-        self._log_probabilities = totals[sentences]
+        self._totals = totals[sentences]
         self._slots_left = self._slots_left[sentences]
         self._tokens = self._grown(self._tokens, rows, tokens)
         self._steps = self._grown(self._steps, rows, steps)
@@ -278,17 +296,14 @@ class BeamSearch:
         self._length += 1
 
     def _sentences_going_on(self, best_live: list[float]) -> list[int]:
-        """Says which rows of sentences go on, given each one's best live log-probability."""
+        """Says which rows of sentences go on, given each one's best live total."""
         kept = []
-        for row, log_probability in enumerate(best_live):
+        for row, total in enumerate(best_live):
             sentence = self._sentences[self._active[row]]
-            if log_probability == IMPOSSIBLE or sentence.n_slots < 1:
+            if total == IMPOSSIBLE or sentence.n_slots < 1:
                 continue
-            if self._stops_early and len(sentence.found) >= self._config.n_best:
-                reachable = log_probability / sentence.largest_divisor
-                worst_wanted = sorted(sentence.found, key=_by_score)[self._config.n_best - 1]
-                if worst_wanted.score >= reachable:
-                    continue
+            if self._stops_early and sentence.worst_wanted >= total / sentence.largest_divisor:
+                continue
             kept.append(row)
         return kept
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 LARGEST_LENGTH_PENALTY = 10.0
 """Beyond it the divisor of a long translation leaves the range of numbers."""
@@ -23,25 +24,99 @@ class DecodingConfig:
     """A translation has at most this many times the source's tokens, plus 20."""
     batch_tokens: int = 4096
     """Source tokens decoded together."""
+    length_normalization: Literal["gnmt", "average"] = "gnmt"
+    """What log-probabilities are divided by: "gnmt" is `length_penalty`'s formula, "average" the
+    number of tokens."""
+    coverage_penalty: float = 0.0
+    """β of the coverage penalty (Wu et al. 2016) that is added to the scores of beam search."""
+    min_length: int = 0
+    """Fewest tokens of a translation."""
+    min_length_ratio: float = 0.0
+    """A translation has at least this many times the source's tokens."""
+    no_repeat_ngram: int = 0
+    """No run of this many tokens is said twice (0: any may be)."""
+    repetition_penalty: float = 1.0
+    """Factor of the log-probability of tokens already said (Keskar et al. 2019); 1 is none."""
+    sampling: bool = False
+    """Translations are drawn at random instead of searched for."""
+    temperature: float = 1.0
+    """Sampling: logits are divided by it; below 1 the probable becomes more so."""
+    top_k: int = 0
+    """Sampling: only the so many most probable tokens are drawn from (0: all)."""
+    top_p: float = 1.0
+    """Sampling: only the fewest tokens that have this probability together are drawn from."""
+    diversity_groups: int = 1
+    """Groups the beam is divided into for diverse beam search (Vijayakumar et al. 2018)."""
+    diversity_penalty: float = 0.5
+    """What a token loses for each hypothesis of earlier groups that goes on with it."""
+    risk: Literal["none", "chrf", "bleu"] = "none"
+    """Minimum-Bayes-risk decoding: the candidate most like all others by this score is first."""
+    candidates: int = 32
+    """Sampling: translations drawn for minimum-Bayes-risk decoding."""
+    distinct_texts: bool = False
+    """Of several hypotheses with the same text only the first is returned."""
 
     def __post_init__(self) -> None:
-        for name in ("beam_size", "n_best", "batch_tokens"):
-            value = getattr(self, name)
-            if value < 1:
-                raise ValueError(f"{name}: must be at least 1, but is {value}")
-        if self.n_best > self.beam_size:
+        for name in ("beam_size", "n_best", "batch_tokens", "diversity_groups", "candidates"):
+            self._check(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("max_length", "min_length", "no_repeat_ngram", "top_k"):
+            self._check(name, getattr(self, name) >= 0, "at least 0")
+        for name in ("min_length_ratio", "coverage_penalty", "diversity_penalty"):
+            self._check(name, 0.0 <= getattr(self, name) < math.inf, "a number of at least 0")
+        for name in ("max_length_ratio", "temperature"):
+            self._check(name, 0.0 < getattr(self, name) < math.inf, "a number above 0")
+        largest = LARGEST_LENGTH_PENALTY
+        self._check(
+            "length_penalty", 0.0 <= self.length_penalty <= largest, f"from 0 to {largest:g}"
+        )
+        self._check("repetition_penalty", 1.0 <= self.repetition_penalty <= 1e6, "from 1 to 1e6")
+        self._check("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1")
+        if self.n_best > self.n_candidates:
+            source = "candidates" if self.sampling else "beam_size"
             raise ValueError(
-                f"n_best: must be at most beam_size = {self.beam_size}, but is {self.n_best}; "
-                "raise the beam size"
+                f"n_best: must be at most {source} = {self.n_candidates}, but is {self.n_best}; "
+                f"raise the {source.replace('_', ' ')}"
             )
-        if self.max_length < 0:
-            raise ValueError(f"max_length: must be at least 0, but is {self.max_length}")
-        if not 0.0 < self.max_length_ratio < math.inf:
+        if self.beam_size % self.diversity_groups and not self.sampling:
             raise ValueError(
-                f"max_length_ratio: must be a number above 0, but is {self.max_length_ratio}"
+                f"diversity_groups: must divide beam_size = {self.beam_size}, "
+                f"but is {self.diversity_groups}"
             )
-        if not 0.0 <= self.length_penalty <= LARGEST_LENGTH_PENALTY:
-            raise ValueError(
-                f"length_penalty: must be from 0 to {LARGEST_LENGTH_PENALTY:g}, "
-                f"but is {self.length_penalty}"
-            )
+
+    @property
+    def n_candidates(self) -> int:
+        """Hypotheses a search can give at most."""
+        if not self.sampling:
+            return self.beam_size
+        return self.n_best if self.risk == "none" else self.candidates
+
+    @property
+    def n_searched(self) -> int:
+        """Hypotheses that are asked of the search, from which `n_best` are chosen."""
+        return self.n_best if self.risk == "none" and not self.distinct_texts else self.n_candidates
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether greedy search does what beam search with one slot does."""
+        return (
+            not (self.sampling or self.no_repeat_ngram or self.min_length or self.min_length_ratio)
+            and self.repetition_penalty == 1.0
+            and self.coverage_penalty == 0.0
+        )
+
+    def _check(self, name: str, holds: bool, what: str) -> None:
+        if not holds:
+            raise ValueError(f"{name}: must be {what}, but is {getattr(self, name)}")
+
+
+def of_any_engine(config: DecodingConfig) -> bool:
+    """Whether beam size, length penalty, n-best and largest lengths are all that is chosen."""
+    plain = DecodingConfig(
+        beam_size=config.beam_size,
+        length_penalty=config.length_penalty,
+        n_best=config.n_best,
+        max_length=config.max_length,
+        max_length_ratio=config.max_length_ratio,
+        batch_tokens=config.batch_tokens,
+    )
+    return config == plain

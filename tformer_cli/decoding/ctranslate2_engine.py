@@ -10,9 +10,12 @@ from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.decoding.length_penalty import length_penalty
 from tformer_cli.decoding.limits import longest_translation
 from tformer_cli.decoding.translator import Translator
+from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tformer_cli.decoding.search import Sentence
 
 SENTENCES_PER_BATCH = 64
 """Larger batches gain nothing on CPUs: the engine's products are already large enough."""
@@ -35,8 +38,17 @@ class CTranslate2Translator(Translator):
         self._names: list[str] = self._tokenizer.pieces(range(size))
         self._ids = {name: token for token, name in enumerate(self._names)}
 
-    def _search(self, parts: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
-        """Finds the hypotheses of each part; parts of one length have one limit and go together."""
+    def _search(self, sentences: Sequence[Sentence]) -> list[list[Hypothesis]]:
+        """Finds the hypotheses of each part; parts of one length have one limit and go together.
+
+        Raises:
+            UsageError: if a part has a prefix or constraints, which are for the own search.
+        """
+        if any(sentence.prefix or sentence.is_constrained for sentence in sentences):
+            raise UsageError(
+                "--engine: ctranslate2 knows no prefixes and constraints; leave it out"
+            )
+        parts = [sentence.tokens for sentence in sentences]
         by_length: dict[int, list[int]] = defaultdict(list)
         for index, part in enumerate(parts):
             by_length[len(part)].append(index)

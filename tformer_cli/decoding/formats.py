@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from tformer_cli.decoding.details import NO_DETAILS, Details
 from tformer_cli.decoding.translator import TranslatedText, Translation
 from tformer_cli.errors import DataError
 
@@ -29,6 +30,7 @@ def format_lines(
     output_format: OutputFormat,
     *,
     lists_hypotheses: bool = False,
+    details: Details = NO_DETAILS,
     passed_through: Mapping[str, Any] | None = None,
     alignments: Sequence[Alignment] | None = None,
 ) -> list[str]:
@@ -38,13 +40,14 @@ def format_lines(
         translation: what to write.
         output_format: "text", "tsv", "jsonl" or "moses".
         lists_hypotheses: "jsonl": add a "hypotheses" list.
+        details: "jsonl": what else is said of the translation and each hypothesis.
         passed_through: "jsonl": fields of the input object; ours win where names are the same.
         alignments: one for each hypothesis; "text" has no place for them.
     """
     if output_format == "text":
         return [translation.text]
     if output_format == "jsonl":
-        ours = _record(translation, lists_hypotheses, alignments)
+        ours = _record(translation, lists_hypotheses, details, alignments)
         return [json.dumps({**(passed_through or {}), **ours}, ensure_ascii=False)]
     line_of, separator = (_tsv_line, "\t") if output_format == "tsv" else (_moses_line, " ||| ")
     lines = [line_of(translation, hypothesis) for hypothesis in translation.hypotheses]
@@ -92,7 +95,10 @@ def _alignment_text(alignment: Alignment) -> str:
 
 
 def _record(
-    translation: Translation, lists_hypotheses: bool, alignments: Sequence[Alignment] | None
+    translation: Translation,
+    lists_hypotheses: bool,
+    details: Details,
+    alignments: Sequence[Alignment] | None,
 ) -> dict[str, Any]:
     best = translation.hypotheses[0]
     record: dict[str, Any] = {
@@ -101,11 +107,14 @@ def _record(
         "translation": best.text,
         "score": best.score,
         "log_probability": best.log_probability,
+        **details.of(best, translation),
     }
     if alignments is not None:
         record["alignment"] = alignments[0]
     if translation.n_parts > 1:
         record["parts"] = translation.n_parts
+    if translation.unsatisfied:
+        record["unsatisfied"] = list(translation.unsatisfied)
     if translation.is_truncated:
         record["truncated"] = True
     if lists_hypotheses:
@@ -114,6 +123,7 @@ def _record(
                 "translation": hypothesis.text,
                 "score": hypothesis.score,
                 "log_probability": hypothesis.log_probability,
+                **details.of(hypothesis, translation),
                 **({} if alignments is None else {"alignment": alignments[rank]}),
             }
             for rank, hypothesis in enumerate(translation.hypotheses)

@@ -11,9 +11,10 @@ import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.hypothesis import Hypothesis
-from tformer_cli.decoding.length_penalty import length_penalty
+from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_translation
 from tformer_cli.decoding.lone_row import never_alone
+from tformer_cli.model.cache import filled_from_the_end
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,10 +66,11 @@ def greedy_search(
             else:
                 steps[sentence].append(eos[row])
                 found[sentence] = _hypothesis(
-                    tokens[sentence], steps[sentence], token == EOS_ID, config.length_penalty
+                    tokens[sentence], steps[sentence], token == EOS_ID, config
                 )
         last = never_alone(best.add(EOS_ID))
         if going_on and len(going_on) < len(active):
+            going_on = filled_from_the_end(going_on)
             rows = never_alone(torch.tensor(going_on, device=source.device))
             cache.reorder(rows, rows)
             last = last[rows]
@@ -77,9 +79,9 @@ def greedy_search(
 
 
 def _hypothesis(
-    tokens: list[int], steps: list[float], is_finished: bool, exponent: float
+    tokens: list[int], steps: list[float], is_finished: bool, config: DecodingConfig
 ) -> Hypothesis:
     """Scores a sentence that has ended."""
     log_probability = sum(steps)
-    score = log_probability / length_penalty(len(steps), exponent)
+    score = log_probability / length_divisor(len(steps), config)
     return Hypothesis(tuple(tokens), log_probability, score, tuple(steps), is_finished)

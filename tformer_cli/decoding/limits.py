@@ -21,3 +21,12 @@ def longest_translation(n_source_tokens: int, config: DecodingConfig, max_positi
     by_ratio = int(config.max_length_ratio * n_source_tokens) + EXTRA_TOKENS
     limit = min(max_positions - 1, by_ratio)
     return min(limit, config.max_length) if config.max_length else limit
+
+
+def shortest_translation(n_source_tokens: int, config: DecodingConfig) -> int:
+    """Returns the fewest tokens a translation may have, its end of sentence not counted.
+
+    It is the larger of `min_length` and `min_length_ratio` times the source tokens; the limit of
+    `longest_translation` comes before it.
+    """
+    return max(config.min_length, int(config.min_length_ratio * n_source_tokens))

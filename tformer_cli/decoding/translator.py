@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from tformer_cli.decoding.beam_search import beam_search
-from tformer_cli.decoding.greedy import greedy_search
-from tformer_cli.decoding.length_penalty import length_penalty
+from tformer_cli.decoding.constraints import unsatisfied
+from tformer_cli.decoding.demands import NO_DEMANDS, Demands
+from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_source
-from tformer_cli.decoding.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
+from tformer_cli.decoding.part_search import PartSearcher
+from tformer_cli.decoding.sampling import line_key
+from tformer_cli.decoding.search import Sentence
 from tformer_cli.decoding.splitting import split_line
 from tformer_cli.errors import DataError
-from tformer_cli.model.runtime import Precision, autocast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.hypothesis import Hypothesis
+    from tformer_cli.model.runtime import Precision
     from tformer_cli.model.transformer import Transformer
 
 TooLong = Literal["split", "truncate", "error"]
@@ -50,6 +52,8 @@ class TranslatedText:
     """False where the length limit ended it."""
     part_lengths: tuple[int, ...] = ()
     """How many of the tokens each part of a split line has; one number for a whole line."""
+    token_log_probabilities: tuple[float, ...] = ()
+    """log p of every token in turn, each part's end of sentence included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ class Translation:
     """Whether its end was left out because it was too long."""
     parts: tuple[str, ...] = ()
     """Text of the parts it was translated in; empty where it is whole."""
+    unsatisfied: tuple[str, ...] = ()
+    """Required phrases that the best translation lacks, and banned ones that it holds."""
 
     @property
     def text(self) -> str:
@@ -101,6 +107,8 @@ class Translator:
         device: torch.device | str,
         too_long: TooLong = "split",
         precision: Precision = "float32",
+        seed: int = 1,
+        banned: Sequence[str] = (),
         before_batch: Callable[[], None] | None = None,
     ) -> None:
         """Connects a model with its tokenizer.
@@ -113,22 +121,38 @@ class Translator:
             too_long: what to do with a line the model cannot take whole: translate it in parts,
                 leave out its end, or raise.
             precision: "bfloat16" computes the products in it.
+            seed: of what is sampled.
+            banned: texts whose tokens no translation may hold in a row.
             before_batch: called before each batch; what it raises ends the translation.
         """
         self.config = config
         self._model = model
         self._tokenizer = tokenizer
-        self._device = torch.device(device)
         self._too_long = too_long
-        self._precision = precision
-        self._before_batch = before_batch
+        self._seed = seed
+        ids = [ids for ids in tokenizer.encode_batch(list(banned)) if ids]
+        self._searcher = PartSearcher(
+            model,
+            tokenizer,
+            config,
+            torch.device(device),
+            precision,
+            banned=ids,
+            before_batch=before_batch,
+        )
 
-    def translate(self, lines: Sequence[str], first_index: int = 0) -> list[Translation]:
+    def translate(
+        self,
+        lines: Sequence[str],
+        first_index: int = 0,
+        demands: Sequence[Demands] | None = None,
+    ) -> list[Translation]:
         """Translates lines.
 
         Args:
             lines: the lines; blank ones have blank translations.
             first_index: number of the first line.
+            demands: for each line what its translation must be like.
 
         Returns:
             One translation a line, in order.
@@ -137,32 +161,49 @@ class Translator:
             DataError: if a line is too long and `too_long` is "error".
         """
         prepared = self._prepare(lines, first_index)
-        parts = [part for line in prepared for part in line.parts]
+        demands = demands or [NO_DEMANDS] * len(lines)
+        prefixes = self._tokenizer.encode_batch([demand.target_prefix for demand in demands])
+        parts = [
+            Sentence(
+                tokens=part,
+                key=line_key(self._seed, first_index + i, number),
+                prefix=() if number else tuple(prefixes[i]),
+                required=() if number else demands[i].required,
+                banned=demands[i].banned,
+            )
+            for i, line in enumerate(prepared)
+            for number, part in enumerate(line.parts)
+        ]
         found = iter(self._search(parts))
         return [
-            self._translation(first_index + i, lines[i], line, list(islice(found, len(line.parts))))
+            self._translation(
+                first_index + i, lines[i], line, list(islice(found, len(line.parts))), demands[i]
+            )
             for i, line in enumerate(prepared)
         ]
 
     def stream(
-        self, lines: Iterable[str], buffer_lines: int = BUFFER_LINES
+        self, lines: Iterable[str | tuple[str, Demands]], buffer_lines: int = BUFFER_LINES
     ) -> Iterator[Translation]:
         """Translates lines as they come, yielding a buffer's as soon as it is done.
 
         Args:
-            lines: the lines; `buffer_lines` of them are held at a time.
+            lines: the lines, with or without what their translations must be like;
+                `buffer_lines` of them are held at a time.
             buffer_lines: lines that are batched together; 1 answers line by line.
         """
         return chain.from_iterable(self.buffers(lines, buffer_lines))
 
     def buffers(
-        self, lines: Iterable[str], buffer_lines: int = BUFFER_LINES
+        self, lines: Iterable[str | tuple[str, Demands]], buffer_lines: int = BUFFER_LINES
     ) -> Iterator[list[Translation]]:
         """Translates lines as they come, a buffer at a time; see `stream`."""
         lines = iter(lines)
         first_index = 0
         while buffer := list(islice(lines, buffer_lines)):
-            yield self.translate(buffer, first_index)
+            pairs = [(line, NO_DEMANDS) if isinstance(line, str) else line for line in buffer]
+            texts, demands = zip(*pairs, strict=True)
+            yield self.translate(texts, first_index, demands)
             first_index += len(buffer)
 
     def _prepare(self, lines: Sequence[str], first_index: int) -> list[_Prepared]:
@@ -196,38 +237,32 @@ class Translator:
     def _count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self._tokenizer.encode_batch(list(texts))]
 
-    def _search(self, parts: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
-        """Finds the hypotheses of each part, batch by batch."""
-        search = greedy_search if self.config.beam_size == 1 else beam_search
-        most_sentences = LARGEST_LOGITS // (self.config.beam_size * self._model.vocab_size)
-        lengths = [len(part) + 1 for part in parts]
-        found: dict[int, list[Hypothesis]] = {}
-        for batch in plan_source_batches(lengths, self.config.batch_tokens, most_sentences):
-            source, source_mask = source_batch(
-                [parts[i] for i in batch], self._model.config.max_positions, self._device
-            )
-            if self._before_batch is not None:
-                self._before_batch()
-            with autocast(self._device, self._precision):
-                hypotheses = search(self._model, source, source_mask, self.config)
-            found.update(zip(batch, hypotheses, strict=True))
-        return [found[index] for index in range(len(parts))]
+    def _search(self, parts: Sequence[Sentence]) -> list[list[Hypothesis]]:
+        """Finds the hypotheses of each part."""
+        return self._searcher.search(parts)
 
     def _translation(
-        self, index: int, line: str, prepared: _Prepared, parts: list[list[Hypothesis]]
+        self,
+        index: int,
+        line: str,
+        prepared: _Prepared,
+        parts: list[list[Hypothesis]],
+        demands: Demands,
     ) -> Translation:
         """Turns the hypotheses of a line's parts into its translations."""
         n_best = min(map(len, parts), default=0)
         texts = tuple(self._joined([part[rank] for part in parts]) for rank in range(n_best))
         source_ids = tuple(token for part in prepared.parts for token in part)
+        texts = texts or (_BLANK,)
         return Translation(
             index,
             line,
-            texts or (_BLANK,),
+            texts,
             source_ids,
             len(parts),
             prepared.is_truncated,
             prepared.texts,
+            tuple(unsatisfied(texts[0].text, demands.required, demands.banned)) if parts else (),
         )
 
     def _joined(self, parts: Sequence[Hypothesis]) -> TranslatedText:
@@ -238,8 +273,11 @@ class Translator:
         return TranslatedText(
             " ".join(texts).translate(LINE_ENDS),
             log_probability,
-            log_probability / length_penalty(n_tokens, self.config.length_penalty),
+            log_probability / length_divisor(n_tokens, self.config)
+            if len(parts) > 1
+            else parts[0].score,
             tuple(token for part in parts for token in part.token_ids),
             all(part.is_finished for part in parts),
             tuple(len(part.token_ids) for part in parts),
+            tuple(value for part in parts for value in part.token_log_probabilities),
         )

@@ -77,7 +77,7 @@ def words_of_text(
         before = _letters_before(part.encode())
         spans = start + before[_byte_spans(part, offsets)]
         # a tokenizer's own space before the text is said to lie on its first letter
-        is_space = [piece.isspace() for piece in tokenizer.piece_bytes(ids)]
+        is_space = [tokenizer.piece_bytes[token].isspace() for token in ids]
         spans[is_space] = 0
         shares = _shares(spans[:longest], word_spans)
         is_cut = longest is not None and len(ids) > longest
@@ -88,7 +88,7 @@ def words_of_text(
 
 def words_of_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> WordTokens:
     """Finds the words that tokens spell, however else that text might be tokenized."""
-    pieces = tokenizer.piece_bytes(ids)
+    pieces = [tokenizer.piece_bytes[token] for token in ids]
     before = _letters_before(b"".join(pieces))
     ends = np.cumsum([0, *map(len, pieces)])
     spans = np.stack([before[ends[:-1]], before[ends[1:]]], axis=1)

@@ -1,18 +1,24 @@
-"""Keys and values of a decoder at work, so that each step computes one position only."""
+"""Keys and values of a decoder at work, so that each step computes one position only.
+
+A search moves hypotheses between the slots of a sentence at every step. Here their keys and values
+stay where they were written; what moves is a boolean table that says which of the sentence's keys
+are a slot's own past. So a step of the search costs a few bytes a key instead of a copy of all of
+them, and attention reads a sentence's keys once for its W slots.
+"""
 
 import torch
 from torch import Tensor
 
-BLOCK = 16
-"""Positions by which the cache grows."""
+FIRST_POSITIONS = 16
+"""Positions there is room for at first; the room doubles when it is used up."""
 
 
 class DecoderCache:
     """Keys and values of every decoder layer for B sentences with W hypotheses each.
 
     Rows are sentence-major: row = sentence · W + slot. Keys and values of the memory are held once
-    a sentence, not once a hypothesis: cross-attention sees the W hypotheses of a sentence as W
-    query positions.
+    a sentence, not once a hypothesis, and so are those of the target: attention sees the W
+    hypotheses of a sentence as W query positions.
     """
 
     def __init__(
@@ -25,7 +31,8 @@ class DecoderCache:
         """Starts an empty cache.
 
         Args:
-            memory_heads: for each layer the keys and values of the memory, (B, H, S, E) each.
+            memory_heads: for each layer the keys and values of the memory, (B, H, S, E) each; they
+                become the cache's own and may be overwritten.
             source_mask: (B, S) True where a source position is a token.
             beam_size: W, rows for each sentence.
             max_length: positions that will be decoded at most.
@@ -35,64 +42,124 @@ class DecoderCache:
         self.beam_size = beam_size
         self.max_length = max_length
         self.length = 0
-        # (L, 2, B·W, H, capacity, E); made at the first step, which knows the precision
+        self._n_keys = 0
+        # (L, 2, B, H, room, E), a position's W slots one after the other; made at the first step,
+        # which knows the precision
         self._heads: Tensor | None = None
+        # (B, W, keys) which keys a slot descends from; None while there is one slot: all of them
+        self._ancestors: Tensor | None = None
+        self._open_position()
 
     @property
     def n_sentences(self) -> int:
         """B, sentences that are still decoded."""
         return self.source_mask.shape[0]
 
+    @property
+    def target_mask(self) -> Tensor | None:
+        """(B, 1, W, K) which keys of `append` each slot may attend to; None: all."""
+        return None if self._ancestors is None else self._ancestors.unsqueeze(1)
+
     def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Adds the current position's heads of a layer.
 
         Args:
             layer: index of the decoder layer.
-            key: (B·W, H, 1, E) keys of position `length`.
-            value: (B·W, H, 1, E) values of position `length`.
+            key: (B, H, W, E) keys of position `length`.
+            value: (B, H, W, E) values of position `length`.
 
         Returns:
-            Keys and values of positions 0 … `length`, (B·W, H, length + 1, E) each.
+            All keys and values of the sentence's slots, (B, H, K, E) each; see `target_mask`.
         """
+        if self.length >= self.max_length:
+            raise ValueError(f"the cache holds max_length = {self.max_length} positions")
         heads = self._room_for(key)
-        heads[layer, 0, :, :, self.length] = key[:, :, 0]
-        heads[layer, 1, :, :, self.length] = value[:, :, 0]
-        stop = self.length + 1
+        stop = self._n_keys + self.beam_size
+        heads[layer, 0, :, :, self._n_keys : stop] = key
+        heads[layer, 1, :, :, self._n_keys : stop] = value
         return heads[layer, 0, :, :, :stop], heads[layer, 1, :, :, :stop]
+
+    def advance(self) -> None:
+        """Goes on to the next position, once every layer has appended the current one."""
+        self.length += 1
+        self._n_keys += self.beam_size
+        self._open_position()
 
     def reorder(self, rows: Tensor, sentences: Tensor) -> None:
         """Keeps and rearranges rows after a step of the search.
 
+        Sentences that stay in their place cost nothing, so holes are best filled from the end.
+
         Args:
             rows: (B'·W') for each new row the old row that it continues.
-            sentences: (B') for each new sentence its old index; sentences left out are dropped.
+            sentences: (B') for each new sentence its old index, B' at most B; sentences left out
+                are dropped.
         """
+        beam_size = len(rows) // max(1, len(sentences))
+        past = self._past(rows, len(sentences), beam_size)
+        places = torch.arange(len(sentences), device=sentences.device)
+        if len(sentences) != self.n_sentences or not torch.equal(sentences, places):
+            self._keep_sentences(sentences, places)
+        self.beam_size = beam_size
+        self._ancestors = past
+        self._open_position()
+
+    def _past(self, rows: Tensor, n_sentences: int, beam_size: int) -> Tensor | None:
+        """(B', W', keys) what the new rows descend from, without the position that is open."""
+        if self._ancestors is not None:
+            past = self._ancestors[:, :, : self._n_keys].flatten(0, 1)
+            return past.index_select(0, rows).view(n_sentences, beam_size, -1)
+        if beam_size == 1:
+            return None
+        shape = (n_sentences, beam_size, self._n_keys)
+        return torch.ones(shape, dtype=torch.bool, device=rows.device)
+
+    def _open_position(self) -> None:
+        """Makes every slot see its own key of the current position."""
+        if self._ancestors is None and self.beam_size == 1:
+            return
+        device = self.source_mask.device
+        own = torch.eye(self.beam_size, dtype=torch.bool, device=device)
+        own = own.expand(self.n_sentences, -1, -1)
+        past = own[:, :, :0] if self._ancestors is None else self._ancestors[:, :, : self._n_keys]
+        self._ancestors = torch.cat((past, own), dim=2)
+
+    def _keep_sentences(self, sentences: Tensor, places: Tensor) -> None:
+        """Moves the sentences that change their place, in place, and forgets the rest."""
+        places = places[sentences != places]
+        origins = sentences[places]
+        n_kept = len(sentences)
         if self._heads is not None:
-            self._heads = _select_rows(self._heads, rows)
-        if len(sentences) != self.n_sentences:
-            self.memory_heads = [
-                (key.index_select(0, sentences), value.index_select(0, sentences))
-                for key, value in self.memory_heads
-            ]
-            self.source_mask = self.source_mask.index_select(0, sentences)
-        self.beam_size = len(rows) // max(1, len(sentences))
+            self._heads[:, :, places] = self._heads[:, :, origins]
+            self._heads = self._heads[:, :, :n_kept]
+        for key, value in self.memory_heads:
+            key[places] = key[origins]
+            value[places] = value[origins]
+        self.memory_heads = [(key[:n_kept], value[:n_kept]) for key, value in self.memory_heads]
+        self.source_mask = self.source_mask.index_select(0, sentences)
 
     def _room_for(self, key: Tensor) -> Tensor:
-        if self._heads is None or self.length == self._heads.shape[4]:
-            n_rows, n_heads, _, head_width = key.shape
-            more = min(BLOCK, self.max_length - self.length)
-            if more < 1:
-                raise ValueError(f"the cache holds max_length = {self.max_length} positions")
-            block = key.new_zeros(len(self.memory_heads), 2, n_rows, n_heads, more, head_width)
-            self._heads = block if self._heads is None else torch.cat((self._heads, block), dim=4)
+        n_keys = self._n_keys + self.beam_size
+        if self._heads is None or n_keys > self._heads.shape[4]:
+            n_left = self.max_length - self.length
+            n_sentences, n_heads, _, head_width = key.shape
+            more = self.beam_size * min(max(FIRST_POSITIONS, self.length), n_left)
+            shape = (len(self.memory_heads), 2, n_sentences, n_heads, more, head_width)
+            old = None if self._heads is None else self._heads[..., : self._n_keys, :]
+            block = key.new_empty(shape)
+            self._heads = block if old is None else torch.cat((old, block), dim=4)
         return self._heads
 
 
-def _select_rows(heads: Tensor, rows: Tensor) -> Tensor:
-    """Selects along the rows of (L, 2, B·W, H, T, E), as whole rows of a matrix: one copy each."""
-    n_layers, n_sides, n_rows = heads.shape[:3]
-    stacks = torch.arange(n_layers * n_sides, device=rows.device).unsqueeze(1)
-    # (L·2, 1) and (B'·W') -> (L·2·B'·W'): where each new row lies in the flat matrix
-    flat_rows = (stacks * n_rows + rows).flatten()
-    selected = heads.view(n_layers * n_sides * n_rows, -1).index_select(0, flat_rows)
-    return selected.view(n_layers, n_sides, len(rows), *heads.shape[3:])
+def filled_from_the_end(kept: list[int]) -> list[int]:
+    """Orders the sentences that stay so that the fewest of them move in the cache.
+
+    Args:
+        kept: indices of the sentences that stay.
+
+    Returns:
+        The same indices; those below their number stand at their own place.
+    """
+    places = set(kept)
+    movers = iter(sorted(index for index in kept if index >= len(kept)))
+    return [place if place in places else next(movers) for place in range(len(kept))]

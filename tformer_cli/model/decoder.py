@@ -54,28 +54,24 @@ class DecoderLayer(nn.Module):
         """Decodes one position for every row of the cache.
 
         Args:
-            hidden: (B·W, 1, D) hidden states of the current position.
+            hidden: (B, W, D) hidden states of the current position; a sentence's hypotheses are
+                queries to one memory.
             cache: keys and values of earlier positions; this position's are added.
             layer: index of this layer in the cache.
 
         Returns:
-            (B·W, 1, D) hidden states.
+            (B, W, D) hidden states.
         """
         query, key, value = self.self_attention.project_all(
             self._before(self.self_attention_norm, hidden)
         )
         keys, values = cache.append(layer, key, value)
-        attended = self.self_attention.attend(query, keys, values, None)
+        attended = self.self_attention.attend(query, keys, values, cache.target_mask)
         hidden = self._after(self.self_attention_norm, hidden, attended)
-        # (B·W, 1, D) -> (B, W, D): a sentence's hypotheses are queries to one memory
-        grouped = self._before(self.cross_attention_norm, hidden).view(
-            cache.n_sentences, cache.beam_size, -1
-        )
-        query = self.cross_attention.project_query(grouped)
+        query = self.cross_attention.project_query(self._before(self.cross_attention_norm, hidden))
         key, value = cache.memory_heads[layer]
         attended = self.cross_attention.attend(query, key, value, key_mask(cache.source_mask))
-        # (B, W, D) -> (B·W, 1, D)
-        hidden = self._after(self.cross_attention_norm, hidden, attended.view(hidden.shape))
+        hidden = self._after(self.cross_attention_norm, hidden, attended)
         fed = self.feed_forward(self._before(self.feed_forward_norm, hidden))
         return self._after(self.feed_forward_norm, hidden, fed)
 
@@ -132,11 +128,14 @@ class Decoder(nn.Module):
 
     def step(self, hidden: Tensor, cache: DecoderCache) -> Tensor:
         """Decodes one position: embedded tokens (B·W, 1, D) to hidden states (B·W, 1, D)."""
+        # (B·W, 1, D) -> (B, W, D)
+        grouped = hidden.view(cache.n_sentences, cache.beam_size, -1)
         for index, layer in enumerate(self.layers):
-            hidden = layer.step(hidden, cache, index)
-        cache.length += 1
-        normed: Tensor = self.final_norm(hidden)
-        return normed
+            grouped = layer.step(grouped, cache, index)
+        cache.advance()
+        normed: Tensor = self.final_norm(grouped)
+        # (B, W, D) -> (B·W, 1, D)
+        return normed.view(hidden.shape)
 
     if TYPE_CHECKING:
         __call__ = forward

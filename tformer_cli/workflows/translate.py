@@ -11,15 +11,20 @@ import torch
 
 from tformer_cli.artifacts.ctranslate2_export import EXPORT, check_export, import_ctranslate2
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.decoding.config import of_any_engine
+from tformer_cli.decoding.demands import NO_DEMANDS, Demands, Term, demands_of, with_terms
+from tformer_cli.decoding.details import NO_DETAILS, Details
 from tformer_cli.decoding.formats import OutputFormat, format_lines, read_records
 from tformer_cli.decoding.translator import BUFFER_LINES, TooLong, Translation, Translator
 from tformer_cli.errors import UsageError
 from tformer_cli.model.runtime import Precision, prepare_cpu, resolve_device, set_threads
+from tformer_cli.workflows.ensemble import join_models
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.decoding.ensemble import EnsembleSpace
     from tformer_cli.workflows.aligner import Aligner, WordAlignment
 
 InputFormat = Literal["text", "jsonl"]
@@ -34,15 +39,35 @@ PrecisionChoice = Precision | Literal["auto", "int8"]
 """What may be asked for; "int8" is the other engine's alone."""
 
 
-class DecodingOverrides(TypedDict, total=False):
+class SearchOverrides(TypedDict, total=False):
     """Fields of `DecodingConfig` that may differ from a model's defaults; None: as if not given."""
 
     beam_size: int | None
     length_penalty: float | None
-    n_best: int | None
     max_length: int | None
     max_length_ratio: float | None
     batch_tokens: int | None
+    length_normalization: Literal["gnmt", "average"] | None
+    coverage_penalty: float | None
+    min_length: int | None
+    min_length_ratio: float | None
+    no_repeat_ngram: int | None
+    repetition_penalty: float | None
+    sampling: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    diversity_groups: int | None
+    diversity_penalty: float | None
+    risk: Literal["none", "chrf", "bleu"] | None
+    candidates: int | None
+    distinct_texts: bool | None
+
+
+class DecodingOverrides(SearchOverrides, total=False):
+    """All of them."""
+
+    n_best: int | None
 
 
 class TranslatorOptions(DecodingOverrides, total=False):
@@ -54,6 +79,10 @@ class TranslatorOptions(DecodingOverrides, total=False):
     threads: int
     seed: int
     too_long: TooLong
+    banned: Sequence[str]
+    ensemble: Sequence[Path]
+    ensemble_weights: Sequence[float] | None
+    ensemble_space: EnsembleSpace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +106,15 @@ class TranslationCounts:
     """Lines that were too long and translated in parts."""
     truncated: int = 0
     """Lines that were too long and cut off."""
+    unsatisfied: int = 0
+    """Lines whose translation lacks a required phrase or holds a banned one."""
 
     def add(self, translation: Translation) -> None:
         """Counts a translation."""
         self.lines += 1
         self.split += translation.n_parts > 1
         self.truncated += translation.is_truncated
+        self.unsatisfied += bool(translation.unsatisfied)
 
 
 def open_translator(
@@ -94,6 +126,10 @@ def open_translator(
     threads: int = 0,
     seed: int = 1,
     too_long: TooLong = "split",
+    banned: Sequence[str] = (),
+    ensemble: Sequence[Path] = (),
+    ensemble_weights: Sequence[float] | None = None,
+    ensemble_space: EnsembleSpace = "probability",
     **overrides: Unpack[DecodingOverrides],
 ) -> Opened:
     """Reads a model directory and connects it to a translator.
@@ -105,8 +141,12 @@ def open_translator(
             not depend on what is translated beside it. The engine CTranslate2 also knows "int8".
         engine: "tformer", or "ctranslate2" for a model that `export` was run on.
         threads: CPU threads (0: torch's choice).
-        seed: of torch's generators; greedy and beam search draw nothing from them.
+        seed: of what is sampled; greedy and beam search draw nothing.
         too_long: what to do with lines longer than the model takes.
+        banned: texts whose tokens no translation may hold in a row.
+        ensemble: model directories of the same vocabulary that translate with it.
+        ensemble_weights: how much the models count, the first one's first; None: equally.
+        ensemble_space: whether probabilities are averaged or their logarithms.
         **overrides: fields of `DecodingConfig` that differ from the model's defaults; None is
             as if it were not given.
 
@@ -129,6 +169,8 @@ def open_translator(
     place = next(model.model.parameters()).device
     decoding = overridden(model.decoding, **overrides)
     if engine == "ctranslate2":
+        if ensemble or banned or not of_any_engine(decoding):
+            raise UsageError("--engine: ctranslate2 knows beam search alone; leave it out")
         chosen, translator = _engine_translator(model, decoding, precision, threads, too_long)
         return Opened(
             directory=model, translator=translator, device=place, precision=chosen, engine=engine
@@ -136,13 +178,20 @@ def open_translator(
     if precision == "int8":
         raise UsageError("--precision: int8 is computed by --engine ctranslate2 alone; add it")
     own: Precision = "float32" if precision == "auto" else precision
+    searched = model.model
+    if ensemble:
+        if decoding.coverage_penalty:
+            raise UsageError("--coverage-penalty: needs one model; leave out it or --ensemble")
+        searched = join_models(model, ensemble, ensemble_weights, ensemble_space)
     translator = Translator(
-        model.model,
+        searched,
         model.tokenizer,
         decoding,
         device=place,
         too_long=too_long,
         precision=own,
+        seed=seed,
+        banned=banned,
     )
     return Opened(directory=model, translator=translator, device=place, precision=own)
 
@@ -253,6 +302,8 @@ def translated_text(
     input_format: InputFormat = "text",
     input_name: str = "input",
     lists_hypotheses: bool = False,
+    details: Details = NO_DETAILS,
+    glossary: Sequence[Term] = (),
     buffer_lines: int = BUFFER_LINES,
     aligner: Aligner | None = None,
     alignment_format: AlignmentFormat = "pharaoh",
@@ -267,6 +318,8 @@ def translated_text(
         input_format: "text" or "jsonl".
         input_name: what messages call the input.
         lists_hypotheses: "jsonl" output lists all hypotheses.
+        details: what else "jsonl" output says.
+        glossary: phrases that translations must or must not hold.
         buffer_lines: lines that are batched together.
         aligner: of the same model; aligns every hypothesis once it is found.
         alignment_format: "pharaoh" links or "soft" weights, by words; not for "text" output.
@@ -276,9 +329,13 @@ def translated_text(
         have one for each hypothesis.
     """
     records: deque[dict[str, Any]] = deque()
-    texts = (
-        _sources_of(read_records(lines, input_name), records) if input_format == "jsonl" else lines
+    texts: Iterable[str | tuple[str, Demands]] = (
+        _sources_of(read_records(lines, input_name), records, input_name)
+        if input_format == "jsonl"
+        else lines
     )
+    if glossary:
+        texts = _with_glossary(texts, glossary)
     for translation, alignments in _with_alignments(
         translator.buffers(texts, buffer_lines), aligner
     ):
@@ -287,6 +344,7 @@ def translated_text(
             translation,
             output_format,
             lists_hypotheses=lists_hypotheses,
+            details=details,
             passed_through=records.popleft() if records else None,
             alignments=None
             if alignments is None
@@ -308,8 +366,18 @@ def _with_alignments(
             yield from zip(buffer, aligner.align_translations(buffer), strict=True)
 
 
-def _sources_of(records: Iterable[dict[str, Any]], waiting: deque[dict[str, Any]]) -> Iterator[str]:
+def _sources_of(
+    records: Iterable[dict[str, Any]], waiting: deque[dict[str, Any]], name: str
+) -> Iterator[tuple[str, Demands]]:
     """Yields the source texts and keeps the records until their translations are there."""
-    for record in records:
+    for number, record in enumerate(records, 1):
         waiting.append(record)
-        yield record["source"]
+        yield record["source"], demands_of(record, f"{name}:{number}")
+
+
+def _with_glossary(
+    lines: Iterable[str | tuple[str, Demands]], glossary: Sequence[Term]
+) -> Iterator[tuple[str, Demands]]:
+    for line in lines:
+        text, demands = (line, NO_DEMANDS) if isinstance(line, str) else line
+        yield text, with_terms(demands, text, glossary)

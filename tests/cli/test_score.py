@@ -1,0 +1,82 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from tformer_cli.cli.app import app
+
+SOURCE = ["A man sleeps.", "", "Two dogs run in the snow.", "word " * 60]
+
+
+def run(*arguments, stdin=None):
+    return CliRunner().invoke(app, [str(part) for part in arguments], input=stdin)
+
+
+@pytest.fixture
+def files(tmp_path):
+    source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("".join(f"{line}\n" for line in SOURCE))
+    target.write_text("the street\nA\na\tdog\nx\n")
+    return source, target
+
+
+def test_a_log_probability_a_line_in_every_format(model, files):
+    source, target = files
+    options = ["--source", source, "--target", target, "--quiet"]
+    plain = run("score", model, *options)
+    assert plain.exit_code == 0, plain.stderr
+    assert "1 line longer than the model takes, cut off" in plain.stderr
+    records = [
+        json.loads(line)
+        for line in run("score", model, *options, "--format", "jsonl").stdout.splitlines()
+    ]
+    assert [f"{r['log_probability']:.6f}" for r in records] == plain.stdout.splitlines()
+    for record in records:
+        assert sum(record["token_log_probabilities"]) == pytest.approx(record["log_probability"])
+        assert len(record["token_log_probabilities"]) == len(record["token_ids"]) + 1
+    rows = [
+        line.split("\t")
+        for line in run("score", model, *options, "--format", "tsv").stdout.splitlines()
+    ]
+    assert [row[0] for row in rows] == ["0", "1", "2", "3"]
+    assert rows[2][2] == "a dog"
+    assert rows[0][3] == plain.stdout.splitlines()[0]
+
+
+def test_an_n_best_list_of_the_model_keeps_its_order_and_scores(model, files, tmp_path):
+    source, nbest = tmp_path / "few.txt", tmp_path / "nbest"
+    source.write_text("A man sleeps.\nTwo dogs\n")
+    made = run("translate", model, "-i", source, "--n-best", 3, "--format", "moses", "-o", nbest)
+    assert made.exit_code == 0
+    expected = [line.split(" ||| ") for line in nbest.read_text().splitlines()]
+    nbest.write_text("".join(" ||| ".join(row) + "\n" for row in expected[:3][::-1] + expected[3:]))
+    done = run("score", model, "--source", source, "--nbest", nbest)
+    assert done.exit_code == 0, done.stderr
+    found = [line.split(" ||| ") for line in done.stdout.splitlines()]
+    assert len(found) == 6
+    scores = [float(row[3]) for row in found]
+    assert scores[:3] == sorted(scores[:3], reverse=True)
+    assert all(
+        "LogProbability= -" in row[2] and "ForcedLogProbability= -" in row[2] for row in found
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "--target: give either it or --nbest"),
+        (["--target", "short"], "has no line 3, but the other text has (the target)"),
+        (["--nbest", "short"], "is no line of an n-best list"),
+        (["--nbest", "far"], "names source line 9, but there are 4"),
+        (["--target", "none"], "none"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_two(model, files, tmp_path, options, message):
+    (tmp_path / "short").write_text("a\nb\n")
+    (tmp_path / "far").write_text("9 ||| a ||| x= 1 ||| -1\n")
+    options = [tmp_path / part if not part.startswith("--") else part for part in options]
+    done = run("score", model, "--source", files[0], *options, "-o", tmp_path / "result", "-q")
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "result").exists()

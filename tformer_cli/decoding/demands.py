@@ -1,0 +1,98 @@
+"""What is asked of the translation of a single line."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tformer_cli.decoding.constraints import holds
+from tformer_cli.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What a line's translation must be like."""
+
+    target_prefix: str = ""
+    """Text the translation begins with; of a line translated in parts, the first part's."""
+    required: tuple[str, ...] = ()
+    """Phrases it holds as whole words; of a line in parts, the first part's."""
+    banned: tuple[str, ...] = ()
+    """Phrases it does not hold."""
+
+
+NO_DEMANDS = Demands()
+
+
+def demands_of(record: Mapping[str, Any], where: str) -> Demands:
+    """Reads the demands of a JSONL object: "target_prefix", a text; "required", "banned", lists.
+
+    Args:
+        record: the object.
+        where: file and line, for messages.
+
+    Raises:
+        DataError: if one is not of its kind.
+    """
+    prefix = record.get("target_prefix", "")
+    if not isinstance(prefix, str):
+        raise DataError(f'"target_prefix" is no text ({where}): write a string')
+    return Demands(prefix, _phrases(record, "required", where), _phrases(record, "banned", where))
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """An entry of a glossary."""
+
+    source: str
+    """The phrase that calls for it, as whole words of a line; empty: every line."""
+    target: str
+    """What the translation must hold, or must not."""
+    is_banned: bool
+
+
+def read_glossary(lines: Iterable[str], name: str) -> list[Term]:
+    """Reads a glossary: ``source TAB target`` a line, and ``TAB ban`` after it to forbid.
+
+    Args:
+        lines: the lines; blank ones are passed over.
+        name: the file's name, for messages.
+
+    Raises:
+        DataError: naming the line that is no such entry.
+    """
+    terms = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        cells = [cell.strip() for cell in line.split("\t")]
+        if len(cells) not in (2, 3) or not cells[1] or cells[2:] not in ([], [""], ["ban"]):
+            raise DataError(
+                f"is no entry of a glossary ({name}:{number}): write source TAB target, "
+                "and TAB ban to forbid it"
+            )
+        terms.append(Term(cells[0], cells[1], cells[2:] == ["ban"]))
+    return terms
+
+
+def with_terms(demands: Demands, line: str, terms: Sequence[Term]) -> Demands:
+    """Adds what a glossary says about a line; what is demanded twice is demanded once."""
+    called = [
+        term
+        for term in terms
+        if not term.source or (term.source in line and holds(line, term.source))
+    ]
+    if not called:
+        return demands
+    required = [*demands.required, *(term.target for term in called if not term.is_banned)]
+    banned = [*demands.banned, *(term.target for term in called if term.is_banned)]
+    return replace(
+        demands, required=tuple(dict.fromkeys(required)), banned=tuple(dict.fromkeys(banned))
+    )
+
+
+def _phrases(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+    phrases = record.get(key, [])
+    is_list = isinstance(phrases, list)
+    if not is_list or not all(isinstance(text, str) and text.strip() for text in phrases):
+        raise DataError(f'"{key}" is no list of texts ({where}): write a list of strings')
+    return tuple(text.strip() for text in phrases)

@@ -1,0 +1,193 @@
+"""Drawing translations at random: temperature, top-k and nucleus sampling.
+
+Every hypothesis has a stream of numbers of its own, made from the seed, its line and its place
+among the line's candidates, and it is computed as a sentence of its own. So what is drawn for a
+line does not depend on what is drawn beside it, nor the first candidate on how many follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import torch
+
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
+from tformer_cli.decoding.hypothesis import Hypothesis
+from tformer_cli.decoding.length_penalty import length_divisor
+from tformer_cli.decoding.limits import longest_translation
+from tformer_cli.decoding.lone_row import never_alone
+from tformer_cli.decoding.processors import ScoreProcessor, StepRows, process
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.model.transformer import Transformer
+
+# Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators": splitmix64's
+# constants, as signed 64-bit numbers, because torch's products wrap around in those
+INCREMENT = 0x9E3779B97F4A7C15 - 2**64
+FACTORS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
+
+
+@torch.inference_mode()
+def sample(
+    model: Transformer,
+    source: Tensor,
+    source_mask: Tensor,
+    config: DecodingConfig,
+    keys: Sequence[int],
+    processors: Sequence[ScoreProcessor] = (),
+) -> list[list[Hypothesis]]:
+    """Draws `config.n_candidates` translations of each sentence.
+
+    Args:
+        model: in evaluation mode.
+        source: (B, S) source token ids, each sentence ended by its end of sentence.
+        source_mask: (B, S) boolean, True at tokens.
+        config: temperature, top-k, top-p and limits.
+        keys: for each sentence the number that decides what is drawn; see `line_key`.
+        processors: rules about the next token; they come before temperature.
+
+    Returns:
+        For every sentence its hypotheses, in the order drawn; their log-probabilities are the
+        model's own.
+    """
+    n_drawn = config.n_candidates
+    limits = [
+        longest_translation(n - 1, config, model.config.max_positions)
+        for n in source_mask.sum(dim=1).tolist()
+    ]
+    # (B, …) -> (B·N, …): a candidate is a sentence of its own
+    memory = never_alone(model.encode(source, source_mask))[: len(limits)]
+    memory = never_alone(memory.repeat_interleave(n_drawn, dim=0))
+    mask = never_alone(source_mask.repeat_interleave(n_drawn, dim=0))
+    cache = model.start_cache(memory, mask, 1, max(limits) + 1)
+    device = source.device
+    names = torch.arange(len(limits), device=device).repeat_interleave(n_drawn)
+    state = _Drawn(
+        numbers=torch.arange(len(names), device=device),
+        tokens=torch.empty(len(names), 0, dtype=torch.int64, device=device),
+        steps=torch.empty(len(names), 0, dtype=torch.float64, device=device),
+    )
+    limit_of = torch.tensor(limits, device=device)
+    streams = _streams(keys, n_drawn, device)
+    found: dict[int, Hypothesis] = {}
+    last = torch.full((len(memory),), BOS_ID, device=device)
+    while len(state.numbers):
+        logits = model.decode_step(last, cache)[: len(state.numbers)].float()
+        own = logits.log_softmax(dim=-1)
+        rows = StepRows(state.tokens, names[state.numbers], own)
+        length = state.tokens.shape[1]
+        drawn = draw(process(processors, rows), config, uniforms(streams[state.numbers], length))
+        is_end = drawn == EOS_ID
+        ends = is_end | (limit_of[rows.sentences] <= length)
+        state = state.grown(drawn.masked_fill(ends, EOS_ID), own)
+        for row in ends.nonzero().flatten().tolist():
+            found[int(state.numbers[row])] = state.hypothesis(row, bool(is_end[row]), config)
+        going_on = (~ends).nonzero().flatten()
+        if len(going_on) == 0:
+            break
+        if len(going_on) < len(ends):
+            state = state.kept(going_on)
+            cache.reorder(never_alone(going_on), never_alone(going_on))
+        last = never_alone(state.tokens[:, -1])
+    hypotheses = [found[number] for number in range(len(names))]
+    return [hypotheses[i : i + n_drawn] for i in range(0, len(hypotheses), n_drawn)]
+
+
+def draw(scores: Tensor, config: DecodingConfig, uniform: Tensor) -> Tensor:
+    """Draws a token a row by the inverse of the distribution function.
+
+    Args:
+        scores: (R, V) log-probabilities, -inf where nothing may be drawn.
+        config: temperature, `top_k` (Fan et al. 2018) and `top_p` (Holtzman et al. 2020): the
+            tokens with the largest probability whose sum first reaches it.
+        uniform: (R) numbers from 0 to below 1.
+
+    Returns:
+        (R) token ids.
+    """
+    tokens = None
+    if config.top_k:
+        scores, tokens = scores.topk(min(config.top_k, scores.shape[1]), dim=1)
+    elif config.top_p < 1.0:
+        scores, tokens = scores.sort(dim=1, descending=True, stable=True)
+    probabilities = (scores.double() / config.temperature).softmax(dim=1)
+    if config.top_p < 1.0:
+        before = probabilities.cumsum(dim=1) - probabilities
+        probabilities = probabilities.masked_fill(before >= config.top_p, 0.0)
+    reached = probabilities.cumsum(dim=1)
+    total = reached[:, -1]
+    # Below the total, so that what is found has a probability above 0
+    wanted = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
+    places = torch.searchsorted(reached, wanted.unsqueeze(1), right=True)
+    return (places if tokens is None else tokens.gather(1, places)).squeeze(1)
+
+
+def line_key(seed: int, line: int, part: int) -> int:
+    """Returns the number that decides what is drawn for a part of a line."""
+    digest = blake2b(f"{seed} {line} {part}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def uniforms(streams: Tensor, step: int) -> Tensor:
+    """Returns the number of this step of each stream, (R) from 0 to below 1, in float64."""
+    mixed = _mixed(streams + _wrapped((step + 1) * INCREMENT))
+    return _shifted(mixed, 11).double() * 2.0**-53
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """The R hypotheses that are still drawn."""
+
+    numbers: Tensor
+    """(R) sentence · N + candidate."""
+    tokens: Tensor
+    """(R, T) what was drawn."""
+    steps: Tensor
+    """(R, T) log-probabilities by the model."""
+
+    def grown(self, tokens: Tensor, own: Tensor) -> _Drawn:
+        """Adds a token (R) to each, given its log-probabilities (R, V)."""
+        column = tokens.unsqueeze(1)
+        steps = torch.cat((self.steps, own.gather(1, column).double()), dim=1)
+        return _Drawn(self.numbers, torch.cat((self.tokens, column), dim=1), steps)
+
+    def kept(self, rows: Tensor) -> _Drawn:
+        """Keeps some."""
+        return _Drawn(self.numbers[rows], self.tokens[rows], self.steps[rows])
+
+    def hypothesis(self, row: int, is_finished: bool, config: DecodingConfig) -> Hypothesis:
+        """Returns one that has ended."""
+        steps = self.steps[row].tolist()
+        log_probability = sum(steps)
+        score = log_probability / length_divisor(len(steps), config)
+        tokens = tuple(self.tokens[row, :-1].tolist())
+        return Hypothesis(tokens, log_probability, score, tuple(steps), is_finished)
+
+
+def _streams(keys: Sequence[int], n_drawn: int, device: torch.device) -> Tensor:
+    """(B·N) a number for each candidate of each sentence."""
+    candidates = torch.arange(n_drawn, device=device) * INCREMENT
+    return _mixed((torch.tensor(keys, device=device).unsqueeze(1) ^ candidates).flatten())
+
+
+def _mixed(numbers: Tensor) -> Tensor:
+    for shift, factor in FACTORS:
+        numbers = (numbers ^ _shifted(numbers, shift)) * factor
+    return numbers ^ _shifted(numbers, 31)
+
+
+def _shifted(numbers: Tensor, shift: int) -> Tensor:
+    """Shifts to the right, zeros from the left."""
+    return (numbers >> shift) & ((1 << (64 - shift)) - 1)
+
+
+def _wrapped(number: int) -> int:
+    """Wraps a number around into 64 bits with a sign."""
+    return (number + 2**63) % 2**64 - 2**63

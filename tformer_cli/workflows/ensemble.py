@@ -1,0 +1,48 @@
+"""Several model directories as one model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.decoding.ensemble import Ensemble, EnsembleSpace
+from tformer_cli.errors import ArtifactError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tformer_cli.model.transformer import Transformer
+
+
+def join_models(
+    first: ModelDirectory,
+    others: Sequence[Path],
+    weights: Sequence[float] | None,
+    space: EnsembleSpace,
+) -> Transformer:
+    """Joins a model with others of its vocabulary.
+
+    Args:
+        first: a model directory.
+        others: paths of more.
+        weights: how much each counts, the first one's first; None: equally.
+        space: where log-probabilities are averaged.
+
+    Raises:
+        ArtifactError: if one cannot be read or has another vocabulary.
+        UsageError: if the weights do not fit.
+    """
+    place = next(first.model.parameters()).device
+    directories = [first, *(load_model_directory(Path(path), place) for path in others)]
+    for directory in directories:
+        if directory.tokenizer.to_json() != first.tokenizer.to_json():
+            raise ArtifactError(
+                f"has another vocabulary than {first.path} ({directory.path}): the models of an "
+                "ensemble must be trained with one tokenizer"
+            )
+    try:
+        ensemble = Ensemble([directory.model for directory in directories], weights, space)
+    except ValueError as error:
+        raise UsageError(f"--ensemble-weights: {error}") from None
+    return cast("Transformer", ensemble)  # to a search it is one

@@ -1,0 +1,186 @@
+"""Scoring given translations with a model directory, and ranking n-best lists again."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from itertools import groupby, islice, zip_longest
+from typing import TYPE_CHECKING, Literal
+
+from tformer_cli.decoding.formats import TSV_ENDS
+from tformer_cli.decoding.limits import longest_source
+from tformer_cli.decoding.scoring import score_pairs
+from tformer_cli.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tformer_cli.decoding.hypothesis import Hypothesis
+    from tformer_cli.model.runtime import Precision
+    from tformer_cli.workflows.translate import Opened
+
+ScoreFormat = Literal["text", "tsv", "jsonl"]
+PAIRS_AT_ONCE = 1024
+_MOSES_LINE = re.compile(r"(\d+) \|\|\| (.*?) \|\|\| (.*?)(?: \|\|\| .*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPair:
+    """A pair of sentences and what a model thinks of it."""
+
+    index: int
+    """Which line, counted from 0."""
+    source: str
+    target: str
+    result: Hypothesis
+    """The target's tokens, log-probabilities and score."""
+    is_truncated: bool
+    """Whether a side was longer than the model takes; its end was left out."""
+
+
+@dataclass
+class ScoreCounts:
+    """What a stream of scored pairs held; it grows as the stream goes on."""
+
+    lines: int = 0
+    """Pairs scored."""
+    truncated: int = 0
+    """Pairs of which an end was left out."""
+
+
+def score_lines(
+    opened: Opened,
+    sources: Iterable[str],
+    targets: Iterable[str],
+    counts: ScoreCounts | None = None,
+) -> Iterator[ScoredPair]:
+    """Scores translations by forced decoding, a line for a line, some at a time.
+
+    Args:
+        opened: what `open_translator` returned; its length and coverage penalties count.
+        sources: source sentences.
+        targets: a translation of each.
+        counts: is told of every pair.
+
+    Raises:
+        DataError: if one side has more lines.
+    """
+    counts = counts if counts is not None else ScoreCounts()
+    pairs = _aligned(sources, targets)
+    while buffer := list(islice(pairs, PAIRS_AT_ONCE)):
+        yield from _scored(opened, buffer, counts)
+
+
+def rank_again(
+    opened: Opened, sources: Sequence[str], lines: Iterable[str], name: str, counts: ScoreCounts
+) -> Iterator[str]:
+    """Ranks the translations of an n-best list in moses' format by the model's scores.
+
+    Args:
+        opened: what `open_translator` returned.
+        sources: the source sentences that the list's indices count from 0.
+        lines: ``index ||| translation ||| features ||| score``, those of an index together.
+        name: the list's name, for messages.
+        counts: is told of every translation.
+
+    Yields:
+        The list's lines, best first for each index, with the model's log-probability added to the
+        features and its score in place of theirs.
+
+    Raises:
+        DataError: naming the line that is none of such a list.
+    """
+    entries = (_entry(line, number, name, sources) for number, line in enumerate(lines, 1))
+    for index, group in groupby(entries, key=lambda entry: entry[0]):
+        candidates = list(group)
+        pairs = [(sources[index], text) for _, text, _ in candidates]
+        scored = zip(candidates, _scored(opened, pairs, counts), strict=True)
+        for (_, text, features), pair in sorted(scored, key=lambda item: -item[1].result.score):
+            result = pair.result
+            added = f"{features} ForcedLogProbability= {result.log_probability:.6f}".lstrip()
+            yield f"{index} ||| {text} ||| {added} ||| {result.score:.6f}"
+
+
+def format_score(pair: ScoredPair, output_format: ScoreFormat) -> str:
+    """Writes a scored pair as a line, without its end.
+
+    Args:
+        pair: what to write.
+        output_format: "text": the log-probability; "tsv": index, source, target, log-probability,
+            score; "jsonl": an object with the tokens' log-probabilities, too.
+    """
+    result = pair.result
+    if output_format == "text":
+        return f"{result.log_probability:.6f}"
+    if output_format == "tsv":
+        texts = (text.translate(TSV_ENDS) for text in (pair.source, pair.target))
+        numbers = (f"{result.log_probability:.6f}", f"{result.score:.6f}")
+        return "\t".join((str(pair.index), *texts, *numbers))
+    record = {
+        "index": pair.index,
+        "source": pair.source,
+        "target": pair.target,
+        "log_probability": result.log_probability,
+        "score": result.score,
+        "token_ids": list(result.token_ids),
+        "token_log_probabilities": list(result.token_log_probabilities),
+    }
+    if pair.is_truncated:
+        record["truncated"] = True
+    return json.dumps(record, ensure_ascii=False)
+
+
+def _scored(
+    opened: Opened, pairs: Sequence[tuple[str, str]], counts: ScoreCounts
+) -> list[ScoredPair]:
+    model, tokenizer = opened.directory.model, opened.directory.tokenizer
+    longest = longest_source(model.config.max_positions)
+    whole = [tokenizer.encode_batch([pair[side] for pair in pairs]) for side in (0, 1)]
+    sources, targets = ([ids[:longest] for ids in side] for side in whole)
+    own: Precision = "bfloat16" if opened.precision == "bfloat16" else "float32"
+    results = score_pairs(
+        model,
+        sources,
+        targets,
+        opened.translator.config,
+        device=opened.device,
+        precision=own,
+    )
+    scored = []
+    for pair, result, lengths in zip(
+        pairs, results, zip(*(map(len, side) for side in whole), strict=True), strict=True
+    ):
+        is_truncated = max(lengths) > longest
+        scored.append(ScoredPair(counts.lines, *pair, result, is_truncated))
+        counts.lines += 1
+        counts.truncated += is_truncated
+    return scored
+
+
+def _aligned(sources: Iterable[str], targets: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for number, (source, target) in enumerate(zip_longest(sources, targets), 1):
+        if source is None or target is None:
+            short = "source" if source is None else "target"
+            raise DataError(
+                f"has no line {number}, but the other text has (the {short}): "
+                "give a translation a line"
+            )
+        yield source, target
+
+
+def _entry(line: str, number: int, name: str, sources: Sequence[str]) -> tuple[int, str, str]:
+    """Reads a line of an n-best list: index, translation, features."""
+    match = _MOSES_LINE.fullmatch(line)
+    if match is None:
+        raise DataError(
+            f"is no line of an n-best list ({name}:{number}): "
+            "write index ||| translation ||| features ||| score"
+        )
+    index = int(match[1])
+    if index >= len(sources):
+        raise DataError(
+            f"names source line {index}, but there are {len(sources)} ({name}:{number}): "
+            "give the source the list was made of; indices count from 0"
+        )
+    return index, match[2], match[3]
