@@ -1,0 +1,66 @@
+"""Token batches for peers that come without a loader of their own."""
+
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from job import Job, read_ids
+from torch import Tensor
+
+PAD, BOS, EOS = 0, 2, 3
+
+
+class Batch(NamedTuple):
+    """B pairs, padded."""
+
+    source: Tensor
+    """(B, S): ids, EOS."""
+    target_input: Tensor
+    """(B, T): BOS, ids."""
+    target_output: Tensor
+    """(B, T): ids, EOS."""
+    n_target_tokens: int
+    """Without padding."""
+
+
+def endless_batches(job: Job) -> Iterator[Batch]:
+    """Makes batches epoch after epoch: pairs of like length together, the batches shuffled."""
+    sources, targets = (read_ids(job.ids / f"train.{side}") for side in ("source", "target"))
+    order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
+    groups = list(_groups(order, sources, targets, job.tokens_per_batch))
+    shuffler = random.Random(job.seed)
+    while True:
+        shuffler.shuffle(groups)
+        for group in groups:
+            yield _collate([sources[i] for i in group], [targets[i] for i in group])
+
+
+def padded(rows: list[list[int]]) -> Tensor:
+    """(B, longest) ids."""
+    width = max(map(len, rows))
+    return torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
+
+
+def _groups(
+    order: list[int], sources: list[list[int]], targets: list[list[int]], budget: int
+) -> Iterator[list[int]]:
+    """Cuts the row of pairs where sentences × longest side, EOS included, would pass the budget."""
+    group: list[int] = []
+    longest = 0
+    for i in order:
+        longest = max(longest, len(sources[i]) + 1, len(targets[i]) + 1)
+        if group and (len(group) + 1) * longest > budget:
+            yield group
+            group, longest = [], max(len(sources[i]), len(targets[i])) + 1
+        group.append(i)
+    yield group
+
+
+def _collate(sources: list[list[int]], targets: list[list[int]]) -> Batch:
+    return Batch(
+        source=padded([[*ids, EOS] for ids in sources]),
+        target_input=padded([[BOS, *ids] for ids in targets]),
+        target_output=padded([[*ids, EOS] for ids in targets]),
+        n_target_tokens=sum(map(len, targets)) + len(targets),
+    )

@@ -1,0 +1,131 @@
+"""tformer, by its command line, as a user would run it."""
+
+import json
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+from job import Job, read_job, write_answer
+
+TFORMER = (sys.executable, "-m", "tformer_cli")
+
+
+def main() -> None:
+    job = read_job()
+    run = job.scratch / "run"
+    train_quality(job, run) if job.minutes else train_speed(job, run)
+    metrics = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    reports = [entry for entry in map(json.loads, metrics) if entry["kind"] == "report"]
+    totals = [(0, 0.0), *((report["tokens"], report["seconds"]) for report in reports)]
+    updates = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(totals)]
+    version = subprocess.run([*TFORMER, "--version"], capture_output=True, text=True, check=True)
+    write_answer(
+        job,
+        updates=updates,
+        curve=curve(job, run) if job.minutes else [],
+        version=version.stdout.strip(),
+    )
+
+
+def train_speed(job: Job, run: Path) -> None:
+    """Trains on the shared tokenizer and dimensions, reporting every update."""
+    values = {
+        "data.train": [{"source": str(job.text / "train.source"),
+                        "target": str(job.text / "train.target")}],
+        "data.cache_directory": str(job.text.parent / "tformer-cache"),
+        "tokenizer.path": str(job.ids / "tokenizer.json"),
+        "model.d_model": job.d_model,
+        "model.n_heads": job.n_heads,
+        "model.d_ff": job.d_ff,
+        "model.n_encoder_layers": job.n_layers,
+        "model.n_decoder_layers": job.n_layers,
+        "model.dropout": 0.1,
+        "training.tokens_per_batch": job.tokens_per_batch,
+        "training.label_smoothing": 0.1,
+        "training.max_steps": job.updates,
+        "training.report_every": 1,
+        "training.average": "none",
+    }  # fmt: skip
+    tables: dict[str, dict[str, object]] = {}
+    for path, value in values.items():
+        table, key = path.split(".")
+        tables.setdefault(table, {})[key] = value
+    recipe = job.scratch / "recipe.toml"
+    recipe.write_text(_toml(tables), encoding="utf-8")
+    _run("train", str(recipe), "-o", str(run), *_precision(job))
+
+
+def train_quality(job: Job, run: Path) -> None:
+    """Trains by the shipped recipe, keeping all its checkpoints, without validating meanwhile."""
+    corpus = {"source": str(job.text / "train.source"), "target": str(job.text / "train.target")}
+    settings = [
+        f"data.train=[{_inline(corpus)}]",
+        "data.valid=[]",
+        f"data.cache_directory={_value(str(job.text.parent / 'tformer-cache'))}",
+        "training.keep_last=100000",
+    ]
+    sets = [word for setting in settings for word in ("--set", setting)]
+    bounds = ("--max-time", f"{60 * job.minutes:.3f}s", "--seed", str(job.seed))
+    _run("train", job.recipe, "-o", str(run), *bounds, *sets, *_precision(job))
+
+
+def curve(job: Job, run: Path) -> list[dict[str, object]]:
+    """Translates with a checkpoint for every interval, and with the final model."""
+    points = []
+    next_seconds = 60.0 * job.checkpoint_minutes
+    for checkpoint in sorted((run / "checkpoints").iterdir()):
+        state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+        if state["seconds"] < next_seconds:
+            continue
+        while next_seconds <= state["seconds"]:
+            next_seconds += 60.0 * job.checkpoint_minutes
+        model = job.scratch / checkpoint.name
+        model.mkdir()
+        for file in (run / "config.json", run / "tokenizer.json", checkpoint / "model.safetensors"):
+            shutil.copy(file, model)
+        points.append(_point(job, model, state["seconds"], state["step"]))
+    final = _point(job, run, state["seconds"], state["step"])
+    final["test"] = str(_translate(job, run, "test"))
+    return [*points, final]
+
+
+def _point(job: Job, model: Path, seconds: float, step: int) -> dict[str, object]:
+    valid = _translate(job, model, "valid")
+    return {"seconds": seconds, "updates": step, "valid": str(valid), "is_text": True}
+
+
+def _translate(job: Job, model: Path, split: str) -> Path:
+    output = job.scratch / f"{model.name}.{split}"
+    _run("translate", str(model), "-i", str(job.text / f"{split}.source"), "-o", str(output))
+    return output
+
+
+def _precision(job: Job) -> tuple[str, ...]:
+    return ("--precision", job.options.get("precision", "auto"))
+
+
+def _run(*arguments: str) -> None:
+    subprocess.run([*TFORMER, *arguments, "--quiet"], stdout=subprocess.DEVNULL, check=True)
+
+
+def _toml(tables: dict[str, dict[str, object]]) -> str:
+    lines = []
+    for name, table in tables.items():
+        lines += [f"[{name}]", *(f"{key} = {_value(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_inline(item) for item in value)}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _inline(table: dict[str, str]) -> str:
+    return "{" + ", ".join(f"{key} = {_value(value)}" for key, value in table.items()) + "}"
+
+
+if __name__ == "__main__":
+    main()
