@@ -4,18 +4,20 @@ import argparse
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 HERE = Path(__file__).parent
 TFORMER = (sys.executable, "-m", "tformer_cli")
 SIDES = ("source", "target")
+DEVNULL = Path(os.devnull)
 LONGEST = 126
 """Training pairs with more tokens on a side are left out, for everybody."""
 
@@ -110,10 +112,23 @@ def say(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
+def fail(text: str) -> NoReturn:
+    """Ends the benchmark with one line."""
+    say(f"error: {text}")
+    sys.exit(2)
+
+
 def environments(given: list[str]) -> dict[str, str]:
     """`NAME=PATH`s as a mapping of names to Python interpreters."""
-    pairs = (text.split("=", 1) for text in given)
-    return {name: str(Path(path) / "bin" / "python") for name, path in pairs}
+    found = {}
+    for text in given:
+        name, _, path = text.partition("=")
+        # absolute, but not resolved: the link itself is what makes Python use the environment
+        python = Path(path).absolute() / "bin" / "python"
+        if not python.is_file():
+            fail(f"no environment (--venv {text}): write NAME=PATH, PATH a virtual environment")
+        found[name] = str(python)
+    return found
 
 
 def python_of(name: str, contestant: Contestant, pythons: dict[str, str]) -> str:
@@ -122,33 +137,35 @@ def python_of(name: str, contestant: Contestant, pythons: dict[str, str]) -> str
 
 
 def prepare(data: Path, work: Path, files: dict[str, tuple[str, str]], vocab_size: int) -> None:
-    """Writes raw text, the shared tokenizer and token ids of every split, unless they are there.
+    """Writes raw text, the shared tokenizer and token ids of every split that is not there yet.
 
     Args:
         data: directory of the given text.
         work: gets `text/` and `ids/`.
-        files: for each split the names of its source and its target file, without `.gz`.
+        files: for each split the names of its source and its target file, without `.gz`; "train"
+            comes first.
         vocab_size: of the tokenizer.
     """
     text, ids = work / "text", work / "ids"
-    if (ids / "done").exists():
-        return
     text.mkdir(exist_ok=True)
     ids.mkdir(exist_ok=True)
-    for split, names in files.items():
-        for side, name in zip(SIDES, names, strict=True):
-            (text / f"{split}.{side}").write_bytes(_read(data / name))
-    both = [str(text / f"train.{side}") for side in SIDES]
     tokenizer = ids / "tokenizer.json"
-    _tformer("tokenize", "train", *both, "-o", tokenizer, "--vocab-size", vocab_size, "--quiet")
-    for split in files:
-        for side in SIDES:
-            output = _tformer(
-                "tokenize", "encode", tokenizer, "--ids", stdin=text / f"{split}.{side}"
-            )
-            (ids / f"{split}.{side}").write_bytes(output)
-    _leave_out_long_pairs(text, ids)
-    (ids / "done").touch()
+    for split, names in files.items():
+        done = ids / f"{split}.done"
+        if done.exists():
+            continue
+        outputs = [text / f"{split}.{side}" for side in SIDES]
+        for name, output in zip(names, outputs, strict=True):
+            _unpack(data / name, output)
+        if split == "train":
+            size = ("--vocab-size", vocab_size)
+            _tformer("tokenize", "train", *outputs, "-o", tokenizer, *size, "--quiet")
+        for output in outputs:
+            encode = ("tokenize", "encode", tokenizer, "--ids")
+            _tformer(*encode, stdin=output, stdout=ids / output.name)
+        if split == "train":
+            _leave_out_long_pairs(text, ids)
+        done.touch()
 
 
 def run_contestant(
@@ -203,42 +220,52 @@ def decode(work: Path, hypotheses: Path) -> Path:
     """Turns lines of token ids into text."""
     output = hypotheses.with_name(f"{hypotheses.name}.text")
     tokenizer = work / "ids" / "tokenizer.json"
-    output.write_bytes(_tformer("tokenize", "decode", tokenizer, "--ids", stdin=hypotheses))
+    _tformer("tokenize", "decode", tokenizer, "--ids", stdin=hypotheses, stdout=output)
     return output
 
 
 def bleu(work: Path, hypotheses: Path, split: str) -> tuple[float, str]:
     """Cased BLEU of text against the raw reference, with its signature."""
     reference = work / "text" / f"{split}.target"
-    scored = _tformer(
-        "evaluate", "--hypothesis", hypotheses, "--reference", reference, "--format", "json"
-    )
-    score = json.loads(scored)["bleu"]
+    output = hypotheses.with_name(f"{hypotheses.name}.scores")
+    files = ("--hypothesis", hypotheses, "--reference", reference)
+    _tformer("evaluate", *files, "--format", "json", stdout=output)
+    score = json.loads(output.read_text(encoding="utf-8"))["bleu"]
     return score["score"], score["signature"]
 
 
-def _tformer(*arguments: object, stdin: Path = Path(os.devnull)) -> bytes:
-    with stdin.open("rb") as lines:
-        command = [*TFORMER, *map(str, arguments)]
-        done = subprocess.run(command, stdin=lines, stdout=subprocess.PIPE, check=True)
-    return done.stdout
+def _tformer(*arguments: object, stdin: Path = DEVNULL, stdout: Path = DEVNULL) -> None:
+    command = [*TFORMER, *map(str, arguments)]
+    with stdin.open("rb") as lines, stdout.open("wb") as output:
+        if subprocess.run(command, stdin=lines, stdout=output, check=False).returncode:
+            fail(f"a command of tformer failed ({' '.join(command[2:])}): see above")
 
 
-def _read(file: Path) -> bytes:
+def _unpack(file: Path, output: Path) -> None:
+    """Copies a plain or gzipped file."""
     packed = file.with_name(f"{file.name}.gz")
-    if packed.is_file():
-        return gzip.decompress(packed.read_bytes())
-    return file.read_bytes()
+    if not (file.is_file() or packed.is_file()):
+        fail(f"no such file, nor with .gz ({file}): name the files, see --help")
+    with (
+        gzip.open(packed) if packed.is_file() else file.open("rb") as source,
+        output.open("wb") as target,
+    ):
+        shutil.copyfileobj(source, target)
 
 
 def _leave_out_long_pairs(text: Path, ids: Path) -> None:
-    """Rewrites the training files without pairs that are blank or too long on a side."""
-    files = [directory / f"train.{side}" for side in SIDES for directory in (ids, text)]
-    columns = [file.read_text(encoding="utf-8").split("\n") for file in files]
-    rows = [
-        row
-        for row in zip(*columns, strict=True)
-        if all(0 < len(tokens.split()) <= LONGEST for tokens in (row[0], row[2]))
-    ]
-    for file, column in zip(files, zip(*rows, strict=True), strict=True):
-        file.write_text("\n".join(column) + "\n", encoding="utf-8")
+    """Rewrites the training files without pairs that are blank or too long on a side.
+
+    Line by line: what this process once held would count as its children's peak memory.
+    """
+    files = [directory / f"train.{side}" for directory in (ids, text) for side in SIDES]
+    shorter = [file.with_suffix(f"{file.suffix}.shorter") for file in files]
+    with ExitStack() as stack:
+        inputs = [stack.enter_context(file.open("rb")) for file in files]
+        outputs = [stack.enter_context(file.open("wb")) for file in shorter]
+        for row in zip(*inputs, strict=True):
+            if all(0 < len(tokens.split()) <= LONGEST for tokens in row[:2]):
+                for line, output in zip(row, outputs, strict=True):
+                    output.write(line)
+    for file, replaced in zip(shorter, files, strict=True):
+        file.replace(replaced)

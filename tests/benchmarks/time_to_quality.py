@@ -50,7 +50,8 @@ def main() -> None:
         try:
             answer = run_contestant(name, contestant, work, python, job)
         except ContestantError as error:
-            raise SystemExit(f"error: {error}") from None
+            say(f"error: {error}")
+            sys.exit(1)
         points = [scored(work, point) for point in answer.values["curve"]]
     lines = [{"contestant": name, "version": answer.values["version"], **p} for p in points]
     text = "".join(json.dumps(line) + "\n" for line in lines)

@@ -85,6 +85,8 @@ def main() -> None:
     show(report, arguments)
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if results.keys() != contestants.keys():
+        sys.exit(1)
 
 
 def parse_arguments() -> argparse.Namespace:

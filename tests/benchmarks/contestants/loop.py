@@ -36,12 +36,10 @@ def train(
     """
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9)
     batches = endless_batches(job)
-    first = next(batches)
-    stopwatch = Stopwatch(job)
-    batch: Batch | None = first
+    batch = next(batches)
     model.train()
+    stopwatch = Stopwatch(job)
     while not stopwatch.is_over:
-        batch = batch or next(batches)
         optimizer.param_groups[0]["lr"] = _learning_rate(stopwatch)
         with torch.autocast("cpu", torch.bfloat16, enabled="bfloat16" in job.options):
             logits = forward(batch)
@@ -57,10 +55,10 @@ def train(
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         stopwatch.add_update(batch.n_target_tokens)
-        batch = None
         if stopwatch.is_checkpoint_due():
             with stopwatch.pause():
                 save(stopwatch)
+        batch = next(batches)
     return stopwatch
 
 

@@ -70,8 +70,7 @@ def train(job: Job, data: Path) -> tuple[Stopwatch, list[tuple[float, int, Path]
         if stopwatch.is_checkpoint_due():
             with stopwatch.pause():
                 file = job.scratch / f"update-{len(stopwatch.updates)}.pt"
-                iterator = {"train_iterator": {"epoch": 1}, "val_loss": None}
-                self.save_checkpoint(str(file), iterator)
+                self.save_checkpoint(str(file), {})
                 checkpoints.append((stopwatch.seconds, len(stopwatch.updates), file))
         if stopwatch.is_over:
             raise TrainingOver

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 from job import Job, read_job, write_answer
 
@@ -29,8 +30,9 @@ def train(job: Job) -> str:
     words = ["</s>", "<unk>", *map(str, range(4, job.vocab_size + 2))]
     entries = (f'"{word}": {place}\n' for place, word in enumerate(words))
     vocabulary.write_text("".join(entries), encoding="utf-8")
+    program = Path(sys.executable).with_name("pymarian")
     command = [
-        sys.executable, "-m", "pymarian", "train", "--model", str(job.scratch / "model.npz"),
+        str(program), "train", "--model", str(job.scratch / "model.npz"),
         "--type", "transformer", "--tied-embeddings-all", "--dim-emb", str(job.d_model),
         "--transformer-dim-ffn", str(job.d_ff), "--transformer-heads", str(job.n_heads),
         "--enc-depth", str(job.n_layers), "--dec-depth", str(job.n_layers),
