@@ -58,7 +58,7 @@ def _figures(phase: str, n_pairs: int, directory: Path) -> Figures:
     """Runs a phase in a process of its own, unless its figures are there."""
     place = directory / str(n_pairs)
     place.mkdir(parents=True, exist_ok=True)
-    file = place / f"{phase}.json"
+    file = place / f"{phase}-figures.json"
     if not file.exists():
         command = [sys.executable, __file__, "--pairs", str(n_pairs), "--directory", str(place)]
         run = subprocess.run(

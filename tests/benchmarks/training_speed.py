@@ -192,7 +192,7 @@ def summary(results: dict[str, Result], limits: dict[str, float], flops: float) 
 
 def show(report: dict[str, Any], arguments: argparse.Namespace) -> None:
     """Prints the table."""
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     table = Table(title=f"training, {arguments.model} model, {arguments.threads} threads")
     columns = (
         "target tokens/s", "min", "max", "overall", "updates", "peak RSS MB", "tformer/it",

@@ -1,6 +1,7 @@
 """The plain training loop around a model that comes without one."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from batches import PAD, Batch, endless_batches
@@ -18,6 +19,11 @@ def prepare_torch(job: Job) -> None:
     if "onednn" in job.options:
         # the name is misleading: on a processor without AMX these products stay true float32
         torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+
+
+def _processor_flags() -> set[str]:
+    file = Path("/proc/cpuinfo")
+    return set(file.read_text().split()) if file.is_file() else set()
 
 
 def train(
@@ -39,9 +45,11 @@ def train(
     batch = next(batches)
     model.train()
     stopwatch = Stopwatch(job)
+    # a processor that does not multiply bfloat16 would be slowed down by it
+    is_bfloat16 = "bfloat16" in job.options and "avx512_bf16" in _processor_flags()
     while not stopwatch.is_over:
         optimizer.param_groups[0]["lr"] = _learning_rate(stopwatch)
-        with torch.autocast("cpu", torch.bfloat16, enabled="bfloat16" in job.options):
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_bfloat16):
             logits = forward(batch)
         loss = nn.functional.cross_entropy(
             logits.flatten(0, 1).float(),
