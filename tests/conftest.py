@@ -21,6 +21,7 @@ def one_thread():
     yield
     torch.backends.mkldnn.matmul.fp32_precision = before[0]
     torch.set_num_threads(before[1])
+    prepare_cpu.cache_clear()  # what it did is undone
 
 
 @pytest.fixture(scope="module")
