@@ -143,7 +143,7 @@ def _curve(ablation: "Ablation") -> Table:
     chosen = sorted({round(i * last / max(1, n_shown - 1)) for i in range(n_shown)})
     points = [ablation.curve[i] for i in chosen]
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_row(Text("least important removed", style="dim"), *(str(p.n_removed) for p in points))
+    table.add_row(Text("heads removed", style="dim"), *(str(p.n_removed) for p in points))
     table.add_row(Text("loss", style="dim"), *(f"{p.loss:.3f}" for p in points))
     for i, score in enumerate(points[0].scores):
         table.add_row(Text(score.name, style="dim"), *(f"{p.scores[i].value:.1f}" for p in points))

@@ -70,8 +70,12 @@ def losses_of(model: Transformer, hidden: Tensor, target_output: Tensor) -> Tens
     tokens = hidden.flatten(0, 1)[positions]
     n_together = max(1, LARGEST_LOGITS // model.vocab_size)
     parts = [
-        functional.cross_entropy(model.project(some), wanted, reduction="none")
-        for some, wanted in zip(tokens.split(n_together), targets.split(n_together), strict=True)
+        functional.cross_entropy(
+            model.project(tokens[start : start + n_together]),
+            targets[start : start + n_together],
+            reduction="none",
+        )
+        for start in range(0, len(targets), n_together)
     ]
     rows = positions // target_output.shape[1]
     sums = torch.zeros(len(target_output), dtype=torch.float64, device=hidden.device)

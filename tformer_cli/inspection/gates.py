@@ -24,14 +24,14 @@ def gated(model: Transformer, gates: Mapping[Place, Tensor]) -> Iterator[None]:
     places = [
         (a, gates[kind, layer]) for kind, layer, a in attentions(model) if (kind, layer) in gates
     ]
-    before = [attention.gate for attention, _ in places]
+    before: list[Tensor | None] = [attention.gate for attention, _ in places]
     try:
         for attention, gate in places:
             attention.gate = gate
         yield
     finally:
-        for (attention, _), gate in zip(places, before, strict=True):
-            attention.gate = gate
+        for (attention, _), earlier in zip(places, before, strict=True):
+            attention.gate = earlier
 
 
 @contextmanager

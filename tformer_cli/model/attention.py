@@ -118,9 +118,9 @@ class MultiHeadAttention(nn.Module):
     """
 
     gate: Tensor | None = None
-    """Factors ξ, broadcastable to (B, H, Q, E), on each head's weighted values before W_O: (H, 1, 1)
-    for all sentences, (B, H, 1, 1) for each its own; 0 switches a head off. None, as ever but under
-    inspection: nothing is multiplied."""
+    """Factors ξ on each head's weighted values before W_O, broadcastable to (B, H, Q, E): (H, 1, 1)
+    for all sentences, (B, H, 1, 1) for each its own; 0 switches a head off. None: nothing is
+    multiplied."""
 
     def __init__(self, config: ModelConfig, n_heads: int | None = None) -> None:
         """Makes a layer.

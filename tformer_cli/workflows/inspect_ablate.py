@@ -138,7 +138,7 @@ class Ablator:
         losses, n_tokens = np.zeros(n_lines), np.zeros(n_lines, dtype=np.int64)
         without = np.zeros((len(self._heads), n_lines))
         sums = dict.fromkeys(head_layout(self._model), 0.0)
-        for indices, batch in self._observed("switching heads off"):
+        for indices, batch in self.batches_on_device("switching heads off"):
             whole, ablated = losses_without_each(self._model, batch, self._heads)
             losses[indices], without[:, indices] = whole.numpy(), ablated.numpy()
             n_tokens[indices] = _tokens_of(batch)
@@ -182,7 +182,7 @@ class Ablator:
 
     def _curve(self, order: list[HeadId], n_tokens: int) -> tuple[CurvePoint, ...]:
         sums = np.zeros(len(order) + 1)
-        for _, batch in self._observed("removing heads one by one"):
+        for _, batch in self.batches_on_device("removing heads one by one"):
             sums += losses_along(self._model, batch, order).sum(dim=1).numpy()
         return tuple(
             CurvePoint(
@@ -214,7 +214,7 @@ class Ablator:
                 self._observe(what, len(texts), len(self._sources))
         return texts
 
-    def _observed(self, what: str) -> Iterator[tuple[NDArray[np.int64], Batch]]:
+    def batches_on_device(self, what: str) -> Iterator[tuple[NDArray[np.int64], Batch]]:
         """Yields the batches on the model's device and tells of the lines that are done."""
         done = 0
         for indices, batch in self._batches:
