@@ -52,7 +52,7 @@ def show_pruning(console: Console, pruning: "Pruning") -> None:
     console.print(Text(f"{pruning.directory}: without {len(pruning.removed)} heads", style="bold"))
     console.print(table)
     against = ", ".join(
-        f"Δ{score.name} {_signed(score)} (p = {score.p_value:.3g})" for score in pruning.scores
+        f"Δ{score.name} {_signed(score)} (p = {score.p_value:.2g})" for score in pruning.scores
     )
     ratio = pruning.after.lines_per_second / pruning.before.lines_per_second
     size = pruning.after.n_parameters / pruning.before.n_parameters
@@ -120,18 +120,20 @@ def _shade(kind: "Kind", share: float) -> Style:
 def _list(ablation: "Ablation") -> Table:
     """The most important heads, and all that were scored."""
     shown = [effect for effect in ablation.ranked if effect.rank < LISTED or effect.scores]
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    columns = ["head", "importance", "Δ loss", "95 %", "p"]
-    if ablation.scores:
-        columns += ["ΔBLEU", "p", "ΔchrF2", "p"]
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    columns = ["head", "importance", "Δ loss", "p"]
+    # What fits 80 columns: the interval where there are no scores; JSON Lines hold everything.
+    columns += ["ΔBLEU", "p", "ΔchrF2", "p"] if ablation.scores else ["95 % of the draws"]
     for name in columns:
         table.add_column(name, justify="left" if name == "head" else "right", no_wrap=True)
     for effect in shown:
         loss = effect.loss
-        cells = [str(effect.head), f"{effect.importance:.4f}", f"{loss.difference:+.4f}"]
-        cells += [f"{loss.low:+.4f} … {loss.high:+.4f}", f"{loss.p_value:.3g}"]
+        cells = [str(effect.head), f"{effect.importance:.4f}"]
+        cells += [f"{loss.difference:+.4f}", f"{loss.p_value:.2g}"]
+        if not ablation.scores:
+            cells.append(f"{loss.low:+.4f} … {loss.high:+.4f}")
         for score in effect.scores:
-            cells += [_signed(score), f"{score.p_value:.3g}"]
+            cells += [_signed(score), f"{score.p_value:.2g}"]
         table.add_row(*cells)
     return table
 

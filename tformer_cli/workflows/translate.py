@@ -173,6 +173,8 @@ def open_translator(
         except ValueError as error:
             raise UsageError(f"--device: {error}") from None
         model = load_model_directory(Path(model), place)
+    if heads and engine == "ctranslate2":
+        raise UsageError("--heads: --engine ctranslate2 uses all heads; leave one of them out")
     if heads:
         keep_only(model.model, select_heads(heads, head_layout(model.model)))
     place = next(model.model.parameters()).device

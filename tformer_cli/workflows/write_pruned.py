@@ -109,7 +109,8 @@ def _save(whole: ModelDirectory, heads: Sequence[HeadId], directory: Path) -> No
             config=pruned.config,
             tokenizer=whole.tokenizer,
             decoding=whole.decoding,
-            info=replace(whole.info, scores={}),  # they were the whole model's
+            # Scores were the whole model's, and heads to align with have other numbers now.
+            info=replace(whole.info, scores={}, alignment=None),
         )
 
 
