@@ -115,3 +115,9 @@ def test_what_cannot_be_is_one_line_and_status_two(model, texts, tmp_path, optio
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "new").exists()
+
+
+def test_the_other_engine_cannot_switch_heads_off(model):
+    done = run("translate", model, "a", "--heads", "enc", "--engine", "ctranslate2", "-q")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--heads: --engine ctranslate2 uses all heads" in done.stderr

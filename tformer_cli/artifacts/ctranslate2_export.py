@@ -52,7 +52,7 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
             "int8".
 
     Raises:
-        UsageError: if the extra is not installed.
+        UsageError: if the extra is not installed, or layers have lost heads.
         ArtifactError: if the folder cannot be written.
     """
     specs = import_ctranslate2().specs

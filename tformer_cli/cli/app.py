@@ -18,8 +18,8 @@ from tformer_cli.cli.benchmark import benchmark
 from tformer_cli.cli.console import error_line
 from tformer_cli.cli.evaluate import evaluate
 from tformer_cli.cli.export import export
-from tformer_cli.cli.inspect_align import inspect_align
 from tformer_cli.cli.inspect_ablate import inspect_ablate
+from tformer_cli.cli.inspect_align import inspect_align
 from tformer_cli.cli.inspect_heads import inspect_heads
 from tformer_cli.cli.inspect_logits import inspect_logits
 from tformer_cli.cli.inspect_positions import inspect_positions
