@@ -175,6 +175,8 @@ def open_translator(
         model = load_model_directory(Path(model), place)
     if heads and engine == "ctranslate2":
         raise UsageError("--heads: --engine ctranslate2 uses all heads; leave one of them out")
+    if heads and ensemble:
+        raise UsageError("--heads: names the heads of one model; leave out it or --ensemble")
     if heads:
         keep_only(model.model, select_heads(heads, head_layout(model.model)))
     place = next(model.model.parameters()).device
