@@ -32,6 +32,7 @@ COMMANDS = {
             "inspect-positions",
             "inspect-logits",
             "inspect-align",
+            "inspect-ablate",
             "tokenize",
             "tokenize train",
             "tokenize encode",

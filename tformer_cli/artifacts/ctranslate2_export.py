@@ -52,11 +52,16 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
             "int8".
 
     Raises:
-        UsageError: if the extra is not installed.
+        UsageError: if the extra is not installed, or layers have lost heads.
         ArtifactError: if the folder cannot be written.
     """
     specs = import_ctranslate2().specs
     config, tokenizer = directory.model.config, directory.tokenizer
+    if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
+        raise UsageError(
+            f"layers have lost heads ({directory.path}): the engine takes as many in every layer; "
+            "export the model it was pruned from"
+        )
     activation = specs.Activation.RELU if config.activation == "relu" else specs.Activation.GELU
     spec = specs.TransformerSpec.from_config(
         (config.n_encoder_layers, config.n_decoder_layers),

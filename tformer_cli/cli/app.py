@@ -18,6 +18,7 @@ from tformer_cli.cli.benchmark import benchmark
 from tformer_cli.cli.console import error_line
 from tformer_cli.cli.evaluate import evaluate
 from tformer_cli.cli.export import export
+from tformer_cli.cli.inspect_ablate import inspect_ablate
 from tformer_cli.cli.inspect_align import inspect_align
 from tformer_cli.cli.inspect_heads import inspect_heads
 from tformer_cli.cli.inspect_logits import inspect_logits
@@ -156,6 +157,7 @@ app.command("inspect-step")(inspect_step)
 app.command("inspect-positions")(inspect_positions)
 app.command("inspect-logits")(inspect_logits)
 app.command("inspect-align")(inspect_align)
+app.command("inspect-ablate")(inspect_ablate)
 
 
 def main() -> None:

@@ -55,6 +55,15 @@ TooLongOption = Annotated[
         help="A line longer than the model takes: translate it in parts, cut it off, or stop."
     ),
 ]
+HeadsOffOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--heads",
+        metavar="SELECTION",
+        help="Translate with these attention heads, the others switched off: such as "
+        "'!cross.5.3' (all but one). Repeatable [all heads].",
+    ),
+]
 
 
 def _option(kind: Any, panel: str, help_text: str, **details: Any) -> Any:  # noqa: ANN401

@@ -10,6 +10,7 @@ import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line, write_line
 from tformer_cli.cli.decoding_options import (
+    HeadsOffOption,
     TooLongChoice,
     TooLongOption,
     takes_decoding_options,
@@ -87,6 +88,7 @@ def evaluate(
         BleuTokenizer, typer.Option(help="sacreBLEU's tokenizer for BLEU.")
     ] = BleuTokenizer.mteval,
     too_long: TooLongOption = TooLongChoice.in_parts,
+    heads: HeadsOffOption = None,
     device: DeviceOption = "auto",
     precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto,
     engine: EngineOption = EngineChoice.tformer,
@@ -101,6 +103,8 @@ def evaluate(
     logarithm) and perplexity of the first reference are measured; else --hypothesis is scored.
     """
     _check_usage(model, source, hypothesis, output)
+    if heads and model is None:
+        raise UsageError("--heads: is of use with a MODEL only; name one or leave it out")
     check_stdin_is_read_once([hypothesis or source, *reference])
     from tformer_cli.workflows import evaluate as workflow
     from tformer_cli.workflows.translate import TranslationCounts, open_translator
@@ -122,6 +126,7 @@ def evaluate(
                 threads=threads,
                 seed=seed,
                 too_long=too_long.value,
+                heads=heads or (),
                 n_best=1,
                 **decoding,
             )

@@ -11,6 +11,7 @@ import typer
 
 from tformer_cli.cli.console import is_live, note, utf8_line
 from tformer_cli.cli.decoding_options import (
+    HeadsOffOption,
     TooLongChoice,
     TooLongOption,
     takes_decoding_options,
@@ -164,6 +165,7 @@ def translate(
         ),
     ] = False,
     too_long: TooLongOption = TooLongChoice.in_parts,
+    heads: HeadsOffOption = None,
     device: DeviceOption = "auto",
     precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto,
     engine: EngineOption = EngineChoice.tformer,
@@ -207,6 +209,7 @@ def translate(
             threads=threads,
             seed=seed,
             too_long=too_long.value,
+            heads=heads or (),
             banned=ban or (),
             ensemble=ensemble or (),
             ensemble_weights=_numbers(ensemble_weights),

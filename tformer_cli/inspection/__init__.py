@@ -13,4 +13,8 @@ One head step by step: `observed` (what the model computed), `trace` (the same b
 (how steps are told), `walkthrough` and `walkthrough_layer` (the telling), `tokens` (finding a
 token), `quiz`, then `render_step_json` and `render_step_html`. `logits` and `positions` stand by
 themselves, each with its renderings; pages without a script share `static_page`.
+
+What a head is worth is another road: `gates` (heads switched off), `ablation` (the loss without
+each), `importance` (its gradient), `ablation_record` with `render_ablation`, and `pruning`, which
+takes heads out of the weights.
 """

@@ -57,7 +57,7 @@ class HeadLayout:
 
 
 def _range_of(kind: Kind, heads: tuple[int, ...]) -> str:
-    if not heads:
+    if not any(heads):
         return f"no {kind}"
     return f"{kind}.0-{len(heads) - 1}.0-{max(heads) - 1}"
 

@@ -14,7 +14,7 @@ T      target positions
 Q, K   query and key positions (each S or T)
 D      model width, `d_model`
 H      heads
-E      width of a head, D = H·E
+E      width of a head; D = H·E where no head was pruned
 F      width of the feed-forward layer, `d_ff`
 V      vocabulary
 W      beam

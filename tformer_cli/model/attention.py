@@ -6,6 +6,7 @@ them with it beside the untouched path (`MultiHeadAttention.tap`).
 """
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,15 +113,31 @@ class MultiHeadAttention(nn.Module):
     """Multi-head attention: MultiHead(Q, K, V) = Concat(head₁ … head_H)·W_O.
 
     Source: Vaswani et al. 2017, section 3.2.2. The projections W_Q, W_K and W_V of all heads lie
-    in one matrix of 3·D rows, so that self-attention needs one product instead of three.
+    in one matrix of 3·H·E rows, so that self-attention needs one product instead of three. H·E is D
+    unless heads were pruned.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    gate: Tensor | None = None
+    """Factors ξ on each head's weighted values before W_O, broadcastable to (B, H, Q, E): (H, 1, 1)
+    for all sentences, (B, H, 1, 1) for each its own; 0 switches a head off. None: nothing is
+    multiplied."""
+
+    def __init__(self, config: ModelConfig, n_heads: int | None = None) -> None:
+        """Makes a layer.
+
+        Args:
+            config: the model's shape.
+            n_heads: heads of this layer, if not `config.n_heads`; 0 leaves the bias of W_O.
+        """
         super().__init__()
-        self.n_heads = config.n_heads
+        self.n_heads = config.n_heads if n_heads is None else n_heads
+        self.head_width = config.head_width
         self.dropout_rate = config.attention_dropout
-        self.in_projection = nn.Linear(config.d_model, 3 * config.d_model, bias=config.bias)
-        self.out_projection = nn.Linear(config.d_model, config.d_model, bias=config.bias)
+        joined = self.n_heads * self.head_width
+        with warnings.catch_warnings():  # a layer without heads has matrices without elements
+            warnings.filterwarnings("ignore", message="Initializing zero-element tensors")
+            self.in_projection = nn.Linear(config.d_model, 3 * joined, bias=config.bias)
+            self.out_projection = nn.Linear(joined, config.d_model, bias=config.bias)
         self._listeners: list[Callable[[AttentionTap], None]] = []
 
     def tap(self, listener: Callable[[AttentionTap], None]) -> TapHandle:
@@ -159,17 +176,17 @@ class MultiHeadAttention(nn.Module):
 
     def project_query(self, hidden: Tensor) -> Tensor:
         """Projects (B, Q, D) to queries (B, H, Q, E)."""
-        d_model = hidden.shape[-1]
+        joined = self.n_heads * self.head_width
         weight, bias = self.in_projection.weight, self.in_projection.bias
-        query_bias = None if bias is None else bias[:d_model]
-        return self._split_heads(functional.linear(hidden, weight[:d_model], query_bias))
+        query_bias = None if bias is None else bias[:joined]
+        return self._split_heads(functional.linear(hidden, weight[:joined], query_bias))
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Projects (B, K, D) to keys and values, (B, H, K, E) each, in one product."""
-        d_model = memory.shape[-1]
+        joined = self.n_heads * self.head_width
         weight, bias = self.in_projection.weight, self.in_projection.bias
-        memory_bias = None if bias is None else bias[d_model:]
-        projected = functional.linear(memory, weight[d_model:], memory_bias)
+        memory_bias = None if bias is None else bias[joined:]
+        projected = functional.linear(memory, weight[joined:], memory_bias)
         key, value = projected.chunk(2, dim=-1)
         return self._split_heads(key), self._split_heads(value)
 
@@ -187,7 +204,8 @@ class MultiHeadAttention(nn.Module):
         """
         dropout_rate = self.dropout_rate if self.training else 0.0
         is_fused = query.is_cuda or (key.shape[-2] >= FUSED_FROM_KEYS and query.shape[-2] > 1)
-        attention = fused_attention if is_fused else plain_attention
+        # A layer whose heads are all pruned is nothing for the fused kernels.
+        attention = fused_attention if is_fused and self.n_heads else plain_attention
         if torch.is_grad_enabled():
             context = attention(query, key, value, mask, dropout_rate)
         else:
@@ -195,14 +213,17 @@ class MultiHeadAttention(nn.Module):
                 context = attention(query, key, value, mask, dropout_rate)
         for listener in tuple(self._listeners):
             listener(AttentionTap(query, key, value, mask, context))
-        # (B, H, Q, E) -> (B, Q, H, E) -> (B, Q, D)
+        if self.gate is not None:
+            context = context * self.gate.to(context.dtype)
+        # (B, H, Q, E) -> (B, Q, H, E) -> (B, Q, H·E) -> (B, Q, D)
         joined: Tensor = self.out_projection(context.transpose(1, 2).flatten(2))
         return joined
 
     def _split_heads(self, projected: Tensor) -> Tensor:
-        # (B, Q, D) -> (B, Q, H, E) -> (B, H, Q, E)
+        # (B, Q, H·E) -> (B, Q, H, E) -> (B, H, Q, E)
         n_sentences, n_positions, _ = projected.shape
-        return projected.view(n_sentences, n_positions, self.n_heads, -1).transpose(1, 2)
+        split = projected.view(n_sentences, n_positions, self.n_heads, self.head_width)
+        return split.transpose(1, 2)
 
     if TYPE_CHECKING:
         __call__ = forward

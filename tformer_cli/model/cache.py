@@ -27,6 +27,7 @@ class DecoderCache:
         source_mask: Tensor,
         beam_size: int,
         max_length: int,
+        n_heads: int,
     ) -> None:
         """Starts an empty cache.
 
@@ -36,7 +37,9 @@ class DecoderCache:
             source_mask: (B, S) True where a source position is a token.
             beam_size: W, rows for each sentence.
             max_length: positions that will be decoded at most.
+            n_heads: H, the most heads that the self-attention of a layer has.
         """
+        self.n_heads = n_heads
         self.memory_heads = memory_heads
         self.source_mask = source_mask
         self.beam_size = beam_size
@@ -74,10 +77,11 @@ class DecoderCache:
         if self.length >= self.max_length:
             raise ValueError(f"the cache holds max_length = {self.max_length} positions")
         heads = self._room_for(key)
+        n_heads = key.shape[1]  # of a pruned layer fewer than there is room for
         stop = self._n_keys + self.beam_size
-        heads[layer, 0, :, :, self._n_keys : stop] = key
-        heads[layer, 1, :, :, self._n_keys : stop] = value
-        return heads[layer, 0, :, :, :stop], heads[layer, 1, :, :, :stop]
+        heads[layer, 0, :, :n_heads, self._n_keys : stop] = key
+        heads[layer, 1, :, :n_heads, self._n_keys : stop] = value
+        return heads[layer, 0, :, :n_heads, :stop], heads[layer, 1, :, :n_heads, :stop]
 
     def advance(self) -> None:
         """Goes on to the next position, once every layer has appended the current one."""
@@ -142,9 +146,9 @@ class DecoderCache:
         n_keys = self._n_keys + self.beam_size
         if self._heads is None or n_keys > self._heads.shape[4]:
             n_left = self.max_length - self.length
-            n_sentences, n_heads, _, head_width = key.shape
+            n_sentences, _, _, head_width = key.shape
             more = self.beam_size * min(max(FIRST_POSITIONS, self.length), n_left)
-            shape = (len(self.memory_heads), 2, n_sentences, n_heads, more, head_width)
+            shape = (len(self.memory_heads), 2, n_sentences, self.n_heads, more, head_width)
             old = None if self._heads is None else self._heads[..., : self._n_keys, :]
             block = key.new_empty(shape)
             self._heads = block if old is None else torch.cat((old, block), dim=4)

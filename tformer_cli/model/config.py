@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu"]
@@ -19,6 +19,17 @@ _LARGEST = {
     "n_decoder_layers": 1000,
 }
 _MOST_POSITIONS = 1 << 20
+
+
+class LayerHeads(NamedTuple):
+    """How many heads each layer has, by the kind of its attention."""
+
+    encoder: tuple[int, ...]
+    """Self-attention of each encoder layer."""
+    decoder: tuple[int, ...]
+    """Masked self-attention of each decoder layer."""
+    cross: tuple[int, ...]
+    """Cross-attention of each decoder layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +70,13 @@ class ModelConfig:
     "decoder": target embedding and output projection share one; "none": three matrices."""
     bias: bool = True
     """Biases in attention projections, feed-forward layers and layer norms."""
+    encoder_heads: tuple[int, ...] = ()
+    """Heads of each encoder layer where layers differ, as after pruning; a head stays `d_model /
+    n_heads` wide (empty: `n_heads` everywhere)."""
+    decoder_heads: tuple[int, ...] = ()
+    """The same of the decoder's self-attention."""
+    cross_heads: tuple[int, ...] = ()
+    """The same of cross-attention."""
 
     def __post_init__(self) -> None:
         for name in ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers"):
@@ -70,6 +88,7 @@ class ModelConfig:
                 f"n_heads: {self.n_heads} does not divide d_model = {self.d_model}; "
                 f"choose a number of heads that does"
             )
+        self._check_layer_heads()
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(
                 f"d_model: sinusoidal positions need an even width, but it is {self.d_model}"
@@ -84,6 +103,34 @@ class ModelConfig:
             )
         if self.norm_epsilon <= 0.0:
             raise ValueError(f"norm_epsilon: must be above 0, but is {self.norm_epsilon}")
+
+    @property
+    def head_width(self) -> int:
+        """E, the width of a head."""
+        return self.d_model // self.n_heads
+
+    @property
+    def layer_heads(self) -> LayerHeads:
+        """The heads of every layer."""
+        in_encoder = (self.n_heads,) * self.n_encoder_layers
+        in_decoder = (self.n_heads,) * self.n_decoder_layers
+        return LayerHeads(
+            self.encoder_heads or in_encoder,
+            self.decoder_heads or in_decoder,
+            self.cross_heads or in_decoder,
+        )
+
+    def _check_layer_heads(self) -> None:
+        for name, n_layers in (
+            ("encoder_heads", self.n_encoder_layers),
+            ("decoder_heads", self.n_decoder_layers),
+            ("cross_heads", self.n_decoder_layers),
+        ):
+            heads = getattr(self, name)
+            if heads and len(heads) != n_layers:
+                raise ValueError(f"{name}: must name {n_layers} layers, but names {len(heads)}")
+            if not all(0 <= n_heads <= self.n_heads for n_heads in heads):
+                raise ValueError(f"{name}: must be 0 to n_heads = {self.n_heads}, but is {heads}")
 
 
 PRESETS = MappingProxyType(
@@ -135,18 +182,22 @@ the English-German one; English-French used 0.1)."""
 def parameter_count(config: ModelConfig, vocab_size: int) -> int:
     """Counts trainable parameters in closed form.
 
-    With b = 1 where there are biases: attention 4·D² + 4·b·D; feed-forward 2·D·F + b·(F + D);
-    layer norm D + b·D. An encoder layer has one attention, one feed-forward layer and two norms; a
-    decoder layer two, one and three. Pre-norm adds one final norm a stack. Embeddings are V·D for
-    each matrix that is not shared; learned positions add P·D for the encoder and the decoder each.
+    With b = 1 where there are biases: attention 4·D·H·E + b·(3·H·E + D), where H·E = D unless heads
+    were pruned; feed-forward 2·D·F + b·(F + D); layer norm D + b·D. An encoder layer has one
+    attention, one feed-forward layer and two norms; a decoder layer two, one and three. Pre-norm
+    adds one final norm a stack. Embeddings are V·D for each matrix that is not shared; learned
+    positions add P·D for the encoder and the decoder each.
     """
     d, f, b = config.d_model, config.d_ff, int(config.bias)
-    attention = 4 * d * d + 4 * b * d
+    n_attentions = config.n_encoder_layers + 2 * config.n_decoder_layers
+    joined = sum(map(sum, config.layer_heads)) * config.head_width
+    attentions = 4 * d * joined + b * (3 * joined + n_attentions * d)
     feed_forward = 2 * d * f + b * (f + d)
     norm = d + b * d
-    encoder = config.n_encoder_layers * (attention + feed_forward + 2 * norm)
-    decoder = config.n_decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    encoder = config.n_encoder_layers * (feed_forward + 2 * norm)
+    decoder = config.n_decoder_layers * (feed_forward + 3 * norm)
     final_norms = 2 * norm if config.norm == "pre" else 0
     matrices = {"all": 1, "decoder": 2, "none": 3}[config.tied_embeddings]
     positions = 2 * config.max_positions * d if config.positions == "learned" else 0
-    return encoder + decoder + final_norms + matrices * vocab_size * d + positions
+    stacks = attentions + encoder + decoder + final_norms
+    return stacks + matrices * vocab_size * d + positions

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 class DecoderLayer(nn.Module):
     """Masked self-attention, cross-attention and a feed-forward layer (the paper, section 3.1)."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(
+        self, config: ModelConfig, n_heads: int | None = None, n_cross_heads: int | None = None
+    ) -> None:
         super().__init__()
         self.is_pre_norm = config.norm == "pre"
-        self.self_attention = MultiHeadAttention(config)
+        self.self_attention = MultiHeadAttention(config, n_heads)
         self.self_attention_norm = layer_norm(config)
-        self.cross_attention = MultiHeadAttention(config)
+        self.cross_attention = MultiHeadAttention(config, n_cross_heads)
         self.cross_attention_norm = layer_norm(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = layer_norm(config)
@@ -93,7 +95,8 @@ class Decoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.n_decoder_layers))
+        heads = zip(config.layer_heads.decoder, config.layer_heads.cross, strict=True)
+        layers = nn.ModuleList(DecoderLayer(config, *n_heads) for n_heads in heads)
         self.layers = cast(
             "Sequence[DecoderLayer]", layers
         )  # what torch's types do not say of a ModuleList
@@ -124,7 +127,8 @@ class Decoder(nn.Module):
             key, value = layer.cross_attention.project_memory(memory)
             # contiguous (B, H, S, E), as every later step reads them
             memory_heads.append((key.contiguous(), value.contiguous()))
-        return DecoderCache(memory_heads, source_mask, beam_size, max_length)
+        n_heads = max(layer.self_attention.n_heads for layer in self.layers)
+        return DecoderCache(memory_heads, source_mask, beam_size, max_length, n_heads)
 
     def step(self, hidden: Tensor, cache: DecoderCache) -> Tensor:
         """Decodes one position: embedded tokens (B·W, 1, D) to hidden states (B·W, 1, D)."""

@@ -22,10 +22,10 @@ class EncoderLayer(nn.Module):
     al. 2020).
     """
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, n_heads: int | None = None) -> None:
         super().__init__()
         self.is_pre_norm = config.norm == "pre"
-        self.self_attention = MultiHeadAttention(config)
+        self.self_attention = MultiHeadAttention(config, n_heads)
         self.self_attention_norm = layer_norm(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = layer_norm(config)
@@ -58,7 +58,7 @@ class Encoder(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.n_encoder_layers))
+        layers = nn.ModuleList(EncoderLayer(config, n) for n in config.layer_heads.encoder)
         self.layers = cast(
             "Sequence[EncoderLayer]", layers
         )  # what torch's types do not say of a ModuleList

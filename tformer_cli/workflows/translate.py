@@ -17,6 +17,9 @@ from tformer_cli.decoding.details import NO_DETAILS, Details
 from tformer_cli.decoding.formats import OutputFormat, format_lines, read_records
 from tformer_cli.decoding.translator import BUFFER_LINES, TooLong, Translation, Translator
 from tformer_cli.errors import UsageError
+from tformer_cli.inspection.gates import keep_only
+from tformer_cli.inspection.heads import head_layout
+from tformer_cli.inspection.selectors import select_heads
 from tformer_cli.model.runtime import Precision, prepare_cpu, resolve_device, set_threads
 from tformer_cli.workflows.ensemble import join_models
 
@@ -83,6 +86,7 @@ class TranslatorOptions(DecodingOverrides, total=False):
     ensemble: Sequence[Path]
     ensemble_weights: Sequence[float] | None
     ensemble_space: EnsembleSpace
+    heads: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +134,7 @@ def open_translator(
     ensemble: Sequence[Path] = (),
     ensemble_weights: Sequence[float] | None = None,
     ensemble_space: EnsembleSpace = "probability",
+    heads: Sequence[str] = (),
     **overrides: Unpack[DecodingOverrides],
 ) -> Opened:
     """Reads a model directory and connects it to a translator.
@@ -147,6 +152,8 @@ def open_translator(
         ensemble: model directories of the same vocabulary that translate with it.
         ensemble_weights: how much the models count, the first one's first; None: equally.
         ensemble_space: whether probabilities are averaged or their logarithms.
+        heads: the attention heads to translate with, by the grammar of `inspection.selectors`; the
+            others stay switched off in this model. None given: all, and nothing is set.
         **overrides: fields of `DecodingConfig` that differ from the model's defaults; None is
             as if it were not given.
 
@@ -166,6 +173,12 @@ def open_translator(
         except ValueError as error:
             raise UsageError(f"--device: {error}") from None
         model = load_model_directory(Path(model), place)
+    if heads and engine == "ctranslate2":
+        raise UsageError("--heads: --engine ctranslate2 uses all heads; leave one of them out")
+    if heads and ensemble:
+        raise UsageError("--heads: names the heads of one model; leave out it or --ensemble")
+    if heads:
+        keep_only(model.model, select_heads(heads, head_layout(model.model)))
     place = next(model.model.parameters()).device
     decoding = overridden(model.decoding, **overrides)
     if engine == "ctranslate2":

@@ -1,0 +1,291 @@
+"""`tformer inspect-ablate`: what the model loses without each of its heads."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
+from tformer_cli.cli.line_progress import LineProgress, line_progress
+from tformer_cli.cli.options import (
+    DeviceOption,
+    ModelArgument,
+    QuietOption,
+    SeedOption,
+    ThreadsOption,
+)
+from tformer_cli.cli.text_io import (
+    STANDARD_STREAM,
+    check_stdin_is_read_once,
+    results,
+    say_choices,
+    warn_of_bytes,
+)
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tformer_cli.inspection.ablation_record import Ablation, Pruning
+    from tformer_cli.inspection.heads import HeadId
+    from tformer_cli.workflows.translate import Opened
+
+
+class AblationFormat(StrEnum):
+    """Values of `--format`."""
+
+    tty = "tty"
+    jsonl = "jsonl"
+
+
+class GranularityChoice(StrEnum):
+    """Values of `--granularity`."""
+
+    sentence = "sentence"
+    token = "token"  # noqa: S105 - no secret
+
+
+class RankChoice(StrEnum):
+    """Values of `--rank-by`."""
+
+    importance = "importance"
+    layer_importance = "layer-importance"
+    delta = "delta"
+
+
+def inspect_ablate(
+    model: ModelArgument,
+    *,
+    source: Annotated[Path, typer.Option(metavar="FILE", help="Source text (-: stdin).")],
+    reference: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="FILE",
+            help="Reference translation; repeat for several, the loss is the first's.",
+        ),
+    ],
+    heads: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SELECTION",
+            help="Look at these heads only, such as cross, dec.0.1 or '!enc.0'. Repeatable "
+            "[all heads].",
+        ),
+    ] = None,
+    granularity: Annotated[
+        GranularityChoice,
+        typer.Option(help="What the importance E |dL/dξ| takes absolute values of."),
+    ] = GranularityChoice.sentence,
+    rank_by: Annotated[
+        RankChoice,
+        typer.Option(help="Order of the heads; layer-importance divides by the layer's norm."),
+    ] = RankChoice.importance,
+    curve: Annotated[
+        bool,
+        typer.Option(help="Also remove the heads one after the other, the least important first."),
+    ] = True,
+    scores: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Also translate without each of the N most important heads, and score.",
+        ),
+    ] = 0,
+    curve_scores: Annotated[
+        bool, typer.Option("--curve-scores", help="Also translate and score along the curve.")
+    ] = False,
+    write_pruned: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Write a model directory without heads (--keep or --prune)."
+        ),
+    ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Of the heads looked at only the N most important stay."
+        ),
+    ] = None,
+    prune: Annotated[
+        list[str] | None, typer.Option(metavar="SELECTION", help="These heads go.")
+    ] = None,
+    output_format: Annotated[
+        AblationFormat | None,
+        typer.Option("--format", help="[tty on a terminal, jsonl elsewhere].", show_default=False),
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
+    ] = STANDARD_STREAM,
+    beam_size: BeamSizeOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    device: DeviceOption = "auto",
+    seed: SeedOption = 1,
+    threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Show what a model loses without each of its heads, alone and one after the other.
+
+    Loss is per target token of the reference, in nats. Importance is E |dL/dξ|, ξ a factor on the
+    head. Differences have p-values of the paired bootstrap (1,000 draws, --seed).
+    """
+    _check_usage(write_pruned, keep, prune)
+    if curve_scores and not curve:
+        raise UsageError("--curve-scores: there is no curve; leave out --no-curve")
+    check_stdin_is_read_once([source, *reference])
+
+    from tformer_cli.inspection.ablation_record import AblationSettings
+    from tformer_cli.workflows.evaluate import read_texts
+    from tformer_cli.workflows.inspect_ablate import inspect_ablate as ablate
+    from tformer_cli.workflows.translate import open_translator
+    from tformer_cli.workflows.write_pruned import check_free
+    from tformer_cli.workflows.write_pruned import write_pruned as write
+
+    if write_pruned is not None:
+        check_free(write_pruned)
+    counts = LineCounts()
+    sources, *references = read_texts([source, *reference], counts)
+    opened = open_translator(
+        model,
+        device=device,
+        precision="float32",
+        threads=threads,
+        seed=seed,
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        n_best=1,
+    )
+    settings = AblationSettings(
+        heads=tuple(heads or ()),
+        granularity=granularity.value,
+        rank_by=rank_by.value,
+        curve=curve,
+        n_scored=scores,
+        curve_scores=curve_scores,
+        seed=seed,
+    )
+    say_choices(opened, quiet=quiet)
+    pruning = None
+    with results(output) as stream, _stages(quiet=quiet) as stages:
+        named = _named_heads(opened, prune)
+        ablation = ablate(opened, sources, references, settings=settings, observe=stages.observe)
+        if write_pruned is not None:
+            removed = named if keep is None else _all_but(opened, ablation, keep)
+            pruning = write(
+                opened,
+                removed,
+                write_pruned,
+                sources,
+                references,
+                settings=settings,
+                observe=stages.observe,
+            )
+        stages.end()
+        chosen = output_format or _format(output)
+        if chosen == AblationFormat.jsonl:
+            stream.writelines(_json_lines(ablation, pruning))
+        elif output == STANDARD_STREAM:
+            _show(stdout_console(), ablation, pruning)
+        else:
+            stream.write(_plain_text(ablation, pruning))
+    warn_of_bytes(counts)
+
+
+class _Stages:
+    """Shows the progress of one stage of the work after the other."""
+
+    def __init__(self, stack: ExitStack, *, quiet: bool) -> None:
+        self._stack = stack
+        self._quiet = quiet
+        self._what: str | None = None
+        self._progress = LineProgress()
+
+    def observe(self, what: str, n_done: int, n_lines: int) -> None:
+        """Hears how many lines of a stage are done."""
+        if what != self._what:
+            self.end()
+            self._what = what
+            self._progress = self._stack.enter_context(
+                line_progress(n_lines, what, quiet=self._quiet)
+            )
+        self._progress.update(n_done)
+
+    def end(self) -> None:
+        """Takes the display away."""
+        self._stack.close()
+        self._what = None
+
+
+@contextmanager
+def _stages(*, quiet: bool) -> Iterator[_Stages]:
+    with ExitStack() as stack:
+        yield _Stages(stack, quiet=quiet)
+
+
+def _check_usage(write_pruned: Path | None, keep: int | None, prune: list[str] | None) -> None:
+    if write_pruned is None:
+        if keep is not None or prune:
+            option = "--prune" if keep is None else "--keep"
+            raise UsageError(f"{option}: goes with --write-pruned DIR; add it")
+    elif (keep is None) == (not prune):
+        raise UsageError("--write-pruned: say which heads go, by --keep N or by --prune SELECTION")
+
+
+def _named_heads(opened: "Opened", prune: list[str] | None) -> "list[HeadId]":
+    """The heads of `--prune`; a wrong selection is said before the work begins."""
+    from tformer_cli.inspection.heads import head_layout
+    from tformer_cli.inspection.selectors import select_heads
+
+    if not prune:
+        return []
+    try:
+        return select_heads(prune, head_layout(opened.directory.model))
+    except UsageError as error:
+        raise UsageError(str(error).replace("--heads", "--prune", 1)) from None
+
+
+def _all_but(opened: "Opened", ablation: "Ablation", keep: int) -> "list[HeadId]":
+    from tformer_cli.inspection.heads import head_layout
+    from tformer_cli.workflows.inspect_ablate import heads_to_remove
+
+    return heads_to_remove(ablation, list(head_layout(opened.directory.model)), keep)
+
+
+def _format(output: str) -> AblationFormat:
+    on_terminal = output == STANDARD_STREAM and sys.stdout.isatty()
+    return AblationFormat.tty if on_terminal else AblationFormat.jsonl
+
+
+def _json_lines(ablation: "Ablation", pruning: "Pruning | None") -> Iterator[bytes]:
+    from tformer_cli.inspection.render_ablation import render_ablation, render_pruning
+
+    for line in render_ablation(ablation):
+        yield utf8_line(line)
+    if pruning is not None:
+        yield utf8_line(render_pruning(pruning))
+
+
+def _show(console: "Console", ablation: "Ablation", pruning: "Pruning | None") -> None:
+    from tformer_cli.cli.ablation_view import show_ablation, show_pruning
+
+    show_ablation(console, ablation)
+    if pruning is not None:
+        show_pruning(console, pruning)
+
+
+def _plain_text(ablation: "Ablation", pruning: "Pruning | None") -> bytes:
+    """What a terminal would show, as text without colours."""
+    from io import StringIO
+
+    from rich.console import Console as RichConsole
+
+    file = StringIO()
+    console = RichConsole(file=file, no_color=True, width=stdout_console().width, highlight=False)
+    _show(console, ablation, pruning)
+    return file.getvalue().encode("utf-8", errors="replace")

@@ -1,0 +1,141 @@
+"""Whether a difference between two systems is more than chance: paired bootstrap resampling.
+
+Source: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation". Sentences
+are drawn with replacement, as many as there are; both systems are scored on the same draw. The
+p-value is the share of draws on which the system that is better on the whole text is not better,
+the text itself counted as one draw: (1 + #) / (1 + draws).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+Statistics = NDArray[np.float64]
+RESAMPLES = 1000
+"""Draws, as in the paper."""
+_SHARE_OUTSIDE = 0.025
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference:
+    """Two systems on the same sentences."""
+
+    name: str
+    """What was measured: "loss", "BLEU" or "chrF2"."""
+    baseline: float
+    """The first system's."""
+    value: float
+    """The second system's."""
+    low: float
+    """95 % of the draws have a difference of at least this …"""
+    high: float
+    """… and at most this."""
+    p_value: float
+    """Chance of such a sign if there were no difference; 1 where there is none."""
+
+    @property
+    def difference(self) -> float:
+        """The second less the first."""
+        return self.value - self.baseline
+
+
+def draws(n_sentences: int, n_resamples: int, seed: int) -> Iterator[NDArray[np.int64]]:
+    """Yields how often each sentence is in each draw, (N): the same for the same seed."""
+    generator = np.random.default_rng(seed)
+    for _ in range(n_resamples):
+        chosen = generator.integers(n_sentences, size=n_sentences)
+        yield np.bincount(chosen, minlength=n_sentences)
+
+
+def compare_losses(
+    baseline: Statistics,
+    others: Statistics,
+    n_tokens: NDArray[np.int64],
+    *,
+    n_resamples: int = RESAMPLES,
+    seed: int = 1,
+) -> list[PairedDifference]:
+    """Compares losses per token.
+
+    Args:
+        baseline: (N) each sentence's loss, summed over its tokens.
+        others: (R, N) the same of R other systems.
+        n_tokens: (N) tokens of each sentence.
+        n_resamples: draws.
+        seed: of the draws.
+
+    Returns:
+        For each of the others its difference from the baseline.
+    """
+    sums = np.column_stack((n_tokens, baseline, others.T))
+    drawn = np.stack([counts @ sums for counts in draws(len(sums), n_resamples, seed)])
+    means, whole = drawn[:, 1:] / drawn[:, :1], sums.sum(axis=0)
+    observed = whole[1:] / whole[0]
+    return [
+        _difference("loss", observed[0], observed[i], means[:, i] - means[:, 0])
+        for i in range(1, len(observed))
+    ]
+
+
+class PairedScores:
+    """Compares translations with those of a baseline by BLEU and chrF."""
+
+    def __init__(
+        self,
+        baseline: Sequence[str],
+        references: Sequence[Sequence[str]],
+        *,
+        n_resamples: int = RESAMPLES,
+        seed: int = 1,
+    ) -> None:
+        """Scores the baseline on every draw.
+
+        Args:
+            baseline: one translation a sentence.
+            references: one or several streams, each one reference a sentence.
+            n_resamples: draws.
+            seed: of the draws.
+        """
+        self._references = [list(stream) for stream in references]
+        self._draws = (len(baseline), n_resamples, seed)
+        self._metrics: dict[str, BLEU | CHRF] = {"BLEU": BLEU(), "chrF2": CHRF()}
+        self._baseline = {name: self._scores(name, baseline) for name in self._metrics}
+
+    @property
+    def baseline(self) -> dict[str, float]:
+        """The baseline's scores by name."""
+        return {name: float(scores[0]) for name, scores in self._baseline.items()}
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """How they are computed, by name."""
+        return {name: str(metric.get_signature()) for name, metric in self._metrics.items()}
+
+    def compare(self, hypotheses: Sequence[str]) -> list[PairedDifference]:
+        """Compares other translations of the same sentences with the baseline."""
+        differences = []
+        for name, before in self._baseline.items():
+            after = self._scores(name, hypotheses)
+            differences.append(_difference(name, before[0], after[0], after[1:] - before[1:]))
+        return differences
+
+    def _scores(self, name: str, hypotheses: Sequence[str]) -> Statistics:
+        """The score of the whole text, then of each draw: sums of the sentences' statistics."""
+        metric = self._metrics[name]
+        extract = metric._extract_corpus_statistics
+        statistics = np.asarray(extract(list(hypotheses), self._references))
+        sums = [statistics.sum(axis=0), *(counts @ statistics for counts in draws(*self._draws))]
+        score = metric._compute_score_from_stats
+        return np.array([score(row.tolist()).score for row in sums])
+
+
+def _difference(name: str, baseline: float, value: float, drawn: Statistics) -> PairedDifference:
+    sign = np.sign(value - baseline)
+    n_against = int((drawn * sign <= 0.0).sum()) if sign else len(drawn)
+    low, high = np.quantile(drawn, (_SHARE_OUTSIDE, 1.0 - _SHARE_OUTSIDE))
+    p_value = (1 + n_against) / (1 + len(drawn))
+    return PairedDifference(name, float(baseline), float(value), float(low), float(high), p_value)

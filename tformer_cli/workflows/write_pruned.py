@@ -1,0 +1,142 @@
+"""Writing a model directory with fewer heads, and what that saves and costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from tformer_cli.artifacts.atomic import directory_aside
+from tformer_cli.artifacts.model_directory import (
+    WEIGHTS,
+    ModelDirectory,
+    load_model_directory,
+    save_model_directory,
+)
+from tformer_cli.errors import UsageError
+from tformer_cli.evaluation.significance import PairedScores
+from tformer_cli.inspection.ablation_record import AblationSettings, ModelCost, Pruning
+from tformer_cli.inspection.heads import HeadId, head_layout
+from tformer_cli.inspection.pruning import prune_heads
+from tformer_cli.workflows.evaluate import reference_loss
+from tformer_cli.workflows.translate import Opened, open_translator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+WARM_UP_LINES = 16
+
+
+def check_free(directory: Path) -> None:
+    """Refuses a place where something is.
+
+    Raises:
+        UsageError: if the directory is there and not empty, or is no directory.
+    """
+    if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
+        raise UsageError(f"--write-pruned: something is there ({directory}): name a new directory")
+
+
+def write_pruned(
+    opened: Opened,
+    heads: Sequence[HeadId],
+    directory: Path,
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    settings: AblationSettings | None = None,
+    observe: Callable[[str, int, int], None] | None = None,
+) -> Pruning:
+    """Writes a model without some heads and measures both on a text.
+
+    Args:
+        opened: the whole model, no gates set.
+        heads: heads to take out.
+        directory: where the pruned model directory goes; there must be nothing.
+        sources: source sentences, to be translated by both.
+        references: streams of references; the loss is that of the first.
+        settings: seed and number of draws of the bootstrap.
+        observe: is told of progress.
+
+    Raises:
+        UsageError: if there is something.
+        ArtifactError: if it cannot be written.
+    """
+    check_free(directory)
+    chosen = AblationSettings() if settings is None else settings
+    _save(opened.directory, heads, directory)
+    pruned = _opened_like(opened, directory)
+    models = [opened, pruned]
+    for model in models:
+        model.translator.translate(sources[:WARM_UP_LINES])
+    names = ("translating with all heads", "translating with the heads left")
+    timed = [
+        _translate(model, sources, name, observe) for model, name in zip(models, names, strict=True)
+    ]
+    paired = PairedScores(timed[0][0], references, n_resamples=chosen.n_resamples, seed=chosen.seed)
+    differences = paired.compare(timed[1][0])
+    after_scores = {difference.name: difference.value for difference in differences}
+    costs = [
+        ModelCost(
+            n_heads=len(list(head_layout(model.directory.model))),
+            n_parameters=sum(part.numel() for part in model.directory.model.parameters()),
+            n_bytes=(model.directory.path / WEIGHTS).stat().st_size,
+            lines_per_second=len(sources) / seconds,
+            loss=reference_loss(model, sources, references[0]),
+            scores=scores,
+        )
+        for model, (_, seconds), scores in zip(
+            models, timed, (paired.baseline, after_scores), strict=True
+        )
+    ]
+    return Pruning(
+        directory=str(directory),
+        removed=tuple(heads),
+        before=costs[0],
+        after=costs[1],
+        scores=tuple(differences),
+    )
+
+
+def _save(whole: ModelDirectory, heads: Sequence[HeadId], directory: Path) -> None:
+    """Writes the pruned model aside and then in its place."""
+    pruned = prune_heads(whole.model, heads)
+    with directory_aside(directory) as aside:
+        save_model_directory(
+            aside,
+            pruned.state_dict(),
+            config=pruned.config,
+            tokenizer=whole.tokenizer,
+            decoding=whole.decoding,
+            # Scores were the whole model's, and heads to align with have other numbers now.
+            info=replace(whole.info, scores={}, alignment=None),
+        )
+
+
+def _opened_like(opened: Opened, directory: Path) -> Opened:
+    config = opened.translator.config
+    return open_translator(
+        load_model_directory(directory, opened.device),
+        precision=opened.precision,
+        beam_size=config.beam_size,
+        length_penalty=config.length_penalty,
+        n_best=config.n_best,
+        batch_tokens=config.batch_tokens,
+    )
+
+
+def _translate(
+    opened: Opened,
+    sources: Sequence[str],
+    what: str,
+    observe: Callable[[str, int, int], None] | None,
+) -> tuple[list[str], float]:
+    """Translates and takes the time."""
+    texts: list[str] = []
+    start = perf_counter()
+    for translation in opened.translator.stream(sources):
+        texts.append(translation.text)
+        if observe is not None:
+            observe(what, len(texts), len(sources))
+    return texts, perf_counter() - start
