@@ -1,4 +1,4 @@
-"""One process at a time in a run directory."""
+"""One process at a time in a run directory, or at a file."""
 
 import os
 from collections.abc import Iterator
@@ -17,22 +17,31 @@ def locked(directory: Path) -> Iterator[None]:
         ArtifactError: if another process holds it.
     """
     try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        yield
-        return
-    try:
         descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise not_writable(directory, error) from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise ArtifactError(
-            f"another training is at work there ({directory}): wait for it or use another directory"
-        ) from None
-    try:
+        hold(
+            descriptor,
+            f"another training is at work there ({directory}): "
+            "wait for it or use another directory",
+        )
         yield
     finally:
         os.close(descriptor)
+
+
+def hold(descriptor: int, refusal: str) -> None:
+    """Holds an open file until it is closed, on systems that have such locks.
+
+    Raises:
+        ArtifactError: with the message `refusal`, if another process holds it.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise ArtifactError(refusal) from None

@@ -1,0 +1,91 @@
+"""A file that is written over several runs of a program: what is done is never done again.
+
+What is there of it lies beside it as `NAME.part`, and `NAME.part.json` says how much of that counts
+and what it was made of. A kill at any moment leaves a pair that the next run goes on from.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from tformer_cli.artifacts.atomic import flush_directory, not_writable, write_text
+from tformer_cli.artifacts.lock import hold
+from tformer_cli.errors import ArtifactError
+
+PART, RECORD = ".part", ".part.json"
+
+
+class ResumableFile:
+    """Bytes written so far; `mark` makes them count."""
+
+    def __init__(self, path: Path, stream: BinaryIO, origin: Mapping[str, str], done: int) -> None:
+        self._path = path
+        self._origin = dict(origin)
+        self.stream = stream
+        """Where to write."""
+        self.done = done
+        """Items whose results were marked by this run and those before it."""
+
+    def mark(self, done: int) -> None:
+        """Makes everything written so far count, as the results of the first `done` items."""
+        self.stream.flush()
+        os.fsync(self.stream.fileno())
+        self.done = done
+        record = {"origin": self._origin, "done": done, "bytes": self.stream.tell()}
+        write_text(_beside(self._path, RECORD), json.dumps(record) + "\n")
+
+
+@contextmanager
+def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableFile]:
+    """Opens the rest of a file; when all went well it takes its place.
+
+    Args:
+        path: the file that is to be.
+        origin: what it is made of: names of inputs and settings with their values.
+
+    Raises:
+        ArtifactError: if what is there was made of something else, or it cannot be written.
+    """
+    part, record = _beside(path, PART), _beside(path, RECORD)
+    try:
+        done, n_bytes = _read_record(path, origin)
+        with part.open("a+b") as stream:
+            hold(stream.fileno(), f"another program is writing it ({part}): wait for it")
+            stream.truncate(n_bytes)
+            stream.seek(n_bytes)
+            yield ResumableFile(path, stream, origin, done)
+            stream.flush()
+            os.fsync(stream.fileno())
+            part.replace(path)
+            record.unlink(missing_ok=True)
+            flush_directory(path.parent)
+    except OSError as error:
+        raise not_writable(path, error) from None
+
+
+def _read_record(path: Path, origin: Mapping[str, str]) -> tuple[int, int]:
+    """Items done and bytes that count; nothing is there before the first mark."""
+    part, record = _beside(path, PART), _beside(path, RECORD)
+    if not record.exists():
+        return 0, 0
+    try:
+        found = json.loads(record.read_text(encoding="utf-8"))
+        done, n_bytes, theirs = int(found["done"]), int(found["bytes"]), dict(found["origin"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ArtifactError(f"is damaged ({record}): remove it and {part} to begin anew") from None
+    differing = sorted(name for name in {*theirs, *origin} if theirs.get(name) != origin.get(name))
+    if differing:
+        raise ArtifactError(
+            f"was begun with another {', '.join(differing)} ({part}): remove it and {record} to "
+            "begin anew"
+        )
+    if not part.is_file() or part.stat().st_size < n_bytes or min(done, n_bytes) < 0:
+        raise ArtifactError(f"is shorter than it was ({part}): remove it and {record}")
+    return done, n_bytes
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
