@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Unpack
@@ -28,12 +29,12 @@ from tformer_cli.cli.options import (
     SeedOption,
     ThreadsOption,
 )
+from tformer_cli.cli.parts_of_input import chosen_lines, opened_output
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     count_of_lines,
     file_lines,
     input_lines,
-    results,
     say_choices,
     warn_of_bytes,
     warn_of_lengths,
@@ -42,6 +43,7 @@ from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from tformer_cli.artifacts.resumable import ResumableFile
     from tformer_cli.workflows.translate import SearchOverrides, TranslationCounts
 
 
@@ -75,8 +77,15 @@ class EnsembleSpaceChoice(StrEnum):
     log = "log"
 
 
+CHANGES_NOTHING = frozenset(
+    {"quiet", "resume", "threads", "device", "buffer_lines", "max_wait", "batch_tokens", "output"}
+)
+"""Parameters that leave the results as they are: a run may be gone on with under others."""
+
+
 @takes_decoding_options
 def translate(
+    ctx: typer.Context,
     model: ModelArgument,
     text: Annotated[
         list[str] | None,
@@ -129,6 +138,27 @@ def translate(
             "[1024; from a terminal 1].",
         ),
     ] = None,
+    max_wait: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.0,
+            help="Translate a buffer so long after its first line although it is not full.",
+        ),
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N",
+            help="Translate the I-th of N parts of the input, from 0; `cat` joins the outputs.",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Go on behind what an earlier run of this command has written."
+        ),
+    ] = False,
     output_format: Annotated[
         OutputFormatChoice,
         typer.Option(
@@ -200,7 +230,12 @@ def translate(
     from tformer_cli.workflows import translate as workflow
 
     terms = [] if glossary is None else read_glossary(file_lines(glossary, LineCounts()), glossary)
-    with results(output) as stream:
+    settings = {name: value for name, value in ctx.params.items() if name not in CHANGES_NOTHING}
+    chosen, lines = chosen_lines(lines, input_file, shard)
+    with opened_output(
+        output, resume=resume, input_file=input_file, model=model, settings=settings
+    ) as (stream, resumed):
+        n_done = resumed.done if resumed is not None else 0
         opened = workflow.open_translator(
             model,
             device=device,
@@ -225,6 +260,7 @@ def translate(
             aligner = Aligner(opened.directory)
             note(f"aligning by {aligner.choice}", quiet=quiet)
         translated = workflow.TranslationCounts()
+        lines = islice(lines, n_done, None)
         buffer = buffer_lines or (1 if from_terminal else BUFFER_LINES)
         output_lines = workflow.translated_text(
             opened.translator,
@@ -237,6 +273,8 @@ def translate(
             glossary=terms,
             details=Details(token_scores=token_scores, flags=flags),
             buffer_lines=buffer,
+            first_index=chosen.start + n_done,
+            max_wait=max_wait,
             aligner=aligner,
             alignment_format="pharaoh" if alignments is None else alignments.value,
         )
@@ -245,10 +283,10 @@ def translate(
             output == STANDARD_STREAM and sys.stdout.isatty() and is_live()
         )
         is_counted = not (quiet or hides_bar or from_stdin)
-        total = _count_lines(input_file) if is_counted else None
+        total = (len(chosen) or _count_lines(input_file)) if is_counted else None
         start = monotonic()
         with line_progress(total, quiet=quiet or hides_bar) as progress:
-            _write_all(output_lines, stream, translated, buffer, progress.update)
+            _write_all(output_lines, stream, translated, buffer, progress.update, resumed)
     seconds = monotonic() - start
     if not (text or from_terminal):
         rate = translated.lines / max(seconds, 1e-9)
@@ -276,9 +314,15 @@ def _write_all(
     translated: "TranslationCounts",
     buffer_lines: int,
     progress: Callable[[int], None],
+    resumed: "ResumableFile | None",
 ) -> None:
     """Writes lines as UTF-8 and hands them on whenever a buffer is done."""
+    n_before = n_marked = resumed.done if resumed is not None else 0
     for line in output_lines:
+        n_whole = n_before + translated.lines - 1  # this line may not be its translation's last
+        if resumed is not None and n_whole >= n_marked + buffer_lines:
+            resumed.mark(n_whole)
+            n_marked = n_whole
         stream.write(utf8_line(line))
         if translated.lines % buffer_lines == 0:
             stream.flush()

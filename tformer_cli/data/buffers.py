@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -16,8 +19,8 @@ class _End:
 
 
 def buffers(
-    lines: Iterable[str], n_lines: int, max_wait: float | None = None
-) -> Iterator[list[str]]:
+    lines: Iterable[Item], n_lines: int, max_wait: float | None = None
+) -> Iterator[list[Item]]:
     """Groups lines as they come.
 
     Args:
@@ -34,8 +37,8 @@ def buffers(
         yield from _timed(lines, n_lines, max_wait)
 
 
-def _timed(lines: Iterable[str], n_lines: int, max_wait: float) -> Iterator[list[str]]:
-    arrived: queue.Queue[str | _End] = queue.Queue(2 * n_lines)
+def _timed(lines: Iterable[Item], n_lines: int, max_wait: float) -> Iterator[list[Item]]:
+    arrived: queue.Queue[Item | _End] = queue.Queue(2 * n_lines)
     is_left = threading.Event()
     # A daemon: a reader that waits for a terminal must not keep the program from ending.
     threading.Thread(target=_read, args=(lines, arrived, is_left), daemon=True).start()
@@ -52,8 +55,8 @@ def _timed(lines: Iterable[str], n_lines: int, max_wait: float) -> Iterator[list
 
 
 def _collect(
-    first: str, arrived: "queue.Queue[str | _End]", n_lines: int, max_wait: float
-) -> tuple[list[str], _End | None]:
+    first: Item, arrived: "queue.Queue[Item | _End]", n_lines: int, max_wait: float
+) -> tuple[list[Item], _End | None]:
     """Fills a buffer that begins with `first`; the end of the stream is handed back, not kept."""
     buffer, deadline = [first], monotonic() + max_wait
     while len(buffer) < n_lines:
@@ -68,7 +71,7 @@ def _collect(
 
 
 def _read(
-    lines: Iterable[str], arrived: "queue.Queue[str | _End]", is_left: threading.Event
+    lines: Iterable[Item], arrived: "queue.Queue[Item | _End]", is_left: threading.Event
 ) -> None:
     end = _End()
     try:
@@ -80,7 +83,7 @@ def _read(
     _put(end, arrived, is_left)
 
 
-def _put(item: str | _End, arrived: "queue.Queue[str | _End]", is_left: threading.Event) -> bool:
+def _put(item: Item | _End, arrived: "queue.Queue[Item | _End]", is_left: threading.Event) -> bool:
     """Hands an item over, unless nobody takes any more."""
     while not is_left.is_set():
         try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from tformer_cli.data.buffers import buffers
 from tformer_cli.decoding.constraints import unsatisfied
 from tformer_cli.decoding.demands import NO_DEMANDS, Demands
 from tformer_cli.decoding.length_penalty import length_divisor
@@ -195,12 +196,23 @@ class Translator:
         return chain.from_iterable(self.buffers(lines, buffer_lines))
 
     def buffers(
-        self, lines: Iterable[str | tuple[str, Demands]], buffer_lines: int = BUFFER_LINES
+        self,
+        lines: Iterable[str | tuple[str, Demands]],
+        buffer_lines: int = BUFFER_LINES,
+        *,
+        first_index: int = 0,
+        max_wait: float | None = None,
     ) -> Iterator[list[Translation]]:
-        """Translates lines as they come, a buffer at a time; see `stream`."""
-        lines = iter(lines)
-        first_index = 0
-        while buffer := list(islice(lines, buffer_lines)):
+        """Translates lines as they come, a buffer at a time; see `stream`.
+
+        Args:
+            lines: the lines.
+            buffer_lines: lines of a buffer.
+            first_index: number of the first line.
+            max_wait: seconds after its first line at which a buffer is translated although it is
+                not full; None: however long it takes.
+        """
+        for buffer in buffers(lines, buffer_lines, max_wait):
             pairs = [(line, NO_DEMANDS) if isinstance(line, str) else line for line in buffer]
             texts, demands = zip(*pairs, strict=True)
             yield self.translate(texts, first_index, demands)

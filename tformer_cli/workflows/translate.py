@@ -318,6 +318,8 @@ def translated_text(
     details: Details = NO_DETAILS,
     glossary: Sequence[Term] = (),
     buffer_lines: int = BUFFER_LINES,
+    first_index: int = 0,
+    max_wait: float | None = None,
     aligner: Aligner | None = None,
     alignment_format: AlignmentFormat = "pharaoh",
 ) -> Iterator[str]:
@@ -334,6 +336,8 @@ def translated_text(
         details: what else "jsonl" output says.
         glossary: phrases that translations must or must not hold.
         buffer_lines: lines that are batched together.
+        first_index: number of the first line.
+        max_wait: seconds after which a buffer is translated although it is not full.
         aligner: of the same model; aligns every hypothesis once it is found.
         alignment_format: "pharaoh" links or "soft" weights, by words; not for "text" output.
 
@@ -350,7 +354,8 @@ def translated_text(
     if glossary:
         texts = _with_glossary(texts, glossary)
     for translation, alignments in _with_alignments(
-        translator.buffers(texts, buffer_lines), aligner
+        translator.buffers(texts, buffer_lines, first_index=first_index, max_wait=max_wait),
+        aligner,
     ):
         counts.add(translation)
         yield from format_lines(

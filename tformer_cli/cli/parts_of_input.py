@@ -1,0 +1,106 @@
+"""`--shard` and `--resume` of `translate`: which lines of a file this run is to translate."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from tformer_cli.cli.console import note
+from tformer_cli.cli.text_io import STANDARD_STREAM, results
+from tformer_cli.data.lines import read_lines
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.artifacts.resumable import ResumableFile
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Reads I/N, counted from 0: `--shard $RANK/$WORLD_SIZE` is what launchers give.
+
+    Raises:
+        UsageError: if it is not that.
+    """
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise UsageError(f'--shard: "{text}" is not I/N with I from 0 to N - 1; write 0/4')
+    return int(match[1]), int(match[2])
+
+
+def shard_range(n_lines: int, index: int, count: int) -> range:
+    """The lines of a shard: a run of them, so that the joined outputs are in order."""
+    return range(n_lines * index // count, n_lines * (index + 1) // count)
+
+
+def chosen_lines(
+    lines: Iterator[str], file: str | None, shard: str | None
+) -> tuple[range, Iterator[str]]:
+    """Returns the numbers of the lines to translate, and these lines.
+
+    Args:
+        lines: all lines of the input.
+        file: what `--input` was given.
+        shard: what `--shard` was given; None: all lines (the range is then empty).
+
+    Raises:
+        UsageError: if a shard is asked for of what cannot be counted first.
+    """
+    if shard is None:
+        return range(0), lines
+    index, count = parse_shard(shard)
+    if file is None or not Path(file).is_file():
+        raise UsageError("--shard: the lines have to be counted first; give a file with --input")
+    chosen = shard_range(sum(1 for _ in read_lines(file)), index, count)
+    return chosen, islice(lines, chosen.start, chosen.stop)
+
+
+@contextmanager
+def opened_output(
+    output: str,
+    *,
+    resume: bool,
+    input_file: str | None,
+    model: Path,
+    settings: Mapping[str, object],
+) -> Iterator[tuple[BinaryIO, "ResumableFile | None"]]:
+    """Opens where results go: as `results` does, or, to resume, behind what is done.
+
+    Args:
+        output: what `--output` was given.
+        resume: whether `--resume` was.
+        input_file: what `--input` was given.
+        model: the model directory.
+        settings: all that decides what the results are.
+
+    Raises:
+        UsageError: if there is no file to resume from or to.
+        ArtifactError: if what is there was made from something else.
+    """
+    if not resume:
+        with results(output) as stream:
+            yield stream, None
+        return
+    if output == STANDARD_STREAM or input_file is None or not Path(input_file).is_file():
+        raise UsageError("--resume: works from a file to a file; give --input and --output")
+    from tformer_cli.artifacts.model_directory import WEIGHTS
+    from tformer_cli.artifacts.resumable import resumable_file
+
+    if Path(output).is_dir():
+        raise UsageError(f"--output: is a directory ({output}): name a file")
+    origin = {
+        "input": _digest(Path(input_file)),
+        "model": _digest(model / WEIGHTS) if (model / WEIGHTS).is_file() else "",
+        "settings": json.dumps(settings, sort_keys=True, default=str),
+    }
+    with resumable_file(Path(output).resolve(), origin) as file:
+        if file.done:
+            note(f"{file.done:,} lines are done ({output}.part): going on behind them")
+        yield file.stream, file
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
