@@ -72,6 +72,42 @@ def test_every_head_has_a_role_that_its_metrics_give(model):
         assert head["role"] == role_of(head["metrics"])
 
 
+def test_a_corpus_is_a_line_for_each_head_or_a_table(model, tmp_path):
+    text = "".join(f"{line}\n" for line in LINES)
+    result = run(model, "--corpus", stdin=text)
+    objects = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [o["id"] for o in objects][-1] == "cross.0.1"
+    assert len(objects) == 8
+    for one in objects:
+        assert one["schema"] == "tformer.headstats/1"
+        assert one["n_sentences"] == 3
+        assert one["role"] == role_of(one["metrics"])
+        assert one["metrics"].keys() == one["ci95"].keys()
+    (tmp_path / "in").write_text(text)
+    again = run(model, "--corpus", "-i", tmp_path / "in", "--quiet")
+    assert again.stdout == result.stdout
+    assert again.stderr == ""
+    table = run(model, "--corpus", "--format", "tty", stdin=text).stdout
+    assert max(map(len, table.splitlines())) <= 80
+    assert "cross.0.1" in table
+    assert "3 sentences" in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--format", "html"], 2, "--corpus: is for tty and jsonl"),
+        (["--weights"], 2, "--weights: is of single sentences"),
+        ([], 2, "there is nothing to sum up"),
+    ],
+)
+def test_what_a_corpus_cannot_be_is_one_line(model, arguments, status, message):
+    result = run(model, "--corpus", "--quiet", *arguments, stdin="\n")
+    assert (result.exit_code, result.stdout) == (status, "")
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_a_target_can_be_given_as_text_or_file(model, tmp_path):
     (tmp_path / "s").write_text("A man\nTwo dogs\n")
     (tmp_path / "t").write_text("dog\nsnow\n")

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tformer_cli.cli.console import stdout_console
+from tformer_cli.cli.console import stdout_console, warn
 from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
-from tformer_cli.cli.heads_output import BINARY, HeadsFormat, write_records
+from tformer_cli.cli.heads_output import BINARY, HeadsFormat, write_records, write_summaries
+from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
     DeviceOption,
     ModelArgument,
@@ -21,16 +22,19 @@ from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     argument_lines,
     check_stdin_is_read_once,
+    count_of_lines,
     file_lines,
     input_lines,
     say_choices,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
-from tformer_cli.errors import TformerError, UsageError
+from tformer_cli.errors import DataError, TformerError, UsageError
 
 if TYPE_CHECKING:
+    from tformer_cli.inspection.head_statistics import HeadSummary
     from tformer_cli.inspection.record import HeadsRecord
+    from tformer_cli.workflows.inspect_corpus import CorpusInspector
 
 
 def _explain(is_asked: bool) -> None:
@@ -52,7 +56,8 @@ def inspect_heads(
     ] = None,
     *,
     source: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File of sentences (-: stdin).")
+        str | None,
+        typer.Option("--source", "-i", metavar="FILE", help="File of sentences (-: stdin)."),
     ] = None,
     target: Annotated[
         str | None,
@@ -84,7 +89,15 @@ def inspect_heads(
     weights: Annotated[
         bool, typer.Option("--weights", help="Put each head's weights into jsonl.")
     ] = False,
-    explain: Annotated[
+    corpus: Annotated[
+        bool,
+        typer.Option(
+            "--corpus",
+            help="Sum up each head over all sentences, with 95 % intervals: a table on a "
+            "terminal, a line of JSON for each head elsewhere.",
+        ),
+    ] = False,
+    explain: Annotated[  # noqa: ARG001 - its callback does it
         bool,
         typer.Option(
             "--explain",
@@ -115,12 +128,17 @@ def inspect_heads(
     """
     chosen = _format(output_format, output)
     _check_usage(chosen, output, with_weights=weights)
+    if corpus and chosen not in (HeadsFormat.tty, HeadsFormat.jsonl):
+        raise UsageError(f"--corpus: is for tty and jsonl; --format {chosen} shows one sentence")
+    if corpus and weights:
+        raise UsageError("--weights: is of single sentences; leave it out with --corpus")
     if not text:
         check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
     counts = LineCounts()
     lines = input_lines(text, source, counts, "--source")
     targets = _targets(target, target_file, counts)
 
+    from tformer_cli.workflows.inspect_corpus import CorpusInspector
     from tformer_cli.workflows.inspect_heads import HeadInspector
     from tformer_cli.workflows.translate import open_translator
 
@@ -134,6 +152,14 @@ def inspect_heads(
         length_penalty=length_penalty,
         n_best=1,
     )
+    if corpus:
+        over_all = CorpusInspector(opened, heads or (), seed=seed)
+        say_choices(opened, quiet=quiet)
+        summaries = _summed_up(over_all, lines, targets, quiet=quiet)
+        _check_residual(max(s.residual for s in summaries), verify, "of the corpus")
+        write_summaries(summaries, chosen, output)
+        warn_of_bytes(counts)
+        return
     inspector = HeadInspector(opened, heads or ())
     say_choices(opened, quiet=quiet)
     records = _verified(inspector.inspect(lines, targets), verify)
@@ -171,11 +197,33 @@ def _targets(
 def _verified(records: Iterable["HeadsRecord"], tolerance: float | None) -> Iterator["HeadsRecord"]:
     """Passes records on and stops at one whose residual is above the tolerance."""
     for record in records:
-        if tolerance is not None and record.maps is not None:
-            residual = record.captured.residual
-            if not residual <= tolerance:
-                raise TformerError(
-                    f"residual {residual:.2g} is above {tolerance:.2g} (line {record.index + 1}): "
-                    "the maps do not explain the model's output so exactly"
-                )
+        if record.maps is not None:
+            _check_residual(record.captured.residual, tolerance, f"line {record.index + 1}")
         yield record
+
+
+def _check_residual(residual: float, tolerance: float | None, where: str) -> None:
+    if tolerance is not None and not residual <= tolerance:
+        raise TformerError(
+            f"residual {residual:.2g} is above {tolerance:.2g} ({where}): "
+            "the maps do not explain the model's output so exactly"
+        )
+
+
+def _summed_up(
+    inspector: "CorpusInspector",
+    lines: Iterable[str],
+    targets: Iterable[str] | None,
+    *,
+    quiet: bool,
+) -> "list[HeadSummary]":
+    """Reads a whole corpus, with progress on stderr."""
+    with line_progress(None, "inspecting heads", quiet=quiet) as progress:
+        for n_lines in inspector.read(lines, targets):
+            progress.update(n_lines)
+    if inspector.report.too_long:
+        warn(f"{count_of_lines(inspector.report.too_long)} longer than the model takes, left out")
+    summaries = inspector.summaries()
+    if not summaries:
+        raise DataError("holds no sentence that fits (--source): there is nothing to sum up")
+    return summaries

@@ -9,6 +9,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
     from tformer_cli.inspection.heads import HeadId
     from tformer_cli.inspection.roles import Role
 
