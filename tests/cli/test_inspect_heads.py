@@ -108,6 +108,24 @@ def test_what_a_corpus_cannot_be_is_one_line(model, arguments, status, message):
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_metrics_of_the_sentence_or_the_means_of_a_corpus_select_heads(model):
+    every = json.loads(run(model, LINES[0]).stdout)["heads"]
+    best = max(every, key=lambda head: head["metrics"]["confidence"])["id"]
+    found = json.loads(run(model, LINES[0], "--heads", "top:1@confidence").stdout)["heads"]
+    assert [head["id"] for head in found] == [best]
+    corpus = run(model, "--corpus", "--heads", "top:1@confidence", *LINES).stdout
+    assert len(corpus.splitlines()) == 1
+    nothing = run(model, LINES[0], "--heads", "@entropy>99", "--format", "tty")
+    assert "no head meets the conditions" in nothing.stdout
+    assert json.loads(run(model, LINES[0], "--heads", "@entropy>99").stdout)["heads"] == []
+    for form in ("html", "jsonl", "tty"):
+        assert run(model, "a", "--heads", "@entropy>99", "--format", form).exit_code == 0
+    assert run(model, "a", "--heads", "@entropy>99", "--format", "svg").exit_code == 2
+    empty = run(model, "--corpus", "--heads", "@entropy>99", "a")
+    assert (empty.exit_code, empty.stdout) == (0, "")
+    assert "no head meets" in empty.stderr
+
+
 def test_a_target_can_be_given_as_text_or_file(model, tmp_path):
     (tmp_path / "s").write_text("A man\nTwo dogs\n")
     (tmp_path / "t").write_text("dog\nsnow\n")

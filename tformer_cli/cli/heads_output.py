@@ -56,11 +56,11 @@ def write_summaries(summaries: "Sequence[HeadSummary]", chosen: HeadsFormat, out
     from tformer_cli.cli.corpus_table import rendered_summaries, show_summaries
 
     as_table = chosen == HeadsFormat.tty
-    if as_table and output == STANDARD_STREAM:
+    if as_table and output == STANDARD_STREAM and summaries:
         show_summaries(stdout_console(), summaries)
         return
     with results(output) as stream:
-        stream.write(rendered_summaries(summaries, as_table=as_table))
+        stream.write(rendered_summaries(summaries, as_table=as_table and bool(summaries)))
 
 
 def _rendered(
@@ -101,6 +101,8 @@ def _only(records: Iterator["HeadsRecord"], chosen: HeadsFormat) -> "HeadsRecord
     record = next(records, None)
     if record is None or record.maps is None:
         raise UsageError(f"--format {chosen}: there is no sentence to show; give one that is text")
+    if not record.heads:
+        raise UsageError(f"--format {chosen}: no head meets the conditions of --heads")
     if next(records, None) is not None:
         raise UsageError(
             f"--format {chosen}: holds one sentence, but there are several; use jsonl or html"
@@ -133,7 +135,7 @@ def _plain_text(record: "HeadsRecord", *, selected: bool) -> bytes:
 
 def _maps_shown(record: "HeadsRecord", *, selected: bool) -> "list[HeadId]":
     """The heads whose maps are drawn: those asked for, or the clearest one."""
-    if record.maps is None:
+    if not record.heads:
         return []
     if selected and len(record.heads) <= MAPS_SHOWN:
         return list(record.heads)

@@ -25,7 +25,9 @@ NARROWEST, WIDEST = 4, 9
 def show_record(console: Console, record: "HeadsRecord", shown: Sequence["HeadId"]) -> None:
     """Prints a sentence, the roles of its heads, and the maps of the heads in `shown`."""
     console.print(_heading(record))
-    if record.maps is None:
+    if not record.heads:
+        if record.maps is not None:
+            console.print("no head meets the conditions of --heads", style="dim")
         return
     from tformer_cli.inspection.roles import role_of
 

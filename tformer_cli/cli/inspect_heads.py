@@ -72,7 +72,9 @@ def inspect_heads(
             metavar="SELECTION",
             help="KIND[.LAYER[.HEAD]], separated by commas; KIND: enc, dec, cross, self or *; "
             "LAYER and HEAD: n, a-b, a-, last, ^k, {list} or *; ! takes away. "
-            "Such as enc.0.3, cross.5.0-3, cross.last, '!enc.0'. Repeatable [all heads].",
+            "Such as enc.0.3, cross.5.0-3, cross.last, '!enc.0'. Metrics may decide: "
+            "'@prev>0.8', 'cross@entropy<1', '@role=sink', top:8@confidence. "
+            "Repeatable [all heads].",
         ),
     ] = None,
     output_format: Annotated[
@@ -156,7 +158,7 @@ def inspect_heads(
         over_all = CorpusInspector(opened, heads or (), seed=seed)
         say_choices(opened, quiet=quiet)
         summaries = _summed_up(over_all, lines, targets, quiet=quiet)
-        _check_residual(max(s.residual for s in summaries), verify, "of the corpus")
+        _check_residual(max((s.residual for s in summaries), default=0.0), verify, "of the corpus")
         write_summaries(summaries, chosen, output)
         warn_of_bytes(counts)
         return
@@ -223,7 +225,9 @@ def _summed_up(
             progress.update(n_lines)
     if inspector.report.too_long:
         warn(f"{count_of_lines(inspector.report.too_long)} longer than the model takes, left out")
+    if not inspector.n_sentences:
+        raise DataError("holds no sentence that fits (--source): there is nothing to sum up")
     summaries = inspector.summaries()
     if not summaries:
-        raise DataError("holds no sentence that fits (--source): there is nothing to sum up")
+        warn("no head meets the conditions of --heads")
     return summaries

@@ -30,7 +30,7 @@ def render_html(records: Sequence[HeadsRecord]) -> str:
 
     The same records give the same bytes: the page holds no time and no name of the machine.
     """
-    shown = [record for record in records if record.maps is not None]
+    shown = [record for record in records if record.heads]
     data = {
         "model": vars(records[0].model) if records else None,
         "conventions": CONVENTIONS,

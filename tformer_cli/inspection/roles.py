@@ -15,7 +15,7 @@ POSITION_MASS = 0.5
 POSITION_ARGMAX = 0.9
 """Or it is the largest in at least this share of rows (Voita et al. 2019, section 5.1)."""
 SINK_MASS = 0.6
-"""A special token has at least this mean weight (Clark et al. 2019, section 3.2)."""
+"""A special token has at least this mean weight (Clark et al. 2019, of special tokens)."""
 ALIGNER_CONFIDENCE = 0.5
 """An aligner's rows have more than this weight on one source token; ours."""
 ALIGNER_DIAGONALITY = 0.5

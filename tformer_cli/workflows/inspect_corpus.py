@@ -7,8 +7,8 @@ from itertools import islice
 from tformer_cli.decoding.limits import longest_source
 from tformer_cli.inspection.batched_capture import IdPair, capture_pairs
 from tformer_cli.inspection.head_statistics import HeadStatistics, HeadSummary
-from tformer_cli.inspection.heads import KINDS, head_layout
-from tformer_cli.inspection.selectors import select_heads
+from tformer_cli.inspection.heads import head_layout
+from tformer_cli.inspection.selectors import HeadSelection
 from tformer_cli.workflows.inspect_align import read_pairs
 from tformer_cli.workflows.translate import Opened
 
@@ -52,9 +52,10 @@ class CorpusInspector:
         self._tokenizer = opened.directory.tokenizer
         self._translator = opened.translator
         self._buffer_lines = buffer_lines
-        self._heads = select_heads(heads, head_layout(self._model))
-        self._kinds = [kind for kind in KINDS if any(head.kind == kind for head in self._heads)]
-        self._statistics = HeadStatistics(head_layout(self._model), self._kinds, seed=seed)
+        layout = head_layout(self._model)
+        self._selection = HeadSelection(heads, layout)
+        self._kinds = self._selection.kinds
+        self._statistics = HeadStatistics(layout, self._kinds, seed=seed)
         self.report = CorpusReport()
 
     def read(self, lines: Iterable[str], targets: Iterable[str] | None = None) -> Iterator[int]:
@@ -81,9 +82,19 @@ class CorpusInspector:
             yield self.report.lines
 
     def summaries(self) -> list[HeadSummary]:
-        """Sums up each chosen head over what was read so far; none if that was nothing."""
-        chosen = set(self._heads)
-        return [summary for summary in self._statistics.summaries() if summary.head in chosen]
+        """Sums up each chosen head over what was read so far, chosen by these very means.
+
+        Returns:
+            The heads in order; none if nothing was read, or none meets the conditions.
+        """
+        found = {summary.head: summary for summary in self._statistics.summaries()}
+        means = {head: summary.metrics for head, summary in found.items()}
+        return [found[head] for head in self._selection.select(means) if head in found]
+
+    @property
+    def n_sentences(self) -> int:
+        """Sentences that were measured."""
+        return self._statistics.n_sentences
 
     def _translated(self, lines: Iterable[str]) -> Iterator[list[IdPair]]:
         for buffer in self._translator.buffers(lines, self._buffer_lines):
