@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
 from tformer_cli.cli.heat_map import heat_map, show_record
+from tformer_cli.cli.role_grid import role_grid
 from tformer_cli.inspection.heads import HeadId
+from tformer_cli.inspection.roles import role_of
 from tformer_cli.workflows.inspect_heads import inspect_heads
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "A woman and a dog."]
@@ -56,6 +58,72 @@ def test_weights_are_given_where_asked_for(model):
     head = json.loads(run(model, "A man", "--heads", "cross.0.1", "--weights").stdout)["heads"]
     assert [h["id"] for h in head] == ["cross.0.1"]
     assert np.allclose(np.sum(head[0]["weights"], axis=1), 1, atol=1e-5)
+
+
+def test_the_rules_of_roles_are_told_without_a_model():
+    result = run("--explain")
+    assert result.exit_code == 0
+    for word in ("previous", "aligner", "Voita", "Clark"):
+        assert word in result.stdout
+
+
+def test_every_head_has_a_role_that_its_metrics_give(model):
+    for head in json.loads(run(model, "A man sleeps.").stdout)["heads"]:
+        assert head["role"] == role_of(head["metrics"])
+
+
+def test_a_corpus_is_a_line_for_each_head_or_a_table(model, tmp_path):
+    text = "".join(f"{line}\n" for line in LINES)
+    result = run(model, "--corpus", stdin=text)
+    objects = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [o["id"] for o in objects][-1] == "cross.0.1"
+    assert len(objects) == 8
+    for one in objects:
+        assert one["schema"] == "tformer.headstats/1"
+        assert one["n_sentences"] == 3
+        assert one["role"] == role_of(one["metrics"])
+        assert one["metrics"].keys() == one["ci95"].keys()
+    (tmp_path / "in").write_text(text)
+    again = run(model, "--corpus", "-i", tmp_path / "in", "--quiet")
+    assert again.stdout == result.stdout
+    assert again.stderr == ""
+    table = run(model, "--corpus", "--format", "tty", stdin=text).stdout
+    assert max(map(len, table.splitlines())) <= 80
+    assert "cross.0.1" in table
+    assert "3 sentences" in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--format", "html"], 2, "--corpus: is for tty and jsonl"),
+        (["--weights"], 2, "--weights: is of single sentences"),
+        ([], 2, "there is nothing to sum up"),
+    ],
+)
+def test_what_a_corpus_cannot_be_is_one_line(model, arguments, status, message):
+    result = run(model, "--corpus", "--quiet", *arguments, stdin="\n")
+    assert (result.exit_code, result.stdout) == (status, "")
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_metrics_of_the_sentence_or_the_means_of_a_corpus_select_heads(model):
+    every = json.loads(run(model, LINES[0]).stdout)["heads"]
+    best = max(every, key=lambda head: head["metrics"]["confidence"])["id"]
+    found = json.loads(run(model, LINES[0], "--heads", "top:1@confidence").stdout)["heads"]
+    assert [head["id"] for head in found] == [best]
+    corpus = run(model, "--corpus", "--heads", "top:1@confidence", *LINES).stdout
+    assert len(corpus.splitlines()) == 1
+    nothing = run(model, LINES[0], "--heads", "@entropy>99", "--format", "tty")
+    assert "no head meets the conditions" in nothing.stdout
+    assert json.loads(run(model, LINES[0], "--heads", "@entropy>99").stdout)["heads"] == []
+    for form in ("html", "jsonl", "tty"):
+        assert run(model, "a", "--heads", "@entropy>99", "--format", form).exit_code == 0
+    assert run(model, "a", "--heads", "@entropy>99", "--format", "svg").exit_code == 2
+    empty = run(model, "--corpus", "--heads", "@entropy>99", "a")
+    assert (empty.exit_code, empty.stdout) == (0, "")
+    assert "no head meets" in empty.stderr
 
 
 def test_a_target_can_be_given_as_text_or_file(model, tmp_path):
@@ -162,6 +230,20 @@ def test_colours_carry_hundredths_and_plain_text_carries_blocks(record):
     plain = shown(record, 200, None, [HeadId("dec", 0, 0)])
     assert "\x1b" not in plain
     assert "█" in plain
+
+
+def test_the_grid_has_a_sign_for_each_head_and_a_legend_of_those_used(record):
+    roles = {role_of(metrics) for metrics in record.metrics.values()}
+    for encoding, is_ascii in (("utf-8", False), ("ascii", True)):
+        grid = role_grid(dict.fromkeys(record.heads, "sink"), is_ascii=is_ascii)
+        file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        Console(file=file, width=80).print(grid)
+        file.flush()
+        drawn, legend = file.buffer.getvalue().decode(encoding).split("roles: ")
+        assert legend.startswith("v sink" if is_ascii else "▼ sink")
+        assert drawn.split().count("v" if is_ascii else "▼") == len(record.heads)
+    legend = shown(record).split("roles: ")[1].splitlines()[0]
+    assert all(role in legend for role in roles)
 
 
 def test_without_unicode_the_blocks_are_ascii(model):

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from tformer_cli.inspection.metrics import head_metrics, pattern_of
+from tformer_cli.inspection.metrics import head_metrics
+from tformer_cli.inspection.roles import role_of
 
 
 def uniform(n_rows, n_keys):
@@ -44,11 +45,15 @@ def test_an_even_causal_head_has_entropy_ln_of_what_it_sees():
     assert "sink_eos" not in metrics
 
 
-@pytest.mark.parametrize(("offset", "name"), [(-1, "prev"), (0, "self"), (1, "next")])
-def test_a_positional_head_is_found_over_the_rows_that_have_the_position(offset, name):
+@pytest.mark.parametrize(
+    ("offset", "name", "role"),
+    [(-1, "prev", "previous"), (0, "self", "self"), (1, "next", "next")],
+)
+def test_a_positional_head_is_found_over_the_rows_that_have_the_position(offset, name, role):
     metrics = head_metrics(shifted(12, offset), "enc")[0]
     assert metrics[name] == 1.0
-    assert pattern_of(metrics) == name
+    assert metrics[f"{name}_argmax"] == 1.0
+    assert role_of(metrics) == role
     assert metrics["entropy"] == 0.0
     assert math.copysign(1.0, metrics["entropy"]) == 1.0
 
@@ -98,6 +103,15 @@ def test_heads_are_measured_each_by_itself():
     ]
 
 
-def test_half_the_weight_is_no_pattern_yet():
-    assert pattern_of({"prev": 0.5, "self": 0.5}) is None
-    assert pattern_of({"prev": 0.51, "sink_bos": 0.6}) == "sink_bos"
+@pytest.mark.parametrize(("n_rows", "n_keys"), [(7, 7), (5, 11), (9, 3)])
+def test_diagonality_is_1_along_the_diagonal_and_0_where_rows_do_not_differ(n_rows, n_keys):
+    even = head_metrics(uniform(n_rows, n_keys), "cross")[0]
+    assert even["diagonality"] == pytest.approx(0.0, abs=1e-9)
+    one_key = torch.zeros(1, n_rows, n_keys)
+    one_key[:, :, 1] = 1.0
+    assert head_metrics(one_key, "cross")[0]["diagonality"] == 0.0
+    square = torch.eye(n_rows)[None]
+    assert head_metrics(square, "cross")[0]["diagonality"] == pytest.approx(1.0)
+    assert head_metrics(square.flip(1), "cross")[0]["diagonality"] == pytest.approx(-1.0)
+    mixed = head_metrics(0.6 * square + 0.4 / n_rows, "cross")[0]
+    assert mixed["diagonality"] == pytest.approx(0.6)

@@ -1,28 +1,20 @@
-"""Attention heads on a terminal: an overview of all of them, and heat maps of some."""
+"""Attention heads on a terminal: the role of each of them, and heat maps of some."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
-from rich.columns import Columns
 from rich.console import Console, Group
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from tformer_cli.cli.role_grid import role_grid
+
 if TYPE_CHECKING:
     from tformer_cli.inspection.heads import HeadId, Kind
     from tformer_cli.inspection.record import HeadsRecord
 
-SIGNS = {"prev": "◀", "self": "●", "next": "▶", "sink_eos": "▼", "sink_bos": "▲"}
-ASCII_SIGNS = {"prev": "<", "self": "o", "next": ">", "sink_eos": "v", "sink_bos": "^"}
-PLACES = {
-    "prev": "token before",
-    "self": "itself",
-    "next": "token after",
-    "sink_eos": "end of source",
-    "sink_bos": "begin of target",
-}
 BLOCKS, ASCII_BLOCKS = " ░▒▓█", " .:*#"
 """Shades where there is no colour, for weights below 0.1, 0.3, 0.5, 0.75 and up to 1."""
 STEPS = (0.1, 0.3, 0.5, 0.75)
@@ -31,14 +23,18 @@ NARROWEST, WIDEST = 4, 9
 
 
 def show_record(console: Console, record: "HeadsRecord", shown: Sequence["HeadId"]) -> None:
-    """Prints a sentence, the overview of its heads, and the maps of the heads in `shown`."""
+    """Prints a sentence, the roles of its heads, and the maps of the heads in `shown`."""
     console.print(_heading(record))
-    if record.maps is None:
+    if not record.heads:
+        if record.maps is not None:
+            console.print("no head meets the conditions of --heads", style="dim")
         return
+    from tformer_cli.inspection.roles import role_of
+
     console.print()
     is_ascii = not console.encoding.lower().startswith("utf")
-    console.print(Columns(_overviews(record, is_ascii), padding=(1, 4, 0, 0)))
-    console.print(_legend(record, is_ascii))
+    roles = {head: role_of(metrics) for head, metrics in record.metrics.items()}
+    console.print(role_grid(roles, is_ascii=is_ascii))
     for head in shown:
         console.print()
         console.print(heat_map(console, record, head))
@@ -87,54 +83,6 @@ def _heading(record: "HeadsRecord") -> Group:
     name = "given target" if record.is_forced else "translation"
     sentence.add_row(Text(name, style="dim"), Text(record.target))
     return Group(facts, sentence)
-
-
-def _overviews(record: "HeadsRecord", is_ascii: bool) -> list[Group]:
-    from tformer_cli.inspection.heads import KIND_NAMES, KINDS
-
-    tables = []
-    for kind in KINDS:
-        heads = [head for head in record.heads if head.kind == kind]
-        if heads:
-            tables.append(_overview(record, heads, KIND_NAMES[kind], is_ascii))
-    return tables
-
-
-def _overview(record: "HeadsRecord", heads: Sequence["HeadId"], name: str, is_ascii: bool) -> Group:
-    """A table of the heads of a kind: a sign for what half the weight goes to, and the entropy."""
-    numbers = sorted({head.head for head in heads})
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column("", style="dim", no_wrap=True)
-    for number in numbers:
-        table.add_column(str(number), header_style="dim", justify="right", no_wrap=True)
-    by_place = {(head.layer, head.head): head for head in heads}
-    for layer in sorted({head.layer for head in heads}):
-        cells = [_summary(record, by_place.get((layer, number)), is_ascii) for number in numbers]
-        table.add_row(f"L{layer}", *cells)
-    return Group(Text(name, style="bold"), table)
-
-
-def _summary(record: "HeadsRecord", head: "HeadId | None", is_ascii: bool) -> Text:
-    from tformer_cli.inspection.metrics import pattern_of
-
-    if head is None:
-        return Text("")
-    metrics = record.metrics[head]
-    pattern = pattern_of(metrics)
-    signs = ASCII_SIGNS if is_ascii else SIGNS
-    none = "." if is_ascii else "·"
-    sign = (signs[pattern], "bold") if pattern else (none, "dim")
-    return Text.assemble(sign, f"{metrics['entropy']:.1f}")
-
-
-def _legend(record: "HeadsRecord", is_ascii: bool) -> Text:
-    from tformer_cli.inspection.metrics import pattern_of
-
-    used = {pattern_of(metrics) for metrics in record.metrics.values()}
-    signs = ASCII_SIGNS if is_ascii else SIGNS
-    named = [f"{signs[name]} {place}" for name, place in PLACES.items() if name in used]
-    over_half = f"; over half of the weight on: {', '.join(named)}" if named else ""
-    return Text(f"number: entropy in nats{over_half}", style="dim")
 
 
 def _title(record: "HeadsRecord", head: "HeadId") -> Text:

@@ -2,14 +2,15 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.console import stdout_console, warn
 from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
+from tformer_cli.cli.heads_output import BINARY, HeadsFormat, write_records, write_summaries
+from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
     DeviceOption,
     ModelArgument,
@@ -21,36 +22,30 @@ from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     argument_lines,
     check_stdin_is_read_once,
+    count_of_lines,
     file_lines,
     input_lines,
-    results,
     say_choices,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
-from tformer_cli.errors import TformerError, UsageError
+from tformer_cli.errors import DataError, TformerError, UsageError
 
 if TYPE_CHECKING:
-    from tformer_cli.inspection.heads import HeadId
+    from tformer_cli.inspection.head_statistics import HeadSummary
     from tformer_cli.inspection.record import HeadsRecord
+    from tformer_cli.workflows.inspect_corpus import CorpusInspector
 
 
-class HeadsFormat(StrEnum):
-    """Values of `--format`."""
+def _explain(is_asked: bool) -> None:
+    """Prints the rules of the roles, and ends the command."""
+    if not is_asked:
+        return
+    from tformer_cli.cli.role_grid import role_rules
 
-    tty = "tty"
-    jsonl = "jsonl"
-    safetensors = "safetensors"
-    npz = "npz"
-    html = "html"
-    svg = "svg"
-    png = "png"
-
-
-BINARY = (HeadsFormat.safetensors, HeadsFormat.npz, HeadsFormat.png)
-FOR_ONE_SENTENCE = (*BINARY, HeadsFormat.svg)
-MAPS_SHOWN = 12
-"""Most heads whose maps a terminal shows; of more only the clearest is shown."""
+    console = stdout_console()
+    console.print(role_rules(is_ascii=not console.encoding.lower().startswith("utf")))
+    raise typer.Exit
 
 
 def inspect_heads(
@@ -61,7 +56,8 @@ def inspect_heads(
     ] = None,
     *,
     source: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File of sentences (-: stdin).")
+        str | None,
+        typer.Option("--source", "-i", metavar="FILE", help="File of sentences (-: stdin)."),
     ] = None,
     target: Annotated[
         str | None,
@@ -76,7 +72,9 @@ def inspect_heads(
             metavar="SELECTION",
             help="KIND[.LAYER[.HEAD]], separated by commas; KIND: enc, dec, cross, self or *; "
             "LAYER and HEAD: n, a-b, a-, last, ^k, {list} or *; ! takes away. "
-            "Such as enc.0.3, cross.5.0-3, cross.last, '!enc.0'. Repeatable [all heads].",
+            "Such as enc.0.3, cross.5.0-3, cross.last, '!enc.0'. Metrics may decide: "
+            "'@prev>0.8', 'cross@entropy<1', '@role=sink', top:8@confidence. "
+            "Repeatable [all heads].",
         ),
     ] = None,
     output_format: Annotated[
@@ -92,6 +90,23 @@ def inspect_heads(
     ] = STANDARD_STREAM,
     weights: Annotated[
         bool, typer.Option("--weights", help="Put each head's weights into jsonl.")
+    ] = False,
+    corpus: Annotated[
+        bool,
+        typer.Option(
+            "--corpus",
+            help="Sum up each head over all sentences, with 95 % intervals: a table on a "
+            "terminal, a line of JSON for each head elsewhere.",
+        ),
+    ] = False,
+    explain: Annotated[  # noqa: ARG001 - its callback does it
+        bool,
+        typer.Option(
+            "--explain",
+            is_eager=True,
+            callback=_explain,
+            help="Tell by which rules heads have roles, and end.",
+        ),
     ] = False,
     verify: Annotated[
         float | None,
@@ -115,12 +130,17 @@ def inspect_heads(
     """
     chosen = _format(output_format, output)
     _check_usage(chosen, output, with_weights=weights)
+    if corpus and chosen not in (HeadsFormat.tty, HeadsFormat.jsonl):
+        raise UsageError(f"--corpus: is for tty and jsonl; --format {chosen} shows one sentence")
+    if corpus and weights:
+        raise UsageError("--weights: is of single sentences; leave it out with --corpus")
     if not text:
         check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
     counts = LineCounts()
     lines = input_lines(text, source, counts, "--source")
     targets = _targets(target, target_file, counts)
 
+    from tformer_cli.workflows.inspect_corpus import CorpusInspector
     from tformer_cli.workflows.inspect_heads import HeadInspector
     from tformer_cli.workflows.translate import open_translator
 
@@ -134,10 +154,18 @@ def inspect_heads(
         length_penalty=length_penalty,
         n_best=1,
     )
+    if corpus:
+        over_all = CorpusInspector(opened, heads or (), seed=seed)
+        say_choices(opened, quiet=quiet)
+        summaries = _summed_up(over_all, lines, targets, quiet=quiet)
+        _check_residual(max((s.residual for s in summaries), default=0.0), verify, "of the corpus")
+        write_summaries(summaries, chosen, output)
+        warn_of_bytes(counts)
+        return
     inspector = HeadInspector(opened, heads or ())
     say_choices(opened, quiet=quiet)
     records = _verified(inspector.inspect(lines, targets), verify)
-    _write(records, chosen, output, with_weights=weights, selected=bool(heads))
+    write_records(records, chosen, output, with_weights=weights, selected=bool(heads))
     warn_of_bytes(counts)
 
 
@@ -171,107 +199,35 @@ def _targets(
 def _verified(records: Iterable["HeadsRecord"], tolerance: float | None) -> Iterator["HeadsRecord"]:
     """Passes records on and stops at one whose residual is above the tolerance."""
     for record in records:
-        if tolerance is not None and record.maps is not None:
-            residual = record.captured.residual
-            if not residual <= tolerance:
-                raise TformerError(
-                    f"residual {residual:.2g} is above {tolerance:.2g} (line {record.index + 1}): "
-                    "the maps do not explain the model's output so exactly"
-                )
+        if record.maps is not None:
+            _check_residual(record.captured.residual, tolerance, f"line {record.index + 1}")
         yield record
 
 
-def _write(
-    records: Iterator["HeadsRecord"],
-    chosen: HeadsFormat,
-    output: str,
-    *,
-    with_weights: bool,
-    selected: bool,
-) -> None:
-    """Renders records to stdout, or to a file that is there whole in the end or not at all."""
-    if chosen == HeadsFormat.tty and output == STANDARD_STREAM:
-        for record in records:
-            _show(record, selected=selected)
-        return
-    with results(output) as stream:
-        for part in _rendered(records, chosen, with_weights=with_weights, selected=selected):
-            stream.write(part)
-            stream.flush()
-
-
-def _rendered(
-    records: Iterator["HeadsRecord"], chosen: HeadsFormat, *, with_weights: bool, selected: bool
-) -> Iterator[bytes]:
-    """Renders records as the bytes of a format: as they come, or all together."""
-    if chosen == HeadsFormat.jsonl:
-        from tformer_cli.inspection.render_json import render_json
-
-        for record in records:
-            yield utf8_line(render_json(record, with_weights=with_weights))
-    elif chosen == HeadsFormat.tty:
-        for record in records:
-            yield _plain_text(record, selected=selected)
-    elif chosen == HeadsFormat.html:
-        from tformer_cli.inspection.render_html import render_html
-
-        yield render_html(list(records)).encode("utf-8")
-    else:
-        yield _picture(_only(records, chosen), chosen)
-
-
-def _picture(record: "HeadsRecord", chosen: HeadsFormat) -> bytes:
-    """Renders a sentence in one of the formats that hold one."""
-    from tformer_cli.inspection.render_png import render_png
-    from tformer_cli.inspection.render_svg import render_svg
-    from tformer_cli.inspection.render_tensors import render_npz, render_safetensors
-
-    if chosen == HeadsFormat.svg:
-        return render_svg(record).encode("utf-8")
-    if chosen == HeadsFormat.png:
-        return render_png(record)
-    return render_npz(record) if chosen == HeadsFormat.npz else render_safetensors(record)
-
-
-def _only(records: Iterator["HeadsRecord"], chosen: HeadsFormat) -> "HeadsRecord":
-    """Takes the one sentence that a format holds."""
-    record = next(records, None)
-    if record is None or record.maps is None:
-        raise UsageError(f"--format {chosen}: there is no sentence to show; give one that is text")
-    if next(records, None) is not None:
-        raise UsageError(
-            f"--format {chosen}: holds one sentence, but there are several; use jsonl or html"
+def _check_residual(residual: float, tolerance: float | None, where: str) -> None:
+    if tolerance is not None and not residual <= tolerance:
+        raise TformerError(
+            f"residual {residual:.2g} is above {tolerance:.2g} ({where}): "
+            "the maps do not explain the model's output so exactly"
         )
-    return record
 
 
-def _show(record: "HeadsRecord", *, selected: bool) -> None:
-    from tformer_cli.cli.heat_map import show_record
-
-    if record.index:
-        stdout_console().print()
-    show_record(stdout_console(), record, _maps_shown(record, selected=selected))
-
-
-def _plain_text(record: "HeadsRecord", *, selected: bool) -> bytes:
-    """Renders what a terminal would show as text without colours."""
-    from io import StringIO
-
-    from rich.console import Console
-
-    from tformer_cli.cli.heat_map import show_record
-
-    file = StringIO()
-    console = Console(file=file, no_color=True, width=stdout_console().width, highlight=False)
-    show_record(console, record, _maps_shown(record, selected=selected))
-    gap = "\n" if record.index else ""
-    return (gap + file.getvalue()).encode("utf-8", errors="replace")
-
-
-def _maps_shown(record: "HeadsRecord", *, selected: bool) -> "list[HeadId]":
-    """The heads whose maps are drawn: those asked for, or the clearest one."""
-    if record.maps is None:
-        return []
-    if selected and len(record.heads) <= MAPS_SHOWN:
-        return list(record.heads)
-    return [record.clearest_head()]
+def _summed_up(
+    inspector: "CorpusInspector",
+    lines: Iterable[str],
+    targets: Iterable[str] | None,
+    *,
+    quiet: bool,
+) -> "list[HeadSummary]":
+    """Reads a whole corpus, with progress on stderr."""
+    with line_progress(None, "inspecting heads", quiet=quiet) as progress:
+        for n_lines in inspector.read(lines, targets):
+            progress.update(n_lines)
+    if inspector.report.too_long:
+        warn(f"{count_of_lines(inspector.report.too_long)} longer than the model takes, left out")
+    if not inspector.n_sentences:
+        raise DataError("holds no sentence that fits (--source): there is nothing to sum up")
+    summaries = inspector.summaries()
+    if not summaries:
+        warn("no head meets the conditions of --heads")
+    return summaries

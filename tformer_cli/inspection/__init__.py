@@ -1,10 +1,11 @@
 """Looking into the heads: which head attends where, proven to be what the model used.
 
 Read `heads` (how a head is named), `capture` (the maps and their proof; `batched_capture` for many
-pairs), `metrics` (what a map is summed up in), `selectors` (the grammar of ``--heads``), `record`
-(one sentence, inspected), then any of the renderings: `render_json`, `render_tensors`,
-`render_svg`, `render_png`, `render_html` (with the page it fills, `page.html`) and the colours they
-share, `palette`.
+pairs), `metrics` (what a map is summed up in), `roles` (what a head does, by its metrics),
+`selectors` (the grammar of ``--heads``), `record` (one sentence, inspected), then any of the
+renderings: `render_json`, `render_tensors`, `render_svg`, `render_png`, `render_html` (with the
+page it fills, `page.html`) and the colours they share, `palette`. `head_statistics` sums up heads
+over a corpus.
 
 Word alignments: `words` (which tokens make a word), `alignment` (which words go together),
 `symmetrisation` (two directions joined).

@@ -12,12 +12,19 @@ entropy_norm   mean H_i / ln n_i, n_i > 1   0: one key; 1: all visible keys alik
 confidence     mean max_{j≠EOS} A_ij        Voita et al. 2019, section 4
 prev self next mean A_{i,i+k}, k = −1 0 1   Clark et al. 2019; over rows where i+k exists;
                                             not of cross-attention
+*_argmax       share of argmax_j A_ij = i+k Voita et al. 2019, section 5; the same rows
 distance       mean Σ_j A_ij |i − j|        Vig & Belinkov 2019; in cross-attention
                                             |j/(S−1) − i/(Q−1)|
+diagonality    correlation of i and j, the  ours; of cross-attention: 1 along the diagonal, 0
+               cells weighted by A_ij       where rows do not differ or all look at one key
 sink_eos       mean A_{i,EOS}               weight on the source's end of sentence (enc, cross)
 sink_bos       mean A_{i,0}                 weight on the target's begin of sentence (dec)
 ============== ============================ ==================================================
+
+Diagonality is no rank correlation: where rows are nearly alike, ranks are decided by rounding.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,15 +39,28 @@ METRIC_MEANINGS: dict[str, str] = {
     "prev": "mean weight on the position before",
     "self": "mean weight on the same position",
     "next": "mean weight on the position after",
+    "prev_argmax": "share of rows whose largest weight is on the position before",
+    "self_argmax": "share of rows whose largest weight is on the same position",
+    "next_argmax": "share of rows whose largest weight is on the position after",
     "distance": "mean distance of what is attended to (cross: as a share of the sentences)",
+    "diagonality": "how far later positions attend to later source tokens; 1: along the diagonal",
     "sink_eos": "mean weight on the end of the source sentence",
     "sink_bos": "mean weight on the begin of the target sentence",
 }
 """Every metric with its meaning, in the order of the output."""
-PATTERNS = ("prev", "self", "next", "sink_eos", "sink_bos")
-"""Metrics that are the mass on one place; above a half it is what the head does."""
-PATTERN_MASS = 0.5
-"""From this mass on a pattern names a head (Clark et al. 2019)."""
+OFFSETS = {"prev": -1, "self": 0, "next": 1}
+"""Positions relative to the query that are measured."""
+NO_VARIANCE = 1e-9
+"""Below it the keys attended to do not differ, in squared positions."""
+
+
+class RowSum(NamedTuple):
+    """A metric of the heads of a layer before the mean is taken over its rows."""
+
+    total: Tensor
+    """(H) float64, summed over rows."""
+    n_rows: int
+    """Rows where it is defined, at least one."""
 
 
 def metrics_of(maps: AttentionMaps, heads: list[HeadId]) -> dict[HeadId, dict[str, float]]:
@@ -62,22 +82,39 @@ def head_metrics(weights: Tensor, kind: Kind) -> list[dict[str, float]]:
     Returns:
         For each head the metrics that are defined, in the order of `METRIC_MEANINGS`.
     """
-    exact = weights.double()
-    values: dict[str, Tensor | None] = {
-        "entropy": entropies(exact).mean(dim=-1),
-        "entropy_norm": _normalised_entropy(exact, kind),
-        "confidence": _confidence(exact, kind),
-        "prev": _mass_at(exact, -1, kind),
-        "self": _mass_at(exact, 0, kind),
-        "next": _mass_at(exact, 1, kind),
-        "distance": _distance(exact, kind),
-        "sink_eos": None if kind == "dec" else exact[:, :, -1].mean(dim=-1),
-        "sink_bos": exact[:, :, 0].mean(dim=-1) if kind == "dec" else None,
-    }
-    columns = {name: value.tolist() for name, value in values.items() if value is not None}
+    sums = metric_sums(weights, kind)
+    columns = {name: (total / n_rows).tolist() for name, (total, n_rows) in sums.items()}
     return [
         {name: column[head] for name, column in columns.items()} for head in range(len(weights))
     ]
+
+
+def metric_sums(weights: Tensor, kind: Kind) -> dict[str, RowSum]:
+    """Sums every metric over rows, so that means over many sentences can be taken.
+
+    A diagonality is of a whole sentence; it counts for each of its rows.
+
+    Args:
+        weights: (H, Q, K) attention weights, of one layer or of several.
+        kind: which attention they are of.
+
+    Returns:
+        The metrics that are defined, in the order of `METRIC_MEANINGS`.
+    """
+    exact = weights.double()
+    n_rows = exact.shape[1]
+    sums: dict[str, RowSum | None] = {
+        "entropy": RowSum(entropies(exact).sum(dim=-1), n_rows),
+        "entropy_norm": _normalised_entropy(exact, kind),
+        "confidence": _confidence(exact, kind),
+        **_masses(exact, kind),
+        **_largest(exact, kind),
+        "distance": _distance(exact, kind),
+        "diagonality": _diagonality(exact) if kind == "cross" else None,
+        "sink_eos": None if kind == "dec" else RowSum(exact[:, :, -1].sum(dim=-1), n_rows),
+        "sink_bos": RowSum(exact[:, :, 0].sum(dim=-1), n_rows) if kind == "dec" else None,
+    }
+    return {name: found for name, found in sums.items() if found is not None}
 
 
 def entropies(weights: Tensor) -> Tensor:
@@ -87,39 +124,66 @@ def entropies(weights: Tensor) -> Tensor:
     return entropy
 
 
-def pattern_of(metrics: dict[str, float]) -> str | None:
-    """Names the place that a head spends more than half its weight on, if there is one."""
-    best = max(PATTERNS, key=lambda name: metrics.get(name, 0.0))
-    return best if metrics.get(best, 0.0) > PATTERN_MASS else None
-
-
-def _normalised_entropy(weights: Tensor, kind: Kind) -> Tensor | None:
+def _normalised_entropy(weights: Tensor, kind: Kind) -> RowSum | None:
     n_rows, n_keys = weights.shape[1:]
     visible = torch.arange(1, n_rows + 1) if kind == "dec" else torch.full((n_rows,), n_keys)
     several = visible > 1
     if not several.any():
         return None
     shares = entropies(weights)[:, several] / visible[several].double().log()
-    return shares.mean(dim=-1)
+    return RowSum(shares.sum(dim=-1), int(several.sum()))
 
 
-def _confidence(weights: Tensor, kind: Kind) -> Tensor | None:
+def _confidence(weights: Tensor, kind: Kind) -> RowSum | None:
     without_eos = weights if kind == "dec" else weights[:, :, :-1]
     if without_eos.shape[-1] == 0:
         return None
-    return without_eos.amax(dim=-1).mean(dim=-1)
+    return RowSum(without_eos.amax(dim=-1).sum(dim=-1), weights.shape[1])
 
 
-def _mass_at(weights: Tensor, offset: int, kind: Kind) -> Tensor | None:
-    if kind == "cross" or weights.shape[1] <= abs(offset):
-        return None
-    return weights.diagonal(offset, dim1=1, dim2=2).mean(dim=-1)
+def _masses(weights: Tensor, kind: Kind) -> dict[str, RowSum | None]:
+    """The weight on each relative position, over the rows where it exists."""
+    if kind == "cross":
+        return {}
+    n_rows = weights.shape[1]
+    return {
+        name: RowSum(weights.diagonal(offset, dim1=1, dim2=2).sum(dim=-1), n_rows - abs(offset))
+        for name, offset in OFFSETS.items()
+        if n_rows > abs(offset)
+    }
 
 
-def _distance(weights: Tensor, kind: Kind) -> Tensor:
+def _largest(weights: Tensor, kind: Kind) -> dict[str, RowSum | None]:
+    """How many rows have their largest weight at each relative position."""
+    if kind == "cross":
+        return {}
+    n_rows = weights.shape[1]
+    offsets = weights.argmax(dim=-1) - torch.arange(n_rows)
+    return {
+        f"{name}_argmax": RowSum((offsets == offset).double().sum(dim=-1), n_rows - abs(offset))
+        for name, offset in OFFSETS.items()
+        if n_rows > abs(offset)
+    }
+
+
+def _distance(weights: Tensor, kind: Kind) -> RowSum:
     n_rows, n_keys = weights.shape[1:]
     rows, keys = torch.arange(n_rows).double(), torch.arange(n_keys).double()
     if kind == "cross":
         rows, keys = rows / max(n_rows - 1, 1), keys / max(n_keys - 1, 1)
     distances = (rows[:, None] - keys[None, :]).abs()
-    return (weights * distances).sum(dim=-1).mean(dim=-1)
+    return RowSum((weights * distances).sum(dim=(-2, -1)), n_rows)
+
+
+def _diagonality(weights: Tensor) -> RowSum | None:
+    n_rows, n_keys = weights.shape[1:]
+    if n_rows == 1 or n_keys == 1:
+        return None
+    rows = torch.arange(n_rows).double() - (n_rows - 1) / 2
+    keys = torch.arange(n_keys).double() - (n_keys - 1) / 2
+    expected = weights @ keys
+    variance = (weights @ keys**2).mean(dim=-1) - expected.mean(dim=-1) ** 2
+    covariance = (expected * rows).mean(dim=-1)
+    # A head with all its weight on one key has no variance but for rounding.
+    scale = (variance.clamp(min=NO_VARIANCE) * (rows**2).mean()).sqrt()
+    return RowSum(n_rows * torch.where(variance > NO_VARIANCE, covariance / scale, 0.0), n_rows)

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from tformer_cli.inspection.heads import KIND_NAMES, HeadId
-from tformer_cli.inspection.metrics import METRIC_MEANINGS, pattern_of
+from tformer_cli.inspection.metrics import METRIC_MEANINGS
 from tformer_cli.inspection.palette import DARK_RAMPS, LIGHT_RAMPS
 from tformer_cli.inspection.record import CONVENTIONS, HeadsRecord
+from tformer_cli.inspection.roles import ROLES, role_of
 
 SLOT = "{{data}}"
 """Where the data go in `page.html`."""
@@ -29,12 +30,13 @@ def render_html(records: Sequence[HeadsRecord]) -> str:
 
     The same records give the same bytes: the page holds no time and no name of the machine.
     """
-    shown = [record for record in records if record.maps is not None]
+    shown = [record for record in records if record.heads]
     data = {
         "model": vars(records[0].model) if records else None,
         "conventions": CONVENTIONS,
         "kinds": KIND_NAMES,
         "metrics": METRIC_MEANINGS,
+        "roles": {rule.role: rule.meaning for rule in ROLES},
         "ramps": {"light": LIGHT_RAMPS, "dark": DARK_RAMPS},
         "sentences": [_sentence(record) for record in shown],
     }
@@ -74,7 +76,7 @@ def _head(record: HeadsRecord, head: HeadId) -> dict[str, Any]:
         "kind": head.kind,
         "layer": head.layer,
         "head": head.head,
-        "pattern": pattern_of(metrics),
+        "role": role_of(metrics),
         "metrics": {name: float(f"{value:.4g}") for name, value in metrics.items()},
         "weights": _packed(record, head),
     }

@@ -5,6 +5,7 @@ from typing import Any
 
 from tformer_cli.inspection.heads import HeadId
 from tformer_cli.inspection.record import AXES, CONVENTIONS, SCHEMA, HeadsRecord
+from tformer_cli.inspection.roles import role_of
 
 DIGITS = 6
 """Significant digits of every number: more than float32 weights carry would say nothing."""
@@ -61,6 +62,7 @@ def _head(record: HeadsRecord, head: HeadId, with_weights: bool) -> dict[str, An
         "layer": head.layer,
         "head": head.head,
         "residual": rounded(record.captured.residuals[head]),
+        "role": role_of(record.metrics[head]),
         "metrics": {name: rounded(value) for name, value in record.metrics[head].items()},
     }
     if with_weights:

@@ -7,10 +7,11 @@ from pathlib import Path
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.decoding.limits import longest_source
 from tformer_cli.errors import DataError
-from tformer_cli.inspection.capture import capture_maps
-from tformer_cli.inspection.heads import head_layout
+from tformer_cli.inspection.capture import AttentionMaps, capture_maps
+from tformer_cli.inspection.heads import HeadId, head_layout
+from tformer_cli.inspection.metrics import metrics_of
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
-from tformer_cli.inspection.selectors import select_heads
+from tformer_cli.inspection.selectors import HeadSelection
 from tformer_cli.workflows.translate import Opened, open_translator
 
 
@@ -71,7 +72,8 @@ class HeadInspector:
         self._model = opened.directory.model
         self._tokenizer = opened.directory.tokenizer
         self._translator = opened.translator
-        self._heads = tuple(select_heads(heads, head_layout(self._model)))
+        self._layout = head_layout(self._model)
+        self._selection = HeadSelection(heads, self._layout)
         self._summary = _summary(opened.directory)
 
     def inspect(
@@ -128,8 +130,14 @@ class HeadInspector:
             target_pieces=tuple(self._tokenizer.pieces(maps.target_ids)),
             input_pieces=tuple(self._tokenizer.pieces(maps.target_input_ids)),
             maps=maps,
-            heads=self._heads,
+            heads=tuple(self._selected(maps)),
         )
+
+    def _selected(self, maps: AttentionMaps) -> list[HeadId]:
+        """The heads to look at, by the sentence's own metrics where they decide."""
+        if not self._selection.needs_metrics:
+            return self._selection.select({})
+        return self._selection.select(metrics_of(maps, list(self._layout)))
 
     def _blank(self, index: int, line: str, target: str, *, is_forced: bool) -> HeadsRecord:
         return HeadsRecord(

@@ -1,0 +1,54 @@
+import pytest
+
+from tformer_cli.errors import DataError
+from tformer_cli.workflows.inspect_corpus import CorpusInspector
+from tformer_cli.workflows.inspect_heads import HeadInspector
+from tformer_cli.workflows.translate import open_translator
+
+LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "dogs", "A woman and a dog."]
+TARGETS = ["dogs", "the street in the snow", "x", "A man sleeps", "a woman."]
+
+
+@pytest.fixture(scope="module")
+def opened(model):
+    return open_translator(model, device="cpu", precision="float32", n_best=1)
+
+
+def summed_up(opened, lines, targets=None, **options):
+    inspector = CorpusInspector(opened, **options)
+    assert list(inspector.read(lines, targets))[-1] == len(lines)
+    return inspector
+
+
+@pytest.mark.parametrize("targets", [None, TARGETS])
+def test_means_are_those_of_the_sentences_inspected_one_by_one(opened, targets):
+    records = [r for r in HeadInspector(opened).inspect(LINES, targets) if r.maps is not None]
+    for summary in summed_up(opened, LINES, targets).summaries():
+        kind = summary.head.kind
+        rows = [r.maps.weights(summary.head).shape[0] for r in records]
+        entropies = [r.metrics[summary.head]["entropy"] for r in records]
+        mean = sum(n * value for n, value in zip(rows, entropies, strict=True)) / sum(rows)
+        assert summary.metrics["entropy"] == pytest.approx(mean, abs=1e-6), kind
+        assert summary.n_rows == sum(rows)
+        assert summary.n_sentences == 4
+
+
+def test_the_size_of_buffers_changes_nothing_but_rounding(opened):
+    lines, targets = LINES * 3, TARGETS * 3
+    whole = summed_up(opened, lines, targets).summaries()
+    for one, other in zip(
+        whole, summed_up(opened, lines, targets, buffer_lines=2).summaries(), strict=True
+    ):
+        assert one.metrics == pytest.approx(other.metrics, abs=1e-6)
+        for name, interval in one.intervals.items():
+            assert interval == pytest.approx(other.intervals[name], abs=1e-6)
+
+
+def test_heads_are_selected_and_long_lines_left_out(opened):
+    lines = ["A man", "long line " * 50]
+    inspector = summed_up(opened, lines, ["dogs", "dog"], heads=["cross.0.1", "enc.1.0"])
+    assert [str(s.head) for s in inspector.summaries()] == ["enc.1.0", "cross.0.1"]
+    assert inspector.report.too_long == 1
+    assert inspector.summaries()[0].n_sentences == 1
+    with pytest.raises(DataError, match="end before the other lines"):
+        summed_up(opened, lines, ["dogs"])

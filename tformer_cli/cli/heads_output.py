@@ -1,0 +1,142 @@
+"""Inspected sentences in the formats of `tformer inspect-heads`."""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.text_io import STANDARD_STREAM, results
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.inspection.head_statistics import HeadSummary
+    from tformer_cli.inspection.heads import HeadId
+    from tformer_cli.inspection.record import HeadsRecord
+
+
+class HeadsFormat(StrEnum):
+    """Values of `--format`."""
+
+    tty = "tty"
+    jsonl = "jsonl"
+    safetensors = "safetensors"
+    npz = "npz"
+    html = "html"
+    svg = "svg"
+    png = "png"
+
+
+BINARY = (HeadsFormat.safetensors, HeadsFormat.npz, HeadsFormat.png)
+FOR_ONE_SENTENCE = (*BINARY, HeadsFormat.svg)
+MAPS_SHOWN = 12
+"""Most heads whose maps a terminal shows; of more only the clearest is shown."""
+
+
+def write_records(
+    records: Iterator["HeadsRecord"],
+    chosen: HeadsFormat,
+    output: str,
+    *,
+    with_weights: bool,
+    selected: bool,
+) -> None:
+    """Renders records to stdout, or to a file that is there whole in the end or not at all."""
+    if chosen == HeadsFormat.tty and output == STANDARD_STREAM:
+        for record in records:
+            _show(record, selected=selected)
+        return
+    with results(output) as stream:
+        for part in _rendered(records, chosen, with_weights=with_weights, selected=selected):
+            stream.write(part)
+            stream.flush()
+
+
+def write_summaries(summaries: "Sequence[HeadSummary]", chosen: HeadsFormat, output: str) -> None:
+    """Writes the heads of a corpus: a table, or a line of JSON for each head."""
+    from tformer_cli.cli.corpus_table import rendered_summaries, show_summaries
+
+    as_table = chosen == HeadsFormat.tty
+    if as_table and output == STANDARD_STREAM and summaries:
+        show_summaries(stdout_console(), summaries)
+        return
+    with results(output) as stream:
+        stream.write(rendered_summaries(summaries, as_table=as_table and bool(summaries)))
+
+
+def _rendered(
+    records: Iterator["HeadsRecord"], chosen: HeadsFormat, *, with_weights: bool, selected: bool
+) -> Iterator[bytes]:
+    """Renders records as the bytes of a format: as they come, or all together."""
+    if chosen == HeadsFormat.jsonl:
+        from tformer_cli.inspection.render_json import render_json
+
+        for record in records:
+            yield utf8_line(render_json(record, with_weights=with_weights))
+    elif chosen == HeadsFormat.tty:
+        for record in records:
+            yield _plain_text(record, selected=selected)
+    elif chosen == HeadsFormat.html:
+        from tformer_cli.inspection.render_html import render_html
+
+        yield render_html(list(records)).encode("utf-8")
+    else:
+        yield _picture(_only(records, chosen), chosen)
+
+
+def _picture(record: "HeadsRecord", chosen: HeadsFormat) -> bytes:
+    """Renders a sentence in one of the formats that hold one."""
+    from tformer_cli.inspection.render_png import render_png
+    from tformer_cli.inspection.render_svg import render_svg
+    from tformer_cli.inspection.render_tensors import render_npz, render_safetensors
+
+    if chosen == HeadsFormat.svg:
+        return render_svg(record).encode("utf-8")
+    if chosen == HeadsFormat.png:
+        return render_png(record)
+    return render_npz(record) if chosen == HeadsFormat.npz else render_safetensors(record)
+
+
+def _only(records: Iterator["HeadsRecord"], chosen: HeadsFormat) -> "HeadsRecord":
+    """Takes the one sentence that a format holds."""
+    record = next(records, None)
+    if record is None or record.maps is None:
+        raise UsageError(f"--format {chosen}: there is no sentence to show; give one that is text")
+    if not record.heads:
+        raise UsageError(f"--format {chosen}: no head meets the conditions of --heads")
+    if next(records, None) is not None:
+        raise UsageError(
+            f"--format {chosen}: holds one sentence, but there are several; use jsonl or html"
+        )
+    return record
+
+
+def _show(record: "HeadsRecord", *, selected: bool) -> None:
+    from tformer_cli.cli.heat_map import show_record
+
+    if record.index:
+        stdout_console().print()
+    show_record(stdout_console(), record, _maps_shown(record, selected=selected))
+
+
+def _plain_text(record: "HeadsRecord", *, selected: bool) -> bytes:
+    """Renders what a terminal would show as text without colours."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    from tformer_cli.cli.heat_map import show_record
+
+    file = StringIO()
+    console = Console(file=file, no_color=True, width=stdout_console().width, highlight=False)
+    show_record(console, record, _maps_shown(record, selected=selected))
+    gap = "\n" if record.index else ""
+    return (gap + file.getvalue()).encode("utf-8", errors="replace")
+
+
+def _maps_shown(record: "HeadsRecord", *, selected: bool) -> "list[HeadId]":
+    """The heads whose maps are drawn: those asked for, or the clearest one."""
+    if not record.heads:
+        return []
+    if selected and len(record.heads) <= MAPS_SHOWN:
+        return list(record.heads)
+    return [record.clearest_head()]

@@ -1,0 +1,114 @@
+"""Any number of sentences in, the mean of every head's metrics out."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from tformer_cli.decoding.limits import longest_source
+from tformer_cli.inspection.batched_capture import IdPair, capture_pairs
+from tformer_cli.inspection.head_statistics import HeadStatistics, HeadSummary
+from tformer_cli.inspection.heads import head_layout
+from tformer_cli.inspection.selectors import HeadSelection
+from tformer_cli.workflows.inspect_align import read_pairs
+from tformer_cli.workflows.translate import Opened
+
+BUFFER_LINES = 1024
+"""Lines that are translated and captured together."""
+
+
+@dataclass
+class CorpusReport:
+    """What a corpus held; it grows as the corpus is read."""
+
+    lines: int = 0
+    """Lines read."""
+    too_long: int = 0
+    """Lines left out, as a side is longer than the model takes."""
+
+
+class CorpusInspector:
+    """Measures the heads of an opened model over a corpus, in memory that does not grow."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        heads: Sequence[str] = (),
+        *,
+        seed: int = 1,
+        buffer_lines: int = BUFFER_LINES,
+    ) -> None:
+        """Chooses the heads.
+
+        Args:
+            opened: the model and its search.
+            heads: which heads, by the grammar of `inspection.selectors`; none means all.
+            seed: of the bootstrap.
+            buffer_lines: lines that are translated and captured together.
+
+        Raises:
+            UsageError: if `heads` select nothing.
+        """
+        self._model = opened.directory.model
+        self._tokenizer = opened.directory.tokenizer
+        self._translator = opened.translator
+        self._buffer_lines = buffer_lines
+        layout = head_layout(self._model)
+        self._selection = HeadSelection(heads, layout)
+        self._kinds = self._selection.kinds
+        self._statistics = HeadStatistics(layout, self._kinds, seed=seed)
+        self.report = CorpusReport()
+
+    def read(self, lines: Iterable[str], targets: Iterable[str] | None = None) -> Iterator[int]:
+        """Measures sentences with their translations or with given targets.
+
+        A pair with a blank side is passed over; one that is longer than the model takes is left
+        out and counted.
+
+        Yields:
+            How many lines are done, after each buffer.
+
+        Raises:
+            DataError: if there are more or fewer targets than lines.
+        """
+        for buffer in self._translated(lines) if targets is None else self._given(lines, targets):
+            limit = longest_source(self._model.config.max_positions)
+            written = [(place, pair) for place, pair in enumerate(buffer) if pair[0] and pair[1]]
+            fitting = [(place, pair) for place, pair in written if max(map(len, pair)) <= limit]
+            pairs = [pair for _, pair in fitting]
+            for number, maps in capture_pairs(self._model, pairs, self._kinds):
+                self._statistics.add(self.report.lines + fitting[number][0], maps)
+            self.report.lines += len(buffer)
+            self.report.too_long += len(written) - len(fitting)
+            yield self.report.lines
+
+    def summaries(self) -> list[HeadSummary]:
+        """Sums up each chosen head over what was read so far, chosen by these very means.
+
+        Returns:
+            The heads in order; none if nothing was read, or none meets the conditions.
+        """
+        found = {summary.head: summary for summary in self._statistics.summaries()}
+        means = {head: summary.metrics for head, summary in found.items()}
+        return [found[head] for head in self._selection.select(means) if head in found]
+
+    @property
+    def n_sentences(self) -> int:
+        """Sentences that were measured."""
+        return self._statistics.n_sentences
+
+    def _translated(self, lines: Iterable[str]) -> Iterator[list[IdPair]]:
+        for buffer in self._translator.buffers(lines, self._buffer_lines):
+            yield [
+                (translation.source_ids, translation.hypotheses[0].token_ids)
+                if translation.hypotheses
+                else ((), ())
+                for translation in buffer
+            ]
+
+    def _given(self, lines: Iterable[str], targets: Iterable[str]) -> Iterator[list[IdPair]]:
+        pairs = read_pairs(lines, targets)
+        while buffer := list(islice(pairs, self._buffer_lines)):
+            texts = [("", "") if pair.is_blank else (pair.source, pair.target) for pair in buffer]
+            sources = self._tokenizer.encode_batch([source for source, _ in texts])
+            encoded = self._tokenizer.encode_batch([target for _, target in texts])
+            yield list(zip(sources, encoded, strict=True))
