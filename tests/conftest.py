@@ -1,3 +1,5 @@
+import os
+
 import pytest
 import torch
 
@@ -10,6 +12,13 @@ from tformer_cli.model.runtime import prepare_cpu
 from tformer_cli.model.transformer import Transformer
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def a_core_for_each_worker():
+    """Tests run side by side: each computes on one thread, and so do the programs it starts."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

@@ -104,6 +104,7 @@ def whole_run(recipe, tmp_path_factory):
     return run, stdout, stderr
 
 
+@pytest.mark.slow
 def test_a_run_ended_in_every_way_comes_to_the_same_weights(recipe, run, whole_run):
     ends = [["SIGKILL", 2], ["SIGTERM", 7], ["SIGINT", 11], ["SIGKILL", 14], ["SIGKILL", 21]]
     *ended, last = train_and_end(recipe, run, [*ends, ["", 0]])

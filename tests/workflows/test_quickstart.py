@@ -46,6 +46,7 @@ def test_trains_scores_and_writes_the_page_and_does_nothing_twice(recipe, tmp_pa
     assert again.page.read_text(encoding="utf-8") == page
 
 
+@pytest.mark.slow
 def test_the_famous_sentences_are_in_the_test_set_of_the_shipped_recipe():
     pairs = {pair.source: pair.target for pair in held_out_pairs(load_recipe("quickstart"))[:10]}
     assert pairs[FAMOUS[0]].endswith("qu'il était trop fatigué.")
