@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tformer_cli.inspection.batched_capture import capture_batch, capture_pairs
+from tformer_cli.inspection.batched_capture import _batch_sizes, capture_batch, capture_pairs
 from tformer_cli.inspection.capture import capture_maps
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
@@ -52,6 +52,13 @@ def test_batches_of_any_size_give_every_pair_once(model, pairs, monkeypatch):
         assert sorted(found) == list(range(len(pairs)))
         for index, maps in found.items():
             check_equal(maps, capture_maps(model, *pairs[index]))
+
+
+def test_batches_come_in_few_sizes_so_that_no_library_meets_ever_new_shapes():
+    for n_pairs in range(1, 70):
+        sizes = list(_batch_sizes(n_pairs, 24))
+        assert sum(sizes) == n_pairs
+        assert set(sizes) <= {1, 2, 4, 8, 16}
 
 
 def test_kinds_not_asked_for_are_left_out_and_no_listener_stays(model, pairs):

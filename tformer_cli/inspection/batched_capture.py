@@ -50,12 +50,25 @@ def capture_pairs(
         by_shape.setdefault(shape, []).append(index)
     for (n_source, n_target), indices in sorted(by_shape.items()):
         widest = max(n_source, n_target)
-        size = max(1, MOST_CELLS // widest**2)
-        for start in range(0, len(indices), size):
+        start = 0
+        for size in _batch_sizes(len(indices), max(1, MOST_CELLS // widest**2)):
             batch = indices[start : start + size]
             yield from zip(
                 batch, capture_batch(model, [pairs[i] for i in batch], kinds), strict=True
             )
+            start += size
+
+
+def _batch_sizes(n_pairs: int, largest: int) -> Iterator[int]:
+    """Splits a number of pairs into powers of two, the largest first.
+
+    Libraries keep what they prepared for every shape they have met, some tens of kilobytes each;
+    with batches of any size a long corpus would meet ever new ones.
+    """
+    while n_pairs:
+        size = 1 << (min(n_pairs, largest).bit_length() - 1)
+        yield size
+        n_pairs -= size
 
 
 @torch.inference_mode()
