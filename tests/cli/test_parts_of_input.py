@@ -71,6 +71,14 @@ def test_a_translation_that_was_stopped_goes_on(model, source, tmp_path, monkeyp
     assert sorted(file.name for file in tmp_path.iterdir()) == ["in.txt", "out.jsonl"]
 
 
+def test_a_bad_line_of_a_shard_has_its_number_in_the_file(model, tmp_path):
+    file = tmp_path / "in.jsonl"
+    file.write_text('{"source": "A dog"}\n' * 3 + "no JSON\n")
+    result = run(model, "-i", file, "--input-format", "jsonl", "--shard", "1/2")
+    assert result.exit_code == 2
+    assert "in.jsonl:4)" in result.stderr
+
+
 def test_resuming_needs_files(model):
     result = run(model, "--resume", input="a\n")
     assert result.exit_code == 2

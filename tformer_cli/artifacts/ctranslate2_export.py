@@ -5,7 +5,6 @@ two agree part for part: W_Q, W_K and W_V lie in one matrix here and there, embe
 √D, and positions are handed over as a table, so that no formula has to agree.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from tformer_cli.artifacts.atomic import directory_aside, write_text
 from tformer_cli.artifacts.model_directory import WEIGHTS, ModelDirectory
+from tformer_cli.data.cache_key import hash_file
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.model.attention import MultiHeadAttention
@@ -101,8 +101,7 @@ def check_export(model: Path, path: Path) -> None:
 
 
 def _origin(model: Path) -> dict[str, str]:
-    with (model / WEIGHTS).open("rb") as file:
-        return {WEIGHTS: hashlib.file_digest(file, "sha256").hexdigest()}
+    return {WEIGHTS: hash_file(model / WEIGHTS)}
 
 
 def _fill(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN401

@@ -15,6 +15,7 @@ from tformer_cli.cli.line_progress import LineProgress, line_progress
 from tformer_cli.cli.options import (
     DeviceOption,
     ModelArgument,
+    OutputOption,
     QuietOption,
     SeedOption,
     ThreadsOption,
@@ -120,9 +121,7 @@ def inspect_ablate(
         AblationFormat | None,
         typer.Option("--format", help="[tty on a terminal, jsonl elsewhere].", show_default=False),
     ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
-    ] = STANDARD_STREAM,
+    output: OutputOption = STANDARD_STREAM,
     beam_size: BeamSizeOption = None,
     length_penalty: LengthPenaltyOption = None,
     device: DeviceOption = "auto",

@@ -28,6 +28,7 @@ from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
     DeviceOption,
     ModelArgument,
+    OutputOption,
     QuietOption,
     SeedOption,
     ThreadsOption,
@@ -102,9 +103,7 @@ def inspect_align(
             show_default=False,
         ),
     ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
-    ] = STANDARD_STREAM,
+    output: OutputOption = STANDARD_STREAM,
     buffer_lines: Annotated[
         int | None,
         typer.Option(min=1, help="Lines that are aligned together [1024; from a terminal 1]."),

@@ -14,6 +14,7 @@ from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
     DeviceOption,
     ModelArgument,
+    OutputOption,
     QuietOption,
     SeedOption,
     ThreadsOption,
@@ -85,9 +86,7 @@ def inspect_heads(
             show_default=False,
         ),
     ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
-    ] = STANDARD_STREAM,
+    output: OutputOption = STANDARD_STREAM,
     weights: Annotated[
         bool, typer.Option("--weights", help="Put each head's weights into jsonl.")
     ] = False,

@@ -14,6 +14,7 @@ from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
 from tformer_cli.cli.options import (
     DeviceOption,
     ModelArgument,
+    OutputOption,
     QuietOption,
     SeedOption,
     ThreadsOption,
@@ -74,9 +75,7 @@ def inspect_logits(
             show_default=False,
         ),
     ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
-    ] = STANDARD_STREAM,
+    output: OutputOption = STANDARD_STREAM,
     beam_size: BeamSizeOption = None,
     length_penalty: LengthPenaltyOption = None,
     device: DeviceOption = "auto",

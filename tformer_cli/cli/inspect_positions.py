@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
-from tformer_cli.cli.options import ModelArgument
+from tformer_cli.cli.options import ModelArgument, OutputOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.errors import UsageError
 
@@ -41,9 +41,7 @@ def inspect_positions(
             show_default=False,
         ),
     ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
-    ] = STANDARD_STREAM,
+    output: OutputOption = STANDARD_STREAM,
 ) -> None:
     """Show the position vectors of a model and how alike they are at each offset.
 

@@ -12,6 +12,7 @@ from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
 from tformer_cli.cli.options import (
     DeviceOption,
     ModelArgument,
+    OutputOption,
     QuietOption,
     SeedOption,
     ThreadsOption,
@@ -69,9 +70,7 @@ def inspect_step(
             show_default=False,
         ),
     ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
-    ] = STANDARD_STREAM,
+    output: OutputOption = STANDARD_STREAM,
     quiz: Annotated[
         bool,
         typer.Option("--quiz", help="Make a worksheet: some numbers are blanks; --seed chooses."),

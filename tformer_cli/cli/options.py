@@ -51,6 +51,9 @@ EngineOption = Annotated[
     EngineChoice,
     typer.Option(help="Who searches; ctranslate2 needs `tformer export MODEL` once, and an extra."),
 ]
+OutputOption = Annotated[
+    str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
+]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 ThreadsOption = Annotated[
     int, typer.Option(min=0, max=1024, help="CPU threads (0: as many as cores).")

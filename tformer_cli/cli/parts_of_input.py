@@ -1,6 +1,5 @@
 """`--shard` and `--resume` of `translate`: which lines of a file this run is to translate."""
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -87,20 +86,16 @@ def opened_output(
         raise UsageError("--resume: works from a file to a file; give --input and --output")
     from tformer_cli.artifacts.model_directory import WEIGHTS
     from tformer_cli.artifacts.resumable import resumable_file
+    from tformer_cli.data.cache_key import hash_file
 
     if Path(output).is_dir():
         raise UsageError(f"--output: is a directory ({output}): name a file")
     origin = {
-        "input": _digest(Path(input_file)),
-        "model": _digest(model / WEIGHTS) if (model / WEIGHTS).is_file() else "",
+        "input": hash_file(Path(input_file)),
+        "model": hash_file(model / WEIGHTS) if (model / WEIGHTS).is_file() else "",
         "settings": json.dumps(settings, sort_keys=True, default=str),
     }
     with resumable_file(Path(output).resolve(), origin) as file:
         if file.done:
             note(f"{file.done:,} lines are done ({output}.part): going on behind them")
         yield file.stream, file
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.options import OutputOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.curves.metrics import MetricName, XName
 from tformer_cli.errors import UsageError
@@ -39,9 +40,7 @@ def plot(
         list[Path], typer.Argument(metavar="RUN", help="Run directories, also of running ones.")
     ],
     *,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
-    ] = STANDARD_STREAM,
+    output: OutputOption = STANDARD_STREAM,
     output_format: Annotated[
         PlotFormat | None,
         typer.Option(

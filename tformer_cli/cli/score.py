@@ -11,6 +11,7 @@ from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
     DeviceOption,
     ModelArgument,
+    OutputOption,
     PrecisionChoice,
     PrecisionOption,
     QuietOption,
@@ -55,9 +56,7 @@ def score(
             "score) to rank again.",
         ),
     ] = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
-    ] = STANDARD_STREAM,
+    output: OutputOption = STANDARD_STREAM,
     output_format: Annotated[
         ScoreFormatChoice,
         typer.Option(

@@ -25,6 +25,7 @@ from tformer_cli.cli.options import (
     EngineChoice,
     EngineOption,
     ModelArgument,
+    OutputOption,
     QuietOption,
     SeedOption,
     ThreadsOption,
@@ -98,10 +99,7 @@ def translate(
             "--input", "-i", metavar="FILE", help="File to translate (- or nothing: stdin)."
         ),
     ] = None,
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout)."),
-    ] = STANDARD_STREAM,
+    output: OutputOption = STANDARD_STREAM,
     n_best: Annotated[
         int, typer.Option(min=1, help="Translations of each line (with tsv, jsonl or moses).")
     ] = 1,

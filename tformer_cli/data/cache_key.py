@@ -1,6 +1,6 @@
 """The name of a tokenized corpus in the cache: a hash of all that its content depends on.
 
-Files are hashed by their content once at every start, about a gigabyte a second. Sizes and times
+Files are hashed by their content, once at every start. Sizes and times
 are not trusted instead: a run that resumes must never go on silently with changed data.
 """
 
@@ -42,7 +42,7 @@ def _content(config: CorpusConfig, directory: str) -> list[str]:
         return ["dataset", config.split, config.dataset_config, _dataset(config, directory)]
     names = filter(None, (config.source, config.target, config.tsv, config.jsonl))
     kind = "aligned" if config.source else "tsv" if config.tsv else "jsonl"
-    return [kind, *(_hash_file(corpus_file(name, directory)) for name in names)]
+    return [kind, *(hash_file(corpus_file(name, directory)) for name in names)]
 
 
 def _dataset(config: CorpusConfig, directory: str) -> str:
@@ -52,16 +52,21 @@ def _dataset(config: CorpusConfig, directory: str) -> str:
     if path is None:
         # A hub dataset's fingerprint follows from its revision, configuration and split.
         return str(open_dataset(config, directory)._fingerprint)
-    return _hash_tree(path, "*") if path.is_dir() else path.suffix + _hash_file(path)
+    return _hash_tree(path, "*") if path.is_dir() else path.suffix + hash_file(path)
 
 
 def _hash_tree(directory: Path, pattern: str) -> str:
     files = sorted(path for path in directory.rglob(pattern) if path.is_file())
-    names = [f"{path.relative_to(directory).as_posix()} {_hash_file(path)}" for path in files]
+    names = [f"{path.relative_to(directory).as_posix()} {hash_file(path)}" for path in files]
     return hashlib.sha256("\n".join(names).encode()).hexdigest()
 
 
-def _hash_file(path: Path) -> str:
+def hash_file(path: Path) -> str:
+    """Returns the SHA-256 of a file's bytes in hexadecimal digits.
+
+    Raises:
+        DataError: if it cannot be read.
+    """
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:

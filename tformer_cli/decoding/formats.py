@@ -59,7 +59,7 @@ def format_lines(
     ]
 
 
-def read_records(lines: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
+def read_records(lines: Iterable[str], name: str, first_index: int = 0) -> Iterator[dict[str, Any]]:
     """Reads JSONL input: an object a line with the text under "source".
 
     A blank line is a blank source, so that lines still correspond.
@@ -67,11 +67,12 @@ def read_records(lines: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
     Args:
         lines: the lines.
         name: the file's name, for messages.
+        first_index: number of the first of these lines in the file, from 0.
 
     Raises:
         DataError: naming the line that is not such an object.
     """
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, first_index + 1):
         if not line.strip():
             yield {"source": ""}
             continue

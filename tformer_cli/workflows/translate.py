@@ -347,7 +347,7 @@ def translated_text(
     """
     records: deque[dict[str, Any]] = deque()
     texts: Iterable[str | tuple[str, Demands]] = (
-        _sources_of(read_records(lines, input_name), records, input_name)
+        _sources_of(read_records(lines, input_name, first_index), records, input_name, first_index)
         if input_format == "jsonl"
         else lines
     )
@@ -385,10 +385,13 @@ def _with_alignments(
 
 
 def _sources_of(
-    records: Iterable[dict[str, Any]], waiting: deque[dict[str, Any]], name: str
+    records: Iterable[dict[str, Any]],
+    waiting: deque[dict[str, Any]],
+    name: str,
+    first_index: int,
 ) -> Iterator[tuple[str, Demands]]:
     """Yields the source texts and keeps the records until their translations are there."""
-    for number, record in enumerate(records, 1):
+    for number, record in enumerate(records, first_index + 1):
         waiting.append(record)
         yield record["source"], demands_of(record, f"{name}:{number}")
 
