@@ -30,9 +30,6 @@ class MethodChoice(StrEnum):
     grow_diag_final_and = "grow-diag-final-and"
 
 
-SourceOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="File of sentences (-: stdin).")
-]
 TargetFileOption = Annotated[
     str | None,
     typer.Option(

@@ -5,7 +5,7 @@ and hands them on as they come: each is a field of `DecodingConfig`.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
@@ -119,14 +119,24 @@ _DECODING_OPTIONS: dict[str, Any] = {
 
 def takes_decoding_options(command: Command) -> Command:
     """Gives a command that ends in ``**decoding`` every option of the search."""
+    return with_options(command, {name: (kind, None) for name, kind in _DECODING_OPTIONS.items()})
+
+
+def with_options(command: Command, options: Mapping[str, tuple[Any, Any]]) -> Command:
+    """Gives a command that ends in ``**some_name`` more options, which arrive under that name.
+
+    Args:
+        command: the command; it is changed.
+        options: for each the annotated type and the default.
+    """
     signature = inspect.signature(command)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     (rest,) = (p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD)
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in _DECODING_OPTIONS.items()
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in options.items()
     ]
     # Typer reads both
-    command.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    command.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
     del command.__annotations__[rest]
     return command

@@ -1,30 +1,26 @@
 """`tformer inspect-ablate`: what the model loses without each of its heads."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
-from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
-from tformer_cli.cli.line_progress import LineProgress, line_progress
-from tformer_cli.cli.options import (
-    DeviceOption,
-    ModelArgument,
-    OutputOption,
-    QuietOption,
-    SeedOption,
-    ThreadsOption,
+from tformer_cli.cli.inspection_options import (
+    OpeningArguments,
+    chosen_format,
+    open_model,
+    takes_opening_options,
 )
+from tformer_cli.cli.line_progress import LineProgress, line_progress
+from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     results,
-    say_choices,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
@@ -60,6 +56,7 @@ class RankChoice(StrEnum):
     delta = "delta"
 
 
+@takes_opening_options
 def inspect_ablate(
     model: ModelArgument,
     *,
@@ -122,12 +119,8 @@ def inspect_ablate(
         typer.Option("--format", help="[tty on a terminal, jsonl elsewhere].", show_default=False),
     ] = None,
     output: OutputOption = STANDARD_STREAM,
-    beam_size: BeamSizeOption = None,
-    length_penalty: LengthPenaltyOption = None,
-    device: DeviceOption = "auto",
-    seed: SeedOption = 1,
-    threads: ThreadsOption = 0,
     quiet: QuietOption = False,
+    **opening: Unpack[OpeningArguments],
 ) -> None:
     """Show what a model loses without each of its heads, alone and one after the other.
 
@@ -142,7 +135,6 @@ def inspect_ablate(
     from tformer_cli.inspection.ablation_record import AblationSettings
     from tformer_cli.workflows.evaluate import read_texts
     from tformer_cli.workflows.inspect_ablate import inspect_ablate as ablate
-    from tformer_cli.workflows.translate import open_translator
     from tformer_cli.workflows.write_pruned import check_free
     from tformer_cli.workflows.write_pruned import write_pruned as write
 
@@ -150,16 +142,7 @@ def inspect_ablate(
         check_free(write_pruned)
     counts = LineCounts()
     sources, *references = read_texts([source, *reference], counts)
-    opened = open_translator(
-        model,
-        device=device,
-        precision="float32",
-        threads=threads,
-        seed=seed,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        n_best=1,
-    )
+    opened = open_model(model, opening, quiet=quiet)
     settings = AblationSettings(
         heads=tuple(heads or ()),
         granularity=granularity.value,
@@ -167,10 +150,10 @@ def inspect_ablate(
         curve=curve,
         n_scored=scores,
         curve_scores=curve_scores,
-        seed=seed,
+        seed=opening["seed"],
     )
-    say_choices(opened, quiet=quiet)
     pruning = None
+    chosen = chosen_format(output_format, output, AblationFormat, AblationFormat.jsonl)
     with results(output) as stream, _stages(quiet=quiet) as stages:
         named = _named_heads(opened, prune)
         ablation = ablate(opened, sources, references, settings=settings, observe=stages.observe)
@@ -186,7 +169,6 @@ def inspect_ablate(
                 observe=stages.observe,
             )
         stages.end()
-        chosen = output_format or _format(output)
         if chosen == AblationFormat.jsonl:
             stream.writelines(_json_lines(ablation, pruning))
         elif output == STANDARD_STREAM:
@@ -254,11 +236,6 @@ def _all_but(opened: "Opened", ablation: "Ablation", keep: int) -> "list[HeadId]
     from tformer_cli.workflows.inspect_ablate import heads_to_remove
 
     return heads_to_remove(ablation, list(head_layout(opened.directory.model)), keep)
-
-
-def _format(output: str) -> AblationFormat:
-    on_terminal = output == STANDARD_STREAM and sys.stdout.isatty()
-    return AblationFormat.tty if on_terminal else AblationFormat.jsonl
 
 
 def _json_lines(ablation: "Ablation", pruning: "Pruning | None") -> Iterator[bytes]:

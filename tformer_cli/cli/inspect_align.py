@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
@@ -15,7 +15,6 @@ from tformer_cli.cli.alignment_options import (
     MethodChoice,
     MethodOption,
     ReverseOption,
-    SourceOption,
     SourceWordsOption,
     TargetFileOption,
     TargetWordsOption,
@@ -23,16 +22,15 @@ from tformer_cli.cli.alignment_options import (
 )
 from tformer_cli.cli.alignment_table import rendered_scores, show_scores
 from tformer_cli.cli.console import is_live, note, stdout_console, utf8_line, warn
-from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.options import (
-    DeviceOption,
-    ModelArgument,
-    OutputOption,
-    QuietOption,
-    SeedOption,
-    ThreadsOption,
+from tformer_cli.cli.inspection_options import (
+    OpeningArguments,
+    SourceOption,
+    TextsArgument,
+    open_model,
+    takes_opening_options,
 )
+from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
@@ -40,7 +38,6 @@ from tformer_cli.cli.text_io import (
     file_lines,
     input_lines,
     results,
-    say_choices,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
@@ -64,12 +61,10 @@ class ScoresFormat(StrEnum):
     tsv = "tsv"
 
 
+@takes_opening_options
 def inspect_align(
     model: ModelArgument,
-    text: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TEXT", help="Sentences; without any, --source or stdin."),
-    ] = None,
+    text: TextsArgument = None,
     *,
     source: SourceOption = None,
     target_file: TargetFileOption = None,
@@ -108,12 +103,8 @@ def inspect_align(
         int | None,
         typer.Option(min=1, help="Lines that are aligned together [1024; from a terminal 1]."),
     ] = None,
-    beam_size: BeamSizeOption = None,
-    length_penalty: LengthPenaltyOption = None,
-    device: DeviceOption = "auto",
-    seed: SeedOption = 1,
-    threads: ThreadsOption = 0,
     quiet: QuietOption = False,
+    **opening: Unpack[OpeningArguments],
 ) -> None:
     """Align words by cross-attention: Pharaoh links i-j, a line for a line.
 
@@ -138,26 +129,15 @@ def inspect_align(
     from tformer_cli.inspection.alignment import LinkRule
     from tformer_cli.workflows import inspect_align as workflow
     from tformer_cli.workflows.aligner import Aligner
-    from tformer_cli.workflows.translate import open_translator
 
     opened, *other = (
-        open_translator(
-            path,
-            device=device,
-            precision="float32",
-            threads=threads,
-            seed=seed,
-            beam_size=beam_size,
-            length_penalty=length_penalty,
-            n_best=1,
-        )
+        open_model(path, opening, quiet=quiet or path is reverse)
         for path in (model, reverse)
         if path is not None
     )
     rule = LinkRule(threshold=threshold, keeps_eos=eos == EosChoice.keep)
     given: Convention | None = None if convention is None else convention.value
     aligner = Aligner(opened.directory, heads or (), given, rule)
-    say_choices(opened, quiet=quiet)
     both = None
     if other:
         backwards = Aligner(other[0].directory, rule=rule)

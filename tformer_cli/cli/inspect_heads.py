@@ -2,33 +2,26 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
 from tformer_cli.cli.console import stdout_console, warn
-from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
 from tformer_cli.cli.heads_output import BINARY, HeadsFormat, write_records, write_summaries
+from tformer_cli.cli.inspection_options import (
+    OpeningArguments,
+    SourceOption,
+    TargetFileOption,
+    TargetOption,
+    TextsArgument,
+    chosen_format,
+    open_model,
+    sentences_and_targets,
+    takes_opening_options,
+)
 from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.options import (
-    DeviceOption,
-    ModelArgument,
-    OutputOption,
-    QuietOption,
-    SeedOption,
-    ThreadsOption,
-)
-from tformer_cli.cli.text_io import (
-    STANDARD_STREAM,
-    argument_lines,
-    check_stdin_is_read_once,
-    count_of_lines,
-    file_lines,
-    input_lines,
-    say_choices,
-    warn_of_bytes,
-)
+from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
+from tformer_cli.cli.text_io import STANDARD_STREAM, count_of_lines, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import DataError, TformerError, UsageError
 
@@ -49,24 +42,14 @@ def _explain(is_asked: bool) -> None:
     raise typer.Exit
 
 
+@takes_opening_options
 def inspect_heads(
     model: ModelArgument,
-    text: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TEXT", help="Sentences; without any, --source or stdin."),
-    ] = None,
+    text: TextsArgument = None,
     *,
-    source: Annotated[
-        str | None,
-        typer.Option("--source", "-i", metavar="FILE", help="File of sentences (-: stdin)."),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Look at this target instead of the translation."),
-    ] = None,
-    target_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File of targets, one for each sentence.")
-    ] = None,
+    source: SourceOption = None,
+    target: TargetOption = None,
+    target_file: TargetFileOption = None,
     heads: Annotated[
         list[str] | None,
         typer.Option(
@@ -115,67 +98,38 @@ def inspect_heads(
             help="Fail (status 1) if weights explain the model's output less exactly than this.",
         ),
     ] = None,
-    beam_size: BeamSizeOption = None,
-    length_penalty: LengthPenaltyOption = None,
-    device: DeviceOption = "auto",
-    seed: SeedOption = 1,
-    threads: ThreadsOption = 0,
     quiet: QuietOption = False,
+    **opening: Unpack[OpeningArguments],
 ) -> None:
     """Show where every attention head looks while a sentence is translated.
 
     Row i of a map is the query, column j the key; in cross and dec, row i is the position that
     predicts target token i+1. Rows sum to 1. The translation is the one `tformer translate` gives.
     """
-    chosen = _format(output_format, output)
+    chosen = chosen_format(output_format, output, HeadsFormat, HeadsFormat.jsonl)
     _check_usage(chosen, output, with_weights=weights)
     if corpus and chosen not in (HeadsFormat.tty, HeadsFormat.jsonl):
         raise UsageError(f"--corpus: is for tty and jsonl; --format {chosen} shows one sentence")
     if corpus and weights:
         raise UsageError("--weights: is of single sentences; leave it out with --corpus")
-    if not text:
-        check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
     counts = LineCounts()
-    lines = input_lines(text, source, counts, "--source")
-    targets = _targets(target, target_file, counts)
+    lines, targets = sentences_and_targets(text, source, target, target_file, counts)
 
     from tformer_cli.workflows.inspect_corpus import CorpusInspector
     from tformer_cli.workflows.inspect_heads import HeadInspector
-    from tformer_cli.workflows.translate import open_translator
 
-    opened = open_translator(
-        model,
-        device=device,
-        precision="float32",
-        threads=threads,
-        seed=seed,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        n_best=1,
-    )
+    opened = open_model(model, opening, quiet=quiet)
     if corpus:
-        over_all = CorpusInspector(opened, heads or (), seed=seed)
-        say_choices(opened, quiet=quiet)
+        over_all = CorpusInspector(opened, heads or (), seed=opening["seed"])
         summaries = _summed_up(over_all, lines, targets, quiet=quiet)
         _check_residual(max((s.residual for s in summaries), default=0.0), verify, "of the corpus")
         write_summaries(summaries, chosen, output)
         warn_of_bytes(counts)
         return
     inspector = HeadInspector(opened, heads or ())
-    say_choices(opened, quiet=quiet)
     records = _verified(inspector.inspect(lines, targets), verify)
     write_records(records, chosen, output, with_weights=weights, selected=bool(heads))
     warn_of_bytes(counts)
-
-
-def _format(given: HeadsFormat | None, output: str) -> HeadsFormat:
-    """Chooses a format where none is given: by the file's name, else by who reads stdout."""
-    if given is not None:
-        return given
-    if output != STANDARD_STREAM:
-        suffix = Path(output).suffix.removeprefix(".")
-        return HeadsFormat(suffix) if suffix in list(HeadsFormat) else HeadsFormat.jsonl
-    return HeadsFormat.tty if sys.stdout.isatty() else HeadsFormat.jsonl
 
 
 def _check_usage(chosen: HeadsFormat, output: str, *, with_weights: bool) -> None:
@@ -183,16 +137,6 @@ def _check_usage(chosen: HeadsFormat, output: str, *, with_weights: bool) -> Non
         raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
     if with_weights and chosen != HeadsFormat.jsonl:
         raise UsageError(f"--weights: is for jsonl; --format {chosen} leaves it no meaning")
-
-
-def _targets(
-    target: str | None, target_file: str | None, counts: LineCounts
-) -> Iterator[str] | None:
-    if target is not None and target_file is not None:
-        raise UsageError("--target: --target-file gives the targets already; leave one of them out")
-    if target is not None:
-        return argument_lines([target], counts)
-    return None if target_file is None else file_lines(target_file, counts)
 
 
 def _verified(records: Iterable["HeadsRecord"], tolerance: float | None) -> Iterator["HeadsRecord"]:

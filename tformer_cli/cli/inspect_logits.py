@@ -1,36 +1,27 @@
 """`tformer inspect-logits`: what the decoder would write at each position, and its layers."""
 
-import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from io import StringIO
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
-from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
-from tformer_cli.cli.options import (
-    DeviceOption,
-    ModelArgument,
-    OutputOption,
-    QuietOption,
-    SeedOption,
-    ThreadsOption,
+from tformer_cli.cli.inspection_options import (
+    OpeningArguments,
+    SourceOption,
+    TargetFileOption,
+    TargetOption,
+    TextsArgument,
+    chosen_format,
+    open_model,
+    sentences_and_targets,
+    takes_opening_options,
 )
-from tformer_cli.cli.text_io import (
-    STANDARD_STREAM,
-    argument_lines,
-    check_stdin_is_read_once,
-    file_lines,
-    input_lines,
-    results,
-    say_choices,
-    warn_of_bytes,
-)
+from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
+from tformer_cli.cli.text_io import STANDARD_STREAM, results, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
-from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.logits import LogitsRecord
@@ -44,23 +35,14 @@ class LogitsFormat(StrEnum):
     html = "html"
 
 
+@takes_opening_options
 def inspect_logits(
     model: ModelArgument,
-    text: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TEXT", help="Sentences; without any, --source or stdin."),
-    ] = None,
+    text: TextsArgument = None,
     *,
-    source: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File of sentences (-: stdin).")
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Look at this target instead of the translation."),
-    ] = None,
-    target_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File of targets, one for each sentence.")
-    ] = None,
+    source: SourceOption = None,
+    target: TargetOption = None,
+    target_file: TargetFileOption = None,
     top: Annotated[
         int, typer.Option(metavar="K", min=1, help="Most probable tokens of each position.")
     ] = 5,
@@ -76,43 +58,21 @@ def inspect_logits(
         ),
     ] = None,
     output: OutputOption = STANDARD_STREAM,
-    beam_size: BeamSizeOption = None,
-    length_penalty: LengthPenaltyOption = None,
-    device: DeviceOption = "auto",
-    seed: SeedOption = 1,
-    threads: ThreadsOption = 0,
     quiet: QuietOption = False,
+    **opening: Unpack[OpeningArguments],
 ) -> None:
     """Show what the decoder would write at each position: candidates, entropy, rank.
 
     With --lens every decoder layer is read as if it were the last (the logit lens): its hidden
     state through the final norm and the output projection.
     """
-    chosen = _format(output_format, output)
-    if target is not None and target_file is not None:
-        raise UsageError("--target: --target-file gives the targets already; leave one of them out")
-    if not text:
-        check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
+    chosen = chosen_format(output_format, output, LogitsFormat, LogitsFormat.jsonl)
     counts = LineCounts()
-    lines = input_lines(text, source, counts, "--source")
-    targets = None if target_file is None else file_lines(target_file, counts)
-    if target is not None:
-        targets = argument_lines([target], counts)
+    lines, targets = sentences_and_targets(text, source, target, target_file, counts)
 
     from tformer_cli.workflows.inspect_logits import logits_of
-    from tformer_cli.workflows.translate import open_translator
 
-    opened = open_translator(
-        model,
-        device=device,
-        precision="float32",
-        threads=threads,
-        seed=seed,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        n_best=1,
-    )
-    say_choices(opened, quiet=quiet)
+    opened = open_model(model, opening, quiet=quiet)
     records = logits_of(opened, lines, targets, n_top=top, with_lens=lens)
     if chosen == LogitsFormat.tty and output == STANDARD_STREAM:
         _show(records)
@@ -122,15 +82,6 @@ def inspect_logits(
                 stream.write(part)
                 stream.flush()
     warn_of_bytes(counts)
-
-
-def _format(given: LogitsFormat | None, output: str) -> LogitsFormat:
-    """Chooses a format where none is given: by the file's name, else by who reads stdout."""
-    if given is not None:
-        return given
-    if output != STANDARD_STREAM:
-        return LogitsFormat.html if Path(output).suffix == ".html" else LogitsFormat.jsonl
-    return LogitsFormat.tty if sys.stdout.isatty() else LogitsFormat.jsonl
 
 
 def _show(records: "Iterator[LogitsRecord]") -> None:

@@ -2,12 +2,12 @@
 
 import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.inspection_options import chosen_format
 from tformer_cli.cli.options import ModelArgument, OutputOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.errors import UsageError
@@ -48,7 +48,7 @@ def inspect_positions(
     Of sinusoids the similarity depends on the offset alone and the squared norm is d/2; of learned
     vectors it is measured how far they are from that.
     """
-    chosen = _format(output_format, output)
+    chosen = chosen_format(output_format, output, PositionsFormat, PositionsFormat.json)
     if chosen == PositionsFormat.npz and output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError("--format npz: is not text for a terminal; name a file with -o FILE")
 
@@ -62,16 +62,6 @@ def inspect_positions(
         return
     with results(output) as stream:
         stream.write(_rendered(record, chosen))
-
-
-def _format(given: PositionsFormat | None, output: str) -> PositionsFormat:
-    """Chooses a format where none is given: by the file's name, else by who reads stdout."""
-    if given is not None:
-        return given
-    if output != STANDARD_STREAM:
-        suffix = Path(output).suffix.removeprefix(".")
-        return PositionsFormat(suffix) if suffix in list(PositionsFormat) else PositionsFormat.json
-    return PositionsFormat.tty if sys.stdout.isatty() else PositionsFormat.json
 
 
 def _rendered(record: "PositionsRecord", chosen: PositionsFormat) -> bytes:

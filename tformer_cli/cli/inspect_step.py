@@ -1,28 +1,24 @@
 """`tformer inspect-step`: one head for one token, step by step."""
 
-import sys
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
-from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
-from tformer_cli.cli.options import (
-    DeviceOption,
-    ModelArgument,
-    OutputOption,
-    QuietOption,
-    SeedOption,
-    ThreadsOption,
+from tformer_cli.cli.inspection_options import (
+    OpeningArguments,
+    TargetOption,
+    chosen_format,
+    open_model,
+    takes_opening_options,
 )
+from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     argument_lines,
     input_lines,
     results,
-    say_choices,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
@@ -41,6 +37,7 @@ class StepFormat(StrEnum):
     json = "json"
 
 
+@takes_opening_options
 def inspect_step(
     model: ModelArgument,
     text: Annotated[
@@ -58,10 +55,7 @@ def inspect_step(
     head: Annotated[
         str, typer.Option(metavar="HEAD", help="One head, such as enc.0.3 or cross.last.0.")
     ],
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Look at this target instead of the translation."),
-    ] = None,
+    target: TargetOption = None,
     output_format: Annotated[
         StepFormat | None,
         typer.Option(
@@ -89,12 +83,8 @@ def inspect_step(
             help="Fail (status 1) if a step misses the model's own numbers by more.",
         ),
     ] = 1e-4,
-    beam_size: BeamSizeOption = None,
-    length_penalty: LengthPenaltyOption = None,
-    device: DeviceOption = "auto",
-    seed: SeedOption = 1,
-    threads: ThreadsOption = 0,
     quiet: QuietOption = False,
+    **opening: Unpack[OpeningArguments],
 ) -> None:
     """Work through one attention head for one token, with the model's own numbers.
 
@@ -102,40 +92,19 @@ def inspect_step(
     layer norm, and the word that is chosen: each step is computed from the one before and compared
     with what the model itself computed.
     """
-    chosen = _format(output_format, output)
+    chosen = chosen_format(output_format, output, StepFormat, StepFormat.json)
     _check_usage(output, answers, is_quiz=quiz)
     counts = LineCounts()
     line = _only_line(text, counts)
 
     from tformer_cli.workflows.inspect_step import step_of
-    from tformer_cli.workflows.translate import open_translator
 
-    opened = open_translator(
-        model,
-        device=device,
-        precision="float32",
-        threads=threads,
-        seed=seed,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        n_best=1,
-    )
-    say_choices(opened, quiet=quiet)
+    opened = open_model(model, opening, quiet=quiet)
     if target is not None:
         target = next(argument_lines([target], counts))
     record = step_of(opened, line, token=token, head=head, target=target, tolerance=verify)
-    _write(record, chosen, output, _quiz_of(record, seed) if quiz else None, answers)
+    _write(record, chosen, output, _quiz_of(record, opening["seed"]) if quiz else None, answers)
     warn_of_bytes(counts)
-
-
-def _format(given: StepFormat | None, output: str) -> StepFormat:
-    """Chooses a format where none is given: by the file's name, else by who reads stdout."""
-    if given is not None:
-        return given
-    if output != STANDARD_STREAM:
-        suffix = Path(output).suffix.removeprefix(".")
-        return {"html": StepFormat.html, "txt": StepFormat.tty}.get(suffix, StepFormat.json)
-    return StepFormat.tty if sys.stdout.isatty() else StepFormat.json
 
 
 def _check_usage(output: str, answers: str | None, *, is_quiz: bool) -> None:

@@ -22,7 +22,8 @@ from tformer_cli.inspection.gates import heads_off
 from tformer_cli.inspection.heads import HeadId, head_layout
 from tformer_cli.inspection.importance import importance_sums, layer_normalised
 from tformer_cli.inspection.selectors import select_heads
-from tformer_cli.workflows.translate import Opened, TranslatorOptions, open_translator
+from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.translate import Opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,17 +47,17 @@ def inspect_ablate(
     *,
     settings: AblationSettings | None = None,
     observe: Observer | None = None,
-    **options: Unpack[TranslatorOptions],
+    **options: Unpack[InspectionOptions],
 ) -> Ablation:
     """Measures what the heads of a model are worth on a text.
 
     Args:
-        model: a model directory, its path, or what `open_translator` returned, in float32.
+        model: a model directory, its path, or what `open_for_inspection` returned.
         sources: source sentences.
         references: one or several streams of references; the loss is that of the first.
         settings: what is measured; None: the defaults.
         observe: is told of progress.
-        **options: of `open_translator`.
+        **options: of `open_for_inspection`.
 
     Raises:
         UsageError: if the selection names no head.
@@ -64,7 +65,7 @@ def inspect_ablate(
     """
     names = [("the source", len(sources))]
     check_counts([*names, *((f"reference {i}", len(r)) for i, r in enumerate(references, 1))])
-    opened = model if isinstance(model, Opened) else open_translator(model, **options)
+    opened = model if isinstance(model, Opened) else open_for_inspection(model, **options)
     chosen = AblationSettings() if settings is None else settings
     return Ablator(opened, sources, references, chosen, observe).run()
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.decoding.limits import longest_source
@@ -12,7 +13,8 @@ from tformer_cli.inspection.heads import HeadId, head_layout
 from tformer_cli.inspection.metrics import metrics_of
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
 from tformer_cli.inspection.selectors import HeadSelection
-from tformer_cli.workflows.translate import Opened, open_translator
+from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.translate import Opened
 
 
 def inspect_heads(
@@ -21,11 +23,7 @@ def inspect_heads(
     *,
     targets: Iterable[str] | None = None,
     heads: Sequence[str] = (),
-    beam_size: int | None = None,
-    length_penalty: float | None = None,
-    device: str = "auto",
-    threads: int = 0,
-    seed: int = 1,
+    **options: Unpack[InspectionOptions],
 ) -> Iterator[HeadsRecord]:
     """Captures the heads of a model on sentences and their translations.
 
@@ -37,11 +35,7 @@ def inspect_heads(
         lines: the source sentences. A blank one has a record without heads.
         targets: a target for each line, to be looked at instead of the model's translation.
         heads: which heads, by the grammar of `inspection.selectors`; none means all.
-        beam_size: hypotheses of the search; None: the model's default.
-        length_penalty: its length penalty; None: the model's default.
-        device: auto, cpu, cuda or cuda:N.
-        threads: CPU threads (0: torch's choice).
-        seed: of torch's generators.
+        **options: of `open_for_inspection`.
 
     Returns:
         One record a line, in order.
@@ -51,16 +45,7 @@ def inspect_heads(
         ArtifactError: if the model directory cannot be used.
         DataError: if a line is too long, or there are more or fewer targets than lines.
     """
-    opened = open_translator(
-        model,
-        device=device,
-        threads=threads,
-        seed=seed,
-        precision="float32",
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        n_best=1,
-    )
+    opened = open_for_inspection(model, **options)
     return HeadInspector(opened, heads).inspect(lines, targets)
 
 

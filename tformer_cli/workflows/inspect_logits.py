@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.inspection.logits import LogitsRecord, read_logits
 from tformer_cli.workflows.inspect_heads import HeadInspector
-from tformer_cli.workflows.translate import Opened, open_translator
+from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.translate import Opened
 
 N_TOP = 5
 """Most probable tokens that are kept."""
@@ -19,11 +21,7 @@ def inspect_logits(
     targets: Iterable[str] | None = None,
     n_top: int = N_TOP,
     with_lens: bool = False,
-    beam_size: int | None = None,
-    length_penalty: float | None = None,
-    device: str = "auto",
-    threads: int = 0,
-    seed: int = 1,
+    **options: Unpack[InspectionOptions],
 ) -> Iterator[LogitsRecord]:
     """Reads what the decoder would write at each position of sentences' translations.
 
@@ -33,11 +31,7 @@ def inspect_logits(
         targets: a target for each line, to be looked at instead of the model's translation.
         n_top: most probable tokens to keep at each position.
         with_lens: whether every decoder layer is read too (the logit lens).
-        beam_size: hypotheses of the search; None: the model's default.
-        length_penalty: its length penalty; None: the model's default.
-        device: auto, cpu, cuda or cuda:N.
-        threads: CPU threads (0: torch's choice).
-        seed: of torch's generators.
+        **options: of `open_for_inspection`.
 
     Returns:
         One record a line, in order.
@@ -47,16 +41,7 @@ def inspect_logits(
         ArtifactError: if the model directory cannot be used.
         DataError: if a line is too long, or there are more or fewer targets than lines.
     """
-    opened = open_translator(
-        model,
-        device=device,
-        threads=threads,
-        seed=seed,
-        precision="float32",
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        n_best=1,
-    )
+    opened = open_for_inspection(model, **options)
     return logits_of(opened, lines, targets, n_top=n_top, with_lens=with_lens)
 
 

@@ -1,6 +1,7 @@
 """One head for one token, step by step, with the model's own numbers."""
 
 from pathlib import Path
+from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import DataError, TformerError, UsageError
@@ -10,7 +11,8 @@ from tformer_cli.inspection.step import StepRecord, Subject
 from tformer_cli.inspection.tokens import find_token
 from tformer_cli.inspection.walkthrough import walk_through
 from tformer_cli.workflows.inspect_heads import HeadInspector
-from tformer_cli.workflows.translate import Opened, open_translator
+from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.translate import Opened
 
 TOLERANCE = 1e-4
 """Float32 computes a layer to within some 1e-6; a wrong formula misses by far more than this."""
@@ -24,11 +26,7 @@ def inspect_step(
     head: str,
     target: str | None = None,
     tolerance: float = TOLERANCE,
-    beam_size: int | None = None,
-    length_penalty: float | None = None,
-    device: str = "auto",
-    threads: int = 0,
-    seed: int = 1,
+    **options: Unpack[InspectionOptions],
 ) -> StepRecord:
     """Walks through the computation of one head for one token.
 
@@ -40,11 +38,7 @@ def inspect_step(
         head: exactly one head, by the grammar of `inspection.selectors`.
         target: a target to look at instead of the model's translation.
         tolerance: largest difference from the model's own numbers that is let pass.
-        beam_size: hypotheses of the search; None: the model's default.
-        length_penalty: its length penalty; None: the model's default.
-        device: auto, cpu, cuda or cuda:N.
-        threads: CPU threads (0: torch's choice).
-        seed: of torch's generators.
+        **options: of `open_for_inspection`.
 
     Raises:
         UsageError: if `head` is not one head, or there is no such token.
@@ -52,16 +46,7 @@ def inspect_step(
         DataError: if the line is blank or too long.
         TformerError: if a step misses the model's own numbers by more than the tolerance.
     """
-    opened = open_translator(
-        model,
-        device=device,
-        threads=threads,
-        seed=seed,
-        precision="float32",
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        n_best=1,
-    )
+    opened = open_for_inspection(model, **options)
     return step_of(opened, line, token=token, head=head, target=target, tolerance=tolerance)
 
 

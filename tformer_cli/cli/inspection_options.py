@@ -1,0 +1,121 @@
+"""What the inspection commands share: sentences and targets, the search, a format, the model.
+
+A command ends in ``**opening`` under `takes_opening_options` and hands that on to `open_model`.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
+
+import typer
+
+from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption, with_options
+from tformer_cli.cli.options import DeviceOption, SeedOption, ThreadsOption
+from tformer_cli.cli.text_io import (
+    STANDARD_STREAM,
+    argument_lines,
+    check_stdin_is_read_once,
+    file_lines,
+    input_lines,
+    say_choices,
+)
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.data.lines import LineCounts
+    from tformer_cli.workflows.translate import Opened
+
+Command = TypeVar("Command", bound=Callable[..., None])
+Format = TypeVar("Format", bound=StrEnum)
+
+TextsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TEXT", help="Sentences; without any, --source or stdin."),
+]
+SourceOption = Annotated[
+    str | None,
+    typer.Option("--source", "-i", metavar="FILE", help="File of sentences (-: stdin)."),
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="Look at this target instead of the translation."),
+]
+TargetFileOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="File of targets, one for each sentence.")
+]
+
+
+class OpeningArguments(TypedDict):
+    """The options of `takes_opening_options`, as a command is given them."""
+
+    beam_size: int | None
+    length_penalty: float | None
+    device: str
+    seed: int
+    threads: int
+
+
+def takes_opening_options(command: Command) -> Command:
+    """Gives a command that ends in ``**opening`` the options that `open_model` needs."""
+    options: dict[str, tuple[Any, Any]] = {
+        "beam_size": (BeamSizeOption, None),
+        "length_penalty": (LengthPenaltyOption, None),
+        "device": (DeviceOption, "auto"),
+        "seed": (SeedOption, 1),
+        "threads": (ThreadsOption, 0),
+    }
+    return with_options(command, options)
+
+
+def open_model(model: Path, opening: OpeningArguments, *, quiet: bool, n_best: int = 1) -> "Opened":
+    """Opens a model to look into it and says where it computes."""
+    from tformer_cli.workflows.inspection_model import open_for_inspection
+
+    opened = open_for_inspection(model, n_best=n_best, **opening)
+    say_choices(opened, quiet=quiet)
+    return opened
+
+
+def sentences_and_targets(
+    texts: Sequence[str] | None,
+    source: str | None,
+    target: str | None,
+    target_file: str | None,
+    counts: "LineCounts",
+) -> tuple[Iterator[str], Iterator[str] | None]:
+    """Returns the sentences to look at, and their targets if any are given.
+
+    Raises:
+        UsageError: if the options contradict each other, or read stdin twice.
+        DataError: if there is no such file.
+    """
+    if target is not None and target_file is not None:
+        raise UsageError("--target: --target-file gives the targets already; leave one of them out")
+    if not texts:
+        check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
+    lines = input_lines(texts, source, counts, "--source")
+    if target is not None:
+        return lines, argument_lines([target], counts)
+    return lines, None if target_file is None else file_lines(target_file, counts)
+
+
+def chosen_format(
+    given: Format | None, output: str, formats: type[Format], in_a_pipe: Format
+) -> Format:
+    """Chooses a format where none is given: by the file's name, else by who reads stdout.
+
+    Args:
+        given: what `--format` says.
+        output: what `--output` says.
+        formats: the formats there are; "tty" is one of them.
+        in_a_pipe: where the file's name says nothing, or stdout is no terminal.
+    """
+    if given is not None:
+        return given
+    if output != STANDARD_STREAM:
+        suffix = Path(output).suffix.removeprefix(".")
+        named = "tty" if suffix == "txt" else suffix
+        return formats(named) if named in list(formats) else in_a_pipe
+    return formats("tty") if sys.stdout.isatty() else in_a_pipe
