@@ -44,6 +44,7 @@ metric = "loss"
 max_length = 8
 """
 DROPOUT = ["--set", "model.dropout=0.3"]
+MUON = ["--set", 'training.optimizer="muon"']
 SHARDED = ["--set", "training.shard_optimizer=true"]
 
 
@@ -101,6 +102,8 @@ def all_ended(ended, directory):
     """The same of runs that take longer together than a test may by default."""
     jobs = Jobs(directory)
     jobs.add("sharded", 2, *SHARDED)
+    jobs.add("muon", 2, *MUON)
+    jobs.add("muon-sharded", 2, *MUON, *SHARDED)
     jobs.add("one-two", 1, end=["SIGTERM", 0, 3])
     jobs.add("one-two", 2)
     jobs.add("two-one", 2, *SHARDED, end=["SIGTERM", 1, 3])
@@ -153,15 +156,18 @@ def test_the_number_of_processes_does_not_change_the_weights(all_ended, director
 
 
 @pytest.mark.slow
-def test_a_sharded_optimizer_changes_nothing_and_is_saved_whole(all_ended, directory):
-    assert set(statuses(all_ended["sharded"][0])) == {0}
+@pytest.mark.parametrize(("name", "unsharded"), [("sharded", "two"), ("muon-sharded", "muon")])
+def test_a_sharded_optimizer_changes_nothing_and_is_saved_whole(
+    all_ended, directory, name, unsharded
+):
+    assert set(statuses(all_ended[name][0])) == {0}
     file = "checkpoints/step-000012/{}.safetensors"
     for kind in ("model", "optimizer"):
-        shared = load_tensors(directory / "sharded" / file.format(kind))
-        plain = load_tensors(directory / "two" / file.format(kind))
+        shared = load_tensors(directory / name / file.format(kind))
+        plain = load_tensors(directory / unsharded / file.format(kind))
         assert shared.keys() == plain.keys()
-        for name, tensor in plain.items():
-            assert torch.equal(shared[name], tensor), name
+        for key, tensor in plain.items():
+            assert torch.equal(shared[key], tensor), key
 
 
 def test_only_the_first_process_speaks(ended, directory):

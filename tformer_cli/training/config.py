@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Optimizer = Literal["adam", "adamw"]
+Optimizer = Literal["adam", "adamw", "muon"]
 Schedule = Literal["noam", "inverse_sqrt", "linear", "cosine", "constant"]
 PrecisionChoice = Literal["auto", "float32", "bfloat16"]
 Averaging = Literal["last", "best", "none"]
@@ -23,8 +23,9 @@ class TrainingConfig:
     accumulate: int = 1
     """Batches whose gradients are summed for one step."""
     optimizer: Optimizer = "adam"
-    """"adam" (Kingma & Ba 2015) or "adamw", with decoupled weight decay (Loshchilov & Hutter
-    2019)."""
+    """"adam" (Kingma & Ba 2015), "adamw", with decoupled weight decay (Loshchilov & Hutter 2019), or
+    "muon" (Jordan et al. 2024; Liu et al. 2025) for the matrices of the layers and AdamW for the
+    rest."""
     learning_rate: float = 1e-3
     """Highest learning rate; for "noam" the factor in front of the paper's formula."""
     beta1: float = 0.9
@@ -33,8 +34,10 @@ class TrainingConfig:
     """Adam's β₂."""
     epsilon: float = 1e-9
     """Adam's ε."""
+    momentum: float = 0.95
+    """Muon's momentum ("muon" only)."""
     weight_decay: float = 0.0
-    """Weight decay of matrices ("adamw" only)."""
+    """Weight decay of matrices (not for "adam")."""
     schedule: Schedule = "inverse_sqrt"
     """"noam" is the paper's formula, "inverse_sqrt" the same curve with its peak at
     `learning_rate`; "linear" and "cosine" fall to 0 at the run's limit; "constant" stays."""
@@ -100,7 +103,7 @@ class TrainingConfig:
                 raise ValueError(f"{name}: must be at least {lowest}, but is {getattr(self, name)}")
         if self.seed >= 1 << 63:
             raise ValueError(f"seed: must be below 2^63, but is {self.seed}")
-        for name in ("beta1", "beta2", "label_smoothing"):
+        for name in ("beta1", "beta2", "momentum", "label_smoothing"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(
                     f"{name}: must be at least 0 and below 1, but is {getattr(self, name)}"
@@ -112,9 +115,9 @@ class TrainingConfig:
             raise ValueError(
                 f"warmup_share: must be above 0 and at most 1, but is {self.warmup_share}"
             )
-        if self.weight_decay and self.optimizer != "adamw":
+        if self.weight_decay and self.optimizer == "adam":
             raise ValueError(
-                f'weight_decay: needs optimizer = "adamw", but optimizer is "{self.optimizer}"'
+                'weight_decay: needs optimizer = "adamw" or "muon", but optimizer is "adam"'
             )
         if self.schedule in ("linear", "cosine") and not self.has_limit:
             raise ValueError(

@@ -1,18 +1,27 @@
-"""Adam and AdamW, and their state as named tensors."""
+"""Adam, AdamW and Muon, and their state as named tensors."""
 
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
+from tformer_cli.model.runtime import Precision
 from tformer_cli.training.config import TrainingConfig
+from tformer_cli.training.muon import Muon, layer_matrices
 
 
-def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
+def make_optimizer(
+    model: nn.Module, config: TrainingConfig, precision: Precision = "float32"
+) -> torch.optim.Optimizer:
     """Makes the optimizer of a model's parameters.
 
     Weight decay falls on matrices alone: shrinking biases and layer norms has no sense of
-    regularising. torch's fused implementation updates all parameters in one pass.
+    regularising. torch's fused implementation updates all of Adam's parameters in one pass.
+
+    Args:
+        model: whose parameters are trained.
+        config: the optimizer and its settings.
+        precision: of the products that Muon makes itself.
     """
     decayed = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
     others = [p for p in model.parameters() if p.requires_grad and p.dim() <= 1]
@@ -20,6 +29,16 @@ def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Opti
         {"params": decayed, "weight_decay": config.weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
+    if config.optimizer == "muon":
+        return Muon(
+            groups,
+            layer_matrices(model),
+            lr=config.learning_rate,
+            betas=(config.beta1, config.beta2),
+            eps=config.epsilon,
+            momentum=config.momentum,
+            dtype=torch.bfloat16 if precision == "bfloat16" else torch.float32,
+        )
     kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
     return kind(
         groups,

@@ -87,7 +87,7 @@ class Trainer:
         self.checks_each_step = next(model.parameters()).device.type == "cpu"
         self.precision = precision
         self.processes = processes or Processes()
-        self.optimizer = make_optimizer(model, config)
+        self.optimizer = make_optimizer(model, config, precision)
         self.saver = RunSaver(
             model,
             self.optimizer,

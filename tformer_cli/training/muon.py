@@ -1,0 +1,149 @@
+"""Muon: momentum made orthogonal, for the matrices of the layers; AdamW for everything else.
+
+Sources: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks" (the iteration
+and its coefficients); Liu et al. 2025, "Muon is scalable for LLM training" (the factor that lets one
+learning rate serve both kinds of parameters).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, overload
+
+import torch
+from torch import Tensor, nn
+
+from tformer_cli.model.attention import MultiHeadAttention
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+"""Of the quintic x ↦ a·x + b·x³ + c·x⁵, which brings singular values near 1 in few iterations."""
+ITERATIONS = 5
+_ADAMW_SIZE = 0.2
+"""Root mean square of a usual AdamW update, relative to the learning rate (Liu et al. 2025, 2.2)."""
+_SMALLEST_NORM = 1e-7
+
+
+def orthogonalized(matrices: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Brings the singular values of matrices near 1 and keeps their singular vectors.
+
+    Newton–Schulz iteration, X ← a·X + (b·A + c·A²)·X with A = X·Xᵀ. It stops early on purpose: the
+    singular values end between about 0.7 and 1.2, which training cannot tell from 1.
+
+    Args:
+        matrices: (N, R, C) matrices.
+        dtype: of the products; bfloat16 is enough (Jordan et al. 2024).
+
+    Returns:
+        (N, R, C) in the type of `matrices`; a matrix of zeros stays one.
+    """
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.to(dtype)
+    if is_tall:  # the product X·Xᵀ is the smaller one
+        x = x.mT
+    # the Frobenius norm is an upper bound of the largest singular value
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=_SMALLEST_NORM)
+    a, b, c = COEFFICIENTS
+    for _ in range(ITERATIONS):
+        gram = torch.bmm(x, x.mT)
+        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        x = torch.baddbmm(x, polynomial, x, beta=a)
+    return (x.mT if is_tall else x).to(matrices.dtype)
+
+
+def layer_matrices(model: nn.Module) -> dict[nn.Parameter, int]:
+    """Finds the matrices of a model's layers, and of how many each is stacked.
+
+    Embeddings, output projection, biases and layer norms are not among them: Muon is made for maps
+    from hidden to hidden vectors. W_Q, W_K and W_V share a parameter but are three maps.
+
+    Returns:
+        For each parameter the number of equal parts, along the rows, that are matrices of their own.
+    """
+    found: dict[nn.Parameter, int] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear) and ".layers." in f".{name}" and module.weight.numel():
+            found[module.weight] = 1
+    for module in model.modules():
+        if isinstance(module, MultiHeadAttention) and module.in_projection.weight in found:
+            found[module.in_projection.weight] = 3
+    return found
+
+
+class Muon(torch.optim.AdamW):
+    """One optimizer with two rules: Muon for some parameters, AdamW for the others.
+
+    The state of a Muon parameter is one tensor, `momentum`: half of AdamW's. A parameter without a
+    gradient is passed over and gets no state.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[dict[str, Any]],
+        matrices: dict[nn.Parameter, int],
+        *,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        momentum: float,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Makes the optimizer.
+
+        Args:
+            groups: parameter groups with their `weight_decay`, all parameters of both rules.
+            matrices: which of them follow Muon, and the number of matrices stacked in each.
+            lr: learning rate of both.
+            betas: AdamW's β₁ and β₂.
+            eps: AdamW's ε.
+            momentum: Muon's μ; Nesterov's form is used.
+            dtype: of the products of the iteration.
+        """
+        super().__init__(groups, lr=lr, betas=betas, eps=eps, fused=True)
+        self._matrices = matrices
+        self._momentum = momentum
+        self._dtype = dtype
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Makes a step. The gradients of Muon's parameters are used up and become None."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            self._step_matrices(group)
+        super().step()  # passes over what has no gradient any more
+        return loss
+
+    def _step_matrices(self, group: dict[str, Any]) -> None:
+        """Updates Muon's parameters of a group, all matrices of one shape together."""
+        by_shape: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        for parameter in group["params"]:
+            if parameter in self._matrices and parameter.grad is not None:
+                direction = self._direction(parameter)
+                n_parts = self._matrices[parameter]
+                parts = zip(parameter.chunk(n_parts), direction.chunk(n_parts), strict=True)
+                for part, of_part in parts:
+                    by_shape[part.shape].append((part, of_part))
+                parameter.grad = None
+        rate = group["lr"]
+        for shape, pairs in by_shape.items():
+            updates = orthogonalized(torch.stack([direction for _, direction in pairs]), self._dtype)
+            scaled_rate = rate * _ADAMW_SIZE * max(shape) ** 0.5
+            for (part, _), update in zip(pairs, updates, strict=True):
+                part.mul_(1.0 - rate * group["weight_decay"]).sub_(update, alpha=scaled_rate)
+
+    def _direction(self, parameter: Tensor) -> Tensor:
+        """Adds the gradient to the momentum; returns where Nesterov's form goes."""
+        state, gradient = self.state[parameter], parameter.grad
+        assert gradient is not None
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(gradient)
+        buffer: Tensor = state["momentum"]
+        buffer.mul_(self._momentum).add_(gradient)
+        return gradient.add(buffer, alpha=self._momentum)
