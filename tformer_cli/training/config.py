@@ -23,9 +23,9 @@ class TrainingConfig:
     accumulate: int = 1
     """Batches whose gradients are summed for one step."""
     optimizer: Optimizer = "adam"
-    """"adam" (Kingma & Ba 2015), "adamw", with decoupled weight decay (Loshchilov & Hutter 2019), or
-    "muon" (Jordan et al. 2024; Liu et al. 2025) for the matrices of the layers and AdamW for the
-    rest."""
+    """"adam" (Kingma & Ba 2015), "adamw", with decoupled weight decay (Loshchilov & Hutter 2019),
+    or "muon" (Jordan et al. 2024; Liu et al. 2025) for the matrices of the layers and AdamW for
+    the rest."""
     learning_rate: float = 1e-3
     """Highest learning rate; for "noam" the factor in front of the paper's formula."""
     beta1: float = 0.9

@@ -1,8 +1,8 @@
 """Muon: momentum made orthogonal, for the matrices of the layers; AdamW for everything else.
 
-Sources: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks" (the iteration
-and its coefficients); Liu et al. 2025, "Muon is scalable for LLM training" (the factor that lets one
-learning rate serve both kinds of parameters).
+Sources: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks" (the
+iteration and its coefficients); Liu et al. 2025, "Muon is scalable for LLM training" (the factor
+that lets one learning rate serve both kinds of parameters).
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic x ↦ a·x + b·x³ + c·x⁵, which brings singular values near 1 in few iterations."""
 ITERATIONS = 5
 _ADAMW_SIZE = 0.2
-"""Root mean square of a usual AdamW update, relative to the learning rate (Liu et al. 2025, 2.2)."""
+"""Root mean square of AdamW's usual update over the learning rate (Liu et al. 2025, 2.2)."""
 _SMALLEST_NORM = 1e-7
 
 
@@ -49,16 +49,16 @@ def orthogonalized(matrices: Tensor, dtype: torch.dtype = torch.float32) -> Tens
     return (x.mT if is_tall else x).to(matrices.dtype)
 
 
-def layer_matrices(model: nn.Module) -> dict[nn.Parameter, int]:
+def layer_matrices(model: nn.Module) -> dict[Tensor, int]:
     """Finds the matrices of a model's layers, and of how many each is stacked.
 
     Embeddings, output projection, biases and layer norms are not among them: Muon is made for maps
     from hidden to hidden vectors. W_Q, W_K and W_V share a parameter but are three maps.
 
     Returns:
-        For each parameter the number of equal parts, along the rows, that are matrices of their own.
+        For each parameter how many matrices it is made of: equal parts along the rows.
     """
-    found: dict[nn.Parameter, int] = {}
+    found: dict[Tensor, int] = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and ".layers." in f".{name}" and module.weight.numel():
             found[module.weight] = 1
@@ -78,7 +78,7 @@ class Muon(torch.optim.AdamW):
     def __init__(
         self,
         groups: Sequence[dict[str, Any]],
-        matrices: dict[nn.Parameter, int],
+        matrices: dict[Tensor, int],
         *,
         lr: float,
         betas: tuple[float, float],
@@ -122,10 +122,10 @@ class Muon(torch.optim.AdamW):
 
     def _step_matrices(self, group: dict[str, Any]) -> None:
         """Updates Muon's parameters of a group, all matrices of one shape together."""
-        by_shape: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+        by_shape: defaultdict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for parameter in group["params"]:
             if parameter in self._matrices and parameter.grad is not None:
-                direction = self._direction(parameter)
+                direction = self._direction(parameter, parameter.grad)
                 n_parts = self._matrices[parameter]
                 parts = zip(parameter.chunk(n_parts), direction.chunk(n_parts), strict=True)
                 for part, of_part in parts:
@@ -133,15 +133,16 @@ class Muon(torch.optim.AdamW):
                 parameter.grad = None
         rate = group["lr"]
         for shape, pairs in by_shape.items():
-            updates = orthogonalized(torch.stack([direction for _, direction in pairs]), self._dtype)
+            updates = orthogonalized(
+                torch.stack([direction for _, direction in pairs]), self._dtype
+            )
             scaled_rate = rate * _ADAMW_SIZE * max(shape) ** 0.5
             for (part, _), update in zip(pairs, updates, strict=True):
                 part.mul_(1.0 - rate * group["weight_decay"]).sub_(update, alpha=scaled_rate)
 
-    def _direction(self, parameter: Tensor) -> Tensor:
+    def _direction(self, parameter: Tensor, gradient: Tensor) -> Tensor:
         """Adds the gradient to the momentum; returns where Nesterov's form goes."""
-        state, gradient = self.state[parameter], parameter.grad
-        assert gradient is not None
+        state = self.state[parameter]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(gradient)
         buffer: Tensor = state["momentum"]

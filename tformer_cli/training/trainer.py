@@ -1,21 +1,17 @@
 """The training loop, and what happens around it: reports, validation, checkpoints, the end."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
-
-from torch import Tensor
 
 from tformer_cli.data.batching import Batch
 from tformer_cli.data.loader import LoaderPosition, TrainingLoader
 from tformer_cli.errors import Interrupted
-from tformer_cli.model.flops import training_flops_per_token
 from tformer_cli.model.runtime import Precision
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.training.averaging import average_weights
-from tformer_cli.training.checkpoints import MODEL, Checkpoints
+from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
 from tformer_cli.training.divergence import Diverged, guesser_loss
 from tformer_cli.training.events import (
@@ -23,25 +19,23 @@ from tformer_cli.training.events import (
     CheckpointWritten,
     RunEnded,
     RunStarted,
-    StepReport,
     TrainingEvent,
     TrainingObserver,
 )
 from tformer_cli.training.gradients import clip_gradients
+from tformer_cli.training.judge import Judge, PublishWeights
 from tformer_cli.training.limits import end_reason, share_done
 from tformer_cli.training.memory import GradientsInMemory
 from tformer_cli.training.optimizer import make_optimizer, set_learning_rate
 from tformer_cli.training.processes import Processes
 from tformer_cli.training.recovery import roll_back
+from tformer_cli.training.reports import step_report
 from tformer_cli.training.saving import RunSaver
 from tformer_cli.training.schedule import learning_rate
-from tformer_cli.training.signals import StopRequest, StopRequested
+from tformer_cli.training.signals import StopRequest
 from tformer_cli.training.state import TrainingState
-from tformer_cli.training.validation import Validation, Validator
+from tformer_cli.training.validation import Validator
 from tformer_cli.training.window import Window
-
-PublishWeights = Callable[[Mapping[str, Tensor], int, Mapping[str, float]], None]
-"""Writes weights, their step and their scores as the run's model directory."""
 
 
 class Trainer:
@@ -80,8 +74,6 @@ class Trainer:
         self.model = model
         self.config = config
         self.validation = validation
-        self.validator = validator
-        self.publish = publish
         self.observers = observers
         # a look at a number is free on a CPU; elsewhere it means waiting, and is left to reports
         self.checks_each_step = next(model.parameters()).device.type == "cpu"
@@ -96,7 +88,9 @@ class Trainer:
             validation if validator else None,
             self.processes,
         )
+        self._judge = Judge(model, validator, validation, publish, self.processes)
         self.state = TrainingState(fingerprints=fingerprints)
+        self._publish = publish
         self._open_loader = loader
         self._gradients = GradientsInMemory()
         self._guesser_loss = guesser_loss(config.label_smoothing, model.vocab_size)
@@ -288,64 +282,31 @@ class Trainer:
         return self.state.seconds
 
     def _report(self, window: Window) -> None:
-        tokens_per_second = window.n_target_tokens / max(1e-9, self.state.seconds - window.start)
         self._notify(
-            StepReport(
-                step=self.state.step,
+            step_report(
+                window,
+                self.state,
                 epoch=self._epochs(),
-                loss=window.mean_loss,
-                perplexity=window.perplexity,
-                learning_rate=self._learning_rate,
-                gradient_norm=float(window.last_norm),
-                tokens_per_second=tokens_per_second,
-                padding=window.padding,
-                tokens=self.state.tokens,
-                seconds=self.state.seconds,
                 share_done=share_done(self.config, self.state, self._epochs()),
-                hardware_share=self._hardware_share(window, tokens_per_second),
+                learning_rate=self._learning_rate,
+                flops_per_second=self._started.product_rate * self.processes.world_size,
+                model=self.model,
             )
         )
 
-    def _hardware_share(self, window: Window, tokens_per_second: float) -> float:
-        limit, vocab_size = self._started.product_rate, self._started.vocab_size
-        if not limit:
-            return 0.0
-        flops = training_flops_per_token(self.model.config, vocab_size, *window.mean_lengths)
-        return tokens_per_second * flops / (limit * self.processes.world_size)
-
     def _validate(self, stop: StopRequest) -> None:
         """Validates; a stop that is asked for meanwhile leaves it for the resumption."""
-        result = self._validation(stop)
-        if result is not None:
-            is_best = self.state.add_validation(result.scores, self.validation)
-            if is_best and self.processes.is_first:
-                self.publish(self.model.state_dict(), self.state.step, result.scores)
-            self._notify(result.report(self.state.step, is_best=is_best))
-
-    def _validation(self, stop: StopRequest) -> Validation | None:
-        if self.validator is None:
-            return None
-        validator = self.validator
-        values = self.processes.first(partial(self._validation_values, validator, stop))
-        return Validation(**values) if values is not None else None
-
-    def _validation_values(self, validator: Validator, stop: StopRequest) -> dict[str, Any] | None:
-        try:
-            return asdict(
-                validator.validate(
-                    self.model, sample=len(self.state.validations), before_batch=stop.check
-                )
-            )
-        except StopRequested:
-            return None
+        report = self._judge.validate(self.state, stop)
+        if report is not None:
+            self._notify(report)
 
     def _checkpoint(self, window: Window | None = None) -> None:
         if window is not None:
             self.state.window = window.to_json()
         self._tick()
         self.saver.save(self.state)
-        if self.validator is None and self.processes.is_first:
-            self.publish(self.model.state_dict(), self.state.step, {})
+        if not self._judge.validates and self.processes.is_first:
+            self._publish(self.model.state_dict(), self.state.step, {})
         self._notify(CheckpointWritten(step=self.state.step))
 
     def _finish(self, stop: StopRequest) -> None:
@@ -356,11 +317,12 @@ class Trainer:
             self._validate(stop)
         self._checkpoint()
         self._end_if(self._stop_number(stop))
-        ending = self.processes.first(partial(self._publish_average, stop))
-        if ending is None:
+        average = self._judge.publish_average(self.saver, state, stop)
+        if average is None:
             self._end_if(self._stop_number(stop))
             return
-        averaged, damaged = ending
+        if average.report is not None:
+            self._notify(average.report)
         self._tick()
         state.is_finished = True
         if self.processes.is_first:
@@ -370,33 +332,10 @@ class Trainer:
                 step=state.step,
                 reason=state.reason,
                 seconds=state.seconds,
-                averaged_steps=tuple(averaged),
-                damaged=tuple(damaged),
+                averaged_steps=tuple(average.steps),
+                damaged=tuple(average.damaged),
             )
         )
-
-    def _publish_average(self, stop: StopRequest) -> tuple[list[int], list[str]] | None:
-        """Makes the final model where it is an average.
-
-        Returns:
-            The steps that went into it, and what is wrong with those left out; None if a stop was
-            asked for meanwhile.
-        """
-        steps, damaged = self.saver.sound_averaged_steps(self.state)
-        if not steps:
-            return steps, damaged
-        weights = average_weights([self.saver.checkpoints.path(step) / MODEL for step in steps])
-        self.model.load_state_dict(weights)
-        scores: Mapping[str, float] = {}
-        if self.validator is not None:
-            values = self._validation_values(self.validator, stop)
-            if values is None:
-                return None
-            result = Validation(**values)
-            scores = result.scores
-            self._notify(result.report(self.state.step, weights="average"))
-        self.publish(weights, self.state.step, scores)
-        return steps, damaged
 
     def _notify(self, event: TrainingEvent) -> None:
         for observer in self.observers:

@@ -1,0 +1,129 @@
+"""Validation in the course of a run: when it counts as best, and the final model."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.training.averaging import average_weights
+from tformer_cli.training.checkpoints import MODEL
+from tformer_cli.training.config import ValidationConfig
+from tformer_cli.training.events import ValidationReport
+from tformer_cli.training.processes import Processes
+from tformer_cli.training.saving import RunSaver
+from tformer_cli.training.signals import StopRequest, StopRequested
+from tformer_cli.training.state import TrainingState
+from tformer_cli.training.validation import Validation, Validator
+
+PublishWeights = Callable[[Mapping[str, Tensor], int, Mapping[str, float]], None]
+"""Writes weights, their step and their scores as the run's model directory."""
+
+
+@dataclass(frozen=True)
+class PublishedAverage:
+    """What became of the average at the end of a run; without steps there is none."""
+
+    steps: list[int] = field(default_factory=list)
+    """Of the checkpoints that went into it."""
+    damaged: list[str] = field(default_factory=list)
+    """What is wrong with those left out."""
+    report: ValidationReport | None = None
+    """Its scores, where the run has a validation corpus."""
+
+
+class Judge:
+    """Validates a run's model and publishes the best and the final one.
+
+    The first of several processes does it; the others wait and are told the result.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        validator: Validator | None,
+        config: ValidationConfig,
+        publish: PublishWeights,
+        processes: Processes,
+    ) -> None:
+        """Brings together what judging needs.
+
+        Args:
+            model: the run's model.
+            validator: scores it; None where there are no validation corpora.
+            config: which score counts.
+            publish: writes the run's model directory.
+            processes: those that train together.
+        """
+        self._model = model
+        self._validator = validator
+        self._config = config
+        self._publish = publish
+        self._processes = processes
+
+    @property
+    def validates(self) -> bool:
+        """Whether there is anything to validate on."""
+        return self._validator is not None
+
+    def validate(self, state: TrainingState, stop: StopRequest) -> ValidationReport | None:
+        """Scores the present weights, and publishes them if they are the best so far.
+
+        Returns:
+            What to tell of it; None without validation corpora, or if a stop was asked for
+            meanwhile.
+        """
+        values = self._processes.first(partial(self._scores, state, stop))
+        if values is None:
+            return None
+        result = Validation(**values)
+        is_best = state.add_validation(result.scores, self._config)
+        if is_best and self._processes.is_first:
+            self._publish(self._model.state_dict(), state.step, result.scores)
+        return result.report(state.step, is_best=is_best)
+
+    def publish_average(
+        self, saver: RunSaver, state: TrainingState, stop: StopRequest
+    ) -> PublishedAverage | None:
+        """Makes the final model where it is an average; repeating it is safe.
+
+        Returns:
+            What went into it; None if a stop was asked for meanwhile.
+        """
+        values = self._processes.first(partial(self._average, saver, state, stop))
+        if values is None:
+            return None
+        scores = values["scores"]
+        report = Validation(**scores).report(state.step, weights="average") if scores else None
+        return PublishedAverage(values["steps"], values["damaged"], report)
+
+    def _average(
+        self, saver: RunSaver, state: TrainingState, stop: StopRequest
+    ) -> dict[str, Any] | None:
+        steps, damaged = saver.sound_averaged_steps(state)
+        found: dict[str, Any] = {"steps": steps, "damaged": damaged, "scores": None}
+        if not steps:
+            return found
+        weights = average_weights([saver.checkpoints.path(step) / MODEL for step in steps])
+        self._model.load_state_dict(weights)
+        if self._validator is not None:
+            found["scores"] = self._scores(state, stop)
+            if found["scores"] is None:
+                return None
+        scores = found["scores"]["scores"] if found["scores"] else {}
+        self._publish(weights, state.step, scores)
+        return found
+
+    def _scores(self, state: TrainingState, stop: StopRequest) -> dict[str, Any] | None:
+        if self._validator is None:
+            return None
+        try:
+            return asdict(
+                self._validator.validate(
+                    self._model, sample=len(state.validations), before_batch=stop.check
+                )
+            )
+        except StopRequested:
+            return None
