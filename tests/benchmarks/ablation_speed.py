@@ -20,7 +20,7 @@ from tformer_cli.inspection.gates import heads_off
 from tformer_cli.inspection.heads import head_layout
 from tformer_cli.workflows.evaluate import read_texts
 from tformer_cli.workflows.inspect_ablate import Ablator
-from tformer_cli.workflows.translate import open_translator
+from tformer_cli.workflows.open_translator import open_translator
 
 
 @torch.inference_mode()

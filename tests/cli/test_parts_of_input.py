@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 import time
@@ -87,8 +88,11 @@ def test_resuming_needs_files(model):
 
 def test_a_slow_pipe_is_answered_in_time(model):
     command = [sys.executable, "-m", "tformer_cli", "translate", str(model), "--max-wait", "0.05"]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
     began = time.monotonic()
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as process:
         process.stdin.write(b"A dog\n")
         process.stdin.flush()
         assert process.stdout.readline().endswith(b"\n")  # without --max-wait this would not return

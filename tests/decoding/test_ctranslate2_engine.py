@@ -3,7 +3,8 @@ import pytest
 from tformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
 from tformer_cli.errors import UsageError
 from tformer_cli.workflows.export import export
-from tformer_cli.workflows.translate import open_translator, translate_lines
+from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.translate import translate_lines
 
 LINES = ["A man sleeps.", "", "dogs", "the street and a dog in the snow " * 9, "A woman"]
 

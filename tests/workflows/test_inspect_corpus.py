@@ -3,7 +3,7 @@ import pytest
 from tformer_cli.errors import DataError
 from tformer_cli.workflows.inspect_corpus import CorpusInspector
 from tformer_cli.workflows.inspect_heads import HeadInspector
-from tformer_cli.workflows.translate import open_translator
+from tformer_cli.workflows.open_translator import open_translator
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "dogs", "A woman and a dog."]
 TARGETS = ["dogs", "the street in the snow", "x", "A man sleeps", "a woman."]

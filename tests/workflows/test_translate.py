@@ -3,7 +3,8 @@ import gzip
 import pytest
 
 from tformer_cli.errors import ArtifactError, DataError, UsageError
-from tformer_cli.workflows.translate import open_translator, translate_file, translate_lines
+from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.translate import translate_file, translate_lines
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
 

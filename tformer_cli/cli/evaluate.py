@@ -39,7 +39,7 @@ from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.evaluate import Evaluation
-    from tformer_cli.workflows.translate import SearchOverrides
+    from tformer_cli.workflows.translation_options import SearchOverrides
 
 
 class ReportFormat(StrEnum):
@@ -107,7 +107,8 @@ def evaluate(
         raise UsageError("--heads: is of use with a MODEL only; name one or leave it out")
     check_stdin_is_read_once([hypothesis or source, *reference])
     from tformer_cli.workflows import evaluate as workflow
-    from tformer_cli.workflows.translate import TranslationCounts, open_translator
+    from tformer_cli.workflows.open_translator import open_translator
+    from tformer_cli.workflows.translate import TranslationCounts
 
     read = LineCounts()
     scored, *references = workflow.read_texts([hypothesis or source or Path(), *reference], read)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.inspection.ablation_record import Ablation, Pruning
     from tformer_cli.inspection.heads import HeadId
-    from tformer_cli.workflows.translate import Opened
+    from tformer_cli.workflows.open_translator import Opened
 
 
 class AblationFormat(StrEnum):

@@ -25,7 +25,7 @@ from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.data.lines import LineCounts
-    from tformer_cli.workflows.translate import Opened
+    from tformer_cli.workflows.open_translator import Opened
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Format = TypeVar("Format", bound=StrEnum)

@@ -50,10 +50,18 @@ def chosen_lines(
     if shard is None:
         return range(0), lines
     index, count = parse_shard(shard)
-    if file is None or not Path(file).is_file():
+    n_lines = count_lines(file)
+    if n_lines is None:
         raise UsageError("--shard: the lines have to be counted first; give a file with --input")
-    chosen = shard_range(sum(1 for _ in read_lines(file)), index, count)
+    chosen = shard_range(n_lines, index, count)
     return chosen, islice(lines, chosen.start, chosen.stop)
+
+
+def count_lines(file: str | None) -> int | None:
+    """Counts the lines of a file; of a stream nothing is known before its end."""
+    if file is None or not Path(file).is_file():
+        return None
+    return sum(1 for _ in read_lines(file))
 
 
 @contextmanager

@@ -92,7 +92,7 @@ def score(
     counts = LineCounts()
     texts = [file_lines(file, counts) for file in (source, target or nbest or "")]
     from tformer_cli.workflows import score as workflow
-    from tformer_cli.workflows.translate import open_translator
+    from tformer_cli.workflows.open_translator import open_translator
 
     with results(output) as stream:
         opened = open_translator(

@@ -12,7 +12,8 @@ from tformer_cli.data.lines import LineCounts, decode_line, open_bytes, read_lin
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from tformer_cli.workflows.translate import Opened, TranslationCounts
+    from tformer_cli.workflows.open_translator import Opened
+    from tformer_cli.workflows.translate import TranslationCounts
 
 STANDARD_STREAM = "-"
 """The name of stdin where something is read, of stdout where something is written."""

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from tformer_cli.errors import DataError, TformerError
-from tformer_cli.workflows.translate import Engine, PrecisionChoice
+from tformer_cli.workflows.translation_options import Engine, PrecisionChoice
 
 MOST_SINGLE_LINES = 100
 """Lines translated one by one for the latency, after a few to warm up."""
@@ -144,7 +144,7 @@ def _measured(
 def _measure(
     model: str, lines: list[str], setting: dict[str, Any], threads: int, device: str
 ) -> dict[str, Any]:
-    from tformer_cli.workflows.translate import open_translator
+    from tformer_cli.workflows.open_translator import open_translator
 
     start = perf_counter()
     translator = open_translator(model, threads=threads, device=device, **setting).translator

@@ -15,18 +15,15 @@ from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.evaluation.scores import Score, bleu, check_counts, chrf, ter
 from tformer_cli.model.runtime import Precision, autocast
-from tformer_cli.workflows.translate import (
-    Opened,
-    TranslationCounts,
-    TranslatorOptions,
-    open_translator,
-)
+from tformer_cli.workflows.open_translator import Opened, open_translator
+from tformer_cli.workflows.translate import TranslationCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.workflows.translation_options import TranslatorOptions
 
 TOKENS_PER_BATCH = 4096
 LARGEST_EXPONENT = 700.0

@@ -23,7 +23,7 @@ from tformer_cli.inspection.heads import HeadId, head_layout
 from tformer_cli.inspection.importance import importance_sums, layer_normalised
 from tformer_cli.inspection.selectors import select_heads
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
-from tformer_cli.workflows.translate import Opened
+from tformer_cli.workflows.open_translator import Opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

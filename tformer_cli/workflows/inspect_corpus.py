@@ -10,7 +10,7 @@ from tformer_cli.inspection.head_statistics import HeadStatistics, HeadSummary
 from tformer_cli.inspection.heads import head_layout
 from tformer_cli.inspection.selectors import HeadSelection
 from tformer_cli.workflows.inspect_align import read_pairs
-from tformer_cli.workflows.translate import Opened
+from tformer_cli.workflows.open_translator import Opened
 
 BUFFER_LINES = 1024
 """Lines that are translated and captured together."""

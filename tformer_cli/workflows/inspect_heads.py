@@ -14,7 +14,7 @@ from tformer_cli.inspection.metrics import metrics_of
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
 from tformer_cli.inspection.selectors import HeadSelection
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
-from tformer_cli.workflows.translate import Opened
+from tformer_cli.workflows.open_translator import Opened
 
 
 def inspect_heads(

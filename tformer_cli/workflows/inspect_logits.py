@@ -8,7 +8,7 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.inspection.logits import LogitsRecord, read_logits
 from tformer_cli.workflows.inspect_heads import HeadInspector
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
-from tformer_cli.workflows.translate import Opened
+from tformer_cli.workflows.open_translator import Opened
 
 N_TOP = 5
 """Most probable tokens that are kept."""

@@ -12,7 +12,7 @@ from tformer_cli.inspection.tokens import find_token
 from tformer_cli.inspection.walkthrough import walk_through
 from tformer_cli.workflows.inspect_heads import HeadInspector
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
-from tformer_cli.workflows.translate import Opened
+from tformer_cli.workflows.open_translator import Opened
 
 TOLERANCE = 1e-4
 """Float32 computes a layer to within some 1e-6; a wrong formula misses by far more than this."""

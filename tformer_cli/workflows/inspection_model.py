@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
-from tformer_cli.workflows.translate import Opened, open_translator
+from tformer_cli.workflows.open_translator import Opened, open_translator
 
 
 class InspectionOptions(TypedDict, total=False):

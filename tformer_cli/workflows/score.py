@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.decoding.hypothesis import Hypothesis
     from tformer_cli.model.runtime import Precision
-    from tformer_cli.workflows.translate import Opened
+    from tformer_cli.workflows.open_translator import Opened
 
 ScoreFormat = Literal["text", "tsv", "jsonl"]
 PAIRS_AT_ONCE = 1024

@@ -19,7 +19,7 @@ from tformer_cli.inspection.ablation_record import AblationSettings, ModelCost, 
 from tformer_cli.inspection.heads import HeadId, head_layout
 from tformer_cli.inspection.pruning import prune_heads
 from tformer_cli.workflows.evaluate import reference_loss
-from tformer_cli.workflows.translate import Opened, open_translator
+from tformer_cli.workflows.open_translator import Opened, open_translator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,0 +1,184 @@
+"""Opening a model directory for translation, by tformer's own search or another engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import torch
+
+from tformer_cli.artifacts.ctranslate2_export import EXPORT, check_export, import_ctranslate2
+from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.decoding.config import of_any_engine
+from tformer_cli.decoding.translator import TooLong, Translator
+from tformer_cli.errors import UsageError
+from tformer_cli.inspection.gates import keep_only
+from tformer_cli.inspection.heads import head_layout
+from tformer_cli.inspection.selectors import select_heads
+from tformer_cli.model.runtime import Precision, prepare_cpu, resolve_device, set_threads
+from tformer_cli.workflows.ensemble import join_models
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.decoding.ensemble import EnsembleSpace
+    from tformer_cli.workflows.translation_options import (
+        DecodingOverrides,
+        Engine,
+        PrecisionChoice,
+    )
+
+SEEDS = 2**63
+"""Seeds there are for torch's generators."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A model directory ready to translate, and where and how it computes."""
+
+    directory: ModelDirectory
+    translator: Translator
+    device: torch.device
+    precision: PrecisionChoice
+    engine: Engine = "tformer"
+
+
+def open_translator(
+    model: Path | str | ModelDirectory,
+    *,
+    device: str = "auto",
+    precision: PrecisionChoice = "auto",
+    engine: Engine = "tformer",
+    threads: int = 0,
+    seed: int = 1,
+    too_long: TooLong = "split",
+    banned: Sequence[str] = (),
+    ensemble: Sequence[Path] = (),
+    ensemble_weights: Sequence[float] | None = None,
+    ensemble_space: EnsembleSpace = "probability",
+    heads: Sequence[str] = (),
+    **overrides: Unpack[DecodingOverrides],
+) -> Opened:
+    """Reads a model directory and connects it to a translator.
+
+    Args:
+        model: a model directory, or its path.
+        device: "auto", "cpu", "cuda" or "cuda:N"; a `ModelDirectory` stays where it is.
+        precision: "float32", "bfloat16", or "auto", which is float32: there a translation does
+            not depend on what is translated beside it. The engine CTranslate2 also knows "int8".
+        engine: "tformer", or "ctranslate2" for a model that `export` was run on.
+        threads: CPU threads (0: torch's choice).
+        seed: of what is sampled; greedy and beam search draw nothing.
+        too_long: what to do with lines longer than the model takes.
+        banned: texts whose tokens no translation may hold in a row.
+        ensemble: model directories of the same vocabulary that translate with it.
+        ensemble_weights: how much the models count, the first one's first; None: equally.
+        ensemble_space: whether probabilities are averaged or their logarithms.
+        heads: the attention heads to translate with, by the grammar of `inspection.selectors`; the
+            others stay switched off in this model. None given: all, and nothing is set.
+        **overrides: fields of `DecodingConfig` that differ from the model's defaults; None is
+            as if it were not given.
+
+    Raises:
+        UsageError: if the device is not there, a setting is impossible, or the engine is not
+            installed.
+        ArtifactError: if the model directory or its export cannot be used.
+    """
+    prepare_cpu()
+    set_threads(threads)
+    if not 0 <= seed < SEEDS:
+        raise UsageError(f"--seed: must be from 0 to {SEEDS - 1}, but is {seed}")
+    torch.manual_seed(seed)
+    if not isinstance(model, ModelDirectory):
+        try:
+            place = resolve_device(device)
+        except ValueError as error:
+            raise UsageError(f"--device: {error}") from None
+        model = load_model_directory(Path(model), place)
+    if heads and engine == "ctranslate2":
+        raise UsageError("--heads: --engine ctranslate2 uses all heads; leave one of them out")
+    if heads and ensemble:
+        raise UsageError("--heads: names the heads of one model; leave out it or --ensemble")
+    if heads:
+        keep_only(model.model, select_heads(heads, head_layout(model.model)))
+    place = next(model.model.parameters()).device
+    decoding = overridden(model.decoding, **overrides)
+    if engine == "ctranslate2":
+        if ensemble or banned or not of_any_engine(decoding):
+            raise UsageError("--engine: ctranslate2 knows beam search alone; leave it out")
+        chosen, translator = _engine_translator(model, decoding, precision, threads, too_long)
+        return Opened(
+            directory=model, translator=translator, device=place, precision=chosen, engine=engine
+        )
+    if precision == "int8":
+        raise UsageError("--precision: int8 is computed by --engine ctranslate2 alone; add it")
+    own: Precision = "float32" if precision == "auto" else precision
+    searched = model.model
+    if ensemble:
+        if decoding.coverage_penalty:
+            raise UsageError("--coverage-penalty: needs one model; leave out it or --ensemble")
+        searched = join_models(model, ensemble, ensemble_weights, ensemble_space)
+    translator = Translator(
+        searched,
+        model.tokenizer,
+        decoding,
+        device=place,
+        too_long=too_long,
+        precision=own,
+        seed=seed,
+        banned=banned,
+    )
+    return Opened(directory=model, translator=translator, device=place, precision=own)
+
+
+def _engine_translator(
+    model: ModelDirectory,
+    decoding: DecodingConfig,
+    precision: PrecisionChoice,
+    threads: int,
+    too_long: TooLong,
+) -> tuple[PrecisionChoice, Translator]:
+    """Loads a model's export into CTranslate2."""
+    from tformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
+
+    place = next(model.model.parameters()).device
+    path = model.path / EXPORT
+    ctranslate2 = import_ctranslate2()
+    check_export(model.path, path)
+    chosen = "float32" if precision == "auto" else precision
+    try:
+        # Single-threaded workers beside each other: one with two threads is far slower in int8.
+        engine = ctranslate2.Translator(
+            str(path),
+            device=place.type,
+            device_index=place.index or 0,
+            compute_type=chosen,
+            inter_threads=threads or torch.get_num_threads(),
+            intra_threads=1,
+        )
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(
+            f"--engine ctranslate2: cannot load the model ({path}): {reason}"
+        ) from None
+    translator = CTranslate2Translator(
+        model.model, model.tokenizer, decoding, device=place, too_long=too_long
+    )
+    translator.use(engine)
+    return chosen, translator
+
+
+def overridden(config: DecodingConfig, **overrides: Unpack[DecodingOverrides]) -> DecodingConfig:
+    """Replaces the fields that are given (not None) and checks the whole again.
+
+    Raises:
+        UsageError: naming the option that cannot be.
+    """
+    given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return replace(config, **given)
+    except ValueError as error:
+        name, _, reason = str(error).partition(": ")
+        raise UsageError(f"--{name.replace('_', '-')}: {reason}") from None
