@@ -7,6 +7,8 @@ reads batches from the start and from the middle of an epoch. Every phase is a p
 so that its peak memory is its own: anonymous memory (what the program holds) and all resident
 memory (with the pages of mapped files, which the system takes back when it needs room). Linux only.
 With a directory the data stay there, and phases that it has the figures of are not run again.
+At most a million pairs are different (`--distinct`); more are the same again and again, which asks
+as much of memory.
 """
 
 import argparse
@@ -34,7 +36,9 @@ Figures = dict[str, float]
 def main() -> None:
     arguments = _arguments()
     if arguments.phase:
-        _write(json.dumps(run_phase(arguments.phase, arguments.pairs[0], arguments.directory)))
+        distinct = min(arguments.distinct, arguments.pairs[0])
+        figures = run_phase(arguments.phase, arguments.pairs[0], distinct, arguments.directory)
+        _write(json.dumps(figures))
         return
     with tempfile.TemporaryDirectory() as temporary:
         directory = arguments.directory or Path(temporary)
@@ -43,26 +47,30 @@ def main() -> None:
         )
         for n_pairs in arguments.pairs:
             for phase in PHASES:
-                _show(n_pairs, phase, _figures(phase, n_pairs, directory))
+                _show(n_pairs, phase, _figures(phase, n_pairs, arguments.distinct, directory))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Memory and speed of large corpora.")
     parser.add_argument("--pairs", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
+    parser.add_argument("--distinct", type=int, default=1_000_000, help="different pairs at most")
     parser.add_argument("--directory", type=Path, help="keep data and figures here")
     parser.add_argument("--phase", choices=PHASES, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def _figures(phase: str, n_pairs: int, directory: Path) -> Figures:
+def _figures(phase: str, n_pairs: int, distinct: int, directory: Path) -> Figures:
     """Runs a phase in a process of its own, unless its figures are there."""
     place = directory / str(n_pairs)
     place.mkdir(parents=True, exist_ok=True)
     file = place / f"{phase}-figures.json"
     if not file.exists():
-        command = [sys.executable, __file__, "--pairs", str(n_pairs), "--directory", str(place)]
+        command = [sys.executable, __file__, "--pairs", str(n_pairs), "--distinct", str(distinct)]
         run = subprocess.run(
-            [*command, "--phase", phase], stdout=subprocess.PIPE, text=True, check=True
+            [*command, "--directory", str(place), "--phase", phase],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
         )
         file.write_text(run.stdout, encoding="utf-8")
     figures: Figures = json.loads(file.read_text(encoding="utf-8"))
@@ -87,13 +95,16 @@ def _write(line: str) -> None:
     sys.stdout.flush()
 
 
-def run_phase(phase: str, n_pairs: int, directory: Path) -> Figures:
+def run_phase(phase: str, n_pairs: int, distinct: int, directory: Path) -> Figures:
     """Does one phase in this process."""
-    work = {"generate": _generate, "tokenizer": _tokenizer, "encode": _encode, "open": _open,
-            "start": _start, "middle": _middle}[phase]  # fmt: skip
+    work = {"tokenizer": _tokenizer, "encode": _encode, "open": _open, "start": _start,
+            "middle": _middle}  # fmt: skip
     with _anonymous_peak() as peak:
         begun = time.perf_counter()
-        figures = work(n_pairs, directory)
+        if phase == "generate":
+            figures = _generate(n_pairs, distinct, directory)
+        else:
+            figures = work[phase](n_pairs, directory)
         figures.setdefault("seconds", time.perf_counter() - begun)
     whole = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {**figures, "anonymous": max(peak), "all": whole}
@@ -120,10 +131,18 @@ def _anonymous_peak() -> Iterator[list[float]]:
         watcher.join()
 
 
-def _generate(n_pairs: int, directory: Path) -> Figures:
+def _generate(n_pairs: int, distinct: int, directory: Path) -> Figures:
     from tformer_cli.workflows.make_corpus import make_corpus
 
-    return {"pairs": make_corpus(directory / "corpus", n_pairs)["train"]}
+    made = directory / "corpus"
+    n_made = make_corpus(made, distinct)["train"]
+    for code in ("en", "fr"):
+        file = made / f"train.{code}"
+        lines = file.read_bytes()
+        with file.open("ab") as more:
+            for _ in range(n_pairs // n_made - 1):
+                more.write(lines)
+    return {"pairs": n_pairs}
 
 
 def _tokenizer(n_pairs: int, directory: Path) -> Figures:

@@ -1,0 +1,52 @@
+"""`tformer train` with every fast path of training replaced by the textbook's formula.
+
+    python tests/benchmarks/plain_training.py RECIPE -o RUN [options of tformer train]
+
+All logits at once under `log_softmax`; torch's dropout; attention by the plain formula; Adam
+parameter by parameter; products as torch makes them by default. What is left is the oracle that
+`loss_curves.py` compares the fast path with.
+"""
+
+import functools
+
+import torch
+from torch.nn import functional
+
+import tformer_cli.model.attention
+import tformer_cli.model.dropout
+import tformer_cli.training.gradients
+import tformer_cli.training.optimizer
+import tformer_cli.workflows.training_device
+from tformer_cli.cli.app import main
+from tformer_cli.training.loss import label_smoothed_loss
+
+
+def plain_loss(hidden, matrix, targets, label_smoothing):
+    """All logits at once."""
+    return label_smoothed_loss(functional.linear(hidden, matrix), targets, label_smoothing)
+
+
+def plain_dropout(values, rate):
+    """One random number for each value."""
+    return functional.dropout(values, rate)
+
+
+def replace_fast_paths():
+    """Puts the plain formulas in their place."""
+    tformer_cli.training.gradients.projected_loss = plain_loss
+    tformer_cli.model.dropout.dropout = plain_dropout
+    tformer_cli.model.attention.dropout = plain_dropout
+    tformer_cli.model.attention.fused_attention = tformer_cli.model.attention.plain_attention
+    tformer_cli.workflows.training_device.prepare_cpu = lambda: False
+    for name in ("Adam", "AdamW"):
+        kind = getattr(torch.optim, name)
+        setattr(torch.optim, name, functools.partial(_one_by_one, kind))
+
+
+def _one_by_one(kind, *arguments, **settings):
+    return kind(*arguments, **{**settings, "fused": False, "foreach": False})
+
+
+if __name__ == "__main__":
+    replace_fast_paths()
+    main()
