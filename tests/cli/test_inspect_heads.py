@@ -54,6 +54,44 @@ def test_the_translation_is_that_of_translate_byte_for_byte(model):
     assert "".join(f"{target}\n" for target in targets).encode() == translated.encode()
 
 
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_capture_of_either_kind_leaves_the_translations_byte_identical(model, beam_size):
+    search = ["--beam-size", str(beam_size), "--quiet"]
+    text = "\n".join([*LINES, "", "dogs \U0001f600 run"])
+    translated = CliRunner().invoke(
+        app, ["translate", str(model), "--format", "jsonl", *search], input=text
+    )
+    lines = [json.loads(line) for line in translated.stdout.splitlines()]
+    for mode in ("forced", "live"):
+        inspected = run(model, "--mode", mode, *search, stdin=text)
+        assert inspected.exit_code == 0
+        targets = [json.loads(line)["target"] for line in inspected.stdout.splitlines()]
+        assert [target["text"] for target in targets] == [line["translation"] for line in lines]
+        scores = [target["score"] for target in targets]
+        rounded = [float(f"{line['score']:.6g}") if line["source"] else None for line in lines]
+        assert scores == rounded
+
+
+def test_the_nth_best_translation_live_and_verified(model):
+    arguments = [LINES[0], "--hypothesis", "2", "--mode", "live", "--verify", "1e-5"]
+    result = run(model, *arguments)
+    assert result.exit_code == 0
+    record = json.loads(result.stdout)
+    assert (record["mode"], record["target"]["rank"]) == ("live", 2)
+    table = run(model, *arguments, "--format", "tty").stdout
+    assert "maps of the search" in table
+    assert "translation 2" in table
+
+
+def test_verify_measures_the_rows_of_the_search(model, monkeypatch):
+    # the plain path of short sentences can agree to the last bit
+    monkeypatch.setattr("tformer_cli.model.attention.FUSED_FROM_KEYS", 1)
+    result = run(model, "A man", "--mode", "live", "--verify", "1e-30")
+    assert result.exit_code == 1
+    assert "is above 1e-30 (line 1)" in result.stderr
+    assert result.stdout == ""
+
+
 def test_weights_are_given_where_asked_for(model):
     head = json.loads(run(model, "A man", "--heads", "cross.0.1", "--weights").stdout)["heads"]
     assert [h["id"] for h in head] == ["cross.0.1"]
@@ -161,6 +199,10 @@ def test_binary_formats_can_go_into_a_pipe(model):
         (["a", "--heads", "enc.7"], '--heads: "enc.7" names no head; there are enc.0-1.0-1'),
         (["a", "--source", "f"], "--source: texts are given as arguments"),
         (["a", "--target", "x", "--target-file", "f"], "--target: --target-file gives"),
+        (["a", "--mode", "live", "--target", "x"], "--mode live: shows what the search found"),
+        (["a", "--hypothesis", "2", "--target-file", "f"], "--hypothesis: shows what the search"),
+        (["a", "--hypothesis", "9"], "--hypothesis: must be at most beam_size = 3, but is 9"),
+        (["a", "--corpus", "--mode", "live"], "--mode live: is of single sentences"),
         (["a", "--target-file", "no-such-file"], "no such file (no-such-file)"),
         (["long " * 80], "tokens where the model takes 39 (line 1)"),
         (["a", "--beam-size", "2", "--device", "tpu"], "--device: must be auto"),

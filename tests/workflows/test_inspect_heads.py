@@ -28,6 +28,45 @@ def test_settings_of_the_search_are_passed_on(model):
     assert [r.target for r in greedy] == [t.text for t in expected]
 
 
+@pytest.mark.parametrize("settings", [{"beam_size": 1}, {"beam_size": 4}, {"beam_size": 8}, {}])
+def test_live_maps_are_those_of_a_forced_pass(model, settings):
+    live = list(inspect_heads(model, LINES, mode="live", **settings))
+    forced = list(inspect_heads(model, LINES, **settings))
+    for ours, theirs in zip(live, forced, strict=True):
+        assert (ours.target, ours.score, ours.rank) == (theirs.target, theirs.score, theirs.rank)
+        if ours.maps is not None:
+            assert (ours.mode, theirs.mode) == ("live", "forced")
+            assert ours.maps.residual < 1e-5
+            for head in theirs.heads:
+                torch.testing.assert_close(
+                    ours.maps.weights(head), theirs.maps.weights(head), atol=1e-5, rtol=0
+                )
+
+
+@pytest.mark.parametrize("mode", ["forced", "live"])
+def test_any_translation_of_the_search_can_be_looked_at(model, mode):
+    expected = next(translate_lines(model, LINES[1:2], n_best=3)).hypotheses
+    assert len({hypothesis.text for hypothesis in expected}) == 3
+    for rank, hypothesis in enumerate(expected, 1):
+        record = next(inspect_heads(model, LINES[1:2], mode=mode, hypothesis=rank))
+        assert (record.target, record.score, record.rank) == (
+            hypothesis.text,
+            hypothesis.score,
+            rank,
+        )
+        assert record.maps.target_input_ids == (2, *hypothesis.token_ids)
+
+
+def test_a_translation_that_the_search_cannot_give_is_an_error(model):
+    with pytest.raises(UsageError, match=r"^--hypothesis: must be at most beam_size = 3, but is 4"):
+        inspect_heads(model, LINES, hypothesis=4)
+
+
+def test_given_targets_are_not_captured_live(model):
+    with pytest.raises(UsageError, match="never searched for"):
+        next(inspect_heads(model, LINES[:1], targets=["dog"], mode="live"))
+
+
 def test_a_blank_line_has_a_record_without_heads(model):
     blank = list(inspect_heads(model, LINES))[2]
     assert blank.maps is None

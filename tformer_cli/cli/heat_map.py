@@ -77,10 +77,13 @@ def _heading(record: "HeadsRecord") -> Group:
     if record.score is not None:
         facts.append(f"   score {record.score:.3f}")
     if record.maps is not None:
-        facts.append(f"   residual {record.captured.residual:.1e}")
+        way = "of the search" if record.mode == "live" else "from a forced pass"
+        facts.append(f"   maps {way}, residual {record.captured.residual:.1e}")
     sentence = Table.grid(padding=(0, 2))
     sentence.add_row(Text("source", style="dim"), Text(record.source))
     name = "given target" if record.is_forced else "translation"
+    if (record.rank or 1) > 1:
+        name = f"translation {record.rank}"
     sentence.add_row(Text(name, style="dim"), Text(record.target))
     return Group(facts, sentence)
 

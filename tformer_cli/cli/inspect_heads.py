@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.inspect_corpus import CorpusInspector
 
 
+class CaptureModeChoice(StrEnum):
+    """Values of `--mode`."""
+
+    forced = "forced"
+    live = "live"
+
+
 def _explain(is_asked: bool) -> None:
     """Prints the rules of the roles, and ends the command."""
     if not is_asked:
@@ -50,6 +58,17 @@ def inspect_heads(
     source: SourceOption = None,
     target: TargetOption = None,
     target_file: TargetFileOption = None,
+    hypothesis: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Look at the n-th best translation of the search."),
+    ] = 1,
+    mode: Annotated[
+        CaptureModeChoice,
+        typer.Option(
+            help="forced: one pass over the finished translation. live: the rows of the search "
+            "that found it, along its back-pointers."
+        ),
+    ] = CaptureModeChoice.forced,
     heads: Annotated[
         list[str] | None,
         typer.Option(
@@ -108,6 +127,8 @@ def inspect_heads(
     """
     chosen = chosen_format(output_format, output, HeadsFormat, HeadsFormat.jsonl)
     _check_usage(chosen, output, with_weights=weights)
+    is_given = target is not None or target_file is not None
+    _check_capture(mode, hypothesis, is_given=is_given, with_corpus=corpus)
     if corpus and chosen not in (HeadsFormat.tty, HeadsFormat.jsonl):
         raise UsageError(f"--corpus: is for tty and jsonl; --format {chosen} shows one sentence")
     if corpus and weights:
@@ -118,7 +139,7 @@ def inspect_heads(
     from tformer_cli.workflows.inspect_corpus import CorpusInspector
     from tformer_cli.workflows.inspect_heads import HeadInspector
 
-    opened = open_model(model, opening, quiet=quiet)
+    opened = open_model(model, opening, quiet=quiet, hypothesis=hypothesis)
     if corpus:
         over_all = CorpusInspector(opened, heads or (), seed=opening["seed"])
         summaries = _summed_up(over_all, lines, targets, quiet=quiet)
@@ -126,7 +147,7 @@ def inspect_heads(
         write_summaries(summaries, chosen, output)
         warn_of_bytes(counts)
         return
-    inspector = HeadInspector(opened, heads or ())
+    inspector = HeadInspector(opened, heads or (), mode=mode.value, hypothesis=hypothesis)
     records = _verified(inspector.inspect(lines, targets), verify)
     write_records(records, chosen, output, with_weights=weights, selected=bool(heads))
     warn_of_bytes(counts)
@@ -137,6 +158,22 @@ def _check_usage(chosen: HeadsFormat, output: str, *, with_weights: bool) -> Non
         raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
     if with_weights and chosen != HeadsFormat.jsonl:
         raise UsageError(f"--weights: is for jsonl; --format {chosen} leaves it no meaning")
+
+
+def _check_capture(
+    mode: CaptureModeChoice, hypothesis: int, *, is_given: bool, with_corpus: bool
+) -> None:
+    for is_asked, option in (
+        (mode == CaptureModeChoice.live, "--mode live"),
+        (hypothesis > 1, "--hypothesis"),
+    ):
+        if is_asked and is_given:
+            raise UsageError(
+                f"{option}: shows what the search found, and it never searched for a given "
+                "target; leave one of them out"
+            )
+        if is_asked and with_corpus:
+            raise UsageError(f"{option}: is of single sentences; leave it out with --corpus")
 
 
 def _verified(records: Iterable["HeadsRecord"], tolerance: float | None) -> Iterator["HeadsRecord"]:

@@ -69,11 +69,13 @@ def takes_opening_options(command: Command) -> Command:
     return with_options(command, options)
 
 
-def open_model(model: Path, opening: OpeningArguments, *, quiet: bool, n_best: int = 1) -> "Opened":
-    """Opens a model to look into it and says where it computes."""
+def open_model(
+    model: Path, opening: OpeningArguments, *, quiet: bool, hypothesis: int = 1
+) -> "Opened":
+    """Opens a model to look into it, at one of its translations, and says where it computes."""
     from tformer_cli.workflows.inspection_model import open_for_inspection
 
-    opened = open_for_inspection(model, n_best=n_best, **opening)
+    opened = open_for_inspection(model, hypothesis=hypothesis, **opening)
     say_choices(opened, quiet=quiet)
     return opened
 

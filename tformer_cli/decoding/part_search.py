@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,12 @@ class PartSearcher:
         self._precision = precision
         self._banned = banned
         self._before_batch = before_batch
+
+    def with_model(self, model: Transformer) -> PartSearcher:
+        """Makes the same searcher for another model of the same vocabulary."""
+        other = copy(self)
+        other._model = model
+        return other
 
     def search(self, parts: Sequence[Sentence]) -> list[list[Hypothesis]]:
         """Finds the hypotheses of each part, best first.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal
@@ -141,6 +142,17 @@ class Translator:
             banned=ids,
             before_batch=before_batch,
         )
+
+    def with_model(self, model: Transformer) -> Translator:
+        """Makes the same translator for another model of the same vocabulary.
+
+        Args:
+            model: what the search is to run on, such as the model with somebody who listens.
+        """
+        other = copy(self)
+        other._model = model
+        other._searcher = self._searcher.with_model(model)
+        return other
 
     def translate(
         self,

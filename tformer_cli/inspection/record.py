@@ -1,6 +1,7 @@
 """One inspected sentence: its tokens, its maps and the chosen heads, ready to be shown."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from tformer_cli.inspection.capture import AttentionMaps
 from tformer_cli.inspection.heads import KINDS, HeadId, Kind
@@ -19,6 +20,10 @@ AXES: dict[Kind, tuple[str, str]] = {
     "cross": ("target.pieces", "source.pieces"),
 }
 """What labels the rows and the columns of each kind."""
+
+
+CaptureMode = Literal["forced", "live"]
+"""One pass over the finished hypothesis, or the rows of the search that found it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +68,10 @@ class HeadsRecord:
     """The maps; None for a blank line."""
     heads: tuple[HeadId, ...]
     """The selected heads; none for a blank line."""
+    mode: CaptureMode = "forced"
+    """How the maps were captured."""
+    rank: int | None = None
+    """Which of the model's translations it is, 1 the best; None for a given target."""
     metrics: dict[HeadId, dict[str, float]] = field(init=False)
     """Metrics of the selected heads."""
 

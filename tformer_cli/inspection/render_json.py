@@ -42,10 +42,12 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
             "input_pieces": list(record.input_pieces),
             "input_ids": [] if maps is None else list(maps.target_input_ids),
             "is_forced": record.is_forced,
+            "rank": record.rank,
             "score": None if record.score is None else rounded(record.score),
         },
         "conventions": CONVENTIONS,
         "axes": {kind: list(labels) for kind, labels in AXES.items()},
+        "mode": record.mode,
         "residual": None if maps is None else rounded(maps.residual),
     }
 

@@ -7,14 +7,20 @@ from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.decoding.limits import longest_source
-from tformer_cli.errors import DataError
+from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspection.capture import AttentionMaps, capture_maps
 from tformer_cli.inspection.heads import HeadId, head_layout
+from tformer_cli.inspection.live_capture import ListenedModel
 from tformer_cli.inspection.metrics import metrics_of
-from tformer_cli.inspection.record import HeadsRecord, ModelSummary
+from tformer_cli.inspection.record import CaptureMode, HeadsRecord, ModelSummary
 from tformer_cli.inspection.selectors import HeadSelection
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
+
+LIVE_TARGETS = (
+    "--mode live: shows what a search did, and a given target was never searched for; "
+    "leave out the target, or --mode live"
+)
 
 
 def inspect_heads(
@@ -23,40 +29,62 @@ def inspect_heads(
     *,
     targets: Iterable[str] | None = None,
     heads: Sequence[str] = (),
+    mode: CaptureMode = "forced",
+    hypothesis: int = 1,
     **options: Unpack[InspectionOptions],
 ) -> Iterator[HeadsRecord]:
     """Captures the heads of a model on sentences and their translations.
 
-    Translations are found as `translate` finds them; the maps then come from one pass over the best
-    one. A record is made when it is asked for, so any number of lines can be streamed.
+    Translations are found as `translate` finds them; the maps then come from one pass over the one
+    that is looked at, or from the search itself. A record is made when it is asked for, so any
+    number of lines can be streamed.
 
     Args:
         model: a model directory, or its path.
         lines: the source sentences. A blank one has a record without heads.
         targets: a target for each line, to be looked at instead of the model's translation.
         heads: which heads, by the grammar of `inspection.selectors`; none means all.
+        mode: "forced": one pass over the finished hypothesis, without a cache. "live": the rows of
+            the search that found it, along its back-pointers; for the model's translations only.
+        hypothesis: which of the translations, 1 the best; at most as many as the beam has.
         **options: of `open_for_inspection`.
 
     Returns:
         One record a line, in order.
 
     Raises:
-        UsageError: if `heads` select nothing, or a setting cannot be used.
+        UsageError: if `heads` select nothing, a setting cannot be used, or given targets are to be
+            captured live.
         ArtifactError: if the model directory cannot be used.
         DataError: if a line is too long, or there are more or fewer targets than lines.
     """
-    opened = open_for_inspection(model, **options)
-    return HeadInspector(opened, heads).inspect(lines, targets)
+    opened = open_for_inspection(model, hypothesis=hypothesis, **options)
+    return HeadInspector(opened, heads, mode=mode, hypothesis=hypothesis).inspect(lines, targets)
 
 
 class HeadInspector:
     """Inspects the heads of an opened model, sentence by sentence."""
 
-    def __init__(self, opened: Opened, heads: Sequence[str] = ()) -> None:
-        """Chooses the heads; see `inspect_heads`."""
+    def __init__(
+        self,
+        opened: Opened,
+        heads: Sequence[str] = (),
+        *,
+        mode: CaptureMode = "forced",
+        hypothesis: int = 1,
+    ) -> None:
+        """Chooses the heads; see `inspect_heads`.
+
+        The search must return as many hypotheses as `hypothesis` says.
+        """
         self._model = opened.directory.model
         self._tokenizer = opened.directory.tokenizer
         self._translator = opened.translator
+        self._rank = hypothesis
+        self._listened: ListenedModel | None = None
+        if mode == "live":
+            self._listened = ListenedModel(self._model)
+            self._translator = opened.translator.with_model(self._listened.as_model())
         self._layout = head_layout(self._model)
         self._selection = HeadSelection(heads, self._layout)
         self._summary = _summary(opened.directory)
@@ -65,6 +93,8 @@ class HeadInspector:
         self, lines: Iterable[str], targets: Iterable[str] | None = None
     ) -> Iterator[HeadsRecord]:
         """Yields the record of each line; see `inspect_heads`."""
+        if targets is not None and self._listened is not None:
+            raise UsageError(LIVE_TARGETS)
         if targets is None:
             for index, line in enumerate(lines):
                 yield self._inspect_translation(index, line)
@@ -81,10 +111,26 @@ class HeadInspector:
         if not line.strip():
             return self._blank(index, line, "", is_forced=False)
         self._check_length(index, self._tokenizer.encode(line))
+        if self._listened is not None:
+            self._listened.forget()
         translation = self._translator.translate([line], index)[0]
-        best = translation.hypotheses[0]
+        n_found = len(translation.hypotheses)
+        if n_found < self._rank:
+            raise DataError(
+                f"has {n_found} translations, of which --hypothesis {self._rank} is none "
+                f"(line {index + 1}): look at one of them, or widen the beam"
+            )
+        found = translation.hypotheses[self._rank - 1]
+        ids = translation.source_ids, found.token_ids
+        # where nothing is left of a line there was no search
+        listened = self._listened if translation.n_parts else None
         return self._record(
-            index, (line, best.text), (translation.source_ids, best.token_ids), best.score
+            index,
+            (line, found.text),
+            capture_maps(self._model, *ids) if listened is None else listened.maps_of(*ids),
+            score=found.score,
+            rank=self._rank,
+            mode="forced" if listened is None else "live",
         )
 
     def _inspect_pair(self, index: int, line: str, target: str) -> HeadsRecord:
@@ -93,17 +139,21 @@ class HeadInspector:
         source_ids, target_ids = self._tokenizer.encode_batch([line, target])
         self._check_length(index, source_ids)
         self._check_length(index, target_ids)
-        return self._record(index, (line, target), (source_ids, target_ids), None)
+        return self._record(
+            index, (line, target), capture_maps(self._model, source_ids, target_ids)
+        )
 
     def _record(
         self,
         index: int,
         texts: tuple[str, str],
-        ids: tuple[Sequence[int], Sequence[int]],
-        score: float | None,
+        maps: AttentionMaps,
+        *,
+        score: float | None = None,
+        rank: int | None = None,
+        mode: CaptureMode = "forced",
     ) -> HeadsRecord:
-        """Captures the maps of one pair; it was found by the model if it has a score."""
-        maps = capture_maps(self._model, *ids)
+        """Joins what is known of a pair; it was found by the model if it has a score."""
         return HeadsRecord(
             index=index,
             model=self._summary,
@@ -111,6 +161,8 @@ class HeadInspector:
             target=texts[1],
             is_forced=score is None,
             score=score,
+            rank=rank,
+            mode=mode,
             source_pieces=tuple(self._tokenizer.pieces(maps.source_ids)),
             target_pieces=tuple(self._tokenizer.pieces(maps.target_ids)),
             input_pieces=tuple(self._tokenizer.pieces(maps.target_input_ids)),

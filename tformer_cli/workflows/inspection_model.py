@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.errors import UsageError
 from tformer_cli.workflows.open_translator import Opened, open_translator
 
 
@@ -14,8 +15,6 @@ class InspectionOptions(TypedDict, total=False):
     """Hypotheses of the search; None: the model's default."""
     length_penalty: float | None
     """Its length penalty; None: the model's default."""
-    n_best: int
-    """Hypotheses that it returns; 1 if not given."""
     device: str
     """auto, cpu, cuda or cuda:N."""
     threads: int
@@ -25,17 +24,23 @@ class InspectionOptions(TypedDict, total=False):
 
 
 def open_for_inspection(
-    model: Path | str | ModelDirectory, **options: Unpack[InspectionOptions]
+    model: Path | str | ModelDirectory,
+    *,
+    hypothesis: int = 1,
+    **options: Unpack[InspectionOptions],
 ) -> Opened:
     """Opens a model and its search in float32, the precision whose numbers can be checked.
 
     Args:
         model: a model directory, or its path.
+        hypothesis: which of its translations will be looked at, 1 the best.
         **options: see `InspectionOptions`.
 
     Raises:
         UsageError: if a setting cannot be used.
         ArtifactError: if the model directory cannot be used.
     """
-    given: InspectionOptions = {"n_best": 1, **options}
-    return open_translator(model, precision="float32", **given)
+    try:
+        return open_translator(model, precision="float32", n_best=hypothesis, **options)
+    except UsageError as error:
+        raise UsageError(str(error).replace("--n-best", "--hypothesis", 1)) from None
