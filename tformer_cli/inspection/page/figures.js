@@ -26,6 +26,7 @@ function showFigures() {
   const whose = state.scope === "layer" ? `layer ${head.layer}` : "all layers, a colour a layer";
   const what = isMap ? "Each cell has the colour of the head that looks there most." : "";
   put("all", isMap ? mapOfAll : linesOfAll, [make("b", {}, "All heads"), ` of ${data.kinds[head.kind]}, ${whose}. ${what}`]);
+  for (const element of document.querySelectorAll(".of-maps")) element.hidden = !isMap;
   showRamp(head.kind);
   showLegend();
   markFigures(pointedAt());

@@ -8,8 +8,8 @@ addTab({
     const { loss, n_tokens: nTokens, effects } = one.ablation;
     panel.append(card("The loss without each head", make("p", { class: "says" },
       `With all heads the loss of this ${one.isForced ? "target" : "translation"} is ${decimal(loss, 4)} nats a token, over ${nTokens} tokens. A number says how much `
-      + "it changes when that head alone is switched off: orange, the head helps here; blue, it does harm. One sentence is little evidence: "
-      + "tformer inspect-ablate measures a whole text, with p-values.")));
+      + "it changes when that head alone is switched off: orange, the head helps here; blue, it does harm. One sentence is little evidence: ",
+      make("code", {}, "tformer inspect-ablate"), " measures a whole text, with p-values.")));
     const largest = Math.max(...Object.values(effects).map(Math.abs), 1e-9);
     const grids = KINDS.map(kind => one.heads.filter(head => head.kind === kind && head.id in effects)).filter(heads => heads.length)
       .map(heads => make("div", {}, make("h2", {}, kindName(heads[0].kind)), effectGrid(heads, effects, largest)));

@@ -12,7 +12,7 @@ addTab({
 function positionCards(table) {
   const whose = table.stack === "both" ? "encoder and decoder" : table.stack;
   const facts = make("table", { class: "plain" }, make("tbody", {}, ...table.facts.map(([name, text]) => make("tr", {},
-    make("th", { scope: "row", style: "padding-right:18px;white-space:nowrap" }, name), make("td", {}, text)))));
+    make("th", { scope: "row" }, name), make("td", {}, text)))));
   const packed = unpacked(table.values), { n_positions: n, width } = table;
   const values = Float32Array.from({ length: n * width }, (_, at) => packed.getInt8(at) / 127);
   const similarity = new Float32Array(n * n);

@@ -16,9 +16,10 @@ addTab({
     choices.forEach((button, n) => button.append(bidi(one.steps[n].token)));
     panel.append(card("", make("div", { class: "choices", role: "group", "aria-label": "Head and token" }, ...choices),
       make("h3", {}, `${chosen.head}: ${data.kinds[chosen.head.split(".")[0]]}`),
-      make("p", { class: "says" }, chosen.where, `. ${chosen.norm}-norm model; ${chosen.n_checks} comparisons with the model's own numbers, `
-        + `largest difference ${chosen.difference.toExponential(1)}. Of long vectors the first components are shown; `
-        + `tformer inspect-step --head ${chosen.head} --token ${chosen.row} shows all of them.`)));
+      make("p", { class: "says" }, `${chosen.where[0].toUpperCase()}${chosen.where.slice(1)}. This is a ${chosen.norm}-norm model; `
+        + `${chosen.n_checks} comparisons with its own numbers, largest difference ${chosen.difference.toExponential(1)}. `
+        + "Of long vectors the first components are shown; all of them: ",
+      make("code", {}, `tformer inspect-step … --head ${chosen.head} --token ${chosen.row}`))));
     for (const step of chosen.steps) panel.append(stepCard(step));
   },
 });
