@@ -63,9 +63,7 @@ def inspect_report(
     ] = None,
     ablation: Annotated[
         bool,
-        typer.Option(
-            help="Measure each sentence's loss without each head; slow for large models."
-        ),
+        typer.Option(help="Measure each sentence's loss without each head; slow for large models."),
     ] = True,
     output: OutputOption = STANDARD_STREAM,
     beam_size: BeamSizeOption = None,

@@ -69,6 +69,7 @@ def _step(step: Step) -> dict[str, Any]:
     tables = (t for t in step.tables if not t.is_detail and t.name not in MAP_TABLES)
     return {
         "number": step.number,
+        "name": step.name,
         "title": step.title,
         "formulas": step.formulas,
         "says": step.says,

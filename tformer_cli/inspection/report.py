@@ -14,6 +14,9 @@ from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.step import StepRecord
 from tformer_cli.model.transformer import Transformer
 
+TELLING_WEIGHT = 0.7
+"""The largest weight of a row that is good to work out by hand; ours."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceAblation:
@@ -88,11 +91,12 @@ def clearest_heads(record: HeadsRecord) -> tuple[HeadId, ...]:
     return tuple(head for head in found if head is not None)
 
 
-def clearest_row(record: HeadsRecord, head: HeadId) -> int:
-    """Finds the row of a head with the largest weight on one word.
+def telling_row(record: HeadsRecord, head: HeadId) -> int:
+    """Finds a row of a head that is worth working out: one key wins and others still count.
 
-    Begin and end of sentence are no words, neither as what a row is named by nor as a key. A
-    sentence with nothing else has its first row.
+    It is the row whose largest weight on a word is nearest to `TELLING_WEIGHT`. Begin and end of
+    sentence are no words, neither as what a row is named by nor as a key. A sentence with nothing
+    else has its first row.
     """
     weights = record.captured.weights(head)
     first_row, first_key = (1, 1) if head.kind == "dec" else (0, 0)
@@ -100,4 +104,4 @@ def clearest_row(record: HeadsRecord, head: HeadId) -> int:
     words = weights[first_row:-1, first_key:last_key]
     if words.numel() == 0:
         return 0
-    return first_row + int(words.amax(dim=1).argmax())
+    return first_row + int((words.amax(dim=1) - TELLING_WEIGHT).abs().argmin())

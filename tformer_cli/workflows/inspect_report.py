@@ -14,7 +14,7 @@ from tformer_cli.inspection.report import (
     SentenceReport,
     ablate_sentence,
     clearest_heads,
-    clearest_row,
+    telling_row,
 )
 from tformer_cli.inspection.selectors import select_heads
 from tformer_cli.inspection.step import StepRecord, Subject
@@ -51,8 +51,8 @@ def inspect_report(
         lines: the source sentences; blank ones are left out.
         targets: a target for each line, to be looked at instead of the model's translation.
         heads: which heads are shown, by the grammar of `inspection.selectors`; none means all.
-        steps: walk-throughs, each ``HEAD:TOKEN``; none: the clearest head of each kind for its
-            clearest token.
+        steps: walk-throughs, each ``HEAD:TOKEN``; none: the clearest head of each kind, for a
+            token whose row tells most.
         with_ablation: whether the loss without each head is measured.
         beam_size: hypotheses of the search; None: the model's default.
         length_penalty: its length penalty; None: the model's default.
@@ -147,7 +147,7 @@ class Reporter:
 
     def _walk_throughs(self, record: HeadsRecord) -> list[StepRecord]:
         """The walk-throughs of a sentence: those asked for that it has, or the clearest ones."""
-        chosen = [(head, clearest_row(record, head)) for head in clearest_heads(record)]
+        chosen = [(head, telling_row(record, head)) for head in clearest_heads(record)]
         if self._steps:
             chosen = [
                 (head, row)
@@ -177,9 +177,7 @@ class Reporter:
             max(len(sentence.heads.source_pieces), len(sentence.heads.target_pieces))
             for sentence in sentences
         )
-        return min(
-            max(longest, FEWEST_POSITIONS), N_POSITIONS, self._model.config.max_positions
-        )
+        return min(max(longest, FEWEST_POSITIONS), N_POSITIONS, self._model.config.max_positions)
 
 
 def _row_of(token: str, labels: Sequence[str]) -> int | None:

@@ -66,7 +66,7 @@ function mapOfOne(head, spec) {
 
 function linesOfOne(head, spec) {
   const stroke = styleColour(`--${head.kind}`);
-  const links = linksOf(head).map(link => ({ ...link, colour: stroke, dash: "" }));
+  const links = linksOf(head).map(link => ({ ...link, colour: stroke, dash: "", shift: 0 }));
   return lineFigure({ ...spec, title: `Lines of ${head.id}, from queries to keys`, links });
 }
 
@@ -85,7 +85,8 @@ function mapOfAll(head, spec) {
 }
 
 function linesOfAll(head, spec) {
-  const links = overlaidHeads().flatMap(one => linksOf(one).map(link => ({ ...link, ...styleOf(one, state.scope) })));
+  const heads = overlaidHeads();
+  const links = heads.flatMap((one, n) => linksOf(one).map(link => ({ ...link, ...styleOf(one, state.scope), shift: 1.8 * (n - (heads.length - 1) / 2) })));
   return lineFigure({ ...spec, title: allTitle(head), links });
 }
 

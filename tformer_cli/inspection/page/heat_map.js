@@ -14,8 +14,10 @@ function heatMap(spec) {
   // The last column's slanted label reaches beyond the map by about .6 of its length.
   const side = widest(rows, guess) + .62 * widest(columns, guess) + 26;
   const cell = Math.max(7, Math.min(38, (spec.room - side) / k, 600 / q));
-  const size = Math.min(13, Math.max(6.5, cell * .82)), slope = cell > 14 ? 52 : 90, turn = slope * Math.PI / 180;
-  const left = Math.ceil(widest(rows, size) + 12), reach = widest(columns, size) + 4;
+  const slope = cell > 14 ? 52 : 90, turn = slope * Math.PI / 180;
+  // Slanted lines of text are nearer to each other than columns are.
+  const size = Math.min(13, Math.max(6.5, cell * .82)), small = Math.min(size, Math.max(6.5, cell * .9 * Math.sin(turn)));
+  const left = Math.ceil(widest(rows, size) + 12), reach = widest(columns, small) + 4;
   const top = Math.ceil(reach * Math.sin(turn) + 12);
   const width = Math.ceil(left + k * cell + reach * Math.cos(turn) + 8), height = Math.ceil(top + q * cell + 4);
   const ink = styleColour("--ink"), soft = styleColour("--soft"), line = styleColour("--line"), strong = styleColour("--mark");
@@ -37,8 +39,8 @@ function heatMap(spec) {
   svg.append(draw("rect", { x: left, y: top, width: k * cell, height: q * cell, fill: "none", stroke: line }), numbers);
   const rowTexts = spec.rows.map((text, i) => label(text, left - 7, top + (i + .5) * cell, size, { "text-anchor": "end", fill: soft }));
   const columnTexts = spec.columns.map((text, j) => {
-    const x = left + (j + .5) * cell + (slope === 90 ? 0 : size * .2), y = top - 7;
-    return label(text, x, y, size, { transform: `rotate(${-slope} ${x.toFixed(2)} ${y})`, fill: soft });
+    const x = left + (j + .5) * cell + (slope === 90 ? 0 : small * .2), y = top - 7;
+    return label(text, x, y, small, { transform: `rotate(${-slope} ${x.toFixed(2)} ${y})`, fill: soft });
   });
   const marks = draw("g", { class: "marks", fill: "none" });
   svg.append(...rowTexts, ...columnTexts, marks);

@@ -6,14 +6,15 @@ const FAINTEST = .03; // smaller weights are left out
  * Draws lines between tokens.
  *
  * spec: rows, columns (labels), room (pixels), title, and links: a list of {row, column, weight,
- * colour, dash}. Returns what `heatMap` returns.
+ * colour, dash, shift}; a shift of so many pixels keeps heads that agree from hiding each other.
+ * Returns what `heatMap` returns.
  */
 function lineFigure(spec) {
   const q = spec.rows.length, k = spec.columns.length, most = Math.max(q, k);
   const pitch = Math.max(10, Math.min(27, 600 / most)), size = Math.min(13, Math.max(7, pitch * .72));
   const left = Math.ceil(Math.min(widest(spec.rows.map(text => shortened(text)), size) + 10, spec.room * .4));
   const right = Math.ceil(Math.min(widest(spec.columns.map(text => shortened(text)), size) + 10, spec.room * .4));
-  const width = Math.max(left + right + 90, Math.min(spec.room, left + right + 300)), height = Math.ceil(most * pitch + 24);
+  const width = Math.max(left + right + 90, Math.min(spec.room, left + right + 420)), height = Math.ceil(most * pitch + 24);
   const x1 = left, x2 = width - right, soft = styleColour("--soft"), ink = styleColour("--ink"), faint = styleColour("--faint");
   const yOf = n => 22 + (n + .5) * pitch;
 
@@ -21,7 +22,7 @@ function lineFigure(spec) {
   svg.append(draw("text", { x: x1 - 6, y: 8, "font-size": 10.5, "text-anchor": "end", "dominant-baseline": "central", fill: faint }, "query"),
     draw("text", { x: x2 + 6, y: 8, "font-size": 10.5, "dominant-baseline": "central", fill: faint }, "key"));
   const lines = spec.links.filter(link => link.weight >= FAINTEST).sort((a, b) => a.weight - b.weight).map(link => {
-    const y1 = yOf(link.row), y2 = yOf(link.column), bend = (x2 - x1) * .42;
+    const shift = Math.max(-.35, Math.min(.35, link.shift / pitch)) * pitch, y1 = yOf(link.row) + shift, y2 = yOf(link.column) + shift, bend = (x2 - x1) * .42;
     const path = draw("path", { d: `M${x1} ${y1.toFixed(1)}C${(x1 + bend).toFixed(1)} ${y1.toFixed(1)} ${(x2 - bend).toFixed(1)} ${y2.toFixed(1)} ${x2} ${y2.toFixed(1)}`,
       stroke: link.colour, "stroke-width": .7 + 2.6 * link.weight, "stroke-opacity": opacityOf(link.weight) });
     if (link.dash) path.setAttribute("stroke-dasharray", link.dash);

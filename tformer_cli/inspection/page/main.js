@@ -49,7 +49,7 @@ function showTab() {
 
 /** Draws everything in the colours that hold now. */
 function repaint() {
-  document.documentElement.dataset.theme = state.theme;
+  document.documentElement.dataset.theme = isPrinting ? "light" : state.theme;
   const name = { auto: "as the system", light: "light", dark: "dark" }[state.theme];
   byId("theme").setAttribute("aria-label", `Colours: ${name}`);
   byId("theme").textContent = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" }[state.theme];

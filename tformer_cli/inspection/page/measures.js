@@ -12,8 +12,8 @@ function showMeasures() {
   });
   const effect = measure(head, "loss");
   if (effect !== undefined) {
-    lines.push(make("tr", { title: "What the loss of this sentence becomes without the head, in nats a target token" },
-      make("th", { scope: "row" }, "Δ loss without"), make("td", { class: "bar" }), make("td", { class: "number" }, signed(effect))));
+    lines.push(make("tr", { title: "By how much the loss of this sentence changes with the head switched off, in nats a target token" },
+      make("th", { scope: "row" }, "Δ loss if off"), make("td", { class: "bar" }), make("td", { class: "number" }, signed(effect))));
   }
   table.replaceChildren(make("caption", { class: "unseen" }, `Measures of ${head.id}`), make("tbody", {}, ...lines));
   byId("role").textContent = SIGNS[head.role] ? `${SIGNS[head.role]} ${head.role}: ${data.roles[head.role]}` : "No rule names a role for it.";

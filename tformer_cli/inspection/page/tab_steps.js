@@ -20,21 +20,30 @@ addTab({
         + `${chosen.n_checks} comparisons with its own numbers, largest difference ${chosen.difference.toExponential(1)}. `
         + "Of long vectors the first components are shown; all of them: ",
       make("code", {}, `tformer inspect-step … --head ${chosen.head} --token ${chosen.row}`))));
-    for (const step of chosen.steps) panel.append(stepCard(step));
+    for (const step of chosen.steps) panel.append(stepCard(step, chosen));
   },
 });
 
-function stepCard(step) {
-  const top = make("div", { class: "step-top" }, make("span", { class: "step-number" }, String(step.number)), make("h3", {}, step.title));
+function stepCard(step, record) {
+  const top = make("div", { class: "step-top" }, make("span", { class: "step-number" }, String(step.number)), make("h3", {}, ...symbols(step.title)));
   if (step.difference !== null) {
     const compared = step.checks.map(([what, difference]) => `${what}: ${difference.toExponential(1)}`).join("; ");
     top.append(make("span", { class: "check", title: compared }, `✓ as the model, max difference ${step.difference.toExponential(1)}`));
   }
   const parts = [top, ...step.formulas.map(text => make("p", { class: "formula" }, ...symbols(text))),
     make("p", { class: "says" }, ...symbols(step.says, /\b([dbW])_([kO])\b/)),
-    make("div", { class: "step-tables" }, ...step.tables.map(stepTable))];
+    make("div", { class: "step-tables" }, ...step.tables.map(stepTable), ...(step.name === "matrix" ? wholeMap(record) : []))];
   if (step.worked) parts.push(make("p", { class: "worked" }, `e.g. ${step.worked}`));
   return make("div", { class: "panel" }, ...parts);
+}
+
+/** The map of the whole head with the row of the walk-through marked, if the page has the head. */
+function wholeMap(record) {
+  const head = headNamed(record.head);
+  if (!head) return [];
+  const figure = mapOfOne(head, { rows: rowsOf(head), columns: columnsOf(head), room: 560 });
+  figure.mark({ row: record.row });
+  return [make("div", { class: "scroll" }, figure.svg)];
 }
 
 /** Writes a formula: x_y has a subscript, e^(x) and e^x a power. */
@@ -66,7 +75,7 @@ function stepTable(table) {
     return make("tr", i === table.marked ? { class: "on" } : {}, make("th", { scope: "row", class: "text" }, bidi(text)), ...cells);
   });
   return make("div", { class: "scroll" }, make("table", { class: "wide" }, make("caption", {}, bidi(table.caption)),
-    make("thead", {}, make("tr", {}, make("td"), ...columns.map(text => make("th", { scope: "col" }, text)), ...cut, ...shareHead)),
+    make("thead", {}, make("tr", {}, make("td"), ...columns.map(text => make("th", { scope: "col" }, ...symbols(text))), ...cut, ...shareHead)),
     make("tbody", {}, ...lines)));
 }
 
