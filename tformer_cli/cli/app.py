@@ -23,6 +23,7 @@ from tformer_cli.cli.inspect_align import inspect_align
 from tformer_cli.cli.inspect_heads import inspect_heads
 from tformer_cli.cli.inspect_logits import inspect_logits
 from tformer_cli.cli.inspect_positions import inspect_positions
+from tformer_cli.cli.inspect_report import inspect_report
 from tformer_cli.cli.inspect_step import inspect_step
 from tformer_cli.cli.make_corpus import make_corpus
 from tformer_cli.cli.plot import plot
@@ -158,6 +159,7 @@ app.command("inspect-positions")(inspect_positions)
 app.command("inspect-logits")(inspect_logits)
 app.command("inspect-align")(inspect_align)
 app.command("inspect-ablate")(inspect_ablate)
+app.command("inspect-report")(inspect_report)
 
 
 def main() -> None:

@@ -1,59 +1,54 @@
 r"""The heads page: one HTML file that opens from the disk with the network cut.
 
-The page is `page.html`; here its data are put in. They are JSON in a script element, where every
-``<`` is written ``\u003c``, so that no token can end the element. Weights are 16-bit fixed-point
-numbers, round(65535·A), in base64; of the decoder's masked maps only the visible triangle is kept.
+The page comes from `page_source`; here the data of the heads are made. Weights are fixed-point
+numbers in base64, round(65535·A) in 16 bits, which are within 7.7e-6 of A; a sentence whose maps
+would take more than `LARGEST_MAPS` so has 8 bits, round(255·A), within 2e-3. Of the decoder's
+masked maps only the visible triangle is kept.
 """
 
 import base64
-import json
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
 import torch
 
 from tformer_cli.inspection.heads import KIND_NAMES, HeadId
 from tformer_cli.inspection.metrics import METRIC_MEANINGS
+from tformer_cli.inspection.page_source import fill_page
 from tformer_cli.inspection.palette import DARK_RAMPS, LIGHT_RAMPS
 from tformer_cli.inspection.record import CONVENTIONS, HeadsRecord
 from tformer_cli.inspection.roles import ROLES, role_of
 
-SLOT = "{{data}}"
-"""Where the data go in `page.html`."""
-FULL_SCALE = 65535
-"""The number that stands for weight 1."""
+LARGEST_MAPS = 1_280_000
+"""Bytes of base64 that the maps of a sentence may take with 16 bits."""
 
 
 def render_html(records: Sequence[HeadsRecord]) -> str:
-    """Renders the page of some sentences; blank ones are left out.
+    """Renders the page of some sentences; blank ones, and those without a head, are left out."""
+    return fill_page("Attention heads", heads_data(records))
 
-    The same records give the same bytes: the page holds no time and no name of the machine.
-    """
-    shown = [record for record in records if record.heads]
-    data = {
+
+def heads_data(records: Sequence[HeadsRecord]) -> dict[str, Any]:
+    """Makes the data of the heads, as `page/data.js` reads them."""
+    return {
         "model": vars(records[0].model) if records else None,
         "conventions": CONVENTIONS,
         "kinds": KIND_NAMES,
         "metrics": METRIC_MEANINGS,
         "roles": {rule.role: rule.meaning for rule in ROLES},
         "ramps": {"light": LIGHT_RAMPS, "dark": DARK_RAMPS},
-        "sentences": [_sentence(record) for record in shown],
+        "sentences": [_sentence(record) for record in records if record.heads],
     }
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    # Lone surrogates, from a shell's argument that is not UTF-8, have no place in a file.
-    whole = text.encode("utf-8", "replace").decode("utf-8")
-    return page().replace(SLOT, whole, 1)
 
 
-def page() -> str:
-    """Reads the empty page from the package."""
-    return files("tformer_cli.inspection").joinpath("page.html").read_text(encoding="utf-8")
+def bits_of(record: HeadsRecord) -> int:
+    """Chooses how many bits a weight of a sentence has on the page."""
+    cells = sum(_visible(record, head).numel() for head in record.heads)
+    return 16 if cells * 2 * 4 / 3 <= LARGEST_MAPS else 8
 
 
 def _sentence(record: HeadsRecord) -> dict[str, Any]:
+    bits = bits_of(record)
     return {
         "index": record.index,
         "source": record.source,
@@ -64,12 +59,13 @@ def _sentence(record: HeadsRecord) -> dict[str, Any]:
         "sourcePieces": record.source_pieces,
         "targetPieces": record.target_pieces,
         "inputPieces": record.input_pieces,
-        "heads": [_head(record, head) for head in record.heads],
+        "bits": bits,
+        "heads": [_head(record, head, bits) for head in record.heads],
         "first": record.heads.index(record.clearest_head()),
     }
 
 
-def _head(record: HeadsRecord, head: HeadId) -> dict[str, Any]:
+def _head(record: HeadsRecord, head: HeadId, bits: int) -> dict[str, Any]:
     metrics = record.metrics[head]
     return {
         "id": str(head),
@@ -78,14 +74,19 @@ def _head(record: HeadsRecord, head: HeadId) -> dict[str, Any]:
         "head": head.head,
         "role": role_of(metrics),
         "metrics": {name: float(f"{value:.4g}") for name, value in metrics.items()},
-        "weights": _packed(record, head),
+        "weights": _packed(_visible(record, head), bits),
     }
 
 
-def _packed(record: HeadsRecord, head: HeadId) -> str:
+def _visible(record: HeadsRecord, head: HeadId) -> torch.Tensor:
+    """The weights that are stored: all, or those of the visible triangle."""
     weights = record.captured.weights(head)
-    if head.kind == "dec":
-        rows, columns = torch.tril_indices(*weights.shape)
-        weights = weights[rows, columns]
-    numbers = (weights.double() * FULL_SCALE).round().int().flatten().numpy().astype("<u2")
-    return base64.b64encode(numbers.tobytes()).decode("ascii")
+    if head.kind != "dec":
+        return weights
+    rows, columns = torch.tril_indices(*weights.shape)
+    return weights[rows, columns]
+
+
+def _packed(weights: torch.Tensor, bits: int) -> str:
+    numbers = (weights.double() * (2**bits - 1)).round().int().flatten().numpy()
+    return base64.b64encode(numbers.astype(f"<u{bits // 8}").tobytes()).decode("ascii")

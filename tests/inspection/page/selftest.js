@@ -1,0 +1,108 @@
+// Runs inside the page, at the end of its script, in tests only: it does what a person would do and
+// leaves what came of it as JSON in an element that the test then looks at.
+
+const found = { errors: [], alerts: 0, downloads: [] };
+window.addEventListener("error", event => found.errors.push(event.message));
+window.addEventListener("unhandledrejection", event => found.errors.push(String(event.reason)));
+window.alert = () => found.alerts++;
+
+function key(name) {
+  document.body.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true, cancelable: true }));
+}
+
+function drawn(name = "one") {
+  return byId(name).querySelector("svg").outerHTML;
+}
+
+async function selfTest() {
+  found.first = { head: state.head, tabs: [...byId("tabs").children].map(tab => tab.textContent) };
+  found.weights = Object.fromEntries(sentence.heads.map(head => [head.id, Array.from(weightsOf(head))]));
+  found.chips = ["source", "target"].map(id => [...byId(id).children].map(chip => chip.textContent));
+
+  // Another head is another map; all heads beside it stay those of the layer.
+  const before = drawn(), other = sentence.heads.find(head => head.id !== state.head && head.kind === "enc");
+  other.button.click();
+  found.select = { to: other.id, shown: byId("head").textContent, isOther: drawn() !== before, hash: location.hash, said: byId("said").textContent };
+
+  // Views.
+  const map = drawn();
+  key("m");
+  found.lines = { isOther: drawn() !== map, paths: byId("one").querySelectorAll("path").length, all: byId("all").querySelectorAll("path").length };
+  const layer = drawn("all");
+  key("o");
+  found.scope = { isOther: drawn("all") !== layer, hues: new Set([...byId("all").querySelectorAll("path")].map(path => path.getAttribute("stroke"))).size };
+  const whole = drawn("all");
+  byId("legend").firstChild.click();
+  found.legend = { isOther: drawn("all") !== whole, pressed: byId("legend").firstChild.getAttribute("aria-pressed") };
+  byId("legend").firstChild.click();
+  key("o");
+  key("m");
+
+  // Pointing at a token is seen in tokens and figure; a click keeps its row.
+  const chip = byId("source").firstChild;
+  chip.dispatchEvent(new PointerEvent("pointerenter"));
+  found.hover = { marks: byId("one").querySelectorAll(".marks rect").length, queries: document.querySelectorAll(".chip.query").length };
+  chip.dispatchEvent(new PointerEvent("pointerleave"));
+  found.unhovered = byId("one").querySelectorAll(".marks rect").length;
+  chip.click();
+  found.pinned = { hash: location.hash, marks: byId("one").querySelectorAll(".marks rect").length };
+  key("Escape");
+
+  // Keys.
+  found.keys = {};
+  for (const name of ["1", "l", "h", "j", "k", "3", "]", "["]) {
+    key(name);
+    found.keys[name] = `${state.s} ${state.head}`;
+  }
+  key("/");
+  found.focus = document.activeElement.id;
+  byId("filter").value = "enc entropy>0";
+  byId("filter").dispatchEvent(new Event("input"));
+  found.filter = { count: byId("filter-count").textContent, out: document.querySelectorAll(".thumb.out").length };
+  byId("filter").value = "";
+  byId("filter").dispatchEvent(new Event("input"));
+  byId("filter").blur();
+
+  // The table for screen readers.
+  byId("numbers").open = true;
+  showNumbers();
+  const rows = [...byId("weights").rows].map(row => [...row.cells].map(cell => cell.textContent));
+  found.table = { head: state.head, size: [rows.length, rows[0].length], first: rows[1][1] };
+
+  // Colours and paper.
+  const fillOf = () => byId("one").querySelector("text").getAttribute("fill");
+  update({ theme: "dark" });
+  const onDark = fillOf();
+  window.dispatchEvent(new Event("beforeprint"));
+  const onPaper = fillOf();
+  window.dispatchEvent(new Event("afterprint"));
+  update({ theme: "light" });
+  found.theme = { onDark, onPaper, onLight: fillOf() };
+
+  // Saving: what would be written, and under which names.
+  found.svg = [svgFile("one"), svgFile("all")];
+  found.csv = [csvFile("one"), csvFile("all")];
+  const click = HTMLAnchorElement.prototype.click;
+  HTMLAnchorElement.prototype.click = function () {
+    found.downloads.push([this.download, this.href.split(":")[0]]);
+  };
+  for (const name of ["one.svg", "one.png", "all.csv"]) await save(name);
+  HTMLAnchorElement.prototype.click = click;
+  const png = await pngFile("one");
+  found.png = { type: png.type, start: [...new Uint8Array(await png.slice(0, 24).arrayBuffer())] };
+
+  // Every tab opens.
+  found.tabs = {};
+  for (const tab of tabs.filter(tab => tab.holds(sentence))) {
+    byId(`tab-${tab.id}`).click();
+    found.tabs[tab.id] = byId(`panel-${tab.id}`).innerText.length;
+  }
+
+  // Nothing of what tokens hold became an element.
+  found.injected = document.querySelectorAll("img, iframe, object, embed, form, link, [onerror], [onload], [src], [href]").length;
+  found.scripts = document.scripts.length;
+}
+
+selfTest().catch(error => found.errors.push(`${error.stack}`)).finally(() => {
+  document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(found))));
+});

@@ -1,0 +1,178 @@
+"""The page as a browser runs it; `selftest.js` does in it what a person would do."""
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.inspection.heads import HeadId
+from tformer_cli.inspection.render_html import render_html
+from tformer_cli.inspection.render_report import render_report
+from tformer_cli.workflows.inspect_report import inspect_report
+
+SELFTEST = Path(__file__).with_name("selftest.js").read_text(encoding="utf-8")
+HOSTILE = (
+    "</script><img src=x onerror=alert(1)>",
+    '"><svg onload=alert(2)>',
+    "🙂🏽‍↔️",
+    "שלום!",
+    "\u202eevil",
+    "e\u0301\u0302\u0303",
+    "漢字",
+    "\x00\x07",
+    '=1+1,"x"\r\ny',
+    "{{data}}",
+    "&lt;b&gt;",
+    "▁a-very-long-token-that-does-not-end-soon",
+)
+LINES = ["A man sleeps in the snow.", "Two dogs."]
+
+
+@pytest.fixture(scope="module")
+def hostile_report(model):
+    """A report of two sentences, every token of which has a hostile label."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            Tokenizer, "pieces", lambda self, ids: [HOSTILE[i % len(HOSTILE)] for i in ids]
+        )
+        return inspect_report(model, LINES, device="cpu")
+
+
+def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
+    visited = visit(render_report(hostile_report), script=SELFTEST)
+    found = visited.selftest
+    assert visited.console == []
+    assert found["errors"] == []
+    assert (found["alerts"], found["injected"], found["scripts"]) == (0, 0, 2)
+
+    record = hostile_report.sentences[0].heads
+    assert found["chips"][0] == list(record.source_pieces)
+    assert found["chips"][1] == [*record.input_pieces, record.target_pieces[-1]]
+    assert found["first"]["head"] == str(record.clearest_head())
+    assert len(found["first"]["tabs"]) == 5
+    for head in record.heads:
+        np.testing.assert_allclose(
+            found["weights"][str(head)],
+            record.captured.weights(head).flatten().numpy(),
+            atol=0.5 / 65535 + 1e-7,
+        )
+
+    assert found["select"]["isOther"]
+    assert found["select"]["shown"] == found["select"]["to"]
+    assert found["select"]["said"].startswith(found["select"]["to"] + ", encoder self-attention")
+    assert f"head={found['select']['to']}" in found["select"]["hash"]
+    assert found["lines"]["isOther"]
+    assert found["lines"]["all"] > found["lines"]["paths"] > len(record.source_pieces)
+    assert found["scope"] == {"isOther": True, "hues": 2}  # two encoder layers, a colour each
+    assert found["legend"] == {"isOther": True, "pressed": "false"}
+    assert found["hover"] == {"marks": 1, "queries": 1}
+    assert found["unhovered"] == 0
+    assert "row=0" in found["pinned"]["hash"]
+    assert found["pinned"]["marks"] == 1
+
+    assert found["keys"] == {
+        "1": "0 enc.0.0",
+        "l": "0 enc.0.1",
+        "h": "0 enc.0.0",
+        "j": "0 enc.1.0",
+        "k": "0 enc.0.0",
+        "3": "0 cross.0.0",
+        "]": "1 cross.0.0",
+        "[": "0 cross.0.0",
+    }
+    assert found["focus"] == "filter"
+    assert found["filter"] == {"count": "4 of 8", "out": 4}
+    n_rows, n_columns = len(record.target_pieces), len(record.source_pieces)
+    assert found["table"]["size"] == [n_rows + 1, n_columns + 1]
+    weight = record.captured.weights(HeadId("cross", 0, 0))[0, 0].item()
+    assert float(found["table"]["first"]) == pytest.approx(weight, abs=6e-4)
+    theme = found["theme"]
+    assert theme["onPaper"] == theme["onLight"] != theme["onDark"]
+    assert set(found["tabs"]) == {"heads", "steps", "logits", "positions", "ablation"}
+    assert min(found["tabs"].values()) > 150
+
+    check_saved(found, record)
+
+
+def check_saved(found, record):
+    cross = HeadId("cross", 0, 0)
+    weights = record.captured.weights(cross)
+    for text in found["svg"]:
+        root = ET.fromstring(text.encode())
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert not [one for one in root.iter() if one.tag.rsplit("}")[-1] in ("script", "image")]
+        labels = {one.text for one in root.iter("{http://www.w3.org/2000/svg}text")}
+        assert "漢字" in labels or "שלום!" in labels
+    (head, *columns), *lines = csv.reader(io.StringIO(found["csv"][0], newline=""))
+    assert head == "cross.0.0"
+    assert columns == list(record.source_pieces)
+    assert [line[0] for line in lines] == list(record.target_pieces)
+    np.testing.assert_allclose(
+        np.array([line[1:] for line in lines], dtype=float), weights.numpy(), atol=2e-5
+    )
+    names, *long_lines = csv.reader(io.StringIO(found["csv"][1], newline=""))
+    assert names == ["head", "row", "column", "query", "key", "weight"]
+    assert len(long_lines) == 2 * weights.numel()  # both heads of the layer
+    assert found["downloads"] == [
+        ["model-cross.0.0.svg", "blob"],
+        ["model-cross.0.0.png", "blob"],
+        ["model-cross.0.all.csv", "blob"],
+    ]
+    assert found["png"]["type"] == "image/png"
+    assert bytes(found["png"]["start"][:8]) == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(bytes(found["png"]["start"][16:20])) > 400  # pixels wide
+
+
+@pytest.mark.slow
+def test_the_address_opens_the_view_that_it_names(hostile_report, visit):
+    page = render_report(hostile_report)
+    visited = visit(page, "#s=1&head=dec.0.1&view=lines&tab=logits&theme=dark&q=enc&row=1")
+    assert visited.console == []
+    assert visited.text_of("filter-count") == "4 of 8"
+    assert 'data-theme="dark"' in visited.dom
+    assert 'id="tab-logits" aria-controls="panel-logits" aria-selected="true"' in visited.dom
+    assert 'id="panel-heads" role="tabpanel" aria-labelledby="tab-heads" hidden' in visited.dom
+    visited = visit(page, "#enc.1.0")
+    assert visited.text_of("head") == "enc.1.0"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "address",
+    [
+        "#s=99&head=<img src=x onerror=alert(1)>&tab=none&view=x&row=-1",
+        "#%E0%A4%A",
+        "#=&&",
+        "#row=1e9",
+    ],
+)
+def test_an_address_that_names_nothing_opens_the_first_view(hostile_report, visit, address):
+    visited = visit(render_report(hostile_report), address)
+    assert visited.console == []
+    assert visited.text_of("head") == str(hostile_report.sentences[0].heads.clearest_head())
+
+
+@pytest.mark.slow
+def test_the_page_of_heads_has_no_tabs_and_an_empty_one_says_so(hostile_report, visit):
+    records = [sentence.heads for sentence in hostile_report.sentences]
+    visited = visit(render_html(records))
+    assert visited.console == []
+    assert 'role="tablist" aria-label="Views" hidden' in visited.dom
+    visited = visit(render_html([]))
+    assert visited.console == []
+    assert visited.text_of("facts") == "There is no sentence to show."
+
+
+@pytest.mark.slow
+def test_a_selection_of_heads_and_a_narrow_window_are_no_obstacle(hostile_report, visit):
+    records = [
+        replace(hostile_report.sentences[0].heads, heads=(HeadId("dec", 0, 1),)),
+    ]
+    visited = visit(render_html(records), "#view=lines&scope=kind", size="360,700")
+    assert visited.console == []
+    assert visited.text_of("head") == "dec.0.1"

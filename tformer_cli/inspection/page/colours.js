@@ -1,0 +1,55 @@
+// Colours: a ramp for each kind, a hue for each of several heads, light or dark.
+
+const systemIsDark = window.matchMedia("(prefers-color-scheme: dark)");
+let isPrinting = false;
+
+// Okabe and Ito's colours, which people with any kind of colour vision tell apart; yellow and black
+// are changed where the ground would swallow them. Further heads are dashed.
+const HUES = {
+  light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#b38600", "#e69f00", "#555555"],
+  dark: ["#56b4e9", "#ff8a3d", "#2fcf9f", "#e79ac4", "#7d9bff", "#f0e442", "#e6a532", "#b9bec8"],
+};
+const DASHES = ["", "6 3", "2 2", "8 2 2 2"];
+
+/** Whether figures are drawn on a dark ground; paper is light. */
+function isDark() {
+  return !isPrinting && (state.theme === "dark" || (state.theme === "auto" && systemIsDark.matches));
+}
+
+/** A colour of the style sheet, such as --ink, as it comes out now. */
+function styleColour(name) {
+  const probe = byId("said");
+  probe.style.color = `var(${name})`;
+  const colour = getComputedStyle(probe).color;
+  probe.style.color = "";
+  return colour;
+}
+
+/** The ramp of a kind: a function from a weight to red, green and blue. */
+function rampOf(kind) {
+  const stops = data.ramps[isDark() ? "dark" : "light"][kind]
+    .map(code => [1, 3, 5].map(at => parseInt(code.slice(at, at + 2), 16)));
+  const lift = state.boost ? Math.sqrt : weight => weight;
+  return weight => {
+    const place = Math.min(Math.max(lift(weight), 0), 1) * (stops.length - 1);
+    const low = Math.min(Math.floor(place), stops.length - 2), share = place - low;
+    return stops[low].map((channel, n) => Math.round(channel + (stops[low + 1][n] - channel) * share));
+  };
+}
+
+/** Writes red, green and blue as #rrggbb. */
+function hex(channels) {
+  return `#${channels.map(channel => channel.toString(16).padStart(2, "0")).join("")}`;
+}
+
+/** The colour of a text that stands on a colour. */
+function inkOn([red, green, blue]) {
+  return .3 * red + .59 * green + .11 * blue > 140 ? "#0c0f16" : "#ffffff";
+}
+
+/** Hue and dash of one of several heads: heads of a layer by number, of a kind by layer. */
+function styleOf(head, scope) {
+  const hues = HUES[isDark() ? "dark" : "light"];
+  const number = scope === "kind" ? head.layer : head.head;
+  return { colour: hues[number % hues.length], dash: DASHES[Math.floor(number / hues.length) % DASHES.length] };
+}

@@ -1,0 +1,57 @@
+// What the page shows: the data that were put into it, and how maps are packed in them.
+
+const data = JSON.parse(byId("data").textContent);
+const KINDS = Object.keys(data.kinds);
+const SIGNS = { previous: "◀", self: "●", next: "▶", sink: "▼", aligner: "≡", broad: "▒" };
+
+let sentence = null; // the one that is shown
+
+/** Labels of the rows of a head's map: the query, or what it predicts. */
+function rowsOf(head) {
+  return head.kind === "enc" ? sentence.sourcePieces : sentence.targetPieces;
+}
+
+/** Labels of the columns: the keys. */
+function columnsOf(head) {
+  return head.kind === "dec" ? sentence.inputPieces : sentence.sourcePieces;
+}
+
+/** Reads base64 as a view of bytes. */
+function unpacked(text) {
+  return new DataView(Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer);
+}
+
+/** Weights of a head, row by row: fixed-point numbers; hidden cells are not stored, they are 0. */
+function weightsOf(head) {
+  if (head.values) return head.values;
+  const packed = unpacked(head.weights), isWide = sentence.bits === 16;
+  const q = rowsOf(head).length, k = columnsOf(head).length, values = new Float32Array(q * k);
+  for (let i = 0, at = 0; i < q; i++) {
+    const end = head.kind === "dec" ? i + 1 : k;
+    for (let j = 0; j < end; j++, at++) {
+      values[i * k + j] = isWide ? packed.getUint16(2 * at, true) / 65535 : packed.getUint8(at) / 255;
+    }
+  }
+  return head.values = values;
+}
+
+/** The head of a name such as cross.1.0, if the sentence has it. */
+function headNamed(id) {
+  return sentence.heads.find(head => head.id === id);
+}
+
+/** Heads beside a head: those of its layer, or of its kind. */
+function neighbours(head, scope) {
+  return sentence.heads.filter(one => one.kind === head.kind && (scope === "kind" || one.layer === head.layer));
+}
+
+/** A measure of a head by its name; "loss" is what the loss becomes without it. */
+function measure(head, name) {
+  return name === "loss" ? sentence.ablation?.effects[head.id] : head.metrics[name];
+}
+
+/** The name of a kind with a capital. */
+function kindName(kind) {
+  const name = data.kinds[kind];
+  return name[0].toUpperCase() + name.slice(1);
+}

@@ -1,0 +1,56 @@
+// Elements. Every text comes in as a text node or an attribute, never as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Finds an element of the page by its id. */
+function byId(id) {
+  return document.getElementById(id);
+}
+
+/** Makes an HTML element. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** Makes an SVG element. */
+function draw(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    element.setAttribute(name, typeof value === "number" ? String(Math.round(value * 100) / 100) : value);
+  }
+  element.append(...children);
+  return element;
+}
+
+/** Makes a button that is pressed or not. */
+function toggle(label, isPressed, attributes, press) {
+  const button = make("button", { type: "button", "aria-pressed": String(isPressed), ...attributes }, label);
+  button.addEventListener("click", press);
+  return button;
+}
+
+/** A token's label that stands by itself, whatever direction it is written in. */
+function bidi(text) {
+  return make("bdi", {}, text);
+}
+
+/** Replaces what XML cannot hold (control characters, halves of surrogate pairs) by U+FFFD. */
+function clean(text) {
+  // eslint-disable-next-line no-control-regex
+  return text.replace(/[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g, "\ufffd");
+}
+
+/** Shortens a token for a figure; whole characters are cut, never halves of them. */
+function shortened(text, most = 16) {
+  const characters = [...clean(text)];
+  return characters.length > most ? `${characters.slice(0, most - 1).join("")}…` : characters.join("");
+}
+
+/** Writes a number the way tables do, with a real minus. */
+function decimal(value, digits = 3) {
+  const shown = value.toFixed(digits);
+  return (Number(shown) === 0 ? shown.replace("-", "") : shown).replace("-", "−");
+}

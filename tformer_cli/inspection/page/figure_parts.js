@@ -1,0 +1,33 @@
+// What heat maps and line figures share. A figure is one SVG that also stands by itself in a file:
+// colours and fonts are attributes, and what comes and goes with the pointer is in a group "marks".
+
+const MONO = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace";
+const pen = document.createElement("canvas").getContext("2d");
+
+/** Width in pixels of the widest of some labels. */
+function widest(labels, size) {
+  pen.font = `${size}px ${MONO}`;
+  return labels.reduce((most, label) => Math.max(most, pen.measureText(label).width), 0);
+}
+
+/** Starts a figure: the SVG with its title. */
+function newFigure(width, height, title) {
+  const svg = draw("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "font-family": MONO });
+  svg.append(draw("title", {}, title));
+  svg.setAttribute("aria-label", title);
+  return svg;
+}
+
+/** Writes a token into a figure. */
+function label(text, x, y, size, attributes = {}) {
+  const shown = shortened(text);
+  const element = draw("text", { x, y, "font-size": size, "dominant-baseline": "central", ...attributes }, shown);
+  if (shown !== text) element.append(draw("title", {}, clean(text)));
+  return element;
+}
+
+/** Where an event is in the figure's own coordinates. */
+function pointIn(svg, event) {
+  const box = svg.getBoundingClientRect(), [, , width, height] = svg.getAttribute("viewBox").split(" ").map(Number);
+  return [(event.clientX - box.left) * width / box.width, (event.clientY - box.top) * height / box.height];
+}

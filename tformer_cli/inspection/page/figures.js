@@ -1,0 +1,138 @@
+// The two figures: the selected head alone, and all heads beside it in colour.
+
+const shown = { one: null, all: null }; // the figures on the page
+const leftOut = new Set(); // heads that the legend has switched off
+
+/** The selected head. */
+function chosenHead() {
+  return headNamed(state.head);
+}
+
+/** Heads that the second figure draws. */
+function overlaidHeads() {
+  return neighbours(chosenHead(), state.scope).filter(head => !leftOut.has(head.id));
+}
+
+/** Draws both figures and all that names the head. */
+function showFigures() {
+  const head = chosenHead(), isMap = state.view === "map";
+  byId("head").textContent = head.id;
+  byId("reading").replaceChildren(...readingOf(head));
+  for (const button of document.querySelectorAll("[data-view], [data-scope]")) {
+    const name = button.dataset.view ? "view" : "scope";
+    button.setAttribute("aria-pressed", String(button.dataset[name] === state[name]));
+  }
+  put("one", isMap ? mapOfOne : linesOfOne, [make("b", {}, head.id), " alone"]);
+  const whose = state.scope === "layer" ? `layer ${head.layer}` : "all layers, a colour a layer";
+  const what = isMap ? "Each cell has the colour of the head that looks there most." : "";
+  put("all", isMap ? mapOfAll : linesOfAll, [make("b", {}, "All heads"), ` of ${data.kinds[head.kind]}, ${whose}. ${what}`]);
+  for (const element of document.querySelectorAll(".of-maps")) element.hidden = !isMap;
+  showRamp(head.kind);
+  showLegend();
+  markFigures(pointedAt());
+}
+
+/** Says what rows and columns of the head's map are. */
+function readingOf(head) {
+  const query = head.kind === "enc" ? "source token" : "decoder position, named by the token it predicts";
+  const key = head.kind === "dec" ? "token the decoder has read" : "source token";
+  return [`${kindName(head.kind)}. `, make("b", {}, "Row"), ` = query: ${query}. `, make("b", {}, "Column"), ` = key: ${key}. Every row sums to 1.`];
+}
+
+function put(name, figureOf, caption) {
+  const box = byId(name), scroll = box.querySelector(".scroll"), head = chosenHead();
+  box.querySelector("figcaption").replaceChildren(...caption);
+  const figure = figureOf(head, { rows: rowsOf(head), columns: columnsOf(head), room: Math.max(260, scroll.clientWidth || 420) });
+  figure.svg.addEventListener("pointermove", event => {
+    const at = figure.cellAt(event);
+    hover(at);
+    showTip(name, at, event);
+  });
+  figure.svg.addEventListener("pointerleave", () => hover(null));
+  figure.svg.addEventListener("click", event => pin(figure.cellAt(event)?.row));
+  scroll.replaceChildren(figure.svg);
+  shown[name] = figure;
+}
+
+function mapOfOne(head, spec) {
+  const values = weightsOf(head), k = spec.columns.length, colour = rampOf(head.kind);
+  const title = `Heat map of ${head.id}: ${spec.rows.length} rows (queries) by ${k} columns (keys)`;
+  return heatMap({ ...spec, title, shade(i, j) {
+    const weight = values[i * k + j];
+    if (weight < .002) return null;
+    return { colour: colour(weight), text: weight < .095 ? "" : weight >= .995 ? "1" : weight.toFixed(2).slice(1) };
+  } });
+}
+
+function linesOfOne(head, spec) {
+  const stroke = styleColour(`--${head.kind}`);
+  const links = linksOf(head).map(link => ({ ...link, colour: stroke, dash: "", shift: 0 }));
+  return lineFigure({ ...spec, title: `Lines of ${head.id}, from queries to keys`, links });
+}
+
+/** The head with the largest weight of a cell gives it its colour; the weight, how much of it. */
+function mapOfAll(head, spec) {
+  const k = spec.columns.length, ground = channelsOf(styleColour("--panel"));
+  const layers = overlaidHeads().map(one => ({ values: weightsOf(one), hue: channelsOf(styleOf(one, state.scope).colour) }));
+  const lift = state.boost ? Math.sqrt : weight => weight;
+  return heatMap({ ...spec, title: allTitle(head), shade(i, j) {
+    let strongest = null, weight = .01;
+    for (const layer of layers) {
+      if (layer.values[i * k + j] > weight) [strongest, weight] = [layer, layer.values[i * k + j]];
+    }
+    return strongest && { colour: ground.map((channel, n) => Math.round(channel + (strongest.hue[n] - channel) * lift(weight))) };
+  } });
+}
+
+function linesOfAll(head, spec) {
+  const heads = overlaidHeads();
+  const links = heads.flatMap((one, n) => linksOf(one).map(link => ({ ...link, ...styleOf(one, state.scope), shift: 1.8 * (n - (heads.length - 1) / 2) })));
+  return lineFigure({ ...spec, title: allTitle(head), links });
+}
+
+function allTitle(head) {
+  return `All heads of ${data.kinds[head.kind]}, ${state.scope === "layer" ? `layer ${head.layer}` : "all layers"}, each in its colour`;
+}
+
+function linksOf(head) {
+  const k = columnsOf(head).length;
+  return Array.from(weightsOf(head), (weight, n) => ({ row: Math.floor(n / k), column: n % k, weight }));
+}
+
+/** Reads a colour of the style sheet or #rrggbb as red, green and blue. */
+function channelsOf(colour) {
+  if (colour.startsWith("#")) return [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
+  return colour.match(/[\d.]+/g).slice(0, 3).map(Number);
+}
+
+function showRamp(kind) {
+  const width = 120;
+  paintField(byId("ramp"), Array.from({ length: width }, (_, n) => n / (width - 1)), width, 1, rampOf(kind));
+}
+
+/** The legend of the second figure; a click leaves a head out, or of a kind a layer. */
+function showLegend() {
+  const beside = neighbours(chosenHead(), state.scope), groups = new Map();
+  for (const head of beside) {
+    const name = state.scope === "layer" ? `${head.head}` : `L${head.layer}`;
+    groups.set(name, [...(groups.get(name) ?? []), head]);
+  }
+  byId("legend").replaceChildren(...[...groups].map(([name, heads]) => {
+    const { colour, dash } = styleOf(heads[0], state.scope), isOn = !leftOut.has(heads[0].id);
+    const line = draw("line", { x1: 1, x2: 19, y1: 5, y2: 5, stroke: colour, "stroke-width": 4, "stroke-dasharray": dash });
+    const swatch = draw("svg", { width: 20, height: 10, "aria-hidden": "true" }, line);
+    const spoken = state.scope === "layer" ? heads[0].id : `layer ${heads[0].layer}`;
+    const button = toggle(swatch, isOn, { "aria-label": spoken, title: `${spoken}: show or leave out` }, () => {
+      for (const head of heads) isOn ? leftOut.add(head.id) : leftOut.delete(head.id);
+      showFigures();
+    });
+    button.append(name);
+    return button;
+  }));
+}
+
+/** Shows what is pointed at in both figures. */
+function markFigures(at) {
+  shown.one?.mark(at);
+  shown.all?.mark(at);
+}

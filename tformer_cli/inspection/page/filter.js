@@ -1,0 +1,20 @@
+// The filter of the overview: "cross aligner prev>.5" are conditions that must all hold.
+
+const CONDITION = /^([a-z_]+)(>=|<=|>|<)(-?\d*\.?\d+)$/;
+
+/** Makes a test of heads from what was typed; everything passes an empty one. */
+function filterOf(text) {
+  const tests = text.toLowerCase().split(/\s+/).filter(Boolean).map(conditionOf);
+  return head => tests.every(test => test(head));
+}
+
+function conditionOf(word) {
+  const [, name, sign, number] = CONDITION.exec(word) ?? [];
+  if (!name) return head => head.id.startsWith(word) || head.role.startsWith(word);
+  const limit = Number(number);
+  const compare = { ">": x => x > limit, "<": x => x < limit, ">=": x => x >= limit, "<=": x => x <= limit }[sign];
+  return head => {
+    const value = measure(head, name);
+    return value !== undefined && compare(value);
+  };
+}

@@ -1,0 +1,82 @@
+// A heat map: rows are queries, columns are keys.
+
+/**
+ * Draws a heat map.
+ *
+ * spec: rows, columns (labels), room (pixels), title, and shade(i, j), which returns the colour of a
+ * cell as [red, green, blue] or null for none, and optionally its number as a text.
+ * Returns the svg, cellAt(event), and mark(cell), which shows what is pointed at.
+ */
+function heatMap(spec) {
+  const q = spec.rows.length, k = spec.columns.length;
+  const rows = spec.rows.map(text => shortened(text)), columns = spec.columns.map(text => shortened(text));
+  const guess = Math.min(13, Math.max(7, 480 / Math.max(q, k)));
+  // The last column's slanted label reaches beyond the map by about .6 of its length.
+  const side = widest(rows, guess) + .62 * widest(columns, guess) + 26;
+  const cell = Math.max(7, Math.min(38, (spec.room - side) / k, 600 / q));
+  const slope = cell > 14 ? 52 : 90, turn = slope * Math.PI / 180;
+  // Slanted lines of text are nearer to each other than columns are.
+  const size = Math.min(13, Math.max(6.5, cell * .82)), small = Math.min(size, Math.max(6.5, cell * .9 * Math.sin(turn)));
+  const left = Math.ceil(widest(rows, size) + 12), reach = widest(columns, small) + 4;
+  const top = Math.ceil(reach * Math.sin(turn) + 12);
+  const width = Math.ceil(left + k * cell + reach * Math.cos(turn) + 8), height = Math.ceil(top + q * cell + 4);
+  const ink = styleColour("--ink"), soft = styleColour("--soft"), line = styleColour("--line"), strong = styleColour("--mark");
+
+  const svg = newFigure(width, height, spec.title);
+  const cells = draw("g", { "shape-rendering": "crispEdges" }), numbers = draw("g", { "font-size": Math.min(11, cell * .36), "text-anchor": "middle" });
+  for (let i = 0; i < q; i++) {
+    for (let j = 0; j < k; j++) {
+      const shade = spec.shade(i, j);
+      if (!shade) continue;
+      cells.append(draw("rect", { x: left + j * cell, y: top + i * cell, width: cell, height: cell, fill: hex(shade.colour) }));
+      if (shade.text && cell >= 25) {
+        numbers.append(draw("text", { x: left + (j + .5) * cell, y: top + (i + .5) * cell, "dominant-baseline": "central", fill: inkOn(shade.colour) }, shade.text));
+      }
+    }
+  }
+  svg.append(cells);
+  if (cell >= 12) svg.append(gridLines(left, top, cell, q, k));
+  svg.append(draw("rect", { x: left, y: top, width: k * cell, height: q * cell, fill: "none", stroke: line }), numbers);
+  const rowTexts = spec.rows.map((text, i) => label(text, left - 7, top + (i + .5) * cell, size, { "text-anchor": "end", fill: soft }));
+  const columnTexts = spec.columns.map((text, j) => {
+    const x = left + (j + .5) * cell + (slope === 90 ? 0 : small * .2), y = top - 7;
+    return label(text, x, y, small, { transform: `rotate(${-slope} ${x.toFixed(2)} ${y})`, fill: soft });
+  });
+  const marks = draw("g", { class: "marks", fill: "none" });
+  svg.append(...rowTexts, ...columnTexts, marks);
+
+  const light = (texts, chosen) => texts.forEach((text, n) => {
+    text.setAttribute("fill", n === chosen ? ink : soft);
+    text.setAttribute("font-weight", n === chosen ? "700" : "400");
+  });
+  return {
+    svg,
+    cellAt(event) {
+      const [x, y] = pointIn(svg, event), column = Math.floor((x - left) / cell), row = Math.floor((y - top) / cell);
+      const inRows = row >= 0 && row < q, inColumns = column >= 0 && column < k;
+      if (inRows && inColumns) return { row, column };
+      if (inRows && x < left) return { row };
+      return inColumns && y < top ? { column } : null;
+    },
+    mark(at) {
+      const { row, column } = at ?? {};
+      light(rowTexts, row);
+      light(columnTexts, column);
+      marks.replaceChildren();
+      const band = { stroke: ink, "stroke-opacity": ".5" };
+      if (row !== undefined) marks.append(draw("rect", { x: left, y: top + row * cell, width: k * cell, height: cell, ...band }));
+      if (column !== undefined) marks.append(draw("rect", { x: left + column * cell, y: top, width: cell, height: q * cell, ...band }));
+      if (row !== undefined && column !== undefined) {
+        marks.append(draw("rect", { x: left + column * cell, y: top + row * cell, width: cell, height: cell, stroke: strong, "stroke-width": 2 }));
+      }
+    },
+  };
+}
+
+/** Thin lines between cells, in the colour of the ground. */
+function gridLines(left, top, cell, q, k) {
+  let path = "";
+  for (let j = 1; j < k; j++) path += `M${(left + j * cell).toFixed(2)} ${top}v${(q * cell).toFixed(2)}`;
+  for (let i = 1; i < q; i++) path += `M${left} ${(top + i * cell).toFixed(2)}h${(k * cell).toFixed(2)}`;
+  return draw("path", { d: path, stroke: styleColour("--panel"), "stroke-opacity": ".55", fill: "none" });
+}

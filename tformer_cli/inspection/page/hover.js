@@ -1,0 +1,55 @@
+// What is pointed at is shown everywhere at once: tokens, both figures, tables.
+
+let hovered = null; // {row}, {column} or both, in the map of the selected head
+
+/** What is pointed at, else the row that was clicked. */
+function pointedAt() {
+  if (hovered) return hovered;
+  const row = pinnedRow(rowsOf(chosenHead()).length);
+  return row === null ? null : { row };
+}
+
+/** Points at a cell, a row, a column, or nothing. */
+function hover(cell) {
+  hovered = cell;
+  if (!cell) byId("tip").style.display = "none";
+  markAll();
+}
+
+/** Keeps a row marked; a second time lets it go. */
+function pin(row) {
+  if (row === undefined) return;
+  update({ row: state.row === String(row) ? "" : String(row) });
+}
+
+/** Marks what is pointed at. */
+function markAll() {
+  const at = pointedAt();
+  markFigures(at);
+  markStrips(at);
+  [...byId("links").rows].forEach((line, i) => line.classList.toggle("on", at?.row === i));
+  for (const line of document.querySelectorAll("[data-position]")) {
+    const isDecoder = chosenHead().kind !== "enc";
+    line.classList.toggle("on", isDecoder && Number(line.dataset.position) === at?.row);
+  }
+}
+
+/** Tells the weight of the cell under the pointer: of the head, or of every head beside it. */
+function showTip(figure, at, event) {
+  const tip = byId("tip");
+  if (at?.row === undefined || at.column === undefined) {
+    tip.style.display = "none";
+    return;
+  }
+  const { row, column } = at, head = chosenHead(), k = columnsOf(head).length;
+  const isHidden = head.kind === "dec" && column > row;
+  const heads = figure === "one" ? [head] : overlaidHeads().sort((a, b) => weightsOf(b)[row * k + column] - weightsOf(a)[row * k + column]).slice(0, 4);
+  const numbers = isHidden ? [make("b", {}, "masked")]
+    : heads.map(one => make("b", {}, `${figure === "one" ? "" : `${one.id} `}${weightsOf(one)[row * k + column].toFixed(4)}`));
+  const from = make("span", { dir: "auto" }, rowsOf(head)[row]), to = make("span", { dir: "auto" }, columnsOf(head)[column]);
+  tip.replaceChildren(...numbers, head.kind === "enc" ? "query " : "predicting ", from,
+    head.kind === "dec" ? " attends to the read " : " attends to ", to);
+  tip.style.display = "block";
+  tip.style.left = `${Math.max(8, Math.min(event.clientX + 16, innerWidth - tip.offsetWidth - 8))}px`;
+  tip.style.top = `${Math.max(8, Math.min(event.clientY + 16, innerHeight - tip.offsetHeight - 8))}px`;
+}

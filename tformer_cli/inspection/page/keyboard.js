@@ -1,0 +1,102 @@
+// The keyboard, and the list of its keys on the page.
+
+const KEYS = [
+  [["h", "l", "←", "→"], "head before, after"],
+  [["k", "j", "↑", "↓"], "layer before, after"],
+  [["1", "2", "3"], "encoder, decoder, cross"],
+  [["[", "]"], "sentence before, after"],
+  [["m"], "map or lines"],
+  [["o"], "beside it: its layer or all layers"],
+  [["b"], "lift small weights"],
+  [["/"], "filter heads"],
+  [["t"], "colours: system, light, dark"],
+  [["Esc"], "let go of a row or of the filter"],
+  [["?"], "these keys"],
+];
+const STEPS = { ArrowLeft: -1, h: -1, ArrowRight: 1, l: 1 };
+const LAYER_STEPS = { ArrowUp: -1, k: -1, ArrowDown: 1, j: 1 };
+
+/** Lists the keys. */
+function fillKeys() {
+  byId("keys").append(...KEYS.map(([keys, does]) => make("div", {}, make("dt", {}, ...keys.map(key => make("kbd", {}, key))), make("dd", {}, does))));
+}
+
+/** Shows or hides the list. */
+function toggleKeys() {
+  const isHidden = byId("keys").hidden = !byId("keys").hidden;
+  byId("help").setAttribute("aria-expanded", String(!isHidden));
+}
+
+/** Does what a key says; true if it says something. */
+function press(key) {
+  const heads = sentence.heads.filter(filterOf(state.q)), head = chosenHead();
+  if (key in STEPS) {
+    const at = heads.indexOf(head), next = at < 0 ? heads[0] : heads[at + STEPS[key]];
+    if (next) choose(next);
+  } else if (key in LAYER_STEPS) moveLayer(LAYER_STEPS[key], heads, head);
+  else if (/^[123]$/.test(key)) {
+    const first = sentence.heads.find(one => one.kind === KINDS[Number(key) - 1]);
+    if (first) choose(first);
+  } else if (key === "[" || key === "]") {
+    const next = Number(state.s) + (key === "[" ? -1 : 1);
+    if (data.sentences[next]) update({ s: String(next), row: "" });
+  } else if (key === "m") update({ view: state.view === "map" ? "lines" : "map" });
+  else if (key === "o") update({ scope: state.scope === "layer" ? "kind" : "layer" });
+  else if (key === "b") update({ boost: state.boost ? "" : "1" });
+  else if (key === "t") nextTheme();
+  else if (key === "?") toggleKeys();
+  else if (key === "/") {
+    update({ tab: "heads" });
+    byId("filter").focus();
+    byId("filter").select();
+  } else if (key === "Escape") update({ row: "" });
+  else return false;
+  return true;
+}
+
+function choose(head) {
+  const isInOverview = document.activeElement?.classList.contains("thumb");
+  update({ head: head.id });
+  if (isInOverview) head.button.focus();
+}
+
+function moveLayer(step, heads, head) {
+  const same = heads.filter(one => one.kind === head.kind);
+  const layers = [...new Set([...same.map(one => one.layer), head.layer])].sort((a, b) => a - b);
+  const there = same.filter(one => one.layer === layers[layers.indexOf(head.layer) + step]);
+  if (there.length) choose(there.find(one => one.head === head.head) ?? there[0]);
+}
+
+/** Colours as the system has them, light, dark, and around again. */
+function nextTheme() {
+  update({ theme: CHOICES.theme[(CHOICES.theme.indexOf(state.theme) + 1) % 3] });
+}
+
+/** Makes keys and buttons work. */
+function listenToKeys() {
+  document.addEventListener("keydown", event => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { target, key } = event;
+    if (target.closest?.("[role=tablist]") && /^Arrow(Left|Right)$/.test(key)) {
+      moveTab(key === "ArrowLeft" ? -1 : 1);
+      event.preventDefault();
+    } else if (target === byId("filter")) {
+      if (key === "Escape" || key === "Enter") leaveFilter(key);
+    } else if (target !== byId("sentence") && (state.tab === "heads" || !key.startsWith("Arrow")) && press(key)) event.preventDefault();
+  });
+  byId("filter").addEventListener("input", () => update({ q: byId("filter").value }));
+  byId("help").addEventListener("click", toggleKeys);
+  byId("theme").addEventListener("click", nextTheme);
+}
+
+/** Enter goes to the first head that passes; Escape empties the filter. */
+function leaveFilter(key) {
+  byId("filter").blur();
+  if (key === "Escape") {
+    byId("filter").value = "";
+    update({ q: "" });
+    return;
+  }
+  const first = sentence.heads.find(filterOf(state.q));
+  if (first) choose(first);
+}

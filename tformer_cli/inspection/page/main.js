@@ -1,0 +1,102 @@
+// From the data and the address to the page, and again whenever a choice changes.
+
+/** Changes what is chosen and shows it: only what depends on it is drawn again. */
+function update(changes) {
+  const changed = Object.keys(changes).filter(name => state[name] !== changes[name]);
+  Object.assign(state, changes);
+  if (changed.includes("s")) openSentence();
+  else {
+    if (changed.includes("theme") || changed.includes("boost")) repaint();
+    if (changed.some(name => ["head", "view", "scope"].includes(name))) showHead();
+    if (changed.includes("q")) applyFilter();
+    if (changed.includes("tab")) showTab();
+    if (changed.includes("row")) markAll();
+  }
+  writeAddress();
+}
+
+/** Shows the sentence that is chosen, with the head of before if it has it. */
+function openSentence() {
+  const number = Number(state.s);
+  if (!data.sentences[number]) state.s = "0";
+  sentence = data.sentences[Number(state.s)];
+  byId("sentence").value = state.s;
+  if (!headNamed(state.head)) state.head = sentence.heads[sentence.first].id;
+  hovered = null;
+  showFacts();
+  showStrips();
+  showOverview();
+  showTabs();
+  showHead();
+}
+
+/** Shows the head that is chosen. */
+function showHead() {
+  hovered = null;
+  byId("tip").style.display = "none";
+  markOverview();
+  showMeasures();
+  // Figures take their width from the page; a tab that is hidden has none.
+  if (state.tab === "heads") showFigures();
+  else showTabs();
+  markAll();
+}
+
+function showTab() {
+  showTabs();
+  showHead();
+}
+
+/** Draws everything in the colours that hold now. */
+function repaint() {
+  document.documentElement.dataset.theme = isPrinting ? "light" : state.theme;
+  const name = { auto: "as the system", light: "light", dark: "dark" }[state.theme];
+  byId("theme").setAttribute("aria-label", `Colours: ${name}`);
+  byId("theme").textContent = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" }[state.theme];
+  byId("boost").checked = Boolean(state.boost);
+  if (!sentence) return;
+  sentence.heads.forEach(paintThumbnail);
+  showTabs();
+  showHead();
+}
+
+function begin() {
+  byId("conventions").textContent = data.conventions;
+  if (!data.sentences.length) {
+    byId("facts").textContent = "There is no sentence to show.";
+    byId("panel-heads").hidden = true;
+    return;
+  }
+  const bits = data.sentences[0].bits;
+  byId("footer").textContent = "Attention weights show where a head looks, not how much that matters. "
+    + `Weights are stored here as ${bits}-bit fixed-point numbers: within ${(.5 / (2 ** bits - 1)).toExponential(1)} of those captured.`;
+  fillChooser();
+  fillKeys();
+  readAddress();
+  byId("filter").value = state.q;
+  repaint();
+  openSentence();
+  listenToKeys();
+  listenToSaving();
+  for (const button of document.querySelectorAll("[data-view]")) button.addEventListener("click", () => update({ view: button.dataset.view }));
+  for (const button of document.querySelectorAll("[data-scope]")) button.addEventListener("click", () => update({ scope: button.dataset.scope }));
+  byId("boost").addEventListener("change", () => update({ boost: byId("boost").checked ? "1" : "" }));
+  byId("numbers").addEventListener("toggle", () => byId("numbers").open && showNumbers());
+  systemIsDark.addEventListener("change", repaint);
+  window.addEventListener("resize", () => state.tab === "heads" && showFigures());
+  window.addEventListener("hashchange", () => {
+    readAddress();
+    byId("filter").value = state.q;
+    sentence = null;
+    repaint();
+    openSentence();
+  });
+  for (const [event, printing] of [["beforeprint", true], ["afterprint", false]]) {
+    window.addEventListener(event, () => {
+      isPrinting = printing;
+      repaint();
+    });
+  }
+}
+
+begin();

@@ -1,0 +1,56 @@
+// Numbers of the selected head: its measures, its strongest links, and its whole map as a table.
+
+/** Writes the measures and the role. */
+function showMeasures() {
+  const head = chosenHead(), table = byId("metrics");
+  table.style.setProperty("--hue", `var(--${head.kind})`);
+  const lines = Object.entries(head.metrics).map(([name, value]) => {
+    const isShare = name !== "entropy" && !(name === "distance" && head.kind !== "cross");
+    const bar = make("td", { class: "bar" });
+    if (isShare) bar.append(make("div", { class: "track" }, make("div", { style: `width:${Math.min(100, Math.max(0, value * 100))}%` })));
+    return make("tr", { title: data.metrics[name] }, make("th", { scope: "row" }, name), bar, make("td", { class: "number" }, decimal(value)));
+  });
+  const effect = measure(head, "loss");
+  if (effect !== undefined) {
+    lines.push(make("tr", { title: "By how much the loss of this sentence changes with the head switched off, in nats a target token" },
+      make("th", { scope: "row" }, "Δ loss if off"), make("td", { class: "bar" }), make("td", { class: "number" }, signed(effect))));
+  }
+  table.replaceChildren(make("caption", { class: "unseen" }, `Measures of ${head.id}`), make("tbody", {}, ...lines));
+  byId("role").textContent = SIGNS[head.role] ? `${SIGNS[head.role]} ${head.role}: ${data.roles[head.role]}` : "No rule names a role for it.";
+  byId("said").textContent = `${head.id}, ${data.kinds[head.kind]}, role ${head.role}`;
+  showLinks(head);
+  if (byId("numbers").open) showNumbers();
+}
+
+/** Writes a difference with its sign. */
+function signed(value, digits = 4) {
+  const shown = decimal(value, digits);
+  return shown.startsWith("−") || Number(shown) === 0 ? shown : `+${shown}`;
+}
+
+function showLinks(head) {
+  const values = weightsOf(head), names = columnsOf(head), k = names.length;
+  const lines = rowsOf(head).map((text, i) => {
+    const row = values.subarray(i * k, (i + 1) * k), best = row.indexOf(Math.max(...row));
+    const line = make("tr", {}, make("td", { dir: "auto" }, text), make("td", {}, "→"), make("td", { dir: "auto" }, names[best]),
+      make("td", { class: "number" }, decimal(row[best])));
+    line.addEventListener("pointerenter", () => hover({ row: i, column: best }));
+    line.addEventListener("pointerleave", () => hover(null));
+    return line;
+  });
+  byId("links").replaceChildren(make("caption", { class: "unseen" }, `Strongest key of each row of ${head.id}`), make("tbody", {}, ...lines));
+}
+
+/** The map as a table: what a screen reader reads, and what can be copied. It is made when asked for. */
+function showNumbers() {
+  const head = chosenHead(), values = weightsOf(head), columns = columnsOf(head), k = columns.length;
+  const heads = columns.map(text => make("th", { scope: "col" }, bidi(text)));
+  const lines = rowsOf(head).map((text, i) => make("tr", {}, make("th", { scope: "row" }, bidi(text)),
+    ...columns.map((_, j) => head.kind === "dec" && j > i
+      ? make("td", { class: "masked", "aria-label": "masked" }, "–")
+      : make("td", {}, values[i * k + j].toFixed(3)))));
+  byId("numbers").querySelector(".scroll").replaceChildren(make("table", { class: "wide", id: "weights" },
+    make("caption", {}, `Attention weights of ${head.id}; rows are queries, columns are keys`),
+    make("thead", {}, make("tr", {}, make("th", { scope: "col", class: "text" }, "query \\ key"), ...heads)),
+    make("tbody", {}, ...lines)));
+}

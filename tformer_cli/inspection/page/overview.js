@@ -1,0 +1,84 @@
+// The overview: every head of the three kinds as a small map with the sign of its role.
+
+const THUMBNAIL = 30; // pixels of a small map at most
+
+/** Draws the overview of the sentence. */
+function showOverview() {
+  const box = byId("overview"), used = new Set();
+  box.replaceChildren();
+  for (const kind of KINDS) {
+    const heads = sentence.heads.filter(head => head.kind === kind);
+    if (!heads.length) continue;
+    box.append(make("div", { class: "kind", role: "group", "aria-label": data.kinds[kind], style: `--hue: var(--${kind})` },
+      make("h2", {}, kindName(kind)), gridOf(heads)));
+    for (const head of heads) if (SIGNS[head.role]) used.add(head.role);
+  }
+  const signs = make("p", { class: "signs" });
+  for (const role of used) {
+    signs.append(make("span", {}, make("b", {}, SIGNS[role]), ` ${role}: ${data.roles[role]}`));
+  }
+  box.append(signs);
+  applyFilter();
+}
+
+function gridOf(heads) {
+  const layers = [...new Set(heads.map(head => head.layer))];
+  const numbers = [...new Set(heads.map(head => head.head))].sort((a, b) => a - b);
+  const grid = make("div", { class: "grid", style: `grid-template-columns: 22px repeat(${numbers.length}, minmax(0, 46px))` });
+  grid.append(make("span"), ...numbers.map(number => make("span", { class: "axis", "aria-hidden": "true" }, String(number))));
+  for (const layer of layers) {
+    grid.append(make("span", { class: "axis", "aria-hidden": "true" }, `L${layer}`));
+    for (const number of numbers) {
+      const head = heads.find(one => one.layer === layer && one.head === number);
+      grid.append(head ? thumbnail(head) : make("span"));
+    }
+  }
+  return grid;
+}
+
+function thumbnail(head) {
+  const name = SIGNS[head.role] ? `${head.id}, ${head.role}` : head.id;
+  head.canvas = make("canvas");
+  head.button = toggle(head.canvas, false, { class: "thumb", title: name, "aria-label": name, tabindex: "-1" },
+    () => update({ head: head.id }));
+  if (SIGNS[head.role]) head.button.append(make("i", { "aria-hidden": "true" }, SIGNS[head.role]));
+  paintThumbnail(head);
+  return head.button;
+}
+
+/** Paints a small map; a pixel has the largest weight of the cells it stands for: none gets lost. */
+function paintThumbnail(head) {
+  const q = rowsOf(head).length, k = columnsOf(head).length, colour = rampOf(head.kind);
+  const height = Math.min(q, THUMBNAIL), width = Math.min(k, THUMBNAIL);
+  const largest = new Float32Array(height * width);
+  weightsOf(head).forEach((weight, n) => {
+    const at = Math.floor(Math.floor(n / k) * height / q) * width + Math.floor(n % k * width / k);
+    if (weight > largest[at]) largest[at] = weight;
+  });
+  paintField(head.canvas, largest, width, height, colour);
+}
+
+/** Paints numbers as pixels. */
+function paintField(canvas, values, width, height, colour) {
+  canvas.width = width;
+  canvas.height = height;
+  const context = canvas.getContext("2d"), image = context.createImageData(width, height);
+  values.forEach((value, n) => image.data.set([...colour(value), 255], n * 4));
+  context.putImageData(image, 0, 0);
+}
+
+/** Marks the selected head; only it is reached by Tab, the others by the arrow keys. */
+function markOverview() {
+  for (const head of sentence.heads) {
+    const isChosen = head.id === state.head;
+    head.button.setAttribute("aria-pressed", String(isChosen));
+    head.button.tabIndex = isChosen ? 0 : -1;
+  }
+}
+
+/** Fades the heads that the filter leaves out, and counts the others. */
+function applyFilter() {
+  const passes = filterOf(state.q), shown = sentence.heads.filter(passes);
+  for (const head of sentence.heads) head.button.classList.toggle("out", !passes(head));
+  byId("filter-count").textContent = state.q.trim() ? `${shown.length} of ${sentence.heads.length}` : "";
+}

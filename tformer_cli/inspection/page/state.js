@@ -1,0 +1,27 @@
+// What is chosen, kept in the address behind the #, so that a link opens the same view.
+
+const DEFAULTS = { s: "0", head: "", tab: "heads", view: "map", scope: "layer", row: "", theme: "auto", boost: "", q: "" };
+const CHOICES = { view: ["map", "lines"], scope: ["layer", "kind"], theme: ["auto", "light", "dark"], boost: ["", "1"] };
+const state = { ...DEFAULTS };
+
+/** Reads the address; an address of a head alone, such as #cross.1.0, is understood too. */
+function readAddress() {
+  const text = location.hash.slice(1);
+  const given = new URLSearchParams(text.includes("=") ? text : `head=${text}`);
+  for (const name of Object.keys(DEFAULTS)) {
+    const value = given.get(name) ?? DEFAULTS[name];
+    state[name] = CHOICES[name]?.includes(value) === false ? DEFAULTS[name] : value;
+  }
+}
+
+/** Writes the address: what is not as it is by default. */
+function writeAddress() {
+  const changed = Object.entries(state).filter(([name, value]) => value !== DEFAULTS[name]);
+  history.replaceState(null, "", `#${new URLSearchParams(changed)}`);
+}
+
+/** The row that was clicked and stays marked, or null. */
+function pinnedRow(nRows) {
+  const row = state.row === "" ? NaN : Number(state.row);
+  return Number.isInteger(row) && row >= 0 && row < nRows ? row : null;
+}

@@ -1,0 +1,38 @@
+// Ablation: what the loss of the sentence becomes with one head switched off.
+
+addTab({
+  id: "ablation",
+  title: "Ablation",
+  holds: one => Boolean(one.ablation),
+  show(panel, one) {
+    const { loss, n_tokens: nTokens, effects } = one.ablation;
+    panel.append(card("The loss without each head", make("p", { class: "says" },
+      `With all heads the loss of this ${one.isForced ? "target" : "translation"} is ${decimal(loss, 4)} nats a token, over ${nTokens} tokens. A number says how much `
+      + "it changes when that head alone is switched off: orange, the head helps here; blue, it does harm. One sentence is little evidence: ",
+      make("code", {}, "tformer inspect-ablate"), " measures a whole text, with p-values.")));
+    const largest = Math.max(...Object.values(effects).map(Math.abs), 1e-9);
+    const grids = KINDS.map(kind => one.heads.filter(head => head.kind === kind && head.id in effects)).filter(heads => heads.length)
+      .map(heads => make("div", {}, make("h2", {}, kindName(heads[0].kind)), effectGrid(heads, effects, largest)));
+    panel.append(card("", make("div", { class: "row" }, ...grids)));
+  },
+});
+
+function effectGrid(heads, effects, largest) {
+  const numbers = [...new Set(heads.map(head => head.head))].sort((a, b) => a - b), layers = [...new Set(heads.map(head => head.layer))];
+  const grid = make("div", { class: "ablation", style: `grid-template-columns: 24px repeat(${numbers.length}, minmax(54px, auto))` },
+    make("span"), ...numbers.map(number => make("span", { class: "axis" }, String(number))));
+  for (const layer of layers) {
+    grid.append(make("span", { class: "axis" }, `L${layer}`));
+    for (const number of numbers) {
+      const head = heads.find(one => one.layer === layer && one.head === number);
+      grid.append(head ? effectButton(head, effects[head.id], largest) : make("span"));
+    }
+  }
+  return grid;
+}
+
+function effectButton(head, effect, largest) {
+  const colour = twoSided(effect / largest);
+  return toggle(signed(effect, 3), head.id === state.head, { style: `background:${hex(colour)};color:${inkOn(colour)}`,
+    "aria-label": `${head.id}: ${signed(effect, 3)}`, title: `${head.id}: show its map` }, () => update({ head: head.id, tab: "heads" }));
+}

@@ -1,0 +1,64 @@
+// Positions: the vectors that are added to the embeddings, and how alike they are by offset.
+
+addTab({
+  id: "positions",
+  title: "Positions",
+  holds: () => Boolean(data.positions),
+  show(panel) {
+    for (const table of data.positions.tables) panel.append(...positionCards(table));
+  },
+});
+
+function positionCards(table) {
+  const whose = table.stack === "both" ? "encoder and decoder" : table.stack;
+  const facts = make("table", { class: "plain" }, make("tbody", {}, ...table.facts.map(([name, text]) => make("tr", {},
+    make("th", { scope: "row" }, name), make("td", {}, text)))));
+  const packed = unpacked(table.values), { n_positions: n, width } = table;
+  const values = Float32Array.from({ length: n * width }, (_, at) => packed.getInt8(at) / 127);
+  const similarity = new Float32Array(n * n);
+  for (let p = 0; p < n; p++) {
+    for (let r = 0; r < n; r++) {
+      for (let d = 0; d < width; d++) similarity[p * n + r] += values[p * width + d] * values[r * width + d];
+    }
+  }
+  const largest = similarity.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-30);
+  const field = make("canvas", { class: "field", role: "img", "aria-label": `Position vectors: ${n} positions by ${width} dimensions`,
+    style: `width:min(100%, ${Math.max(360, Math.min(720, 5 * width))}px);height:${Math.min(400, 6 * n)}px` });
+  paintField(field, values, width, n, twoSided);
+  const square = make("canvas", { class: "field", role: "img", "aria-label": "Similarity of every two positions", style: "width:300px;height:300px" });
+  paintField(square, similarity.map(value => value / largest), n, n, twoSided);
+  return [
+    card(`${data.positions.kind[0].toUpperCase()}${data.positions.kind.slice(1)} positions, ${whose}`, facts),
+    card("The vectors", make("p", { class: "says" }, `Row: position 0 to ${n - 1}, column: dimension 0 to ${width - 1}. Blue below 0, orange above; `
+      + `full colour is ±${table.scale.toPrecision(3)}, stored in steps of 1/127 of it.`), field),
+    card("How alike positions are", make("p", { class: "says" }, "Left, PE·PEᵀ: row and column are positions. Right, the mean of PE(p)·PE(p+k) over p, by offset k."),
+      make("div", { class: "row" }, square, offsetCurve(table.by_offset))),
+  ];
+}
+
+/** Colours from −1 to 1: blue, the ground, orange. */
+function twoSided(value) {
+  const ground = isDark() ? [22, 27, 38] : [255, 255, 255];
+  const end = value < 0 ? (isDark() ? [109, 158, 241] : [31, 90, 190]) : (isDark() ? [240, 160, 80] : [205, 100, 10]);
+  const share = Math.min(1, Math.abs(value));
+  return ground.map((channel, n) => Math.round(channel + (end[n] - channel) * share));
+}
+
+function offsetCurve(means) {
+  const width = 460, height = 300, left = 58, bottom = 34, low = Math.min(0, ...means), high = Math.max(0, ...means);
+  const xOf = k => left + k / Math.max(1, means.length - 1) * (width - left - 14);
+  const yOf = value => 12 + (high - value) / Math.max(1e-30, high - low) * (height - bottom - 24);
+  const svg = newFigure(width, height, "Mean similarity by offset"), soft = styleColour("--soft"), line = styleColour("--line");
+  for (const value of new Set([low, 0, high / 2, high])) {
+    svg.append(draw("line", { x1: left, x2: width - 14, y1: yOf(value), y2: yOf(value), stroke: line }),
+      draw("text", { x: left - 8, y: yOf(value), "font-size": 11, "text-anchor": "end", "dominant-baseline": "central", fill: soft }, Number(value.toPrecision(3)).toString()));
+  }
+  for (const k of [0, Math.floor((means.length - 1) / 2), means.length - 1]) {
+    svg.append(draw("text", { x: xOf(k), y: height - 20, "font-size": 11, "text-anchor": "middle", fill: soft }, String(k)));
+  }
+  svg.append(draw("text", { x: (left + width) / 2, y: height - 4, "font-size": 11, "text-anchor": "middle", fill: soft }, "offset k"),
+    draw("polyline", { points: means.map((value, k) => `${xOf(k).toFixed(1)},${yOf(value).toFixed(1)}`).join(" "), fill: "none", stroke: styleColour("--accent"), "stroke-width": 2 }));
+  svg.style.maxWidth = "100%";
+  svg.style.height = "auto";
+  return svg;
+}

@@ -1,0 +1,88 @@
+// Step by step: a head worked out for one token, with the model's own numbers.
+
+let walk = 0; // which of the walk-throughs is shown
+
+addTab({
+  id: "steps",
+  title: "Step by step",
+  holds: one => Boolean(one.steps?.length),
+  show(panel, one) {
+    walk = Math.min(walk, one.steps.length - 1);
+    const chosen = one.steps[walk];
+    const choices = one.steps.map((record, n) => toggle(`${record.head} · `, n === walk, {}, () => {
+      walk = n;
+      showTabs();
+    }));
+    choices.forEach((button, n) => button.append(bidi(one.steps[n].token)));
+    panel.append(card("", make("div", { class: "choices", role: "group", "aria-label": "Head and token" }, ...choices),
+      make("h3", {}, `${chosen.head}: ${data.kinds[chosen.head.split(".")[0]]}`),
+      make("p", { class: "says" }, `${chosen.where[0].toUpperCase()}${chosen.where.slice(1)}. This is a ${chosen.norm}-norm model; `
+        + `${chosen.n_checks} comparisons with its own numbers, largest difference ${chosen.difference.toExponential(1)}. `
+        + "Of long vectors the first components are shown; all of them: ",
+      make("code", {}, `tformer inspect-step … --head ${chosen.head} --token ${chosen.row}`))));
+    for (const step of chosen.steps) panel.append(stepCard(step, chosen));
+  },
+});
+
+function stepCard(step, record) {
+  const top = make("div", { class: "step-top" }, make("span", { class: "step-number" }, String(step.number)), make("h3", {}, ...symbols(step.title)));
+  if (step.difference !== null) {
+    const compared = step.checks.map(([what, difference]) => `${what}: ${difference.toExponential(1)}`).join("; ");
+    top.append(make("span", { class: "check", title: compared }, `✓ as the model, max difference ${step.difference.toExponential(1)}`));
+  }
+  const parts = [top, ...step.formulas.map(text => make("p", { class: "formula" }, ...symbols(text))),
+    make("p", { class: "says" }, ...symbols(step.says, /\b([dbW])_([kO])\b/)),
+    make("div", { class: "step-tables" }, ...step.tables.map(stepTable), ...(step.name === "matrix" ? wholeMap(record) : []))];
+  if (step.worked) parts.push(make("p", { class: "worked" }, `e.g. ${step.worked}`));
+  return make("div", { class: "panel" }, ...parts);
+}
+
+/** The map of the whole head with the row of the walk-through marked, if the page has the head. */
+function wholeMap(record) {
+  const head = headNamed(record.head);
+  if (!head) return [];
+  const figure = mapOfOne(head, { rows: rowsOf(head), columns: columnsOf(head), room: 560 });
+  figure.mark({ row: record.row });
+  return [make("div", { class: "scroll" }, figure.svg)];
+}
+
+/** Writes a formula: x_y has a subscript, e^(x) and e^x a power. */
+function symbols(text, subscript = /(\S)_([A-Za-z]+|\d+)/) {
+  const powers = text.split(/e\^\(([^()]*)\)|e\^\((\S*)\)/);
+  // split leaves text, the one power, the other power, text, …
+  return powers.flatMap((part, n) => {
+    if (part === undefined) return [];
+    if (n % 3) return ["e", make("sup", {}, ...lowered(part, subscript))];
+    return lowered(part, subscript);
+  });
+}
+
+function lowered(text, subscript) {
+  const parts = text.split(new RegExp(subscript.source, "g"));
+  return parts.flatMap((part, n) => [[part], [part], [make("sub", {}, part)]][n % 3]);
+}
+
+function stepTable(table) {
+  const columns = table.columns.length ? table.columns : table.values[0].map((_, n) => String(n));
+  const cut = table.width > columns.length ? [make("th", { scope: "col" }, `… ${table.width}`)] : [];
+  const shareHead = table.share === null ? [] : [make("th", { class: "text", "aria-hidden": "true" })];
+  const largest = Math.max(...table.values.flat().map(value => Math.abs(value ?? 0)), 1e-30);
+  const lines = table.rows.map((text, i) => {
+    const cells = table.values[i].map(value => stepCell(value, largest, table.columns.length > 0));
+    if (table.share !== null) {
+      cells.push(make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(110 * table.values[i][table.share]).toFixed(1)}px` })));
+    }
+    return make("tr", i === table.marked ? { class: "on" } : {}, make("th", { scope: "row", class: "text" }, bidi(text)), ...cells);
+  });
+  return make("div", { class: "scroll" }, make("table", { class: "wide" }, make("caption", {}, bidi(table.caption)),
+    make("thead", {}, make("tr", {}, make("td"), ...columns.map(text => make("th", { scope: "col" }, ...symbols(text))), ...cut, ...shareHead)),
+    make("tbody", {}, ...lines)));
+}
+
+/** A number of a table; of vectors, the larger it is, the more colour: blue below 0, orange above. */
+function stepCell(value, largest, isPlain) {
+  if (value === null) return make("td", { class: "masked" }, "−∞");
+  const tint = isPlain ? 0 : .45 * Math.abs(value) / largest;
+  const style = tint < .02 ? {} : { style: `background:color-mix(in srgb, var(${value > 0 ? "--dec" : "--enc"}) ${(100 * tint).toFixed(0)}%, transparent)` };
+  return make("td", style, decimal(value));
+}

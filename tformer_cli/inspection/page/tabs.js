@@ -1,0 +1,54 @@
+// Tabs. The first is the heads; a file tab_*.js adds another one with addTab.
+
+const tabs = [{ id: "heads", title: "Heads", holds: () => true }];
+
+/**
+ * Adds a tab.
+ *
+ * id: its name in the address; title: what stands on it; holds(sentence): whether there is something
+ * to show; show(panel, sentence): fills its panel, which is empty then. It is shown when it is opened.
+ */
+function addTab(tab) {
+  tabs.push(tab);
+}
+
+/** Shows the tabs of the sentence, and the one that is chosen. */
+function showTabs() {
+  const held = tabs.filter(tab => tab.holds(sentence));
+  const chosen = held.find(tab => tab.id === state.tab) ?? held[0];
+  state.tab = chosen.id;
+  byId("tabs").hidden = held.length < 2;
+  byId("tabs").replaceChildren(...held.map(tab => {
+    const isChosen = tab === chosen;
+    const button = make("button", { type: "button", role: "tab", id: `tab-${tab.id}`, "aria-controls": `panel-${tab.id}`,
+      "aria-selected": String(isChosen), tabindex: isChosen ? "0" : "-1" }, tab.title);
+    button.addEventListener("click", () => update({ tab: tab.id }));
+    return button;
+  }));
+  for (const tab of tabs) {
+    const panel = byId(`panel-${tab.id}`) ?? addPanel(tab);
+    panel.hidden = tab !== chosen;
+    if (tab === chosen && tab.show) {
+      panel.replaceChildren();
+      tab.show(panel, sentence);
+    }
+  }
+}
+
+function addPanel(tab) {
+  const panel = make("section", { id: `panel-${tab.id}`, class: "cards", role: "tabpanel", "aria-labelledby": `tab-${tab.id}`, tabindex: "-1" });
+  byId("panels").append(panel);
+  return panel;
+}
+
+/** The tab before or after, by the arrow keys. */
+function moveTab(step) {
+  const held = tabs.filter(tab => tab.holds(sentence)), at = held.findIndex(tab => tab.id === state.tab);
+  update({ tab: held[(at + step + held.length) % held.length].id });
+  byId(`tab-${state.tab}`).focus();
+}
+
+/** A card of a tab with a heading. */
+function card(title, ...children) {
+  return make("div", { class: "panel" }, ...(title ? [make("h2", {}, title)] : []), ...children);
+}

@@ -1,0 +1,66 @@
+"""The page with a script: one HTML file put together from the parts in `page/`, and its data.
+
+`page/page.html` is the frame, `page/style.css` the style, and each ``.js`` does one job; joined in
+the order of `SCRIPTS` they are one script. The data are JSON in a script element where every ``<``
+is written ``\\u003c``, so that no token can end the element. Whoever adds a view writes a
+``tab_NAME.js`` that calls ``addTab``, lists it here, and puts its data into the sentence.
+"""
+
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+
+SCRIPTS = (
+    "dom.js",
+    "data.js",
+    "state.js",
+    "colours.js",
+    "filter.js",
+    "overview.js",
+    "sentences.js",
+    "figure_parts.js",
+    "heat_map.js",
+    "lines.js",
+    "figures.js",
+    "hover.js",
+    "measures.js",
+    "save.js",
+    "tabs.js",
+    "tab_steps.js",
+    "tab_logits.js",
+    "tab_positions.js",
+    "tab_ablation.js",
+    "keyboard.js",
+    "main.js",
+)
+"""The parts of the script, in their order; a tab stands where its place in the row of tabs is."""
+DATA_SLOT = "{{data}}"
+"""Where the data go in the frame."""
+
+
+def fill_page(title: str, data: Mapping[str, object]) -> str:
+    """Puts data into the page.
+
+    The same data give the same bytes: the page holds no time and no name of the machine.
+
+    Args:
+        title: what the page is called; plain words of ours.
+        data: what `page/data.js` reads.
+    """
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    before, after = empty_page(title).split(DATA_SLOT)
+    # Lone surrogates, from a shell's argument that is not UTF-8, have no place in a file.
+    return (before + text + after).encode("utf-8", "replace").decode("utf-8")
+
+
+def empty_page(title: str) -> str:
+    """Puts the parts of the page together."""
+    page = _part("page.html").replace("{{title}}", title)
+    page = page.replace("{{style}}", _part("style.css").rstrip())
+    return page.replace("{{script}}", "\n".join(map(_part, SCRIPTS)).rstrip())
+
+
+def _part(name: str) -> str:
+    return files("tformer_cli.inspection").joinpath("page", name).read_text(encoding="utf-8")

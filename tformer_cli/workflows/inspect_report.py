@@ -1,0 +1,188 @@
+"""A few sentences in, all of their inspection out, for one page."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from tformer_cli.artifacts.model_directory import WEIGHTS, ModelDirectory
+from tformer_cli.data.cache_key import hash_file
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.inspection.heads import HeadId, head_layout
+from tformer_cli.inspection.logits import read_logits
+from tformer_cli.inspection.record import HeadsRecord
+from tformer_cli.inspection.report import (
+    Report,
+    SentenceReport,
+    ablate_sentence,
+    clearest_heads,
+    telling_row,
+)
+from tformer_cli.inspection.selectors import select_heads
+from tformer_cli.inspection.step import StepRecord, Subject
+from tformer_cli.inspection.tokens import find_token
+from tformer_cli.inspection.walkthrough import walk_through
+from tformer_cli.workflows.inspect_heads import HeadInspector
+from tformer_cli.workflows.inspect_positions import N_POSITIONS, inspect_positions
+from tformer_cli.workflows.translate import Opened, open_translator
+
+N_TOP = 5
+"""Most probable tokens that are kept of each position."""
+FEWEST_POSITIONS = 32
+"""Position vectors that are shown even if the sentences are shorter."""
+
+
+def inspect_report(
+    model: Path | str | ModelDirectory,
+    lines: Iterable[str],
+    *,
+    targets: Iterable[str] | None = None,
+    heads: Sequence[str] = (),
+    steps: Sequence[str] = (),
+    with_ablation: bool = True,
+    beam_size: int | None = None,
+    length_penalty: float | None = None,
+    device: str = "auto",
+    threads: int = 0,
+    seed: int = 1,
+) -> Report:
+    """Inspects a few sentences in every way that a page shows.
+
+    Args:
+        model: a model directory, or its path.
+        lines: the source sentences; blank ones are left out.
+        targets: a target for each line, to be looked at instead of the model's translation.
+        heads: which heads are shown, by the grammar of `inspection.selectors`; none means all.
+        steps: walk-throughs, each ``HEAD:TOKEN``; none: the clearest head of each kind, for a
+            token whose row tells most.
+        with_ablation: whether the loss without each head is measured.
+        beam_size: hypotheses of the search; None: the model's default.
+        length_penalty: its length penalty; None: the model's default.
+        device: auto, cpu, cuda or cuda:N.
+        threads: CPU threads (0: torch's choice).
+        seed: of torch's generators.
+
+    Raises:
+        UsageError: if `heads` or `steps` name nothing, or a setting cannot be used.
+        ArtifactError: if the model directory cannot be used.
+        DataError: if there is no sentence, one is too long, or targets are more or fewer.
+    """
+    opened = open_translator(
+        model,
+        device=device,
+        threads=threads,
+        seed=seed,
+        precision="float32",
+        beam_size=beam_size,
+        length_penalty=length_penalty,
+        n_best=1,
+    )
+    reporter = Reporter(opened, heads=heads, steps=steps, with_ablation=with_ablation)
+    return reporter.report(lines, targets)
+
+
+class Reporter:
+    """Inspects sentences with an opened model; see `inspect_report`."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        *,
+        heads: Sequence[str] = (),
+        steps: Sequence[str] = (),
+        with_ablation: bool = True,
+    ) -> None:
+        """Chooses the heads and the walk-throughs."""
+        self._opened = opened
+        self._model = opened.directory.model
+        self._inspector = HeadInspector(opened, heads)
+        self._steps = [self._parse_step(step) for step in steps]
+        self._with_ablation = with_ablation
+        tokenizer = opened.directory.tokenizer
+        self._labels = tuple(tokenizer.pieces(range(tokenizer.vocab_size)))
+
+    def report(
+        self,
+        lines: Iterable[str],
+        targets: Iterable[str] | None = None,
+        observe: Callable[[int], None] = lambda _: None,
+    ) -> Report:
+        """Inspects sentences.
+
+        Args:
+            lines: the source sentences.
+            targets: a target for each line.
+            observe: is told how many lines are done.
+        """
+        sentences = []
+        for record in self._inspector.inspect(lines, targets):
+            if record.heads:
+                sentences.append(self._inspect(record))
+            elif record.maps is not None:
+                raise UsageError(
+                    f"--heads: no head meets the conditions (line {record.index + 1}): "
+                    "select others or leave it out"
+                )
+            observe(record.index + 1)
+        if not sentences:
+            raise DataError("there is no sentence to show (the input): give one that is text")
+        for head, token in self._steps:
+            if not any(step.head == head for sentence in sentences for step in sentence.steps):
+                find_token(token, sentences[0].heads.row_labels(head.kind), "--step")
+        return Report(
+            model_hash=hash_file(self._opened.directory.path / WEIGHTS),
+            positions=inspect_positions(
+                self._opened.directory, n_positions=self._n_positions(sentences)
+            ),
+            sentences=tuple(sentences),
+        )
+
+    def _inspect(self, record: HeadsRecord) -> SentenceReport:
+        return SentenceReport(
+            heads=record,
+            steps=tuple(self._walk_throughs(record)),
+            logits=read_logits(self._model, record, self._labels, n_top=N_TOP, with_lens=True),
+            ablation=ablate_sentence(self._model, record, record.heads)
+            if self._with_ablation
+            else None,
+        )
+
+    def _walk_throughs(self, record: HeadsRecord) -> list[StepRecord]:
+        """The walk-throughs of a sentence: those asked for that it has, or the clearest ones."""
+        chosen = [(head, telling_row(record, head)) for head in clearest_heads(record)]
+        if self._steps:
+            chosen = [
+                (head, row)
+                for head, token in self._steps
+                if (row := _row_of(token, record.row_labels(head.kind))) is not None
+            ]
+        return [
+            walk_through(
+                self._model,
+                Subject(sentence=record, head=head, row=row, output_labels=self._labels),
+            )
+            for head, row in chosen
+        ]
+
+    def _parse_step(self, text: str) -> tuple[HeadId, str]:
+        name, colon, token = text.partition(":")
+        if not colon or not token:
+            raise UsageError(f'--step: "{text}" is not HEAD:TOKEN; write cross.0.1:word')
+        selected = select_heads([name], head_layout(self._model))
+        if len(selected) > 1:
+            raise UsageError(f'--step: "{name}" names {len(selected)} heads; name one')
+        return selected[0], token
+
+    def _n_positions(self, sentences: Sequence[SentenceReport]) -> int:
+        """As many positions as the longest sentence has, within what can be shown."""
+        longest = max(
+            max(len(sentence.heads.source_pieces), len(sentence.heads.target_pieces))
+            for sentence in sentences
+        )
+        return min(max(longest, FEWEST_POSITIONS), N_POSITIONS, self._model.config.max_positions)
+
+
+def _row_of(token: str, labels: Sequence[str]) -> int | None:
+    """Where a token is; None if a sentence does not have it."""
+    try:
+        return find_token(token, labels)
+    except UsageError:
+        return None
