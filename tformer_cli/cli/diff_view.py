@@ -83,17 +83,20 @@ def _table(changes: "list[HeadChange]", is_ascii: bool) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("A", "B"):
         table.add_column(name, no_wrap=True)
-    table.add_column("divergence", justify="right", no_wrap=True)
+    for name in ("divergence", "in place"):
+        table.add_column(name, justify="right", no_wrap=True)
     for name in ("", "role in A", "role in B", ""):
         table.add_column(name, no_wrap=True)
     for change in changes:
         match = change.match
         share = (match.divergence or 0.0) / LARGEST
         told = {"moved": match.has_moved, "another role": change.has_changed_role}
+        in_place = "" if match.divergence_in_place is None else f"{match.divergence_in_place:.4f}"
         table.add_row(
             str(match.first or "-"),
             str(match.second or "-"),
             "-" if match.divergence is None else f"{match.divergence:.4f}",
+            Text(in_place if match.has_moved else "", style="dim"),
             Text(("#" if is_ascii else "█") * round(BAR * share), style="dim"),
             _role(change.first_role, is_ascii),
             _role(change.second_role, is_ascii),

@@ -1,30 +1,26 @@
 """`tformer inspect-diff`: which head of one model is which of another, and what has changed."""
 
-import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line, warn
-from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.options import (
-    DeviceOption,
-    OutputOption,
-    QuietOption,
-    SeedOption,
-    ThreadsOption,
+from tformer_cli.cli.inspection_options import (
+    OpeningArguments,
+    SourceOption,
+    TextsArgument,
+    chosen_format,
+    sentences_and_targets,
+    takes_opening_options,
 )
+from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.options import OutputOption, QuietOption
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
-    argument_lines,
-    check_stdin_is_read_once,
     count_of_lines,
-    file_lines,
-    input_lines,
     results,
     say_choices,
     warn_of_bytes,
@@ -52,6 +48,7 @@ class MatchingChoice(StrEnum):
     kind = "kind"
 
 
+@takes_opening_options
 def inspect_diff(
     first: Annotated[
         Path,
@@ -60,15 +57,9 @@ def inspect_diff(
         ),
     ],
     second: Annotated[Path, typer.Argument(metavar="B", help="The model to compare with it.")],
-    text: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TEXT", help="Sentences; without any, --source or stdin."),
-    ] = None,
+    text: TextsArgument = None,
     *,
-    source: Annotated[
-        str | None,
-        typer.Option("--source", "-i", metavar="FILE", help="File of sentences (-: stdin)."),
-    ] = None,
+    source: SourceOption = None,
     target: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="Let both models read this target."),
@@ -111,43 +102,25 @@ def inspect_diff(
         ),
     ] = None,
     output: OutputOption = STANDARD_STREAM,
-    beam_size: BeamSizeOption = None,
-    length_penalty: LengthPenaltyOption = None,
-    device: DeviceOption = "auto",
-    seed: SeedOption = 1,
-    threads: ThreadsOption = 0,
     quiet: QuietOption = False,
+    **opening: Unpack[OpeningArguments],
 ) -> None:
     """Show which head of model B is which of model A, and what has become of each.
 
     Both read the same sentences and targets. Heads are paired so that the Jensen-Shannon
     divergences of their maps (mean over rows, in nats: 0 the same, 0.693 nothing in common) are
-    together the smallest. The signed map is of the first sentence, of the pair that changed most.
+    together the smallest; "in place" is that of a moved head from its namesake. The signed map is
+    of the first sentence and of the pair that changed most.
     """
-    chosen = _format(output_format, output)
+    chosen = chosen_format(output_format, output, DiffFormat, DiffFormat.jsonl)
     if maps and chosen != DiffFormat.jsonl:
         raise UsageError(f"--maps: is for jsonl; --format {chosen} shows the map already")
-    if target is not None and target_file is not None:
-        raise UsageError("--target: --target-file gives the targets already; leave one of them out")
-    if not text:
-        check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
     counts = LineCounts()
-    lines = input_lines(text, source, counts, "--source")
-    targets = None if target_file is None else file_lines(target_file, counts)
-    if target is not None:
-        targets = argument_lines([target], counts)
+    lines, targets = sentences_and_targets(text, source, target, target_file, counts)
 
     from tformer_cli.workflows.inspect_diff import ModelComparer, open_models
 
-    opened, other = open_models(
-        first,
-        second,
-        device=device,
-        threads=threads,
-        seed=seed,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-    )
+    opened, other = open_models(first, second, **opening)
     comparer = ModelComparer(opened, other, heads or (), match.value if match else None)
     say_choices(opened, quiet=quiet)
     with line_progress(None, "comparing heads", quiet=quiet) as progress:
@@ -167,16 +140,6 @@ def inspect_diff(
             for part in _rendered(diff, chosen, with_maps=maps):
                 stream.write(part)
     warn_of_bytes(counts)
-
-
-def _format(given: DiffFormat | None, output: str) -> DiffFormat:
-    """Chooses a format where none is given: by the file's name, else by who reads stdout."""
-    if given is not None:
-        return given
-    if output != STANDARD_STREAM:
-        suffix = Path(output).suffix.removeprefix(".")
-        return DiffFormat(suffix) if suffix in list(DiffFormat) else DiffFormat.jsonl
-    return DiffFormat.tty if sys.stdout.isatty() else DiffFormat.jsonl
 
 
 def _rendered(diff: "HeadDiff", chosen: DiffFormat, *, with_maps: bool) -> Iterator[bytes]:

@@ -7,11 +7,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.head_steps import SCHEMA
-from tformer_cli.inspection.heads import KINDS, HeadId
+from tformer_cli.inspection.heads import KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.inspection.roles import Role
 
 HEADS_LOG = "heads.jsonl"
@@ -26,6 +26,8 @@ class HeadCourse:
     """The head."""
     roles: tuple[Role, ...]
     """Its role at each of the timeline's steps."""
+    metrics: dict[str, float]
+    """Its metrics at the last of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +82,17 @@ class HeadTimeline:
             "n_sentences": self.n_sentences,
         }
 
+    @property
+    def layout(self) -> HeadLayout:
+        """The heads of the model."""
+        layers: dict[Kind, list[int]] = {kind: [] for kind in KINDS}
+        for course in self.courses:
+            counts = layers[course.head.kind]
+            # a layer whose heads are all pruned has no course
+            counts += [0] * (course.head.layer + 1 - len(counts))
+            counts[course.head.layer] += 1
+        return HeadLayout(*(tuple(layers[kind]) for kind in KINDS))
+
 
 def read_timeline(run: Path) -> HeadTimeline:
     """Reads what a run has written of its heads so far.
@@ -101,15 +114,13 @@ def read_timeline(run: Path) -> HeadTimeline:
         ) from None
     except OSError as error:
         raise DataError(f"cannot be read ({file}): {(error.strerror or '').lower()}") from None
-    at_steps: dict[int, dict[HeadId, Role]] = {}
-    n_sentences = 0
+    at_steps: dict[int, dict[HeadId, _Entry]] = {}
     for number, line in enumerate(lines, start=1):
         entry = _entry(line)
         if entry is None and number < len(lines):
             raise DataError(f"is damaged ({file}:{number}): remove that line")
         if entry is not None:
-            step, head, role, n_sentences = entry
-            at_steps.setdefault(step, {})[head] = role
+            at_steps.setdefault(entry.step, {})[entry.head] = entry
     every = max((set(found) for found in at_steps.values()), key=len, default=set())
     steps = [step for step, found in sorted(at_steps.items()) if set(found) == every]
     if not steps:
@@ -117,26 +128,45 @@ def read_timeline(run: Path) -> HeadTimeline:
     return HeadTimeline(
         run=run.resolve().name,
         steps=tuple(steps),
-        n_sentences=n_sentences,
+        n_sentences=next(iter(at_steps[steps[-1]].values())).n_sentences,
         courses=tuple(
-            HeadCourse(head=head, roles=tuple(at_steps[step][head] for step in steps))
+            HeadCourse(
+                head=head,
+                roles=tuple(at_steps[step][head].role for step in steps),
+                metrics=at_steps[steps[-1]][head].metrics,
+            )
             for head in _ordered(every)
         ),
     )
+
+
+class _Entry(NamedTuple):
+    """What a line of the file says."""
+
+    step: int
+    head: HeadId
+    role: Role
+    n_sentences: int
+    metrics: dict[str, float]
 
 
 def _ordered(heads: set[HeadId]) -> Sequence[HeadId]:
     return sorted(heads, key=lambda head: (KINDS.index(head.kind), head))
 
 
-def _entry(line: bytes) -> tuple[int, HeadId, Role, int] | None:
-    """Step, head, role and number of sentences of a line; None if it is none."""
+def _entry(line: bytes) -> _Entry | None:
+    """Reads a line; None if it is none of the file's."""
     try:
         values: dict[str, Any] = json.loads(line)
         if values["schema"] != SCHEMA or values["kind"] not in KINDS:
             return None
-        head = HeadId(values["kind"], int(values["layer"]), int(values["head"]))
-        role = values["role"] if values["role"] in get_args(Role) else "other"
-        return int(values["step"]), head, role, int(values["n_sentences"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return _Entry(
+            step=int(values["step"]),
+            head=HeadId(values["kind"], int(values["layer"]), int(values["head"])),
+            # a role that this version does not know, of a run of a newer one
+            role=values["role"] if values["role"] in get_args(Role) else "other",
+            n_sentences=int(values["n_sentences"]),
+            metrics={name: float(value) for name, value in values["metrics"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -169,7 +169,11 @@ def _row(root: Element, diff: HeadDiff, change: HeadChange, y: float) -> tuple[f
     panels: tuple[tuple[str, Tensor, ColourOf], ...] = (
         ("A", before.captured.weights(match.first), lambda value: colour(kind, value)),
         ("B", after.captured.weights(match.second), lambda value: colour(kind, value)),
-        (f"B − A: orange more, blue less, up to {largest:.2f}", difference / largest, signed_colour),
+        (
+            f"B − A: orange more, blue less, up to {largest:.2f}",
+            difference / largest,
+            signed_colour,
+        ),
     )
     x, lower = _MARGIN, y
     for caption, values, colour_of in panels:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.decoding.limits import longest_source
@@ -19,8 +20,9 @@ from tformer_cli.inspection.selectors import HeadSelection
 from tformer_cli.model.runtime import prepare_cpu, resolve_device
 from tformer_cli.workflows.id_pairs import TokenPair, given_pairs, translated_pairs
 from tformer_cli.workflows.inspect_heads import summary_of
+from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_checkpoint import open_model_or_checkpoint
-from tformer_cli.workflows.translate import Opened, open_translator
+from tformer_cli.workflows.open_translator import Opened
 
 BUFFER_LINES = 256
 """Lines that are translated and captured together."""
@@ -44,11 +46,7 @@ def inspect_diff(
     targets: Iterable[str] | None = None,
     heads: Sequence[str] = (),
     matching: Matching | None = None,
-    beam_size: int | None = None,
-    length_penalty: float | None = None,
-    device: str = "auto",
-    threads: int = 0,
-    seed: int = 1,
+    **options: Unpack[InspectionOptions],
 ) -> HeadDiff:
     """Compares the heads of two models that read the same sentences and the same targets.
 
@@ -61,27 +59,14 @@ def inspect_diff(
             conditions on A's metrics; none means all, and those that only B has.
         matching: whether heads are paired within their layer or across layers; None: within,
             where both models have as many layers.
-        beam_size: hypotheses of the search; None: the model's default.
-        length_penalty: its length penalty; None: the model's default.
-        device: auto, cpu, cuda or cuda:N.
-        threads: CPU threads (0: torch's choice).
-        seed: of torch's generators.
+        **options: of the search by A, and where both compute; see `InspectionOptions`.
 
     Raises:
         UsageError: if a setting cannot be used, or `heads` select nothing.
         ArtifactError: if a model cannot be used.
         DataError: if the vocabularies differ, or no line can be compared.
     """
-    opened, other = open_models(
-        first,
-        second,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        device=device,
-        threads=threads,
-        seed=seed,
-    )
-    comparer = ModelComparer(opened, other, heads, matching)
+    comparer = ModelComparer(*open_models(first, second, **options), heads, matching)
     for _ in comparer.read(lines, targets):
         pass
     return comparer.diff()
@@ -90,35 +75,19 @@ def inspect_diff(
 def open_models(
     first: Path | str | ModelDirectory,
     second: Path | str | ModelDirectory,
-    *,
-    beam_size: int | None = None,
-    length_penalty: float | None = None,
-    device: str = "auto",
-    threads: int = 0,
-    seed: int = 1,
+    **options: Unpack[InspectionOptions],
 ) -> tuple[Opened, ModelDirectory]:
     """Opens the first model with its search, and the second beside it; see `inspect_diff`."""
     prepare_cpu()
     try:
-        place = resolve_device(device)
+        place = resolve_device(options.get("device", "auto"))
     except ValueError as error:
         raise UsageError(f"--device: {error}") from None
-    models = [
-        model
-        if isinstance(model, ModelDirectory)
-        else open_model_or_checkpoint(Path(model), place)
+    before, after = (
+        model if isinstance(model, ModelDirectory) else open_model_or_checkpoint(Path(model), place)
         for model in (first, second)
-    ]
-    opened = open_translator(
-        models[0],
-        threads=threads,
-        seed=seed,
-        precision="float32",
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        n_best=1,
     )
-    return opened, models[1]
+    return open_for_inspection(before, **options), after
 
 
 class ModelComparer:
@@ -245,6 +214,6 @@ def _check_vocabularies(first: ModelDirectory, second: ModelDirectory) -> None:
         (i for i, pair in enumerate(zip(*pieces, strict=False)) if pair[0] != pair[1]), min(sizes)
     )
     raise DataError(
-        f"their tokenizers differ, from token {place} on ({first.path}, {second.path}): rows can be "
-        "compared only between models of one vocabulary, such as two checkpoints of a run"
+        f"their tokenizers differ, from token {place} on ({first.path}, {second.path}): rows can "
+        "be compared only between models of one vocabulary, such as two checkpoints of a run"
     )

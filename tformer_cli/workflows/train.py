@@ -277,7 +277,7 @@ def settle_batches(recipe: Recipe, prepared: Prepared, processes: Processes) -> 
 
 
 def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | None:
-    """What looks at the heads, where that is asked for or an earlier part of the run has done so."""
+    """What looks at the heads, where that is asked for or was, in an earlier part of the run."""
     trainer = prepared.trainer
     is_asked = recipe.training.inspect_every > 0
     if trainer.validator is None or not (is_asked or (run / HEADS_LOG).is_file()):
