@@ -21,6 +21,9 @@ from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
 
+DECIDE_NOTHING = ("data.cache_directory", "training.inspect_every")
+"""Keys that may change between two parts of a run: where caches lie, how often heads are seen."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -49,6 +52,8 @@ class Recipe:
             raise ValueError("validation.patience: needs data.valid, which names no corpus")
         if self.training.average == "best" and not self.data.valid:
             raise ValueError('training.average: "best" needs data.valid, which names no corpus')
+        if self.training.inspect_every and not self.data.valid:
+            raise ValueError("training.inspect_every: needs data.valid, which names no corpus")
         if self.data.max_length + 1 > self.model.max_positions:
             raise ValueError(
                 f"data.max_length: {self.data.max_length} tokens and the end of the sentence do "
@@ -127,12 +132,12 @@ def make_recipe(values: Mapping[str, Any], where: str) -> Recipe:
 
 
 def differing_keys(old: Recipe, new: Recipe) -> list[str]:
-    """Lists the key paths whose values differ, except where caches lie, which decides nothing."""
+    """Lists the key paths whose values differ, except of those that decide nothing of the model."""
     old_keys, new_keys = dict(_flat(old.to_mapping())), dict(_flat(new.to_mapping()))
     return sorted(
         key
         for key in old_keys.keys() | new_keys.keys()
-        if old_keys.get(key) != new_keys.get(key) and key != "data.cache_directory"
+        if old_keys.get(key) != new_keys.get(key) and key not in DECIDE_NOTHING
     )
 
 

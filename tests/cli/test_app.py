@@ -33,6 +33,7 @@ COMMANDS = {
             "inspect-logits",
             "inspect-align",
             "inspect-ablate",
+            "inspect-diff",
             "tokenize",
             "tokenize train",
             "tokenize encode",

@@ -158,7 +158,7 @@ def load_model_directory(path: Path, device: torch.device | str = "cpu") -> Mode
         )
     return ModelDirectory(
         path=Path(path),
-        model=_load_model(Path(path) / WEIGHTS, record.model, record.vocab_size, device),
+        model=load_model(Path(path) / WEIGHTS, record.model, record.vocab_size, device),
         tokenizer=tokenizer,
         decoding=record.decoding,
         info=ModelInfo(
@@ -172,9 +172,20 @@ def load_model_directory(path: Path, device: torch.device | str = "cpu") -> Mode
     )
 
 
-def _load_model(
+def load_model(
     path: Path, config: ModelConfig, vocab_size: int, device: torch.device | str
 ) -> Transformer:
+    """Reads a model's weights, in evaluation mode and float32.
+
+    Args:
+        path: a safetensors file.
+        config: the model's shape.
+        vocab_size: entries of its vocabulary.
+        device: where the model is to be.
+
+    Raises:
+        ArtifactError: if the file is damaged, or not of such a model.
+    """
     found = tensor_shapes(path)
     n_layers = config.n_encoder_layers + config.n_decoder_layers
     if n_layers > len(found):

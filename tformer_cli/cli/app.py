@@ -20,6 +20,7 @@ from tformer_cli.cli.evaluate import evaluate
 from tformer_cli.cli.export import export
 from tformer_cli.cli.inspect_ablate import inspect_ablate
 from tformer_cli.cli.inspect_align import inspect_align
+from tformer_cli.cli.inspect_diff import inspect_diff
 from tformer_cli.cli.inspect_heads import inspect_heads
 from tformer_cli.cli.inspect_logits import inspect_logits
 from tformer_cli.cli.inspect_positions import inspect_positions
@@ -160,6 +161,7 @@ app.command("inspect-logits")(inspect_logits)
 app.command("inspect-align")(inspect_align)
 app.command("inspect-ablate")(inspect_ablate)
 app.command("inspect-report")(inspect_report)
+app.command("inspect-diff")(inspect_diff)
 
 
 def main() -> None:

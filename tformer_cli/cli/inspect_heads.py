@@ -100,6 +100,14 @@ def inspect_heads(
             "terminal, a line of JSON for each head elsewhere.",
         ),
     ] = False,
+    over_time: Annotated[
+        bool,
+        typer.Option(
+            "--over-time",
+            help="Show the role that each head had at each step of a run that was trained with "
+            "training.inspect_every; MODEL is its run directory, no sentence is read.",
+        ),
+    ] = False,
     explain: Annotated[  # noqa: ARG001 - its callback does it
         bool,
         typer.Option(
@@ -126,6 +134,15 @@ def inspect_heads(
     predicts target token i+1. Rows sum to 1. The translation is the one `tformer translate` gives.
     """
     chosen = chosen_format(output_format, output, HeadsFormat, HeadsFormat.jsonl)
+    if over_time:
+        from tformer_cli.cli.heads_over_time import show_heads_over_time
+
+        options = {"TEXT": text, "--source": source, "--target": target}
+        options |= {"--target-file": target_file, "--weights": weights or None}
+        options |= {"--corpus": corpus or None, "--verify": verify}
+        given = [name for name, value in options.items() if value is not None]
+        show_heads_over_time(model, heads or (), chosen, output, given)
+        return
     _check_usage(chosen, output, with_weights=weights)
     is_given = target is not None or target_file is not None
     _check_capture(mode, hypothesis, is_given=is_given, with_corpus=corpus)

@@ -128,6 +128,12 @@ def run_training(
             progress=view.prepare,
             tensorboard=tensorboard,
         )
+    if result.n_looks:
+        note(
+            f"looked at the heads {result.n_looks} times in {result.seconds_of_looks:.1f} s "
+            f"({run}): `tformer inspect-heads {run} --over-time`",
+            quiet=quiet,
+        )
     if result.was_finished:
         reason = result.state.reason
         note(f"{run} is finished: {reason} (step {result.state.step}).", quiet=quiet)

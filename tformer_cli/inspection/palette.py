@@ -1,6 +1,7 @@
 """The colours of the maps: one hue a kind, light for 0 and dark for 1 (the reverse on dark pages).
 
-Each ramp changes steadily in lightness, so that it can be read without seeing its hue.
+Each ramp changes steadily in lightness, so that it can be read without seeing its hue. Differences
+have two: more is orange, less is blue, which those who see red and green alike can tell apart.
 """
 
 from tformer_cli.inspection.heads import Kind
@@ -28,6 +29,11 @@ def colour(kind: Kind, weight: float, *, on_dark: bool = False) -> tuple[int, in
     start, end = _channels(ramp[low]), _channels(ramp[low + 1])
     red, green, blue = (round(a + (b - a) * share) for a, b in zip(start, end, strict=True))
     return red, green, blue
+
+
+def signed_colour(value: float, *, on_dark: bool = False) -> tuple[int, int, int]:
+    """Gives the colour of a difference from -1 (blue) through 0 (the ground) to 1 (orange)."""
+    return colour("dec" if value > 0 else "enc", abs(value), on_dark=on_dark)
 
 
 def hex_colour(kind: Kind, weight: float) -> str:

@@ -67,6 +67,9 @@ class TrainingConfig:
     """Steps between two reports."""
     checkpoint_every: int = 1000
     """Steps between two checkpoints; one is also written at each validation and at the end."""
+    inspect_every: int = 0
+    """Steps between two looks at the heads, on the first 32 validation pairs, for
+    `inspect-heads --over-time` (0: none). What is learned does not depend on it."""
     keep_last: int = 2
     """Newest checkpoints that are kept."""
     keep_best: int = 1
@@ -91,6 +94,7 @@ class TrainingConfig:
             "max_minutes": 0,
             "report_every": 1,
             "checkpoint_every": 1,
+            "inspect_every": 0,
             "keep_last": 1,
             "keep_best": 0,
             "average_checkpoints": 1,

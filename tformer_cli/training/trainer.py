@@ -91,6 +91,8 @@ class Trainer:
         self._judge = Judge(model, validator, validation, publish, self.processes)
         self.state = TrainingState(fingerprints=fingerprints)
         self._publish = publish
+        self.look: Callable[[int], None] | None = None
+        """Called with the step every `training.inspect_every` steps; it may read the model."""
         self._open_loader = loader
         self._gradients = GradientsInMemory()
         self._guesser_loss = guesser_loss(config.label_smoothing, model.vocab_size)
@@ -188,6 +190,7 @@ class Trainer:
             self._end_if(self._stop_number(stop))
         while not self._end_reason():
             self.update(batches, window)
+            self._let_look(window)
             window_end = self._tick()
             step = self.state.step
             is_due, is_reported = self.saver.is_due(step), step % self.config.report_every == 0
@@ -266,6 +269,14 @@ class Trainer:
             window.check_finite(self.state.step)
         self.processes.update(self.model, self.optimizer)
         self.optimizer.zero_grad(set_to_none=True)
+
+    def _let_look(self, window: Window) -> None:
+        """Shows the model to whoever follows it; the time that takes is not training's."""
+        if self.config.inspect_every and self.state.step % self.config.inspect_every == 0:
+            start = self._tick()
+            if self.look is not None:
+                self.look(self.state.step)
+            window.start += self._tick() - start
 
     def _end_reason(self) -> str:
         return end_reason(self.config, self.validation, self.state, self._epochs())

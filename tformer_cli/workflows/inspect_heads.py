@@ -87,7 +87,7 @@ class HeadInspector:
             self._translator = opened.translator.with_model(self._listened.as_model())
         self._layout = head_layout(self._model)
         self._selection = HeadSelection(heads, self._layout)
-        self._summary = _summary(opened.directory)
+        self._summary = summary_of(opened.directory)
 
     def inspect(
         self, lines: Iterable[str], targets: Iterable[str] | None = None
@@ -201,7 +201,8 @@ class HeadInspector:
             )
 
 
-def _summary(directory: ModelDirectory) -> ModelSummary:
+def summary_of(directory: ModelDirectory) -> ModelSummary:
+    """Tells which model a directory holds."""
     config = directory.model.config
     return ModelSummary(
         name=directory.path.resolve().name,

@@ -54,6 +54,7 @@ from tformer_cli.training.tensorboard import DIRECTORY as TENSORBOARD
 from tformer_cli.training.tensorboard import TensorBoardLog
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.validation import Validator
+from tformer_cli.workflows.follow_heads import HEADS_LOG, PROBE, HeadFollower
 from tformer_cli.workflows.training_data import (
     Progress,
     encoded_corpora,
@@ -77,6 +78,10 @@ class TrainingResult:
     """Whether the run had ended before, so that nothing was done."""
     state: TrainingState
     """Counters, validations and the reason of the end."""
+    n_looks: int = 0
+    """Steps at which this process has looked at the heads."""
+    seconds_of_looks: float = 0.0
+    """Time that took."""
 
 
 def train(
@@ -137,16 +142,28 @@ def train(
             write_text(run / TOKENIZER, prepared.tokenizer.to_json())
         names = [*map(corpus_name, recipe.data.train), "data.valid"]
         started = replace(started, notes=(*started.notes, *trainer.resume(names)))
+        follower = None
         if processes.is_first:
             events = [TensorBoardLog(run, trainer.state.step)] if tensorboard else []
             write_text(run / RECIPE, recipe.to_toml())
-            trainer.observers = [MetricsLog(run / METRICS, trainer.state), *events, *observers]
+            follower = _follower(recipe, run, prepared)
+            followers = [] if follower is None else [follower]
+            log = MetricsLog(run / METRICS, trainer.state)
+            trainer.observers = [log, *followers, *events, *observers]
         with stop_requests() as stop:
             try:
+                if trainer.look is not None and not trainer.state.step:
+                    trainer.look(0)
                 trainer.run(started, stop)
             except ArtifactError as error:  # the place was good at the start: the work has failed
                 raise TformerError(str(error)) from None
-        return TrainingResult(run=run, was_finished=False, state=trainer.state)
+        return TrainingResult(
+            run=run,
+            was_finished=False,
+            state=trainer.state,
+            n_looks=0 if follower is None else follower.n_looks,
+            seconds_of_looks=0.0 if follower is None else follower.seconds,
+        )
 
 
 def has_run(run: Path) -> bool:
@@ -259,6 +276,20 @@ def settle_batches(recipe: Recipe, prepared: Prepared, processes: Processes) -> 
     return replace(prepared.started, notes=(*prepared.started.notes, found))
 
 
+def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | None:
+    """What looks at the heads, where that is asked for or was, in an earlier part of the run."""
+    trainer = prepared.trainer
+    is_asked = recipe.training.inspect_every > 0
+    if trainer.validator is None or not (is_asked or (run / HEADS_LOG).is_file()):
+        return None
+    follower = HeadFollower(
+        run, trainer.model, prepared.tokenizer, trainer.validator.pairs, trainer.state.step
+    )
+    if is_asked:
+        trainer.look = follower.look
+    return follower
+
+
 def _publish(
     recipe: Recipe,
     run: Path,
@@ -353,7 +384,7 @@ def _clear(run: Path) -> None:
     """Removes what an earlier run wrote, and nothing else that lies there."""
     for directory in ("checkpoints", TENSORBOARD):
         remove_tree(run / directory)
-    for name in (RECIPE, TOKENIZER, METRICS, CONFIG, WEIGHTS):
+    for name in (RECIPE, TOKENIZER, METRICS, HEADS_LOG, PROBE, CONFIG, WEIGHTS):
         (run / name).unlink(missing_ok=True)
 
 

@@ -1,0 +1,136 @@
+"""Two models compared on a terminal: whose counterpart every head is, and a signed map."""
+
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, Group
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from tformer_cli.cli.role_grid import sign_of
+
+if TYPE_CHECKING:
+    from tformer_cli.inspection.head_diff import HeadChange, HeadDiff
+    from tformer_cli.inspection.record import ModelSummary
+    from tformer_cli.inspection.roles import Role
+
+CELL = 5
+"""Columns of a cell of the signed map: a sign, up to three digits and a gap."""
+BAR = 12
+"""Columns of the bar of the largest divergence."""
+
+
+def show_diff(console: Console, diff: "HeadDiff") -> None:
+    """Prints both models, a table of their heads, and the map of the pair that changed most."""
+    from tformer_cli.inspection.heads import KIND_NAMES, KINDS
+    from tformer_cli.inspection.render_diff import summary_of
+
+    is_ascii = not console.encoding.lower().startswith("utf")
+    for name, model in (("A", diff.first), ("B", diff.second)):
+        console.print(_model(name, model, is_ascii))
+    console.print(summary_of(diff), style="dim")
+    for kind in KINDS:
+        changes = [change for change in diff.changes if change.kind == kind]
+        if changes:
+            console.print()
+            console.print(Text(KIND_NAMES[kind], style="bold"))
+            console.print(_table(changes, is_ascii))
+    change = diff.most_changed
+    if change is not None:
+        console.print()
+        console.print(signed_map(console, diff, change))
+
+
+def signed_map(console: Console, diff: "HeadDiff", change: "HeadChange") -> Group:
+    """Draws B − A of a pair in hundredths, signs written out; what does not fit is counted."""
+    is_ascii = not console.encoding.lower().startswith("utf")
+    record = diff.shown[0]
+    rows, keys = record.row_labels(change.kind), record.column_labels(change.kind)
+    difference = diff.difference(change)
+    largest = difference.abs().max().item()
+    label_width = min(max(map(cell_len, rows)), max(8, console.width // 4))
+    n_shown = min(len(keys), max(1, (console.width - label_width - 2) // CELL))
+    header = Text(" " * (label_width + 2))
+    for key in keys[:n_shown]:
+        header.append(set_cell_size(key, CELL - 1) + " ", style="dim")
+    lines = [_title(change, largest, is_ascii), Text(record.source), Text(record.target), header]
+    for label, row in zip(rows, difference.tolist(), strict=True):
+        shown = set_cell_size(label, min(cell_len(label), label_width))
+        line = Text(" " * (label_width - cell_len(shown)) + shown + "  ")
+        for value in row[:n_shown]:
+            line.append_text(_cell(console, value, largest))
+        lines.append(line)
+    if n_shown < len(keys):
+        more = f"{len(keys) - n_shown} more columns; a wider terminal or --format svg"
+        lines.append(Text(more, style="dim"))
+    for line in lines[1:]:
+        line.no_wrap = True
+    return Group(*lines)
+
+
+def _model(name: str, model: "ModelSummary", is_ascii: bool) -> Text:
+    facts = Text.assemble((f"{name}  ", "dim"), (model.name, "bold"))
+    layers = f"{model.n_encoder_layers}+{model.n_decoder_layers} layers"
+    times = "x" if is_ascii else "×"
+    return facts.append(f"  {layers} {times} {model.n_heads} heads, step {model.step:,}")
+
+
+def _table(changes: "list[HeadChange]", is_ascii: bool) -> Table:
+    from tformer_cli.inspection.head_distance import LARGEST
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("A", "B"):
+        table.add_column(name, no_wrap=True)
+    for name in ("divergence", "in place"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("", "role in A", "role in B", ""):
+        table.add_column(name, no_wrap=True)
+    for change in changes:
+        match = change.match
+        share = (match.divergence or 0.0) / LARGEST
+        told = {"moved": match.has_moved, "another role": change.has_changed_role}
+        in_place = "" if match.divergence_in_place is None else f"{match.divergence_in_place:.4f}"
+        table.add_row(
+            str(match.first or "-"),
+            str(match.second or "-"),
+            "-" if match.divergence is None else f"{match.divergence:.4f}",
+            Text(in_place if match.has_moved else "", style="dim"),
+            Text(("#" if is_ascii else "█") * round(BAR * share), style="dim"),
+            _role(change.first_role, is_ascii),
+            _role(change.second_role, is_ascii),
+            Text(", ".join(word for word, holds in told.items() if holds), style="bold"),
+        )
+    return table
+
+
+def _role(role: "Role | None", is_ascii: bool) -> Text:
+    if role is None:
+        return Text("-")
+    return Text.assemble(sign_of(role, is_ascii=is_ascii), f" {role}")
+
+
+def _title(change: "HeadChange", largest: float, is_ascii: bool) -> Text:
+    rows = "source token" if change.kind == "enc" else "position that predicts"
+    keys = "token read" if change.kind == "dec" else "source token"
+    minus = "-" if is_ascii else "−"
+    match = change.match
+    return Text.assemble(
+        (f"B:{match.second} {minus} A:{match.first}", "bold"),
+        f"  in hundredths, at most {100 * largest:.0f}; row: {rows}, column: {keys}",
+    )
+
+
+def _cell(console: Console, value: float, largest: float) -> Text:
+    """One difference with its sign; the colour says the same, relative to the largest."""
+    shown = f"{100 * value:+.0f}" if abs(value) >= 0.005 else ""
+    if console.color_system is None or console.no_color:
+        return Text(shown.rjust(CELL - 1) + " ")
+    from tformer_cli.inspection.palette import signed_colour
+
+    red, green, blue = signed_colour(value / max(largest, 1e-30), on_dark=True)
+    is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
+    ink = "#0c0f16" if is_bright else "#ffffff"
+    style = Style(color=ink, bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
+    return Text(shown.center(CELL), style=style)

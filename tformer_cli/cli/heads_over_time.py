@@ -1,0 +1,149 @@
+"""`inspect-heads RUN --over-time`: the roles of heads while they were trained."""
+
+import json
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from tformer_cli.cli.console import stdout_console, utf8_line, warn
+from tformer_cli.cli.heads_output import HeadsFormat
+from tformer_cli.cli.role_grid import SIGNS, sign_of
+from tformer_cli.cli.text_io import STANDARD_STREAM, results
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.inspection.head_timeline import HeadCourse, HeadTimeline
+
+FORMATS = (HeadsFormat.tty, HeadsFormat.jsonl, HeadsFormat.svg, HeadsFormat.html)
+LABEL, SUMMARY = 11, 24
+"""Columns of a head's name, and of what is said behind its signs."""
+
+
+def show_heads_over_time(
+    run: Path, heads: Sequence[str], chosen: HeadsFormat, output: str, given: Sequence[str]
+) -> None:
+    """Reads what a run has written of its heads, and writes it to stdout or a file.
+
+    Args:
+        run: the run directory.
+        heads: what `--heads` was given.
+        chosen: the format.
+        output: where to write.
+        given: names of options that were given and have no meaning here.
+
+    Raises:
+        UsageError: if there are such options, or the format shows maps.
+        DataError: if the run has followed no heads.
+    """
+    if given:
+        raise UsageError(f"{given[0]}: --over-time reads what the run has written; leave it out")
+    if chosen not in FORMATS:
+        raise UsageError(f"--over-time: is for {', '.join(FORMATS)}; --format {chosen} shows maps")
+
+    from tformer_cli.workflows.heads_over_time import heads_over_time
+
+    timeline = heads_over_time(run, heads)
+    if not timeline.courses:
+        warn("no head meets the conditions of --heads")
+    if chosen == HeadsFormat.tty and output == STANDARD_STREAM:
+        show_timeline(stdout_console(), timeline)
+        return
+    with results(output) as stream:
+        stream.write(_rendered(timeline, chosen))
+
+
+def show_timeline(console: Console, timeline: "HeadTimeline") -> None:
+    """Prints a sign for each head at each step; where not all fit, every n-th step and the last."""
+    from tformer_cli.inspection.heads import KIND_NAMES, KINDS
+
+    is_ascii = not console.encoding.lower().startswith("utf")
+    steps = timeline.steps
+    console.print(
+        Text.assemble(
+            (timeline.run, "bold"),
+            f"  {len(timeline.courses)} heads, steps {steps[0]:,} to {steps[-1]:,}, "
+            f"{len(steps)} looks at {timeline.n_sentences} sentence pairs",
+        )
+    )
+    places = _shown_places(len(steps), max(8, console.width - LABEL - SUMMARY))
+    if len(places) < len(steps):
+        console.print(f"shown: {len(places)} of {len(steps)} looks", style="dim")
+    for kind in KINDS:
+        courses = [course for course in timeline.courses if course.head.kind == kind]
+        if courses:
+            console.print()
+            console.print(Text(KIND_NAMES[kind], style="bold"))
+            console.print(_axis([steps[place] for place in places]), no_wrap=True)
+            for course in courses:
+                console.print(_line(timeline, course, places, is_ascii), no_wrap=True)
+    console.print()
+    for line in _appearances(timeline, is_ascii):
+        console.print(line)
+
+
+def _shown_places(n_steps: int, room: int) -> list[int]:
+    """The looks that are shown: as many as there is room for, at equal distances, the last one too.
+
+    Counted from the last one backwards, so that it is always there.
+    """
+    every = -(-n_steps // room)
+    return list(range((n_steps - 1) % every, n_steps, every))
+
+
+def _axis(steps: list[int]) -> Text:
+    """The steps above the signs: the first, the last, and those between that have room."""
+    line = " " * LABEL
+    last = f"{steps[-1]}"
+    end = LABEL + max(0, len(steps) - len(last))
+    for place, step in enumerate(steps[:-1]):
+        start, label = LABEL + place, f"{step}"
+        is_due = place == 0 or place % 10 == 0
+        if is_due and start >= len(line) and start + len(label) < end:
+            line = line.ljust(start) + label + " "
+    return Text(line.ljust(end) + last, style="dim")
+
+
+def _line(
+    timeline: "HeadTimeline", course: "HeadCourse", places: list[int], is_ascii: bool
+) -> Text:
+    line = Text(f"{course.head!s:<{LABEL}}")
+    for place in places:
+        line.append_text(sign_of(course.roles[place], is_ascii=is_ascii))
+    since = timeline.last_change(course)
+    line.append(f"  {course.roles[-1]}")
+    return line.append(" throughout" if since is None else f" since {since:,}", style="dim")
+
+
+def _appearances(timeline: "HeadTimeline", is_ascii: bool) -> list[Text]:
+    """When each role was first seen, of which head, and how many heads have it now."""
+    first = timeline.first_appearances()
+    lines = []
+    for role in SIGNS:
+        if role in first:
+            step, head = first[role]
+            n_now = sum(course.roles[-1] == role for course in timeline.courses)
+            line = Text.assemble(sign_of(role, is_ascii=is_ascii), f" {role:<9}")
+            lines.append(line.append(f"first at {step:,} ({head}), now {n_now}", style="dim"))
+    return lines
+
+
+def _rendered(timeline: "HeadTimeline", chosen: HeadsFormat) -> bytes:
+    from tformer_cli.inspection import render_timeline as render
+
+    if chosen == HeadsFormat.jsonl:
+        return b"".join(
+            utf8_line(json.dumps(timeline.describe(course), separators=(",", ":")))
+            for course in timeline.courses
+        )
+    if chosen == HeadsFormat.svg:
+        return render.render_timeline_svg(timeline).encode("utf-8")
+    if chosen == HeadsFormat.html:
+        return render.render_timeline_html(timeline).encode("utf-8")
+    file = StringIO()
+    width = stdout_console().width
+    show_timeline(Console(file=file, no_color=True, width=width, highlight=False), timeline)
+    return file.getvalue().encode("utf-8", "replace")

@@ -1,0 +1,164 @@
+"""`tformer inspect-diff`: which head of one model is which of another, and what has changed."""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Unpack
+
+import typer
+
+from tformer_cli.cli.console import stdout_console, utf8_line, warn
+from tformer_cli.cli.inspection_options import (
+    OpeningArguments,
+    SourceOption,
+    TextsArgument,
+    chosen_format,
+    sentences_and_targets,
+    takes_opening_options,
+)
+from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.options import OutputOption, QuietOption
+from tformer_cli.cli.text_io import (
+    STANDARD_STREAM,
+    count_of_lines,
+    results,
+    say_choices,
+    warn_of_bytes,
+)
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.inspection.head_diff import HeadDiff
+
+
+class DiffFormat(StrEnum):
+    """Values of `--format`."""
+
+    tty = "tty"
+    jsonl = "jsonl"
+    svg = "svg"
+    html = "html"
+
+
+class MatchingChoice(StrEnum):
+    """Values of `--match`."""
+
+    layer = "layer"
+    kind = "kind"
+
+
+@takes_opening_options
+def inspect_diff(
+    first: Annotated[
+        Path,
+        typer.Argument(
+            metavar="A", help="Model directory, or RUN/checkpoints/step-NNNNNN of a run."
+        ),
+    ],
+    second: Annotated[Path, typer.Argument(metavar="B", help="The model to compare with it.")],
+    text: TextsArgument = None,
+    *,
+    source: SourceOption = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Let both models read this target."),
+    ] = None,
+    target_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File of targets, one for each sentence [the translations by A].",
+            show_default=False,
+        ),
+    ] = None,
+    heads: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SELECTION",
+            help="Heads of A to tell of, as in inspect-heads, with conditions on A's metrics; "
+            "repeatable [all heads].",
+        ),
+    ] = None,
+    match: Annotated[
+        MatchingChoice | None,
+        typer.Option(
+            help="Pair heads within their layer, or with any of their kind. Exchanging heads of "
+            "a layer leaves a model as it is, of different layers it does not "
+            "[layer where both models have as many, else kind].",
+            show_default=False,
+        ),
+    ] = None,
+    maps: Annotated[
+        bool,
+        typer.Option("--maps", help="Put B - A of each pair, on the first sentence, into jsonl."),
+    ] = False,
+    output_format: Annotated[
+        DiffFormat | None,
+        typer.Option(
+            "--format",
+            help="[tty on a terminal, jsonl elsewhere; by FILE's name].",
+            show_default=False,
+        ),
+    ] = None,
+    output: OutputOption = STANDARD_STREAM,
+    quiet: QuietOption = False,
+    **opening: Unpack[OpeningArguments],
+) -> None:
+    """Show which head of model B is which of model A, and what has become of each.
+
+    Both read the same sentences and targets. Heads are paired so that the Jensen-Shannon
+    divergences of their maps (mean over rows, in nats: 0 the same, 0.693 nothing in common) are
+    together the smallest; "in place" is that of a moved head from its namesake. The signed map is
+    of the first sentence and of the pair that changed most.
+    """
+    chosen = chosen_format(output_format, output, DiffFormat, DiffFormat.jsonl)
+    if maps and chosen != DiffFormat.jsonl:
+        raise UsageError(f"--maps: is for jsonl; --format {chosen} shows the map already")
+    counts = LineCounts()
+    lines, targets = sentences_and_targets(text, source, target, target_file, counts)
+
+    from tformer_cli.workflows.inspect_diff import ModelComparer, open_models
+
+    opened, other = open_models(first, second, **opening)
+    comparer = ModelComparer(opened, other, heads or (), match.value if match else None)
+    say_choices(opened, quiet=quiet)
+    with line_progress(None, "comparing heads", quiet=quiet) as progress:
+        for n_lines in comparer.read(lines, targets):
+            progress.update(n_lines)
+    if comparer.report.too_long:
+        warn(f"{count_of_lines(comparer.report.too_long)} longer than a model takes, left out")
+    diff = comparer.diff()
+    if not diff.changes:
+        warn("no head meets the conditions of --heads")
+    if chosen == DiffFormat.tty and output == STANDARD_STREAM:
+        from tformer_cli.cli.diff_view import show_diff
+
+        show_diff(stdout_console(), diff)
+    else:
+        with results(output) as stream:
+            for part in _rendered(diff, chosen, with_maps=maps):
+                stream.write(part)
+    warn_of_bytes(counts)
+
+
+def _rendered(diff: "HeadDiff", chosen: DiffFormat, *, with_maps: bool) -> Iterator[bytes]:
+    from tformer_cli.inspection import render_diff as render
+
+    if chosen == DiffFormat.jsonl:
+        for change in diff.changes:
+            yield utf8_line(render.render_diff_json(diff, change, with_map=with_maps))
+    elif chosen == DiffFormat.svg:
+        yield render.render_diff_svg(diff).encode("utf-8")
+    elif chosen == DiffFormat.html:
+        yield render.render_diff_html(diff).encode("utf-8")
+    else:
+        from io import StringIO
+
+        from rich.console import Console
+
+        from tformer_cli.cli.diff_view import show_diff
+
+        file = StringIO()
+        show_diff(Console(file=file, no_color=True, width=80, highlight=False), diff)
+        yield file.getvalue().encode("utf-8", "replace")

@@ -1,0 +1,144 @@
+"""The heads of a model, followed while it is trained: `heads.jsonl` in the run directory.
+
+A line for each head at step 0 and every `training.inspect_every` steps. The pairs that are looked
+at are the first of the validation pairs, which a run cannot exchange; `heads-probe.jsonl` names
+them. A checkpoint is written after the lines of its step, so a resumed run cuts off what came after
+the checkpoint and writes it again: nothing is there twice and nothing is missing.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tformer_cli.artifacts.atomic import not_writable, write_text
+from tformer_cli.data.corpora import SentencePair
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.decoding.limits import longest_source
+from tformer_cli.inspection.batched_capture import IdPair
+from tformer_cli.inspection.head_steps import look_at_heads
+from tformer_cli.inspection.head_timeline import HEADS_LOG
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.training.events import RolledBack, TrainingEvent
+
+PROBE = "heads-probe.jsonl"
+PROBE_SCHEMA = "tformer.headprobe/1"
+N_PAIRS = 32
+"""Pairs that are looked at: some hundreds of rows for each head, in a fraction of a second."""
+
+
+def probe_pairs(
+    pairs: Sequence[SentencePair], tokenizer: Tokenizer, max_positions: int
+) -> list[tuple[int, SentencePair, IdPair]]:
+    """Chooses the pairs to look at: the first `N_PAIRS` with text on both sides that fit the model.
+
+    Args:
+        pairs: the validation pairs.
+        tokenizer: of the run.
+        max_positions: of the model.
+
+    Returns:
+        For each pair its number among the validation pairs, its text and its tokens.
+    """
+    found: list[tuple[int, SentencePair, IdPair]] = []
+    longest = longest_source(max_positions)
+    for index, pair in enumerate(pairs):
+        ids = tokenizer.encode_batch([pair.source, pair.target])
+        if all(0 < len(side) <= longest for side in ids):
+            found.append((index, pair, (ids[0], ids[1])))
+        if len(found) == N_PAIRS:
+            break
+    return found
+
+
+class HeadFollower:
+    """Looks at the heads of a model, and keeps the run's file; it observes returns of the run."""
+
+    def __init__(
+        self,
+        run: Path,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        pairs: Sequence[SentencePair],
+        step: int,
+    ) -> None:
+        """Takes up the file of a run that stands at a step, without what came after it.
+
+        Args:
+            run: the run directory.
+            model: the model that is trained.
+            tokenizer: of the run.
+            pairs: the validation pairs.
+            step: steps made.
+
+        Raises:
+            ArtifactError: if the run directory cannot be written.
+        """
+        self._path = run / HEADS_LOG
+        self._model = model
+        chosen = probe_pairs(pairs, tokenizer, model.config.max_positions)
+        self._pairs = [ids for _, _, ids in chosen]
+        self.seconds = 0.0
+        """Time that looking has taken in this process."""
+        self.n_looks = 0
+        """Steps it has looked at."""
+        lines = [_probe_line(index, pair) for index, pair, _ in chosen]
+        write_text(run / PROBE, "".join(lines))
+        # At the start of a run a file can only be what a killed attempt has left.
+        self._keep(lambda found: found <= step if step else False)
+
+    def look(self, step: int) -> None:
+        """Measures every head and appends its line; on the disk before a checkpoint can be.
+
+        Raises:
+            ArtifactError: if the file cannot be written.
+        """
+        start = time.monotonic()
+        if self._pairs:
+            found = look_at_heads(self._model, self._pairs, step)
+            text = "".join(json.dumps(head.describe(), allow_nan=False) + "\n" for head in found)
+            try:
+                with self._path.open("a", encoding="utf-8", newline="") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise not_writable(self._path, error) from None
+        self.n_looks += 1
+        self.seconds += time.monotonic() - start
+
+    def notify(self, event: TrainingEvent) -> None:
+        """Cuts off what a return to an earlier checkpoint takes back."""
+        if isinstance(event, RolledBack):
+            self._keep(lambda step: step <= event.step)
+
+    def _keep(self, is_kept: Callable[[int], bool]) -> None:
+        """Keeps the whole lines of some steps."""
+        text = self._path.read_bytes() if self._path.is_file() else b""
+        kept = b"".join(
+            line + b"\n"
+            for line in text.split(b"\n")
+            if (step := _step_of(line)) is not None and is_kept(step)
+        )
+        if kept != text:
+            write_text(self._path, kept.decode("utf-8"))
+
+
+def _probe_line(index: int, pair: SentencePair) -> str:
+    data = {
+        "schema": PROBE_SCHEMA,
+        "index": index,
+        "source": pair.source,
+        "target": pair.target,
+        "chosen": f"the first {N_PAIRS} validation pairs with text on both sides that fit",
+    }
+    return json.dumps(data, ensure_ascii=False) + "\n"
+
+
+def _step_of(line: bytes) -> int | None:
+    """The step of a line; None if it is torn or foreign."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None

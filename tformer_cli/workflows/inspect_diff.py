@@ -1,0 +1,219 @@
+"""Two models and sentences in; out comes which head of one is which of the other, and how far."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.decoding.limits import longest_source
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.inspection.batched_capture import capture_pairs
+from tformer_cli.inspection.capture import capture_maps
+from tformer_cli.inspection.head_diff import HeadChange, HeadDiff, changes_of
+from tformer_cli.inspection.head_distance import HeadDistances
+from tformer_cli.inspection.head_matching import Matching, default_matching
+from tformer_cli.inspection.heads import head_layout
+from tformer_cli.inspection.metric_means import MetricMeans
+from tformer_cli.inspection.record import HeadsRecord
+from tformer_cli.inspection.selectors import HeadSelection
+from tformer_cli.model.runtime import prepare_cpu, resolve_device
+from tformer_cli.workflows.id_pairs import TokenPair, given_pairs, translated_pairs
+from tformer_cli.workflows.inspect_heads import summary_of
+from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.open_checkpoint import open_model_or_checkpoint
+from tformer_cli.workflows.open_translator import Opened
+
+BUFFER_LINES = 256
+"""Lines that are translated and captured together."""
+
+
+@dataclass
+class DiffReport:
+    """What the input held; it grows as it is read."""
+
+    lines: int = 0
+    """Lines read."""
+    too_long: int = 0
+    """Lines left out, as a side is longer than a model takes."""
+
+
+def inspect_diff(
+    first: Path | str | ModelDirectory,
+    second: Path | str | ModelDirectory,
+    lines: Iterable[str],
+    *,
+    targets: Iterable[str] | None = None,
+    heads: Sequence[str] = (),
+    matching: Matching | None = None,
+    **options: Unpack[InspectionOptions],
+) -> HeadDiff:
+    """Compares the heads of two models that read the same sentences and the same targets.
+
+    Args:
+        first: the model A: a model directory, or a checkpoint of a run, or the path of one.
+        second: the model B, likewise, with the same vocabulary.
+        lines: the source sentences.
+        targets: a target for each line; None: the translations by A. Both models read them.
+        heads: which heads of A to tell of, by the grammar of `inspection.selectors`, with
+            conditions on A's metrics; none means all, and those that only B has.
+        matching: whether heads are paired within their layer or across layers; None: within,
+            where both models have as many layers.
+        **options: of the search by A, and where both compute; see `InspectionOptions`.
+
+    Raises:
+        UsageError: if a setting cannot be used, or `heads` select nothing.
+        ArtifactError: if a model cannot be used.
+        DataError: if the vocabularies differ, or no line can be compared.
+    """
+    comparer = ModelComparer(*open_models(first, second, **options), heads, matching)
+    for _ in comparer.read(lines, targets):
+        pass
+    return comparer.diff()
+
+
+def open_models(
+    first: Path | str | ModelDirectory,
+    second: Path | str | ModelDirectory,
+    **options: Unpack[InspectionOptions],
+) -> tuple[Opened, ModelDirectory]:
+    """Opens the first model with its search, and the second beside it; see `inspect_diff`."""
+    prepare_cpu()
+    try:
+        place = resolve_device(options.get("device", "auto"))
+    except ValueError as error:
+        raise UsageError(f"--device: {error}") from None
+    before, after = (
+        model if isinstance(model, ModelDirectory) else open_model_or_checkpoint(Path(model), place)
+        for model in (first, second)
+    )
+    return open_for_inspection(before, **options), after
+
+
+class ModelComparer:
+    """Compares the heads of two opened models over sentences, in memory that does not grow."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        other: ModelDirectory,
+        heads: Sequence[str] = (),
+        matching: Matching | None = None,
+    ) -> None:
+        """Makes sure that the models can be compared; see `inspect_diff`."""
+        self._opened, self._directories = opened, (opened.directory, other)
+        _check_vocabularies(*self._directories)
+        self._models = opened.directory.model, other.model
+        self._layouts = head_layout(self._models[0]), head_layout(self._models[1])
+        self._matching = matching or default_matching(*self._layouts)
+        self._selection = HeadSelection(heads, self._layouts[0])
+        self._is_selected = bool(heads)
+        self._kinds = self._selection.kinds
+        self._distances = HeadDistances(*self._layouts, self._kinds)
+        self._means = tuple(MetricMeans(layout, self._kinds) for layout in self._layouts)
+        self._shown: TokenPair | None = None
+        self._n_sentences = 0
+        self.report = DiffReport()
+
+    def read(self, lines: Iterable[str], targets: Iterable[str] | None = None) -> Iterator[int]:
+        """Compares on sentences with A's translations or with given targets.
+
+        A pair with a blank side is passed over; one that is longer than a model takes is left out
+        and counted.
+
+        Yields:
+            How many lines are done, after each buffer.
+
+        Raises:
+            DataError: if there are more or fewer targets than lines.
+        """
+        limit = min(longest_source(model.config.max_positions) for model in self._models)
+        tokenizer = self._directories[0].tokenizer
+        buffers = (
+            translated_pairs(self._opened.translator, lines, BUFFER_LINES)
+            if targets is None
+            else given_pairs(tokenizer, lines, targets, BUFFER_LINES)
+        )
+        for buffer in buffers:
+            pairs = [pair for pair in buffer if pair.fits(limit)]
+            if pairs and self._shown is None:
+                self._shown = pairs[0]
+            self._add(pairs)
+            written = sum(bool(pair.source_ids and pair.target_ids) for pair in buffer)
+            self.report.too_long += written - len(pairs)
+            self.report.lines += len(buffer)
+            yield self.report.lines
+
+    def _add(self, pairs: Sequence[TokenPair]) -> None:
+        ids = [(pair.source_ids, pair.target_ids) for pair in pairs]
+        captured = [capture_pairs(model, ids, self._kinds) for model in self._models]
+        # Both take the pairs in one order, which their lengths decide.
+        for (_, before), (_, after) in zip(*captured, strict=True):
+            self._distances.add(before, after)
+            for means, maps in zip(self._means, (before, after), strict=True):
+                means.add(maps)
+        self._n_sentences += len(pairs)
+
+    def diff(self) -> HeadDiff:
+        """Pairs the heads over what was read so far.
+
+        Raises:
+            DataError: if there was no sentence that fits.
+        """
+        if self._shown is None:
+            raise DataError("there is no sentence that fits both models: give one that is text")
+        first, second = self._means
+        changes = changes_of(
+            self._layouts, self._distances, (first, second), self._kinds, self._matching
+        )
+        return HeadDiff(
+            first=summary_of(self._directories[0]),
+            second=summary_of(self._directories[1]),
+            matching=self._matching,
+            n_sentences=self._n_sentences,
+            changes=tuple(self._chosen(changes)),
+            shown=(self._record(self._shown, 0), self._record(self._shown, 1)),
+        )
+
+    def _chosen(self, changes: list[HeadChange]) -> list[HeadChange]:
+        """The changes of the heads that are asked for, chosen by A's own means."""
+        if not self._is_selected:
+            return changes
+        chosen = set(self._selection.select(self._means[0].means()))
+        return [change for change in changes if change.match.first in chosen]
+
+    def _record(self, pair: TokenPair, number: int) -> HeadsRecord:
+        """Captures the shown sentence in one of the models."""
+        tokenizer = self._directories[0].tokenizer
+        maps = capture_maps(self._models[number], pair.source_ids, pair.target_ids)
+        return HeadsRecord(
+            index=0,
+            model=summary_of(self._directories[number]),
+            source=pair.source,
+            target=pair.target,
+            is_forced=pair.score is None,
+            score=pair.score,
+            source_pieces=tuple(tokenizer.pieces(maps.source_ids)),
+            target_pieces=tuple(tokenizer.pieces(maps.target_ids)),
+            input_pieces=tuple(tokenizer.pieces(maps.target_input_ids)),
+            maps=maps,
+            heads=(),
+        )
+
+
+def _check_vocabularies(first: ModelDirectory, second: ModelDirectory) -> None:
+    """Makes sure that the same ids are the same tokens, or else rows could not be compared."""
+    sizes = [directory.tokenizer.vocab_size for directory in (first, second)]
+    pieces = [
+        directory.tokenizer.pieces(range(size))
+        for directory, size in zip((first, second), sizes, strict=True)
+    ]
+    if pieces[0] == pieces[1]:
+        return
+    place = next(
+        (i for i, pair in enumerate(zip(*pieces, strict=False)) if pair[0] != pair[1]), min(sizes)
+    )
+    raise DataError(
+        f"their tokenizers differ, from token {place} on ({first.path}, {second.path}): rows can "
+        "be compared only between models of one vocabulary, such as two checkpoints of a run"
+    )

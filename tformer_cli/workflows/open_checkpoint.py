@@ -1,0 +1,54 @@
+"""A checkpoint of a run as a model: its weights, with the run's tokenizer and recipe."""
+
+from pathlib import Path
+
+import torch
+
+from tformer_cli.artifacts.model_directory import (
+    CONFIG,
+    TOKENIZER,
+    ModelDirectory,
+    ModelInfo,
+    load_model,
+    load_model_directory,
+)
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.errors import ArtifactError
+from tformer_cli.recipe import load_recipe
+from tformer_cli.training.checkpoints import MODEL, STATE, Checkpoints
+from tformer_cli.workflows.train import RECIPE, has_run
+
+
+def open_model_or_checkpoint(path: Path, device: torch.device | str = "cpu") -> ModelDirectory:
+    """Reads a model directory, or `RUN/checkpoints/step-NNNNNN` of a run.
+
+    Raises:
+        ArtifactError: in one line, if it is neither, or damaged.
+        RecipeError: if the run's recipe cannot be read.
+        DataError: if its tokenizer cannot be.
+    """
+    if not (path / STATE).is_file() or (path / CONFIG).exists():
+        return load_model_directory(path, device)
+    place = path.resolve()
+    run = place.parents[1]
+    checkpoints = Checkpoints(run)
+    steps = [step for step in checkpoints.steps() if checkpoints.path(step) == place]
+    if not steps or not has_run(run):
+        raise ArtifactError(
+            f"is a checkpoint without its run ({path}): name it there, as "
+            "RUN/checkpoints/step-NNNNNN"
+        )
+    recipe = load_recipe(str(run / RECIPE))
+    tokenizer = Tokenizer.from_file(run / TOKENIZER)
+    checkpoints.check(steps[0])
+    return ModelDirectory(
+        path=path,
+        model=load_model(place / MODEL, recipe.model, tokenizer.vocab_size, device),
+        tokenizer=tokenizer,
+        decoding=recipe.decoding,
+        info=ModelInfo(
+            source_language=recipe.data.source_language,
+            target_language=recipe.data.target_language,
+            step=steps[0],
+        ),
+    )
