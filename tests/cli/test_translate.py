@@ -1,5 +1,7 @@
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,17 @@ def test_a_missing_model_is_one_line_and_status_two(tmp_path):
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: ")
+
+
+def test_no_package_is_imported_that_translating_does_not_need(model):
+    script = (
+        "import sys\n"
+        "from tformer_cli.cli.app import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    assert not end.code\n"
+        "needless = {'torch._dynamo', 'sympy', 'datasets', 'sacrebleu', 'ctranslate2'}\n"
+        "print(sorted(needless & set(sys.modules)))\n"
+    )
+    command = [sys.executable, "-c", script, "translate", model, "A man"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[1:] == ["[]"]

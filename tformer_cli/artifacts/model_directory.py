@@ -24,6 +24,7 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.shapes import shapes_alone
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.structure import StructureError, structure
 
@@ -190,7 +191,7 @@ def load_model(
     n_layers = config.n_encoder_layers + config.n_decoder_layers
     if n_layers > len(found):
         raise ArtifactError(f"has too few tensors for {n_layers} layers ({path}): not this model's")
-    with torch.device("meta"):  # shapes alone: nothing is allocated before the file is known to fit
+    with shapes_alone():  # nothing is allocated before the file is known to fit
         model = Transformer(config, vocab_size)
     check_shapes(path, found, {name: tuple(v.shape) for name, v in model.state_dict().items()})
     tensors = load_tensors(path, device)

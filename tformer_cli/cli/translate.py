@@ -15,6 +15,7 @@ from tformer_cli.cli.decoding_options import (
     TooLongOption,
     takes_decoding_options,
 )
+from tformer_cli.cli.heavy_imports import heavy_imports
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
     DecodingPrecisionChoice,
@@ -121,11 +122,12 @@ def translate(
     )
     from_terminal = from_stdin and sys.stdin.isatty()
 
-    from tformer_cli.decoding.demands import read_glossary
-    from tformer_cli.decoding.details import Details
-    from tformer_cli.decoding.translator import BUFFER_LINES
-    from tformer_cli.workflows.open_translator import open_translator
-    from tformer_cli.workflows.translate import TranslationCounts, translated_text
+    with heavy_imports():
+        from tformer_cli.decoding.demands import read_glossary
+        from tformer_cli.decoding.details import Details
+        from tformer_cli.decoding.translator import BUFFER_LINES
+        from tformer_cli.workflows.open_translator import open_translator
+        from tformer_cli.workflows.translate import TranslationCounts, translated_text
 
     terms = [] if glossary is None else read_glossary(file_lines(glossary, LineCounts()), glossary)
     settings = {name: value for name, value in ctx.params.items() if name not in CHANGES_NOTHING}

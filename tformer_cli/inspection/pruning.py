@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tformer_cli.inspection.heads import HeadId, Kind, attentions
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.shapes import shapes_alone
 from tformer_cli.model.transformer import Transformer
 
 _NAMES: dict[Kind, str] = {
@@ -36,7 +37,7 @@ def prune_heads(model: Transformer, heads: Iterable[HeadId]) -> Transformer:
     for (kind, layer), numbers in kept.items():
         name = _NAMES[kind].format(layer)
         weights |= _without(weights, name, numbers, model.config.head_width)
-    with torch.device("meta"):
+    with shapes_alone():
         pruned = Transformer(_pruned_config(model.config, kept), model.vocab_size)
     pruned.load_state_dict(weights, assign=True)
     return pruned.eval().requires_grad_(requires_grad=False)

@@ -2,8 +2,9 @@
 
 Read in this order: `config` (what there is to choose), `attention`, `feed_forward`, `embedding`,
 `positions`, `masks`, `cache`, then the stacks `encoder` and `decoder`, and `transformer`, which
-joins them. `runtime` says what the machine offers: device, precision, threads; `flops` counts what
-a model computes, `hardware` measures how fast the machine could.
+joins them. `shapes` makes models without values; `runtime` says what the machine offers: device,
+precision, threads; `flops` counts what a model computes, `hardware` measures how fast the machine
+could.
 
 Shapes are written with these letters throughout:
 

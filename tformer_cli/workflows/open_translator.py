@@ -8,16 +8,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 
-from tformer_cli.artifacts.ctranslate2_export import EXPORT, check_export, import_ctranslate2
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
 from tformer_cli.decoding.config import of_any_engine
 from tformer_cli.decoding.translator import TooLong, Translator
 from tformer_cli.errors import UsageError
-from tformer_cli.inspection.gates import keep_only
-from tformer_cli.inspection.heads import head_layout
-from tformer_cli.inspection.selectors import select_heads
 from tformer_cli.model.runtime import Precision, prepare_cpu, resolve_device, set_threads
-from tformer_cli.workflows.ensemble import join_models
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,6 +97,10 @@ def open_translator(
     if heads and ensemble:
         raise UsageError("--heads: names the heads of one model; leave out it or --ensemble")
     if heads:
+        from tformer_cli.inspection.gates import keep_only
+        from tformer_cli.inspection.heads import head_layout
+        from tformer_cli.inspection.selectors import select_heads
+
         keep_only(model.model, select_heads(heads, head_layout(model.model)))
     place = next(model.model.parameters()).device
     decoding = overridden(model.decoding, **overrides)
@@ -119,6 +118,8 @@ def open_translator(
     if ensemble:
         if decoding.coverage_penalty:
             raise UsageError("--coverage-penalty: needs one model; leave out it or --ensemble")
+        from tformer_cli.workflows.ensemble import join_models
+
         searched = join_models(model, ensemble, ensemble_weights, ensemble_space)
     translator = Translator(
         searched,
@@ -141,6 +142,7 @@ def _engine_translator(
     too_long: TooLong,
 ) -> tuple[PrecisionChoice, Translator]:
     """Loads a model's export into CTranslate2."""
+    from tformer_cli.artifacts.ctranslate2_export import EXPORT, check_export, import_ctranslate2
     from tformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
 
     place = next(model.model.parameters()).device
