@@ -33,6 +33,7 @@ COMMANDS = {
             "inspect-logits",
             "inspect-align",
             "inspect-ablate",
+            "inspect-report",
             "tokenize",
             "tokenize train",
             "tokenize encode",
