@@ -34,6 +34,7 @@ COMMANDS = {
             "inspect-align",
             "inspect-ablate",
             "inspect-diff",
+            "inspect-report",
             "tokenize",
             "tokenize train",
             "tokenize encode",

@@ -4,8 +4,8 @@ Read `heads` (how a head is named), `capture` (the maps and their proof; `batche
 pairs), `metrics` (what a map is summed up in), `roles` (what a head does, by its metrics),
 `selectors` (the grammar of ``--heads``), `record` (one sentence, inspected), then any of the
 renderings: `render_json`, `render_tensors`, `render_svg`, `render_png`, `render_html` (with the
-page it fills, `page.html`) and the colours they share, `palette`. `head_statistics` sums up heads
-over a corpus.
+page it fills, `page_source` and the parts in `page/`) and the colours they share, `palette`.
+`head_statistics` sums up heads over a corpus.
 
 Word alignments: `words` (which tokens make a word), `alignment` (which words go together),
 `symmetrisation` (two directions joined).
@@ -14,6 +14,9 @@ One head step by step: `observed` (what the model computed), `trace` (the same b
 (how steps are told), `walkthrough` and `walkthrough_layer` (the telling), `tokens` (finding a
 token), `quiz`, then `render_step_json` and `render_step_html`. `logits` and `positions` stand by
 themselves, each with its renderings; pages without a script share `static_page`.
+
+All of it for a few sentences is a `report`, which `render_report` puts on the heads' page, a tab for
+each inspection.
 
 What a head is worth is another road: `gates` (heads switched off), `ablation` (the loss without
 each), `importance` (its gradient), `ablation_record` with `render_ablation`, and `pruning`, which

@@ -1,8 +1,8 @@
-"""The page with a script: one HTML file put together from the parts in `page/`, and its data.
+r"""The page with a script: one HTML file put together from the parts in `page/`, and its data.
 
 `page/page.html` is the frame, `page/style.css` the style, and each ``.js`` does one job; joined in
 the order of `SCRIPTS` they are one script. The data are JSON in a script element where every ``<``
-is written ``\\u003c``, so that no token can end the element. Whoever adds a view writes a
+is written ``\u003c``, so that no token can end the element. Whoever adds a view writes a
 ``tab_NAME.js`` that calls ``addTab``, lists it here, and puts its data into the sentence.
 """
 

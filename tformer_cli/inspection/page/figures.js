@@ -22,14 +22,24 @@ function showFigures() {
     const name = button.dataset.view ? "view" : "scope";
     button.setAttribute("aria-pressed", String(button.dataset[name] === state[name]));
   }
-  put("one", isMap ? mapOfOne : linesOfOne, [make("b", {}, head.id), " alone"]);
+  // Maps of long sentences are wide: below each other, unless the window has room for two.
+  const least = isMap ? Math.max(300, 11 * columnsOf(head).length + 110) : 300;
+  byId("one").parentElement.style.setProperty("--least", `${least}px`);
+  put("one", isMap ? mapOfOne : linesOfOne, [make("b", {}, head.id), ` alone. ${isMap ? "" : aboutFaint([head])}`]);
   const whose = state.scope === "layer" ? `layer ${head.layer}` : "all layers, a colour a layer";
-  const what = isMap ? "Each cell has the colour of the head that looks there most." : "";
+  const what = isMap ? "Each cell has the colour of the head that looks there most." : aboutFaint(overlaidHeads());
   put("all", isMap ? mapOfAll : linesOfAll, [make("b", {}, "All heads"), ` of ${data.kinds[head.kind]}, ${whose}. ${what}`]);
   for (const element of document.querySelectorAll(".of-maps")) element.hidden = !isMap;
   showRamp(head.kind);
   showLegend();
   markFigures(pointedAt());
+}
+
+/** Says which weights have no line, if some have none. */
+function aboutFaint(heads) {
+  const strongest = Math.max(...heads.map(head => weightsOf(head).reduce((most, weight) => Math.max(most, weight), 0)), 0);
+  if (strongest < FAINTEST) return `No weight reaches ${FAINTEST}: the map shows them.`;
+  return `Weights below ${FAINTEST} have no line.`;
 }
 
 /** Says what rows and columns of the head's map are. */

@@ -13,7 +13,7 @@ function heatMap(spec) {
   const guess = Math.min(13, Math.max(7, 480 / Math.max(q, k)));
   // The last column's slanted label reaches beyond the map by about .6 of its length.
   const side = widest(rows, guess) + .62 * widest(columns, guess) + 26;
-  const cell = Math.max(7, Math.min(38, (spec.room - side) / k, 600 / q));
+  const cell = Math.max(7, Math.min(38, (spec.room - side) / k, Math.max(600, 11 * q) / q));
   const slope = cell > 14 ? 52 : 90, turn = slope * Math.PI / 180;
   // Slanted lines of text are nearer to each other than columns are.
   const size = Math.min(13, Math.max(6.5, cell * .82)), small = Math.min(size, Math.max(6.5, cell * .9 * Math.sin(turn)));

@@ -11,8 +11,8 @@ const FAINTEST = .03; // smaller weights are left out
  */
 function lineFigure(spec) {
   const q = spec.rows.length, k = spec.columns.length, most = Math.max(q, k);
-  const pitch = Math.max(10, Math.min(27, 600 / most)), size = Math.min(13, Math.max(7, pitch * .72));
-  const left = Math.ceil(Math.min(widest(spec.rows.map(text => shortened(text)), size) + 10, spec.room * .4));
+  const pitch = Math.max(12, Math.min(27, 600 / most)), size = Math.min(13, Math.max(7, pitch * .72));
+  const left = Math.ceil(Math.min(Math.max(44, widest(spec.rows.map(text => shortened(text)), size) + 10), spec.room * .4));
   const right = Math.ceil(Math.min(widest(spec.columns.map(text => shortened(text)), size) + 10, spec.room * .4));
   const width = Math.max(left + right + 90, Math.min(spec.room, left + right + 420)), height = Math.ceil(most * pitch + 24);
   const x1 = left, x2 = width - right, soft = styleColour("--soft"), ink = styleColour("--ink"), faint = styleColour("--faint");

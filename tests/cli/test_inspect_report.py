@@ -1,0 +1,41 @@
+import pytest
+from typer.testing import CliRunner
+
+from tformer_cli.cli.app import app
+
+LINE = "A man sleeps."
+
+
+def run(*arguments, stdin=None):
+    return CliRunner().invoke(app, [*map(str, arguments)], input=stdin)
+
+
+def test_a_page_goes_to_a_file_or_a_pipe_with_the_same_bytes(model, tmp_path):
+    page = tmp_path / "page.html"
+    result = run("inspect-report", model, LINE, "-o", page)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "computing on cpu in float32\n"
+    assert page.read_bytes().startswith(b"<!DOCTYPE html>")
+    piped = run("inspect-report", model, "--quiet", stdin=f"{LINE}\n")
+    assert piped.stdout_bytes == page.read_bytes()
+    assert piped.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([" "], "there is no sentence to show"),
+        ([LINE, "--step", "cross"], '--step: "cross" is not HEAD:TOKEN; write cross.0.1:word'),
+        ([LINE, "--heads", "enc.7"], "names no head"),
+        ([LINE, "--target", "a", "--target-file", "f"], "leave one of them out"),
+        (["a " * 200], "(line 1): inspect a shorter sentence"),
+        ([LINE, "--source", "f"], "texts are given as arguments already"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_leaves_no_file(model, tmp_path, arguments, message):
+    result = run("inspect-report", model, *arguments, "-q", "-o", tmp_path / "page.html")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert message in line
+    assert not list(tmp_path.iterdir())

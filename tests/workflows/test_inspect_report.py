@@ -1,0 +1,72 @@
+import hashlib
+
+import pytest
+import torch
+
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.inspection.heads import HeadId
+from tformer_cli.inspection.report import TELLING_WEIGHT, telling_row
+from tformer_cli.workflows.inspect_heads import inspect_heads
+from tformer_cli.workflows.inspect_report import inspect_report
+from tformer_cli.workflows.inspect_step import inspect_step
+
+LINE = "A man sleeps."
+CHOSEN = {"token": "man", "head": "enc.1.0"}
+
+
+def test_a_report_holds_what_the_single_inspections_give(model):
+    report = inspect_report(model, [LINE], device="cpu", steps=["enc.1.0:man"])
+    (sentence,) = report.sentences
+    (record,) = inspect_heads(model, [LINE], device="cpu")
+    assert sentence.heads.metrics == record.metrics
+    assert sentence.heads.target == record.target
+    (steps,) = sentence.steps
+    alone = inspect_step(model, LINE, device="cpu", **CHOSEN)
+    assert (steps.row, steps.where) == (alone.row, alone.where)
+    assert torch.equal(steps.table("weights").values, alone.table("weights").values)
+    weights = (model / "model.safetensors").read_bytes()
+    assert report.model_hash == hashlib.sha256(weights).hexdigest()
+    assert len(report.positions.tables[0].table) == 32
+
+
+def test_a_walk_through_is_of_the_sentences_that_have_the_token(model):
+    report = inspect_report(
+        model, [LINE, "Two dogs."], device="cpu", steps=["enc.0.0:man", "enc.0.1:dogs"]
+    )
+    assert [[str(s.head) for s in one.steps] for one in report.sentences] == [
+        ["enc.0.0"],
+        ["enc.0.1"],
+    ]
+
+
+def test_given_targets_are_looked_at(model):
+    (sentence,) = inspect_report(model, [LINE], targets=["Two dogs."], device="cpu").sentences
+    assert sentence.heads.is_forced
+    assert sentence.heads.target == "Two dogs."
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"lines": ["", " "]}, DataError, "there is no sentence to show"),
+        ({"steps": ["enc.0.0"]}, UsageError, '--step: "enc.0.0" is not HEAD:TOKEN'),
+        ({"steps": ["enc.0:man"]}, UsageError, '--step: "enc.0" names 2 heads; name one'),
+        ({"steps": ["enc.9.9:man"]}, UsageError, "names no head"),
+        ({"steps": ["enc.0.0:wolf"]}, UsageError, '--step: "wolf" names no token; there are'),
+        ({"heads": ["@entropy>99"]}, UsageError, "no head meets the conditions"),
+        ({"targets": []}, DataError, "there are more lines than targets"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(model, options, error, message):
+    with pytest.raises(error, match=message):
+        inspect_report(model, **{"lines": [LINE], "device": "cpu", **options})
+
+
+def test_a_telling_row_has_one_clear_key_that_is_a_word(model):
+    (record,) = inspect_heads(model, ["A man and a dog sleep."], device="cpu")
+    head = HeadId("enc", 0, 1)
+    weights = record.captured.weights(head)
+    row = telling_row(record, head)
+    largest = weights[:-1, :-1].amax(dim=1)
+    assert row < len(weights) - 1
+    assert abs(largest[row] - TELLING_WEIGHT) == (largest - TELLING_WEIGHT).abs().min()
