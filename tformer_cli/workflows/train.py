@@ -24,7 +24,7 @@ from tformer_cli.artifacts.model_directory import (
     ModelInfo,
     save_model_directory,
 )
-from tformer_cli.data.corpora import corpus_name
+from tformer_cli.data.corpora import SentencePair, corpus_name
 from tformer_cli.data.encoded import EncodedCorpus
 from tformer_cli.data.loader import LoaderPosition, TrainingLoader
 from tformer_cli.data.tokenizer import Tokenizer
@@ -198,6 +198,8 @@ class Prepared:
     """Of the run."""
     corpora: Sequence[EncodedCorpus]
     """What is trained on."""
+    validation: Sequence[SentencePair]
+    """What it is judged by."""
     trainer: Trainer
     """With fresh weights."""
     started: RunStarted
@@ -255,7 +257,9 @@ def prepare(
         notes=tuple(notes(recipe, corpora)),
         product_rate=measure_product_rate(recipe.model, tokenizer.vocab_size, device, precision),
     )
-    return Prepared(tokenizer=tokenizer, corpora=corpora, trainer=trainer, started=started)
+    return Prepared(
+        tokenizer=tokenizer, corpora=corpora, validation=valid, trainer=trainer, started=started
+    )
 
 
 def settle_batches(recipe: Recipe, prepared: Prepared, processes: Processes) -> RunStarted:
@@ -280,10 +284,10 @@ def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | N
     """What looks at the heads, where that is asked for or was, in an earlier part of the run."""
     trainer = prepared.trainer
     is_asked = recipe.training.inspect_every > 0
-    if trainer.validator is None or not (is_asked or (run / HEADS_LOG).is_file()):
+    if not (is_asked or (run / HEADS_LOG).is_file()):
         return None
     follower = HeadFollower(
-        run, trainer.model, prepared.tokenizer, trainer.validator.pairs, trainer.state.step
+        run, trainer.model, prepared.tokenizer, prepared.validation, trainer.state.step
     )
     if is_asked:
         trainer.look = follower.look
