@@ -119,6 +119,7 @@ def test_what_is_read_twice_cannot_come_from_stdin(model, tmp_path):
     assert "--topk: is for dumps" in run(model, "a", "--topk", "2").stderr
 
 
+@pytest.mark.slow
 def test_a_dump_that_is_killed_ends_with_the_same_bytes(model, tmp_path):
     source, dump = tmp_path / "src", tmp_path / "killed"
     source.write_text("".join(f"{line}\n" for line in LINES) * 20)
