@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import typer
 
 from tformer_cli.cli.console import stdout_console, warn
+from tformer_cli.cli.heads_dump import (
+    DumpOption,
+    MaxBytesOption,
+    ShardPairsOption,
+    TopKOption,
+    dump_heads,
+    dump_settings,
+    dumped_corpus,
+)
 from tformer_cli.cli.heads_output import BINARY, HeadsFormat, write_records, write_summaries
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
@@ -108,6 +117,10 @@ def inspect_heads(
             "training.inspect_every; MODEL is its run directory, no sentence is read.",
         ),
     ] = False,
+    dump: DumpOption = None,
+    topk: TopKOption = None,
+    max_bytes: MaxBytesOption = "2G",
+    shard_pairs: ShardPairsOption = 4096,
     explain: Annotated[  # noqa: ARG001 - its callback does it
         bool,
         typer.Option(
@@ -139,13 +152,29 @@ def inspect_heads(
 
         options = {"TEXT": text, "--source": source, "--target": target}
         options |= {"--target-file": target_file, "--weights": weights or None}
-        options |= {"--corpus": corpus or None, "--verify": verify}
+        options |= {"--corpus": corpus or None, "--verify": verify, "--dump": dump}
         given = [name for name, value in options.items() if value is not None]
         show_heads_over_time(model, heads or (), chosen, output, given)
         return
     _check_usage(chosen, output, with_weights=weights)
     is_given = target is not None or target_file is not None
-    _check_capture(mode, hypothesis, is_given=is_given, with_corpus=corpus)
+    many = "--corpus" if corpus else "" if dump is None else "--dump"
+    _check_capture(mode, hypothesis, is_given=is_given, many=many)
+    if dump is not None:
+        _check_dump(
+            {
+                "--corpus": corpus,
+                "--format": output_format is not None,
+                "--output": output != STANDARD_STREAM,
+                "--weights": weights,
+            }
+        )
+        settings = dump_settings(heads, topk, max_bytes, shard_pairs, verify)
+        dumped = dumped_corpus(text, source, target, target_file)
+        dump_heads(open_model(model, opening, quiet=quiet), dumped, dump, settings, quiet=quiet)
+        return
+    if topk is not None:
+        raise UsageError("--topk: is for dumps; add --dump DIR")
     if corpus and chosen not in (HeadsFormat.tty, HeadsFormat.jsonl):
         raise UsageError(f"--corpus: is for tty and jsonl; --format {chosen} shows one sentence")
     if corpus and weights:
@@ -177,9 +206,7 @@ def _check_usage(chosen: HeadsFormat, output: str, *, with_weights: bool) -> Non
         raise UsageError(f"--weights: is for jsonl; --format {chosen} leaves it no meaning")
 
 
-def _check_capture(
-    mode: CaptureModeChoice, hypothesis: int, *, is_given: bool, with_corpus: bool
-) -> None:
+def _check_capture(mode: CaptureModeChoice, hypothesis: int, *, is_given: bool, many: str) -> None:
     for is_asked, option in (
         (mode == CaptureModeChoice.live, "--mode live"),
         (hypothesis > 1, "--hypothesis"),
@@ -189,8 +216,14 @@ def _check_capture(
                 f"{option}: shows what the search found, and it never searched for a given "
                 "target; leave one of them out"
             )
-        if is_asked and with_corpus:
-            raise UsageError(f"{option}: is of single sentences; leave it out with --corpus")
+        if is_asked and many:
+            raise UsageError(f"{option}: is of single sentences; leave it out with {many}")
+
+
+def _check_dump(others: dict[str, bool]) -> None:
+    for option, is_given in others.items():
+        if is_given:
+            raise UsageError(f"{option}: has no meaning with --dump; leave one of them out")
 
 
 def _verified(records: Iterable["HeadsRecord"], tolerance: float | None) -> Iterator["HeadsRecord"]:

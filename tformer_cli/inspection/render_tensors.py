@@ -6,11 +6,11 @@ counts the selected ones of the layer, and the metadata's `heads` says which the
 
 import io
 import json
-import struct
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tformer_cli.artifacts.array_file import write_arrays
 from tformer_cli.inspection.heads import Kind
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.render_json import describe
@@ -19,24 +19,10 @@ Arrays = dict[str, NDArray[np.float32]]
 
 
 def render_safetensors(record: HeadsRecord) -> bytes:
-    """Renders a sentence as a safetensors file; the metadata are in `__metadata__`.
-
-    Its header is written here, in a fixed order, because the library's own varies from run to run.
-    The format: 8 bytes of header length, the header as JSON, then the arrays' bytes.
-    """
-    arrays = weight_arrays(record)
-    header: dict[str, object] = {"__metadata__": metadata_of(record)}
-    offset = 0
-    for name, array in arrays.items():
-        header[name] = {
-            "dtype": "F32",
-            "shape": list(array.shape),
-            "data_offsets": [offset, offset + array.nbytes],
-        }
-        offset += array.nbytes
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-    text += b" " * (-len(text) % 8)  # the arrays begin at a multiple of 8
-    return struct.pack("<Q", len(text)) + text + b"".join(map(_little_endian, arrays.values()))
+    """Renders a sentence as a safetensors file; the metadata are in `__metadata__`."""
+    file = io.BytesIO()
+    write_arrays(file, weight_arrays(record), metadata_of(record))
+    return file.getvalue()
 
 
 def render_npz(record: HeadsRecord) -> bytes:
@@ -71,7 +57,3 @@ def _heads_by_layer(record: HeadsRecord) -> dict[tuple[Kind, int], list[int]]:
     for head in record.heads:
         layers.setdefault((head.kind, head.layer), []).append(head.head)
     return layers
-
-
-def _little_endian(array: NDArray[np.float32]) -> bytes:
-    return np.ascontiguousarray(array, dtype="<f4").tobytes()

@@ -2,18 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from tformer_cli.decoding.limits import longest_source
-from tformer_cli.inspection.batched_capture import IdPair, capture_pairs
+from tformer_cli.inspection.batched_capture import capture_pairs
 from tformer_cli.inspection.head_statistics import HeadStatistics, HeadSummary
 from tformer_cli.inspection.heads import head_layout
 from tformer_cli.inspection.selectors import HeadSelection
-from tformer_cli.workflows.inspect_align import read_pairs
+from tformer_cli.workflows.corpus_pairs import BUFFER_LINES, corpus_pairs
 from tformer_cli.workflows.open_translator import Opened
-
-BUFFER_LINES = 1024
-"""Lines that are translated and captured together."""
 
 
 @dataclass
@@ -49,8 +45,7 @@ class CorpusInspector:
             UsageError: if `heads` select nothing.
         """
         self._model = opened.directory.model
-        self._tokenizer = opened.directory.tokenizer
-        self._translator = opened.translator
+        self._opened = opened
         self._buffer_lines = buffer_lines
         layout = head_layout(self._model)
         self._selection = HeadSelection(heads, layout)
@@ -70,7 +65,7 @@ class CorpusInspector:
         Raises:
             DataError: if there are more or fewer targets than lines.
         """
-        for buffer in self._translated(lines) if targets is None else self._given(lines, targets):
+        for buffer in corpus_pairs(self._opened, lines, targets, self._buffer_lines):
             limit = longest_source(self._model.config.max_positions)
             written = [(place, pair) for place, pair in enumerate(buffer) if pair[0] and pair[1]]
             fitting = [(place, pair) for place, pair in written if max(map(len, pair)) <= limit]
@@ -95,20 +90,3 @@ class CorpusInspector:
     def n_sentences(self) -> int:
         """Sentences that were measured."""
         return self._statistics.n_sentences
-
-    def _translated(self, lines: Iterable[str]) -> Iterator[list[IdPair]]:
-        for buffer in self._translator.buffers(lines, self._buffer_lines):
-            yield [
-                (translation.source_ids, translation.hypotheses[0].token_ids)
-                if translation.hypotheses
-                else ((), ())
-                for translation in buffer
-            ]
-
-    def _given(self, lines: Iterable[str], targets: Iterable[str]) -> Iterator[list[IdPair]]:
-        pairs = read_pairs(lines, targets)
-        while buffer := list(islice(pairs, self._buffer_lines)):
-            texts = [("", "") if pair.is_blank else (pair.source, pair.target) for pair in buffer]
-            sources = self._tokenizer.encode_batch([source for source, _ in texts])
-            encoded = self._tokenizer.encode_batch([target for _, target in texts])
-            yield list(zip(sources, encoded, strict=True))

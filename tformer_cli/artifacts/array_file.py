@@ -1,0 +1,63 @@
+"""Named numpy arrays as a safetensors file, the same bytes for the same arrays.
+
+The library orders a header's entries in its own way, which varies from run to run; here they stand
+in the order given. The format: 8 bytes of header length, the header as JSON, the arrays' bytes.
+"""
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = Mapping[str, NDArray[Any]]
+DTYPES = {
+    "<f4": "F32",
+    "<f2": "F16",
+    "|u1": "U8",
+    "<u2": "U16",
+    "<i4": "I32",
+    "<i8": "I64",
+}
+"""What the format calls each type, by numpy's name of its little-endian form."""
+
+
+def write_arrays(stream: BinaryIO, arrays: Arrays, metadata: Mapping[str, str]) -> None:
+    """Writes arrays one after the other.
+
+    Args:
+        stream: where to.
+        arrays: what to write; their types must be among `DTYPES`.
+        metadata: texts that stand in the header under ``__metadata__``.
+    """
+    stream.write(_header(arrays, metadata))
+    stream.writelines(
+        np.ascontiguousarray(array, dtype=_little_endian(array.dtype)).data
+        for array in arrays.values()
+    )
+
+
+def size_of(arrays: Arrays, metadata: Mapping[str, str]) -> int:
+    """Bytes that `write_arrays` writes."""
+    return len(_header(arrays, metadata)) + sum(array.nbytes for array in arrays.values())
+
+
+def _header(arrays: Arrays, metadata: Mapping[str, str]) -> bytes:
+    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    offset = 0
+    for name, array in arrays.items():
+        header[name] = {
+            "dtype": DTYPES[_little_endian(array.dtype).str],
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + array.nbytes],
+        }
+        offset += array.nbytes
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    text += b" " * (-len(text) % 8)  # the arrays begin at a multiple of 8
+    return struct.pack("<Q", len(text)) + text
+
+
+def _little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype.newbyteorder("<")

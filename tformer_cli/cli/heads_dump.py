@@ -1,0 +1,191 @@
+"""`tformer inspect-heads --dump`: the maps of a corpus in a directory of shards."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tformer_cli.cli.console import note, warn
+from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.text_io import STANDARD_STREAM, argument_lines, count_of_lines, file_lines
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.workflows.dump_heads import DumpedCorpus, DumpReport, DumpSettings
+    from tformer_cli.workflows.open_translator import Opened
+
+PANEL = "Dumps of a corpus"
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+DumpOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        rich_help_panel=PANEL,
+        help="Write the maps of all sentences into shards there; the same command again goes on "
+        "where it was stopped.",
+    ),
+]
+TopKOption = Annotated[
+    int | None,
+    typer.Option(
+        "--topk",
+        metavar="K",
+        min=1,
+        max=65534,
+        rich_help_panel=PANEL,
+        help="Keep the K largest weights of each row and the sum of the others [all weights].",
+    ),
+]
+MaxBytesOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SIZE",
+        rich_help_panel=PANEL,
+        help="Refuse a dump that is larger, such as 500M or 20G.",
+    ),
+]
+ShardPairsOption = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        min=1,
+        rich_help_panel=PANEL,
+        help="Most sentences of a shard; it has at most 64 MiB.",
+    ),
+]
+
+
+def parse_size(text: str, option: str) -> int:
+    """Reads a number of bytes: 1000, 500M, 2.5G, 2GiB; units are powers of 1024.
+
+    Raises:
+        UsageError: if it is not that.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    n_bytes = 0 if match is None else int(float(match[1]) * UNITS[match[2].upper()])
+    if n_bytes < 1:
+        raise UsageError(f'{option}: "{text}" is no size above 0; write 500M or 20G')
+    return n_bytes
+
+
+def size_said(n_bytes: int) -> str:
+    """Writes a number of bytes with its unit: "1.4 GiB"."""
+    size = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"
+
+
+def dump_settings(
+    heads: Sequence[str] | None,
+    top_k: int | None,
+    max_bytes: str,
+    shard_pairs: int,
+    tolerance: float | None,
+) -> "DumpSettings":
+    """Joins the options of a dump.
+
+    Raises:
+        UsageError: if the limit is no size.
+    """
+    from tformer_cli.workflows.dump_heads import DumpSettings
+
+    return DumpSettings(
+        heads=tuple(heads or ()),
+        top_k=top_k,
+        max_bytes=parse_size(max_bytes, "--max-bytes"),
+        shard_pairs=shard_pairs,
+        tolerance=tolerance,
+    )
+
+
+def dumped_corpus(
+    texts: Sequence[str] | None, source: str | None, target: str | None, target_file: str | None
+) -> "DumpedCorpus":
+    """Joins what is dumped: it has to be read twice, so it cannot come from stdin.
+
+    Raises:
+        UsageError: if it does.
+        DataError: if there is no such file.
+    """
+    from tformer_cli.data.cache_key import hash_file
+    from tformer_cli.workflows.dump_heads import DumpedCorpus
+
+    if texts and source is not None:
+        raise UsageError("--source: texts are given as arguments already; leave one of them out")
+    if target is not None and target_file is not None:
+        raise UsageError("--target: --target-file gives the targets already; leave one of them out")
+    if STANDARD_STREAM in (*(texts or ()), source, target_file) or not (texts or source):
+        raise UsageError("--dump: reads its sentences twice, so not from stdin; name a --source")
+    for option, file in (("--source", source), ("--target-file", target_file)):
+        if file is not None and Path(file).exists() and not Path(file).is_file():
+            raise UsageError(f"{option}: --dump reads it twice ({file}): name an ordinary file")
+
+    def lines_of(given: Sequence[str], file: str | None) -> Iterator[str]:
+        counts = LineCounts()
+        return argument_lines(given, counts) if file is None else file_lines(file, counts)
+
+    given_target = None if target is None else [target]
+    has_targets = given_target is not None or target_file is not None
+    facts = [
+        list(texts or ()) if source is None else hash_file(Path(source)),
+        given_target if target_file is None else hash_file(Path(target_file)),
+    ]
+    return DumpedCorpus(
+        lines=lambda: lines_of(texts or (), source),
+        targets=(lambda: lines_of(given_target or (), target_file)) if has_targets else None,
+        origin=hashlib.sha256(json.dumps(facts).encode()).hexdigest(),
+    )
+
+
+def dump_heads(
+    opened: "Opened",
+    corpus: "DumpedCorpus",
+    directory: Path,
+    settings: "DumpSettings",
+    *,
+    quiet: bool,
+) -> None:
+    """Says how large a dump will be, and writes it if that is not too large.
+
+    Raises:
+        UsageError: if it is.
+    """
+    from tformer_cli.workflows.dump_heads import HeadDumper
+
+    dumper = HeadDumper(opened, settings)
+    estimate = dumper.estimate(corpus)
+    about = "" if estimate.is_exact else "about "
+    size = f"{about}{size_said(estimate.n_bytes)} ({estimate.n_bytes:,} bytes)"
+    n_heads = len(dumper.layout.heads)
+    note(f"{estimate.pairs:,} sentences, {n_heads} heads: {size}", quiet=quiet)
+    if estimate.n_bytes > settings.max_bytes:
+        raise UsageError(
+            f"--max-bytes: the dump would take {size}, the limit is "
+            f"{size_said(settings.max_bytes)}: raise it, keep fewer numbers with --topk K, or "
+            "fewer heads with --heads"
+        )
+    with line_progress(estimate.lines, "dumping heads", quiet=quiet) as progress:
+        for n_lines in dumper.write(corpus, directory):
+            progress.update(n_lines)
+    if dumper.report.too_long:
+        warn(f"{count_of_lines(dumper.report.too_long)} longer than the model takes, left out")
+    note(_said(dumper.report, directory), quiet=quiet)
+
+
+def _said(report: "DumpReport", directory: Path) -> str:
+    shards = f"{report.shards} shard{'' if report.shards == 1 else 's'}"
+    holds = f"{report.pairs:,} sentences in {shards}, {size_said(report.n_bytes)}"
+    said = f"{directory}: {holds}, largest residual {report.residual:.1e}"
+    if report.resumed_at:
+        said += f"; {count_of_lines(report.resumed_at)} were done before"
+    return said

@@ -1,0 +1,45 @@
+"""A corpus as pairs of token ids: sentences with their translations, or with given targets."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from tformer_cli.inspection.batched_capture import IdPair
+from tformer_cli.workflows.inspect_align import read_pairs
+from tformer_cli.workflows.open_translator import Opened
+
+BUFFER_LINES = 1024
+"""Lines that are translated together."""
+
+
+def corpus_pairs(
+    opened: Opened,
+    lines: Iterable[str],
+    targets: Iterable[str] | None = None,
+    buffer_lines: int = BUFFER_LINES,
+) -> Iterator[list[IdPair]]:
+    """Yields a pair for each line, a buffer at a time; a blank side has no tokens.
+
+    Args:
+        opened: the model; without targets its translations are looked for.
+        lines: the sentences.
+        targets: a target for each, instead of its translation.
+        buffer_lines: lines of a buffer.
+
+    Raises:
+        DataError: if there are more or fewer targets than lines.
+    """
+    if targets is None:
+        for buffer in opened.translator.buffers(lines, buffer_lines):
+            yield [
+                (translation.source_ids, translation.hypotheses[0].token_ids)
+                if translation.hypotheses
+                else ((), ())
+                for translation in buffer
+            ]
+        return
+    pairs = read_pairs(lines, targets)
+    encode = opened.directory.tokenizer.encode_batch
+    while given := list(islice(pairs, buffer_lines)):
+        texts = [("", "") if pair.is_blank else (pair.source, pair.target) for pair in given]
+        sources = encode([source for source, _ in texts])
+        yield list(zip(sources, encode([target for _, target in texts]), strict=True))

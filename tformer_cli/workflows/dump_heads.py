@@ -1,0 +1,320 @@
+"""The attention maps of a whole corpus in a directory of shards, within a limit of bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from tformer_cli import __version__
+from tformer_cli.artifacts.array_file import size_of, write_arrays
+from tformer_cli.artifacts.atomic import write_text
+from tformer_cli.artifacts.model_directory import WEIGHTS
+from tformer_cli.artifacts.shard_directory import ShardDirectory, shard_directory
+from tformer_cli.data.cache_key import hash_file
+from tformer_cli.decoding.limits import longest_source
+from tformer_cli.errors import DataError, TformerError, UsageError
+from tformer_cli.inspection.batched_capture import capture_pairs
+from tformer_cli.inspection.head_dump import (
+    ARRAYS,
+    NO_COLUMN,
+    SCHEMA,
+    DumpLayout,
+    ShardArrays,
+)
+from tformer_cli.inspection.heads import head_layout
+from tformer_cli.inspection.record import CONVENTIONS
+from tformer_cli.inspection.selectors import select_heads
+from tformer_cli.workflows.corpus_pairs import BUFFER_LINES, corpus_pairs
+from tformer_cli.workflows.inspect_align import in_buffers, read_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from tformer_cli.inspection.batched_capture import IdPair
+    from tformer_cli.workflows.open_translator import Opened
+
+MAX_BYTES = 2 << 30
+"""Largest dump where no other limit is given."""
+SHARD_BYTES = 64 << 20
+"""A shard with more bytes holds one pair."""
+SHARD_PAIRS = 4096
+"""Most pairs of a shard."""
+VOCABULARY = "vocabulary.json"
+"""Holds the label of every token id, a list."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpedCorpus:
+    """What is dumped; it is read twice, so each call must begin again at the first line."""
+
+    lines: Callable[[], Iterable[str]]
+    """Gives the sentences."""
+    targets: Callable[[], Iterable[str]] | None = None
+    """Gives a target for each; None: their translations are looked for."""
+    origin: str = ""
+    """Tells this corpus from others, such as a hash of its files; a dump goes on only with the
+    same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpSettings:
+    """What is kept, and how much of it."""
+
+    heads: Sequence[str] = ()
+    """Which heads, by the grammar of `inspection.selectors`; none means all."""
+    top_k: int | None = None
+    """Largest weights of each row that are kept; None: all."""
+    max_bytes: int = MAX_BYTES
+    """Most bytes of all shards."""
+    shard_pairs: int = SHARD_PAIRS
+    """Most pairs of a shard."""
+    tolerance: float | None = None
+    """Largest residual that is let pass."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_bytes", "shard_pairs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: must be at least 1, but is {getattr(self, name)}")
+        if self.top_k is not None and not 1 <= self.top_k < NO_COLUMN:
+            raise ValueError(f"top_k: must be from 1 to {NO_COLUMN - 1}, but is {self.top_k}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpEstimate:
+    """How large a dump will be."""
+
+    lines: int
+    """Lines of the corpus."""
+    pairs: int
+    """Lines that are text and fit the model."""
+    n_bytes: int
+    """Bytes of all shards but for their headers."""
+    is_exact: bool
+    """Whether the targets are known; a translation is taken to be as long as its source."""
+
+
+@dataclass
+class DumpReport:
+    """What a dump holds so far."""
+
+    lines: int = 0
+    """Lines read, by earlier runs too."""
+    resumed_at: int = 0
+    """Lines that earlier runs have done."""
+    pairs: int = 0
+    """Sentence pairs in the shards."""
+    too_long: int = 0
+    """Lines left out by this run, as a side is longer than the model takes."""
+    shards: int = 0
+    """Shards written."""
+    n_bytes: int = 0
+    """Their bytes."""
+    residual: float = 0.0
+    """The largest residual of any head of any pair."""
+
+
+class HeadDumper:
+    """Captures a corpus and writes what is kept of it, shard by shard.
+
+    The memory it takes follows from the size of a shard and not from the corpus. Killed at any
+    moment, the same call goes on behind the last shard, and ends with the same bytes.
+    """
+
+    def __init__(self, opened: Opened, settings: DumpSettings | None = None) -> None:
+        """Chooses the heads.
+
+        Raises:
+            UsageError: if they select nothing, or by metrics, or columns are too many to number.
+        """
+        self._opened = opened
+        self._model = opened.directory.model
+        self._settings = settings or DumpSettings()
+        heads = select_heads(self._settings.heads, head_layout(self._model))
+        self.layout = DumpLayout(heads=tuple(heads), top_k=self._settings.top_k)
+        if self._settings.top_k is not None and self._model.config.max_positions > NO_COLUMN:
+            raise UsageError(f"--topk: numbers columns below {NO_COLUMN}; dump all weights instead")
+        self._longest = longest_source(self._model.config.max_positions)
+        self.report = DumpReport()
+
+    def estimate(self, corpus: DumpedCorpus) -> DumpEstimate:
+        """Reads a corpus once to tell how large its dump will be.
+
+        Raises:
+            DataError: if it holds no sentence that fits, or more or fewer targets than lines.
+        """
+        n_lines = n_pairs = n_bytes = 0
+        for buffer in in_buffers(_texts(corpus), BUFFER_LINES):
+            sources, targets = (self._lengths(side) for side in zip(*buffer, strict=True))
+            n_lines += len(buffer)
+            for pair in zip(sources, targets, strict=True):
+                if self._fits(*pair):
+                    n_pairs += 1
+                    n_bytes += self.layout.n_bytes(pair[0] + 1, pair[1] + 1)
+        if not n_pairs:
+            raise DataError("holds no sentence that fits (--source): there is nothing to dump")
+        return DumpEstimate(
+            lines=n_lines,
+            pairs=n_pairs,
+            n_bytes=n_bytes,
+            is_exact=corpus.targets is not None,
+        )
+
+    def write(self, corpus: DumpedCorpus, directory: Path) -> Iterator[int]:
+        """Writes the dump of a corpus, or the rest of it.
+
+        Args:
+            corpus: what to capture.
+            directory: where the shards and their manifest go.
+
+        Yields:
+            How many lines are done, after each buffer.
+
+        Raises:
+            ArtifactError: if the directory holds something else, or cannot be written.
+            DataError: if there are more or fewer targets than lines.
+            TformerError: if the limit of bytes or the tolerance is passed; what was written stays.
+        """
+        with shard_directory(directory, self._about(), self._origin(corpus)) as shards:
+            self._report_of(shards)
+            if shards.is_complete:
+                return
+            tokenizer = self._opened.directory.tokenizer
+            pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+            write_text(directory / VOCABULARY, json.dumps(pieces, ensure_ascii=False) + "\n")
+            yield from self._write_rest(corpus, shards)
+            shards.finish()
+
+    def _write_rest(self, corpus: DumpedCorpus, shards: ShardDirectory) -> Iterator[int]:
+        done = shards.done
+        lines = islice(corpus.lines(), done, None)
+        targets = None if corpus.targets is None else islice(corpus.targets(), done, None)
+        shard = _PendingShard(first_line=done)
+        size = min(BUFFER_LINES, self._settings.shard_pairs)
+        for buffer in corpus_pairs(self._opened, lines, targets, size):
+            for pair in buffer:
+                fits = self._fits(*map(len, pair))
+                n_bytes = self.layout.n_bytes(len(pair[0]) + 1, len(pair[1]) + 1) if fits else 0
+                if fits and shard.is_full_for(n_bytes, self._settings.shard_pairs):
+                    self._add(shards, shard)
+                    shard = _PendingShard(first_line=self.report.lines)
+                shard.take(pair if fits else None, n_bytes)
+                self.report.lines += 1
+                self.report.too_long += bool(pair[0] and pair[1] and not fits)
+            yield self.report.lines
+        if shard.pairs:  # none are left where the end alone was not written down
+            self._add(shards, shard)
+
+    def _add(self, shards: ShardDirectory, shard: _PendingShard) -> None:
+        """Captures the pairs of a shard and writes it."""
+        lengths = [(len(source) + 1, len(target) + 1) for source, target in shard.pairs]
+        filled = ShardArrays(self.layout, shard.lines, lengths)
+        metadata = {"schema": SCHEMA, "conventions": CONVENTIONS}
+        limit = self._settings.max_bytes
+        if shards.n_bytes + size_of(filled.arrays, metadata) > limit:
+            raise TformerError(
+                f"--max-bytes: line {shard.first_line + 1} and those behind it would go beyond "
+                f"{limit:,} bytes ({shards.path}): the same command with a larger limit goes on"
+            )
+        for number, maps in capture_pairs(self._model, shard.pairs, self.layout.kinds):
+            self._check(maps.residual, shard.lines[number])
+            filled.add(number, maps)
+        residual = float(filled.arrays["residual"].max(initial=0.0))
+        facts = {
+            "first_line": shard.first_line,
+            "pairs": len(shard.pairs),
+            "residual": residual,
+        }
+        shards.add(
+            lambda stream: write_arrays(stream, filled.arrays, metadata), shard.n_lines, facts
+        )
+        self._report_of(shards, lines=self.report.lines)
+
+    def _report_of(self, shards: ShardDirectory, lines: int | None = None) -> None:
+        report = self.report
+        if lines is None:
+            report.lines = report.resumed_at = shards.done
+        report.shards, report.n_bytes = len(shards.shards), shards.n_bytes
+        report.pairs = sum(int(shard["pairs"]) for shard in shards.shards)
+        report.residual = max((float(s["residual"]) for s in shards.shards), default=0.0)
+
+    def _check(self, residual: float, line: int) -> None:
+        tolerance = self._settings.tolerance
+        if tolerance is not None and not residual <= tolerance:
+            raise TformerError(
+                f"residual {residual:.2g} is above {tolerance:.2g} (line {line + 1}): "
+                "the maps do not explain the model's output so exactly"
+            )
+
+    def _lengths(self, texts: Sequence[str]) -> list[int]:
+        return [len(ids) for ids in self._opened.directory.tokenizer.encode_batch(list(texts))]
+
+    def _fits(self, n_source: int, n_target: int) -> bool:
+        return min(n_source, n_target) > 0 and max(n_source, n_target) <= self._longest
+
+    def _about(self) -> dict[str, object]:
+        """The head of the manifest: how to read the shards."""
+        return {
+            "schema": SCHEMA,
+            "tformer": __version__,
+            "model": self._opened.directory.path.resolve().name,
+            "conventions": CONVENTIONS,
+            "arrays": ARRAYS,
+            "vocabulary": VOCABULARY,
+            "top_k": self.layout.top_k,
+            "heads": {f"{k}.{layer}": heads for (k, layer), heads in self.layout.by_layer.items()},
+        }
+
+    def _origin(self, corpus: DumpedCorpus) -> dict[str, str]:
+        """What decides the content of the shards."""
+        weights = self._opened.directory.path / WEIGHTS
+        settings = {
+            "heads": [str(head) for head in self.layout.heads],
+            "top_k": self.layout.top_k,
+            "shard_pairs": self._settings.shard_pairs,
+            "search": None if corpus.targets else asdict(self._opened.translator.config),
+            "device": self._opened.device.type,
+        }
+        return {
+            "input": corpus.origin,
+            "model": hash_file(weights) if weights.is_file() else "",
+            "settings": hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest(),
+        }
+
+
+class _PendingShard:
+    """The pairs of the next shard."""
+
+    def __init__(self, first_line: int) -> None:
+        self.first_line = first_line
+        self.n_lines = 0
+        self.n_bytes = 0
+        self.pairs: list[IdPair] = []
+        self.lines: list[int] = []
+
+    def is_full_for(self, n_bytes: int, most_pairs: int) -> bool:
+        """Whether another pair of so many bytes begins a new shard."""
+        if not self.pairs:
+            return False
+        return len(self.pairs) >= most_pairs or self.n_bytes + n_bytes > SHARD_BYTES
+
+    def take(self, pair: IdPair | None, n_bytes: int) -> None:
+        """Takes the next line; one without a pair is passed over."""
+        if pair is not None:
+            self.pairs.append(pair)
+            self.lines.append(self.first_line + self.n_lines)
+            self.n_bytes += n_bytes
+        self.n_lines += 1
+
+
+def _texts(corpus: DumpedCorpus) -> Iterator[tuple[str, str]]:
+    """Yields each line with what stands for its target; both are empty where one is blank."""
+    if corpus.targets is None:
+        for line in corpus.lines():
+            yield (line, line) if line.strip() else ("", "")
+        return
+    for pair in read_pairs(corpus.lines(), corpus.targets()):
+        yield ("", "") if pair.is_blank else (pair.source, pair.target)
