@@ -1,6 +1,6 @@
 // The two figures: the selected head alone, and all heads beside it in colour.
 
-const shown = { one: null, all: null }; // the figures on the page
+const figures = { one: null, all: null }; // the figures on the page
 const leftOut = new Set(); // heads that the legend has switched off
 
 /** The selected head. */
@@ -61,7 +61,7 @@ function put(name, figureOf, caption) {
   figure.svg.addEventListener("pointerleave", () => hover(null));
   figure.svg.addEventListener("click", event => pin(figure.cellAt(event)?.row));
   scroll.replaceChildren(figure.svg);
-  shown[name] = figure;
+  figures[name] = figure;
 }
 
 function mapOfOne(head, spec) {
@@ -143,6 +143,6 @@ function showLegend() {
 
 /** Shows what is pointed at in both figures. */
 function markFigures(at) {
-  shown.one?.mark(at);
-  shown.all?.mark(at);
+  figures.one?.mark(at);
+  figures.all?.mark(at);
 }

@@ -37,10 +37,10 @@ function heatMap(spec) {
   svg.append(cells);
   if (cell >= 12) svg.append(gridLines(left, top, cell, q, k));
   svg.append(draw("rect", { x: left, y: top, width: k * cell, height: q * cell, fill: "none", stroke: line }), numbers);
-  const rowTexts = spec.rows.map((text, i) => label(text, left - 7, top + (i + .5) * cell, size, { "text-anchor": "end", fill: soft }));
+  const rowTexts = spec.rows.map((text, i) => tokenText(text, left - 7, top + (i + .5) * cell, size, { "text-anchor": "end", fill: soft }));
   const columnTexts = spec.columns.map((text, j) => {
     const x = left + (j + .5) * cell + (slope === 90 ? 0 : small * .2), y = top - 7;
-    return label(text, x, y, small, { transform: `rotate(${-slope} ${x.toFixed(2)} ${y})`, fill: soft });
+    return tokenText(text, x, y, small, { transform: `rotate(${-slope} ${x.toFixed(2)} ${y})`, fill: soft });
   });
   const marks = draw("g", { class: "marks", fill: "none" });
   svg.append(...rowTexts, ...columnTexts, marks);

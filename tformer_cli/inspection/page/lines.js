@@ -29,8 +29,8 @@ function lineFigure(spec) {
     return { ...link, path };
   });
   svg.append(draw("g", { fill: "none", "stroke-linecap": "round" }, ...lines.map(line => line.path)));
-  const rowTexts = spec.rows.map((text, i) => label(text, x1 - 6, yOf(i), size, { "text-anchor": "end", fill: soft }));
-  const columnTexts = spec.columns.map((text, j) => label(text, x2 + 6, yOf(j), size, { fill: soft }));
+  const rowTexts = spec.rows.map((text, i) => tokenText(text, x1 - 6, yOf(i), size, { "text-anchor": "end", fill: soft }));
+  const columnTexts = spec.columns.map((text, j) => tokenText(text, x2 + 6, yOf(j), size, { fill: soft }));
   svg.append(...rowTexts, ...columnTexts);
 
   return {
