@@ -35,11 +35,12 @@ function showFigures() {
   markFigures(pointedAt());
 }
 
-/** Says which weights have no line, if some have none. */
+/** Says which weights have no line. */
 function aboutFaint(heads) {
-  const strongest = Math.max(...heads.map(head => weightsOf(head).reduce((most, weight) => Math.max(most, weight), 0)), 0);
-  if (strongest < FAINTEST) return `No weight reaches ${FAINTEST}: the map shows them.`;
-  return `Weights below ${FAINTEST} have no line.`;
+  let n = 0;
+  for (const head of heads) for (const weight of weightsOf(head)) if (weight >= FAINTEST) n++;
+  if (!n) return `No weight reaches ${FAINTEST}: the map shows them.`;
+  return n > MOST_LINES ? `The ${MOST_LINES} strongest of ${n} weights.` : `Weights below ${FAINTEST} have no line.`;
 }
 
 /** Says what rows and columns of the head's map are. */
