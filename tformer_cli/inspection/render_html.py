@@ -55,6 +55,8 @@ def _sentence(record: HeadsRecord) -> dict[str, Any]:
         "target": record.target,
         "isForced": record.is_forced,
         "score": record.score,
+        "rank": record.rank,
+        "isLive": record.mode == "live",
         "residual": record.captured.residual,
         "sourcePieces": record.source_pieces,
         "targetPieces": record.target_pieces,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import WEIGHTS, ModelDirectory
 from tformer_cli.data.cache_key import hash_file
@@ -22,7 +23,8 @@ from tformer_cli.inspection.tokens import find_token
 from tformer_cli.inspection.walkthrough import walk_through
 from tformer_cli.workflows.inspect_heads import HeadInspector
 from tformer_cli.workflows.inspect_positions import N_POSITIONS, inspect_positions
-from tformer_cli.workflows.translate import Opened, open_translator
+from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.open_translator import Opened
 
 N_TOP = 5
 """Most probable tokens that are kept of each position."""
@@ -38,11 +40,7 @@ def inspect_report(
     heads: Sequence[str] = (),
     steps: Sequence[str] = (),
     with_ablation: bool = True,
-    beam_size: int | None = None,
-    length_penalty: float | None = None,
-    device: str = "auto",
-    threads: int = 0,
-    seed: int = 1,
+    **options: Unpack[InspectionOptions],
 ) -> Report:
     """Inspects a few sentences in every way that a page shows.
 
@@ -54,27 +52,14 @@ def inspect_report(
         steps: walk-throughs, each ``HEAD:TOKEN``; none: the clearest head of each kind, for a
             token whose row tells most.
         with_ablation: whether the loss without each head is measured.
-        beam_size: hypotheses of the search; None: the model's default.
-        length_penalty: its length penalty; None: the model's default.
-        device: auto, cpu, cuda or cuda:N.
-        threads: CPU threads (0: torch's choice).
-        seed: of torch's generators.
+        **options: of `open_for_inspection`.
 
     Raises:
         UsageError: if `heads` or `steps` name nothing, or a setting cannot be used.
         ArtifactError: if the model directory cannot be used.
         DataError: if there is no sentence, one is too long, or targets are more or fewer.
     """
-    opened = open_translator(
-        model,
-        device=device,
-        threads=threads,
-        seed=seed,
-        precision="float32",
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        n_best=1,
-    )
+    opened = open_for_inspection(model, **options)
     reporter = Reporter(opened, heads=heads, steps=steps, with_ablation=with_ablation)
     return reporter.report(lines, targets)
 

@@ -98,6 +98,12 @@ async function selfTest() {
     found.tabs[tab.id] = byId(`panel-${tab.id}`).innerText.length;
   }
 
+  // Whatever can be pressed has a name to be spoken, and every picture is named or left out.
+  found.nameless = [...document.querySelectorAll("button, input, select")]
+    .filter(one => !(one.innerText || one.getAttribute("aria-label") || one.closest("label")?.innerText)).map(one => one.outerHTML)
+    .concat([...document.querySelectorAll("canvas, main svg")].filter(one => !one.closest("button")
+      && !one.getAttribute("aria-label") && !one.getAttribute("aria-hidden")).map(one => one.outerHTML.slice(0, 200)));
+
   // Nothing of what tokens hold became an element.
   found.injected = document.querySelectorAll("img, iframe, object, embed, form, link, [onerror], [onload], [src], [href]").length;
   found.scripts = document.scripts.length;

@@ -96,6 +96,7 @@ def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
     assert set(found["tabs"]) == {"heads", "steps", "logits", "positions", "ablation"}
     assert min(found["tabs"].values()) > 150
 
+    assert found["nameless"] == []
     check_saved(found, record)
 
 

@@ -18,7 +18,9 @@ function columnsOf(head) {
 
 /** Reads base64 as a view of bytes. */
 function unpacked(text) {
-  return new DataView(Uint8Array.from(atob(text), c => c.charCodeAt(0)).buffer);
+  const characters = atob(text), bytes = new Uint8Array(characters.length);
+  for (let n = 0; n < bytes.length; n++) bytes[n] = characters.charCodeAt(n);
+  return new DataView(bytes.buffer);
 }
 
 /** Weights of a head, row by row: fixed-point numbers; hidden cells are not stored, they are 0. */

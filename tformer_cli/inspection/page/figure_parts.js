@@ -18,10 +18,14 @@ function newFigure(width, height, title) {
   return svg;
 }
 
-/** Writes a token into a figure. */
-function label(text, x, y, size, attributes = {}) {
-  const shown = shortened(text);
-  const element = draw("text", { x, y, "font-size": size, "dominant-baseline": "central", ...attributes }, shown);
+const RIGHT_TO_LEFT = /^\P{L}*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u;
+
+/** Writes a token into a figure; one that is written from right to left starts on the right. */
+function tokenText(text, x, y, size, attributes = {}) {
+  const shown = shortened(text), isTurned = RIGHT_TO_LEFT.test(shown);
+  const anchor = (attributes["text-anchor"] === "end") === isTurned ? "start" : "end";
+  const element = draw("text", { x, y, "font-size": size, "dominant-baseline": "central", ...attributes, "text-anchor": anchor }, shown);
+  if (isTurned) element.setAttribute("direction", "rtl");
   if (shown !== text) element.append(draw("title", {}, clean(text)));
   return element;
 }

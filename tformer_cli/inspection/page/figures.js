@@ -1,6 +1,6 @@
 // The two figures: the selected head alone, and all heads beside it in colour.
 
-const shown = { one: null, all: null }; // the figures on the page
+const figures = { one: null, all: null }; // the figures on the page
 const leftOut = new Set(); // heads that the legend has switched off
 
 /** The selected head. */
@@ -35,11 +35,12 @@ function showFigures() {
   markFigures(pointedAt());
 }
 
-/** Says which weights have no line, if some have none. */
+/** Says which weights have no line. */
 function aboutFaint(heads) {
-  const strongest = Math.max(...heads.map(head => weightsOf(head).reduce((most, weight) => Math.max(most, weight), 0)), 0);
-  if (strongest < FAINTEST) return `No weight reaches ${FAINTEST}: the map shows them.`;
-  return `Weights below ${FAINTEST} have no line.`;
+  let n = 0;
+  for (const head of heads) for (const weight of weightsOf(head)) if (weight >= FAINTEST) n++;
+  if (!n) return `No weight reaches ${FAINTEST}: the map shows them.`;
+  return n > MOST_LINES ? `The ${MOST_LINES} strongest of ${n} weights.` : `Weights below ${FAINTEST} have no line.`;
 }
 
 /** Says what rows and columns of the head's map are. */
@@ -61,7 +62,7 @@ function put(name, figureOf, caption) {
   figure.svg.addEventListener("pointerleave", () => hover(null));
   figure.svg.addEventListener("click", event => pin(figure.cellAt(event)?.row));
   scroll.replaceChildren(figure.svg);
-  shown[name] = figure;
+  figures[name] = figure;
 }
 
 function mapOfOne(head, spec) {
@@ -143,6 +144,6 @@ function showLegend() {
 
 /** Shows what is pointed at in both figures. */
 function markFigures(at) {
-  shown.one?.mark(at);
-  shown.all?.mark(at);
+  figures.one?.mark(at);
+  figures.all?.mark(at);
 }

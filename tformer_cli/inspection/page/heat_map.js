@@ -23,24 +23,27 @@ function heatMap(spec) {
   const ink = styleColour("--ink"), soft = styleColour("--soft"), line = styleColour("--line"), strong = styleColour("--mark");
 
   const svg = newFigure(width, height, spec.title);
-  const cells = draw("g", { "shape-rendering": "crispEdges" }), numbers = draw("g", { "font-size": Math.min(11, cell * .36), "text-anchor": "middle" });
+  const squares = new Map(); // from a colour to the path of its cells, as thousands of elements would be slow
+  const numbers = draw("g", { "font-size": Math.min(11, cell * .36), "text-anchor": "middle" });
+  const edge = cell.toFixed(2);
   for (let i = 0; i < q; i++) {
     for (let j = 0; j < k; j++) {
       const shade = spec.shade(i, j);
       if (!shade) continue;
-      cells.append(draw("rect", { x: left + j * cell, y: top + i * cell, width: cell, height: cell, fill: hex(shade.colour) }));
+      const fill = hex(shade.colour), square = `M${(left + j * cell).toFixed(2)} ${(top + i * cell).toFixed(2)}h${edge}v${edge}h-${edge}z`;
+      squares.set(fill, (squares.get(fill) ?? "") + square);
       if (shade.text && cell >= 25) {
         numbers.append(draw("text", { x: left + (j + .5) * cell, y: top + (i + .5) * cell, "dominant-baseline": "central", fill: inkOn(shade.colour) }, shade.text));
       }
     }
   }
-  svg.append(cells);
+  svg.append(draw("g", { "shape-rendering": "crispEdges" }, ...[...squares].map(([fill, d]) => draw("path", { fill, d }))));
   if (cell >= 12) svg.append(gridLines(left, top, cell, q, k));
   svg.append(draw("rect", { x: left, y: top, width: k * cell, height: q * cell, fill: "none", stroke: line }), numbers);
-  const rowTexts = spec.rows.map((text, i) => label(text, left - 7, top + (i + .5) * cell, size, { "text-anchor": "end", fill: soft }));
+  const rowTexts = spec.rows.map((text, i) => tokenText(text, left - 7, top + (i + .5) * cell, size, { "text-anchor": "end", fill: soft }));
   const columnTexts = spec.columns.map((text, j) => {
     const x = left + (j + .5) * cell + (slope === 90 ? 0 : small * .2), y = top - 7;
-    return label(text, x, y, small, { transform: `rotate(${-slope} ${x.toFixed(2)} ${y})`, fill: soft });
+    return tokenText(text, x, y, small, { transform: `rotate(${-slope} ${x.toFixed(2)} ${y})`, fill: soft });
   });
   const marks = draw("g", { class: "marks", fill: "none" });
   svg.append(...rowTexts, ...columnTexts, marks);

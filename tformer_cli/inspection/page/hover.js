@@ -11,6 +11,7 @@ function pointedAt() {
 
 /** Points at a cell, a row, a column, or nothing. */
 function hover(cell) {
+  if (cell?.row === hovered?.row && cell?.column === hovered?.column) return;
   hovered = cell;
   if (!cell) byId("tip").style.display = "none";
   markAll();

@@ -1,12 +1,13 @@
 // Lines from queries, on the left, to keys, on the right: the stronger the weight, the stronger the line.
 
 const FAINTEST = .03; // smaller weights are left out
+const MOST_LINES = 4000; // of more the strongest are drawn
 
 /**
  * Draws lines between tokens.
  *
  * spec: rows, columns (labels), room (pixels), title, and links: a list of {row, column, weight,
- * colour, dash, shift}; a shift of so many pixels keeps heads that agree from hiding each other.
+ * colour, dash, shift}, of which the strongest are drawn; a shift of so many pixels keeps heads that agree from hiding each other.
  * Returns what `heatMap` returns.
  */
 function lineFigure(spec) {
@@ -21,7 +22,7 @@ function lineFigure(spec) {
   const svg = newFigure(width, height, spec.title);
   svg.append(draw("text", { x: x1 - 6, y: 8, "font-size": 10.5, "text-anchor": "end", "dominant-baseline": "central", fill: faint }, "query"),
     draw("text", { x: x2 + 6, y: 8, "font-size": 10.5, "dominant-baseline": "central", fill: faint }, "key"));
-  const lines = spec.links.filter(link => link.weight >= FAINTEST).sort((a, b) => a.weight - b.weight).map(link => {
+  const lines = spec.links.filter(link => link.weight >= FAINTEST).sort((a, b) => a.weight - b.weight).slice(-MOST_LINES).map(link => {
     const shift = Math.max(-.35, Math.min(.35, link.shift / pitch)) * pitch, y1 = yOf(link.row) + shift, y2 = yOf(link.column) + shift, bend = (x2 - x1) * .42;
     const path = draw("path", { d: `M${x1} ${y1.toFixed(1)}C${(x1 + bend).toFixed(1)} ${y1.toFixed(1)} ${(x2 - bend).toFixed(1)} ${y2.toFixed(1)} ${x2} ${y2.toFixed(1)}`,
       stroke: link.colour, "stroke-width": .7 + 2.6 * link.weight, "stroke-opacity": opacityOf(link.weight) });
@@ -29,8 +30,8 @@ function lineFigure(spec) {
     return { ...link, path };
   });
   svg.append(draw("g", { fill: "none", "stroke-linecap": "round" }, ...lines.map(line => line.path)));
-  const rowTexts = spec.rows.map((text, i) => label(text, x1 - 6, yOf(i), size, { "text-anchor": "end", fill: soft }));
-  const columnTexts = spec.columns.map((text, j) => label(text, x2 + 6, yOf(j), size, { fill: soft }));
+  const rowTexts = spec.rows.map((text, i) => tokenText(text, x1 - 6, yOf(i), size, { "text-anchor": "end", fill: soft }));
+  const columnTexts = spec.columns.map((text, j) => tokenText(text, x2 + 6, yOf(j), size, { fill: soft }));
   svg.append(...rowTexts, ...columnTexts);
 
   return {

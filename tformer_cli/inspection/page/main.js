@@ -60,6 +60,18 @@ function repaint() {
   showHead();
 }
 
+let isFrameWaiting = false;
+
+/** Draws the figures anew for the window's size, once for each picture that the screen shows. */
+function drawAtNextFrame() {
+  if (isFrameWaiting || state.tab !== "heads") return;
+  isFrameWaiting = true;
+  requestAnimationFrame(() => {
+    isFrameWaiting = false;
+    showFigures();
+  });
+}
+
 function begin() {
   byId("conventions").textContent = data.conventions;
   if (!data.sentences.length) {
@@ -83,7 +95,7 @@ function begin() {
   byId("boost").addEventListener("change", () => update({ boost: byId("boost").checked ? "1" : "" }));
   byId("numbers").addEventListener("toggle", () => byId("numbers").open && showNumbers());
   systemIsDark.addEventListener("change", repaint);
-  window.addEventListener("resize", () => state.tab === "heads" && showFigures());
+  window.addEventListener("resize", drawAtNextFrame);
   window.addEventListener("hashchange", () => {
     readAddress();
     byId("filter").value = state.q;

@@ -63,7 +63,10 @@ function paintField(canvas, values, width, height, colour) {
   canvas.width = width;
   canvas.height = height;
   const context = canvas.getContext("2d"), image = context.createImageData(width, height);
-  values.forEach((value, n) => image.data.set([...colour(value), 255], n * 4));
+  values.forEach((value, n) => {
+    [image.data[4 * n], image.data[4 * n + 1], image.data[4 * n + 2]] = colour(value);
+    image.data[4 * n + 3] = 255;
+  });
   context.putImageData(image, 0, 0);
 }
 

@@ -4,7 +4,7 @@ const PNG_SCALE = 2; // pixels of a PNG for a pixel of the page
 
 /** A figure as a file of its own: on its ground, without what the pointer shows. */
 function svgFile(name) {
-  const copy = shown[name].svg.cloneNode(true);
+  const copy = figures[name].svg.cloneNode(true);
   copy.querySelector(".marks")?.remove();
   const [, , width, height] = copy.getAttribute("viewBox").split(" ");
   copy.prepend(draw("rect", { width, height, fill: styleColour("--panel") }));
@@ -13,7 +13,7 @@ function svgFile(name) {
 
 /** A figure as a PNG. */
 function pngFile(name) {
-  const svg = shown[name].svg, picture = new Image();
+  const svg = figures[name].svg, picture = new Image();
   const canvas = make("canvas", { width: String(svg.width.baseVal.value * PNG_SCALE), height: String(svg.height.baseVal.value * PNG_SCALE) });
   return new Promise((done, fail) => {
     picture.onload = () => {
@@ -29,18 +29,18 @@ function pngFile(name) {
 function csvFile(name) {
   const head = chosenHead(), rows = rowsOf(head), columns = columnsOf(head), k = columns.length;
   const lines = name === "one"
-    ? [[head.id, ...columns], ...rows.map((text, i) => [text, ...columns.map((_, j) => number(weightsOf(head)[i * k + j]))])]
+    ? [[head.id, ...columns], ...rows.map((text, i) => [text, ...columns.map((_, j) => csvNumber(weightsOf(head)[i * k + j]))])]
     : [["head", "row", "column", "query", "key", "weight"], ...overlaidHeads().flatMap(one => linksOf(one)
-      .map(({ row, column, weight }) => [one.id, row, column, rows[row], columns[column], number(weight)]))];
-  return lines.map(line => line.map(field).join(",")).join("\r\n") + "\r\n";
+      .map(({ row, column, weight }) => [one.id, row, column, rows[row], columns[column], csvNumber(weight)]))];
+  return lines.map(line => line.map(csvField).join(",")).join("\r\n") + "\r\n";
 }
 
-function number(weight) {
+function csvNumber(weight) {
   return String(Number(weight.toFixed(5)));
 }
 
 /** A field by RFC 4180: in quotes where it must be. */
-function field(value) {
+function csvField(value) {
   const text = String(value);
   return /[",\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

@@ -6,6 +6,7 @@ function showFacts() {
   const parts = [make("b", {}, bidi(model.name)), ` ${layers} layers × ${model.n_heads} heads`];
   if (data.modelHash) parts.push(" · sha256 ", make("code", { title: data.modelHash }, data.modelHash.slice(0, 12)));
   if (sentence.score !== null) parts.push(` · score ${decimal(sentence.score)}`);
+  parts.push(` · maps ${sentence.isLive ? "of the search" : "of a forced pass"}`);
   const residual = make("span", { title: "The largest difference between A·V from these weights and what the model's own attention returned" },
     ` · residual ${sentence.residual.toExponential(1)}`);
   byId("facts").replaceChildren(...parts, residual);
@@ -23,7 +24,8 @@ function fillChooser() {
 function showStrips() {
   fillStrip(byId("source"), sentence.sourcePieces, "source");
   fillStrip(byId("target"), [...sentence.inputPieces, sentence.targetPieces.at(-1)], "target");
-  byId("target-name").textContent = sentence.isForced ? "Given target" : "Translation";
+  const name = sentence.rank > 1 ? `Translation ${sentence.rank}` : "Translation";
+  byId("target-name").textContent = sentence.isForced ? "Given target" : name;
 }
 
 function fillStrip(box, pieces, side) {
