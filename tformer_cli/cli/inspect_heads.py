@@ -32,6 +32,7 @@ from tformer_cli.cli.inspection_options import (
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, count_of_lines, warn_of_bytes
+from tformer_cli.cli.weights_option import OF_ONE_PASS, WeightsChoice, WeightsOption
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import DataError, TformerError, UsageError
 
@@ -98,9 +99,7 @@ def inspect_heads(
         ),
     ] = None,
     output: OutputOption = STANDARD_STREAM,
-    weights: Annotated[
-        bool, typer.Option("--weights", help="Put each head's weights into jsonl.")
-    ] = False,
+    weights: WeightsOption = None,
     corpus: Annotated[
         bool,
         typer.Option(
@@ -151,12 +150,12 @@ def inspect_heads(
         from tformer_cli.cli.heads_over_time import show_heads_over_time
 
         options = {"TEXT": text, "--source": source, "--target": target}
-        options |= {"--target-file": target_file, "--weights": weights or None}
+        options |= {"--target-file": target_file, "--weights": weights}
         options |= {"--corpus": corpus or None, "--verify": verify, "--dump": dump}
         given = [name for name, value in options.items() if value is not None]
         show_heads_over_time(model, heads or (), chosen, output, given)
         return
-    _check_usage(chosen, output, with_weights=weights)
+    _check_usage(chosen, output)
     is_given = target is not None or target_file is not None
     many = "--corpus" if corpus else "" if dump is None else "--dump"
     _check_capture(mode, hypothesis, is_given=is_given, many=many)
@@ -166,7 +165,7 @@ def inspect_heads(
                 "--corpus": corpus,
                 "--format": output_format is not None,
                 "--output": output != STANDARD_STREAM,
-                "--weights": weights,
+                "--weights": weights is not None,
             }
         )
         settings = dump_settings(heads, topk, max_bytes, shard_pairs, verify)
@@ -175,6 +174,11 @@ def inspect_heads(
         return
     if topk is not None:
         raise UsageError("--topk: is for dumps; add --dump DIR")
+    if weights in OF_ONE_PASS and mode == CaptureModeChoice.live:
+        raise UsageError(
+            f"--weights {weights}: is measured in one pass over the finished hypothesis; "
+            "leave --mode live out"
+        )
     if corpus and chosen not in (HeadsFormat.tty, HeadsFormat.jsonl):
         raise UsageError(f"--corpus: is for tty and jsonl; --format {chosen} shows one sentence")
     if corpus and weights:
@@ -184,6 +188,7 @@ def inspect_heads(
 
     from tformer_cli.workflows.inspect_corpus import CorpusInspector
     from tformer_cli.workflows.inspect_heads import HeadInspector
+    from tformer_cli.workflows.weigh_heads import HeadWeigher
 
     opened = open_model(model, opening, quiet=quiet, hypothesis=hypothesis)
     if corpus:
@@ -193,17 +198,22 @@ def inspect_heads(
         write_summaries(summaries, chosen, output)
         warn_of_bytes(counts)
         return
-    inspector = HeadInspector(opened, heads or (), mode=mode.value, hypothesis=hypothesis)
-    records = _verified(inspector.inspect(lines, targets), verify)
-    write_records(records, chosen, output, with_weights=weights, selected=bool(heads))
+    weigher = None
+    if weights is not None and weights != WeightsChoice.alpha:
+        weigher = HeadWeigher(opened, weights.value, heads or ())
+    selections = () if weigher else heads or ()
+    inspector = HeadInspector(opened, selections, mode=mode.value, hypothesis=hypothesis)
+    inspected = inspector.inspect(lines, targets)
+    if weigher:
+        inspected = map(weigher.weigh, inspected)
+    records = _verified(inspected, verify)
+    write_records(records, chosen, output, with_weights=weights is not None, selected=bool(heads))
     warn_of_bytes(counts)
 
 
-def _check_usage(chosen: HeadsFormat, output: str, *, with_weights: bool) -> None:
+def _check_usage(chosen: HeadsFormat, output: str) -> None:
     if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
-    if with_weights and chosen != HeadsFormat.jsonl:
-        raise UsageError(f"--weights: is for jsonl; --format {chosen} leaves it no meaning")
 
 
 def _check_capture(mode: CaptureModeChoice, hypothesis: int, *, is_given: bool, many: str) -> None:

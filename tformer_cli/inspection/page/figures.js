@@ -46,7 +46,8 @@ function aboutFaint(heads) {
 function readingOf(head) {
   const query = head.kind === "enc" ? "source token" : "decoder position, named by the token it predicts";
   const key = head.kind === "dec" ? "token the decoder has read" : "source token";
-  return [`${kindName(head.kind)}. `, make("b", {}, "Row"), ` = query: ${query}. `, make("b", {}, "Column"), ` = key: ${key}. Every row sums to 1.`];
+  const [asks, isAsked] = data.weighting.isOfLayers ? ["", ""] : ["query: ", "key: "];
+  return [`${kindName(head.kind)}. `, make("b", {}, "Row"), ` = ${asks}${query}. `, make("b", {}, "Column"), ` = ${isAsked}${key}. ${data.weighting.sums}`];
 }
 
 function put(name, figureOf, caption) {
@@ -70,8 +71,14 @@ function mapOfOne(head, spec) {
   return heatMap({ ...spec, title, shade(i, j) {
     const weight = values[i * k + j];
     if (weight < .002) return null;
-    return { colour: colour(weight), text: weight < .095 ? "" : weight >= .995 ? "1" : weight.toFixed(2).slice(1) };
+    return { colour: colour(weight), text: weight < .095 ? "" : inCell(weight) };
   } });
+}
+
+/** A number as short as a cell wants it. */
+function inCell(weight) {
+  if (!data.weighting.isShare) return written(weight, 2);
+  return weight >= .995 ? "1" : weight.toFixed(2).slice(1);
 }
 
 function linesOfOne(head, spec) {
@@ -117,6 +124,7 @@ function channelsOf(colour) {
 
 function showRamp(kind) {
   const width = 120;
+  byId("largest").textContent = written(1, data.weighting.isShare ? 0 : 3);
   paintField(byId("ramp"), Array.from({ length: width }, (_, n) => n / (width - 1)), width, 1, rampOf(kind));
 }
 
@@ -124,7 +132,7 @@ function showRamp(kind) {
 function showLegend() {
   const beside = neighbours(chosenHead(), state.scope), groups = new Map();
   for (const head of beside) {
-    const name = state.scope === "layer" ? `${head.head}` : `L${head.layer}`;
+    const name = state.scope === "layer" ? `${head.head ?? "all heads"}` : `L${head.layer}`;
     groups.set(name, [...(groups.get(name) ?? []), head]);
   }
   byId("legend").replaceChildren(...[...groups].map(([name, heads]) => {

@@ -68,8 +68,11 @@ function begin() {
     return;
   }
   const bits = data.sentences[0].bits;
-  byId("footer").textContent = "Attention weights show where a head looks, not how much that matters. "
-    + `Weights are stored here as ${bits}-bit fixed-point numbers: within ${(.5 / (2 ** bits - 1)).toExponential(1)} of those captured.`;
+  const { name, meaning, source } = data.weighting;
+  byId("footer").textContent = name === "alpha" ? "Attention weights show where a head looks, not how much that matters. "
+    : `${name}: ${meaning} (${source}). `;
+  byId("footer").textContent += `Weights are stored here as ${bits}-bit fixed-point numbers: within ${(.5 / (2 ** bits - 1)).toExponential(1)} of those captured`
+    + (data.weighting.isShare ? "." : ", as parts of the largest.");
   fillChooser();
   fillKeys();
   readAddress();
