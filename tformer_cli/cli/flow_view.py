@@ -12,12 +12,15 @@ from tformer_cli.cli.step_view import ASCII
 if TYPE_CHECKING:
     from tformer_cli.inspection.flow import FlowRecord, Method
 
-BAR = 20
+BAR = 16
 """Columns of a bar."""
 FULL, EMPTY, ASCII_FULL, ASCII_EMPTY = "█", "░", "#", "."
+LABEL = 10
+"""Columns that are left to labels at least."""
 N_LARGEST = 3
 """Tokens named for each position."""
-SOURCE_STYLE, PREFIX_STYLE = "cyan", "yellow"
+SIDES = {"source": "cyan", "prefix": "yellow"}
+"""What a token may come from, and the colour of each."""
 
 
 def show_flow(console: Console, record: "FlowRecord", method: "Method") -> None:
@@ -36,35 +39,34 @@ def show_flow(console: Console, record: "FlowRecord", method: "Method") -> None:
     console.print(_plain(f"{facts}   residual {flow.residual:.1e}", is_ascii))
     console.print()
     console.print(_shares(record, method, is_ascii))
-    for title, kind, columns, shares in (
-        ("from the source", "cross", sentence.source_pieces, flow.source),
-        ("from the prefix", "dec", sentence.input_pieces, flow.prefix),
+    rows, maps = sentence.target_pieces, (flow.source, flow.prefix)
+    largest = max(shares.max().item() for shares in maps)
+    console.print()
+    says = f"row: token written; column: token read; shaded from 0 to {largest:.2f}"
+    console.print(_plain(says, is_ascii), style="dim")
+    for shares, side, kind, columns in zip(
+        maps, SIDES, ("cross", "dec"), (sentence.source_pieces, sentence.input_pieces), strict=True
     ):
-        console.print()
-        console.print(Text(f"{title}; row: token written, column: token read", style="bold"))
-        for line in map_lines(console, kind, (sentence.target_pieces, columns), shares):
-            console.print(line, no_wrap=True, crop=True)
+        console.print(Text(f"from the {side}", style="bold"))
+        for line in map_lines(console, kind, (rows, columns), shares, largest):
+            console.print(line)
 
 
 def _shares(record: "FlowRecord", method: "Method", is_ascii: bool) -> Table:
-    """A line for each position: a bar, the source's share by every method, the largest shares."""
-    from tformer_cli.inspection.flow import METHOD_NAMES
-
-    others = [other for other in record.flows if other != method]
+    """A line for each position: the source's share, with a bar, and the largest shares."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("writes", justify="right", no_wrap=True)
-    table.add_column("source / prefix", no_wrap=True)
-    table.add_column("source", justify="right", no_wrap=True)
-    for other in others:
-        table.add_column(f"by {METHOD_NAMES[other].split()[-1]}", justify="right", no_wrap=True)
-    table.add_column("most from", no_wrap=True)
+    # all but the last have their room; what does not fit is cut off there
+    table.add_column("writes", justify="right", no_wrap=True, min_width=LABEL)
+    table.add_column("source/prefix", no_wrap=True, min_width=BAR)
+    table.add_column("source", justify="right", no_wrap=True, min_width=6)
+    table.add_column("most from (in brackets: prefix)", no_wrap=True)
+    shares = record.flows[method].source_shares
     for position, piece in enumerate(record.sentence.target_pieces):
-        share = record.flows[method].source_shares[position]
+        share = shares[position]
         table.add_row(
             _plain(piece, is_ascii),
             _bar(share, is_ascii),
             f"{share:.2f}",
-            *(f"{record.flows[other].source_shares[position]:.2f}" for other in others),
             _largest(record, method, position, is_ascii),
         )
     return table
@@ -73,16 +75,16 @@ def _shares(record: "FlowRecord", method: "Method", is_ascii: bool) -> Table:
 def _bar(share: float, is_ascii: bool) -> Text:
     n_full = round(BAR * share)
     full, empty = (ASCII_FULL, ASCII_EMPTY) if is_ascii else (FULL, EMPTY)
-    return Text.assemble((full * n_full, SOURCE_STYLE), (empty * (BAR - n_full), PREFIX_STYLE))
+    return Text.assemble(
+        (full * n_full, SIDES["source"]), (empty * (BAR - n_full), SIDES["prefix"])
+    )
 
 
 def _largest(record: "FlowRecord", method: "Method", position: int, is_ascii: bool) -> Text:
-    found = record.largest(method, position, N_LARGEST)
-    styles = {"source": SOURCE_STYLE, "prefix": PREFIX_STYLE}
-    named = [
-        Text.assemble((_plain(label, is_ascii).plain, styles[side]), f" {share:.2f}")
-        for side, label, share in found
-    ]
+    named = []
+    for side, label, share in record.largest(method, position, N_LARGEST):
+        shown = _plain(label if side == "source" else f"({label})", is_ascii)
+        named.append(Text.assemble((shown.plain, SIDES[side]), f" {share:.2f}"))
     return Text("  ").join(named)
 
 

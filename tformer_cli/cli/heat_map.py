@@ -52,9 +52,10 @@ def map_lines(
     console: Console,
     kind: "Kind",
     labels: tuple[Sequence[str], Sequence[str]],
-    shades: "Tensor",
+    shares: "Tensor",
+    largest: float = 1.0,
 ) -> list[Text]:
-    """Draws numbers between 0 and 1, a line a row; columns that do not fit are counted.
+    """Draws shares of 1, a line a row; columns that do not fit are counted.
 
     Where the terminal has colours a number is shaded and written in hundredths; elsewhere it is a
     block that is darker the larger it is.
@@ -63,7 +64,8 @@ def map_lines(
         console: where it will be printed.
         kind: whose colours it has.
         labels: of the Q rows and of the K columns.
-        shades: (Q, K) the numbers.
+        shares: (Q, K) the numbers.
+        largest: the number that is shaded most.
     """
     rows, keys = labels
     label_width = min(max(map(cell_len, rows)), max(8, console.width // 4))
@@ -75,10 +77,10 @@ def map_lines(
     for key in keys[:n_shown]:
         header.append(_fitted(key, width - 1) + " ", style="dim")
     lines = [header]
-    for label, row in zip(rows, shades.tolist(), strict=True):
+    for label, row in zip(rows, shares.tolist(), strict=True):
         line = Text(_right_aligned(label, label_width) + "  ")
         for weight in row[:n_shown]:
-            line.append_text(_cell(console, kind, weight, width))
+            line.append_text(_cell(console, kind, weight, width, largest))
         lines.append(line)
     if n_shown < len(keys):
         hidden = f"… {len(keys) - n_shown} more columns; a wider terminal or --format html"
@@ -124,15 +126,16 @@ def _title(record: "HeadsRecord", head: "HeadId") -> Text:
     )
 
 
-def _cell(console: Console, kind: "Kind", weight: float, width: int) -> Text:
+def _cell(console: Console, kind: "Kind", weight: float, width: int, largest: float) -> Text:
     """One weight, `width` columns wide."""
+    shade = weight / largest
     if console.color_system is None or console.no_color:
         blocks = BLOCKS if console.encoding.lower().startswith("utf") else ASCII_BLOCKS
-        block = blocks[sum(weight >= step for step in STEPS)]
+        block = blocks[sum(shade >= step for step in STEPS)]
         return Text(block * (width - 1) + " ")
     from tformer_cli.inspection.palette import colour
 
-    red, green, blue = colour(kind, weight, on_dark=True)
+    red, green, blue = colour(kind, shade, on_dark=True)
     is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
     ink = "#0c0f16" if is_bright else "#ffffff"
     style = Style(color=ink, bgcolor=f"#{red:02x}{green:02x}{blue:02x}")

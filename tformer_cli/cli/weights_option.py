@@ -47,7 +47,7 @@ def with_value(args: list[str]) -> list[str]:
     What follows a ``--`` is text, and so is a sentence after ``--weights``.
     """
     end = args.index("--") if "--" in args else len(args)
-    following = [*args[1:end], ""]
+    following = [*args[1:], ""][:end]
     written = [
         f"{NAME}={WeightsChoice.alpha}" if arg == NAME and after not in set(WeightsChoice) else arg
         for arg, after in zip(args[:end], following, strict=True)

@@ -99,7 +99,7 @@ def _table(record: FlowRecord, method: Method) -> str:
         f'colspan="{flow.prefix.shape[1]}" style="text-align:left">prefix</th></tr>'
         '<tr><th scope="col">writes</th><th scope="col">source</th><th></th>'
         + "".join(
-            f'<th scope="col">{escaped(piece)}</th>'
+            f'<th scope="col" style="padding:2px 5px">{escaped(piece)}</th>'
             for piece in (*sentence.source_pieces, *sentence.input_pieces)
         )
         + "</tr>"
@@ -124,6 +124,7 @@ def _row(piece: str, flow: Flow, position: int) -> str:
 
 
 def _cell(share: float, colour: str) -> str:
-    # a third of a row on one token is already much: it has the full tint
+    # two fifths of a row on one token are already much: they have the full tint
     tint = min(1.0, 2.5 * share)
-    return f'<td style="background:rgb(var({colour})/{tint:.2f})">{100 * share:.0f}</td>'
+    style = f"padding:2px 5px;background:rgb(var({colour})/{tint:.2f})"
+    return f'<td style="{style}">{100 * share:.0f}</td>'

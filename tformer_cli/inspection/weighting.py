@@ -83,7 +83,10 @@ ROLLOUT = Weighting(
     name="rollout",
     meaning="attention rollout: products over the layers of ½ mean weights + ½ identity",
     source="Abnar & Zuidema 2020",
-    conventions=f"{_OF_LAYERS} In cross-attention the decoder's own state counts ½ as well.",
+    conventions=(
+        f"{_OF_LAYERS} In cross-attention the decoder's own state counts ½ as well, so after n "
+        "decoder layers the source always has 1 − 2^−n."
+    ),
     sums="Rows of enc, and of dec and cross together, sum to 1.",
     residual="max |A·V − context| of all layers up to the map's",
     kind_names=_FLOW_KINDS,
