@@ -34,6 +34,14 @@ def test_a_given_target_is_looked_at_instead(model):
         assert position["rollout"]["source_share"] == pytest.approx(0.5)  # one decoder layer
 
 
+def test_any_translation_of_the_search_can_be_looked_at(model):
+    second = json.loads(run(model, "A man", "--hypothesis", "2", "-q").stdout)
+    translate = ["translate", str(model), "-q", "--n-best", "2", "--format", "jsonl"]
+    found = json.loads(CliRunner().invoke(app, translate, input="A man\n").stdout)
+    assert second["target"]["text"] == found["hypotheses"][1]["translation"]
+    assert second["target"]["rank"] == 2
+
+
 def test_the_page_is_chosen_by_the_files_name(model, tmp_path):
     assert run(model, "A man", "-o", tmp_path / "flow.html").exit_code == 0
     assert "What each written token is made of" in (tmp_path / "flow.html").read_text("utf-8")
@@ -80,6 +88,8 @@ def test_the_bar_is_the_share_of_the_source_without_unicode_too(model):
     ("arguments", "message"),
     [
         (["a", "--target", "x", "--target-file", "f"], "--target: --target-file gives"),
+        (["a", "--target", "x", "--hypothesis", "2"], "--hypothesis: shows what the search found"),
+        (["a", "--hypothesis", "99"], "--hypothesis"),
         (["long " * 80], "tokens where the model takes 39 (line 1)"),
         (["a", "--method", "lrp"], "'lrp' is not one of 'alti', 'rollout'"),
     ],

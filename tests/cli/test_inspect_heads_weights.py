@@ -127,6 +127,16 @@ def test_a_terminal_shows_layers_without_a_grid_of_roles(model):
     assert "cross.0  decoder, from source tokens" in text
 
 
+def test_the_rows_of_a_search_can_be_rolled_out(model):
+    forced, live = (
+        json.loads(run(model, "A man", "--weights", "rollout", "--mode", mode, "-q").stdout)
+        for mode in ("forced", "live")
+    )
+    assert (forced["mode"], live["mode"]) == ("forced", "live")
+    for ours, theirs in zip(live["heads"], forced["heads"], strict=True):
+        np.testing.assert_allclose(ours["weights"], theirs["weights"], atol=1e-5)
+
+
 def test_verify_is_about_what_these_maps_are_made_of(model):
     assert run(model, "A man", "--weights", "alti", "--verify", "1e-4").exit_code == 0
     result = run(model, "A man", "--weights", "alti", "--verify", "1e-30")
@@ -139,6 +149,7 @@ def test_verify_is_about_what_these_maps_are_made_of(model):
     [
         (["--weights", "alti", "--heads", "cross.0.1"], '--heads: "cross.0.1" names heads'),
         (["--weights", "norm", "--corpus"], "--weights: is of single sentences"),
+        (["--weights", "norm", "--mode", "live"], "--weights norm: is measured in one pass"),
         (["--weights=lrp"], "'lrp' is not one of 'alpha', 'norm', 'rollout', 'alti'"),
     ],
 )

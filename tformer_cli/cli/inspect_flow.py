@@ -9,6 +9,8 @@ import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
 from tformer_cli.cli.inspection_options import (
+    FOUND_OR_GIVEN,
+    HypothesisOption,
     OpeningArguments,
     SourceOption,
     TargetFileOption,
@@ -22,6 +24,7 @@ from tformer_cli.cli.inspection_options import (
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.flow import FlowRecord
@@ -50,6 +53,7 @@ def inspect_flow(
     source: SourceOption = None,
     target: TargetOption = None,
     target_file: TargetFileOption = None,
+    hypothesis: HypothesisOption = 1,
     method: Annotated[
         MethodChoice,
         typer.Option(help="Whose shares are drawn; jsonl always has both."),
@@ -73,13 +77,15 @@ def inspect_flow(
     tells whether the model translates or goes on by itself.
     """
     chosen = chosen_format(output_format, output, FlowFormat, FlowFormat.jsonl)
+    if hypothesis > 1 and (target is not None or target_file is not None):
+        raise UsageError(FOUND_OR_GIVEN.format("--hypothesis"))
     counts = LineCounts()
     lines, targets = sentences_and_targets(text, source, target, target_file, counts)
 
     from tformer_cli.workflows.inspect_flow import flow_of
 
-    opened = open_model(model, opening, quiet=quiet)
-    records = flow_of(opened, lines, targets)
+    opened = open_model(model, opening, quiet=quiet, hypothesis=hypothesis)
+    records = flow_of(opened, lines, targets, hypothesis=hypothesis)
     if chosen == FlowFormat.tty and output == STANDARD_STREAM:
         _show(records, method)
     else:

@@ -19,6 +19,8 @@ from tformer_cli.cli.heads_dump import (
 )
 from tformer_cli.cli.heads_output import BINARY, HeadsFormat, write_records, write_summaries
 from tformer_cli.cli.inspection_options import (
+    FOUND_OR_GIVEN,
+    HypothesisOption,
     OpeningArguments,
     SourceOption,
     TargetFileOption,
@@ -68,10 +70,7 @@ def inspect_heads(
     source: SourceOption = None,
     target: TargetOption = None,
     target_file: TargetFileOption = None,
-    hypothesis: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, help="Look at the n-th best translation of the search."),
-    ] = 1,
+    hypothesis: HypothesisOption = 1,
     mode: Annotated[
         CaptureModeChoice,
         typer.Option(
@@ -222,10 +221,7 @@ def _check_capture(mode: CaptureModeChoice, hypothesis: int, *, is_given: bool, 
         (hypothesis > 1, "--hypothesis"),
     ):
         if is_asked and is_given:
-            raise UsageError(
-                f"{option}: shows what the search found, and it never searched for a given "
-                "target; leave one of them out"
-            )
+            raise UsageError(FOUND_OR_GIVEN.format(option))
         if is_asked and many:
             raise UsageError(f"{option}: is of single sentences; leave it out with {many}")
 

@@ -16,6 +16,7 @@ def inspect_flow(
     lines: Iterable[str],
     *,
     targets: Iterable[str] | None = None,
+    hypothesis: int = 1,
     **options: Unpack[InspectionOptions],
 ) -> Iterator[FlowRecord]:
     """Finds how far source and prefix make up each token of sentences' translations.
@@ -24,6 +25,7 @@ def inspect_flow(
         model: a model directory, or its path.
         lines: the source sentences. A blank one has a record without flows.
         targets: a target for each line, to be looked at instead of the model's translation.
+        hypothesis: which of the model's translations to look at, 1 the best.
         **options: of `open_for_inspection`.
 
     Returns:
@@ -34,12 +36,17 @@ def inspect_flow(
         ArtifactError: if the model directory cannot be used.
         DataError: if a line is too long, or there are more or fewer targets than lines.
     """
-    return flow_of(open_for_inspection(model, **options), lines, targets)
+    opened = open_for_inspection(model, hypothesis=hypothesis, **options)
+    return flow_of(opened, lines, targets, hypothesis=hypothesis)
 
 
 def flow_of(
-    opened: Opened, lines: Iterable[str], targets: Iterable[str] | None = None
+    opened: Opened,
+    lines: Iterable[str],
+    targets: Iterable[str] | None = None,
+    *,
+    hypothesis: int = 1,
 ) -> Iterator[FlowRecord]:
     """Does the work of `inspect_flow` with an opened model."""
-    for sentence in HeadInspector(opened).inspect(lines, targets):
+    for sentence in HeadInspector(opened, hypothesis=hypothesis).inspect(lines, targets):
         yield read_flow(opened.directory.model, sentence)

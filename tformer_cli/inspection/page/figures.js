@@ -26,9 +26,10 @@ function showFigures() {
   const least = isMap ? Math.max(300, 11 * columnsOf(head).length + 110) : 300;
   byId("one").parentElement.style.setProperty("--least", `${least}px`);
   put("one", isMap ? mapOfOne : linesOfOne, [make("b", {}, head.id), ` alone. ${isMap ? "" : aboutFaint([head])}`]);
-  const whose = state.scope === "layer" ? `layer ${head.layer}` : "all layers, a colour a layer";
-  const what = isMap ? "Each cell has the colour of the head that looks there most." : aboutFaint(overlaidHeads());
-  put("all", isMap ? mapOfAll : linesOfAll, [make("b", {}, "All heads"), ` of ${data.kinds[head.kind]}, ${whose}. ${what}`]);
+  const whose = state.scope === "layer" ? `layer ${head.layer}` : data.weighting.isOfLayers ? "a colour a layer" : "all layers, a colour a layer";
+  const [many, does] = data.weighting.isOfLayers ? ["All layers", "layer that has most there"] : ["All heads", "head that looks there most"];
+  const what = isMap ? `Each cell has the colour of the ${does}.` : aboutFaint(overlaidHeads());
+  put("all", isMap ? mapOfAll : linesOfAll, [make("b", {}, many), ` of ${data.kinds[head.kind]}, ${whose}. ${what}`]);
   for (const element of document.querySelectorAll(".of-maps")) element.hidden = !isMap;
   showRamp(head.kind);
   showLegend();

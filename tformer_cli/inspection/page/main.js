@@ -82,7 +82,10 @@ function begin() {
   listenToKeys();
   listenToSaving();
   for (const button of document.querySelectorAll("[data-view]")) button.addEventListener("click", () => update({ view: button.dataset.view }));
-  for (const button of document.querySelectorAll("[data-scope]")) button.addEventListener("click", () => update({ scope: button.dataset.scope }));
+  for (const button of document.querySelectorAll("[data-scope]")) {
+    button.parentElement.hidden = CHOICES.scope.length < 2;
+    button.addEventListener("click", () => update({ scope: button.dataset.scope }));
+  }
   byId("boost").addEventListener("change", () => update({ boost: byId("boost").checked ? "1" : "" }));
   byId("numbers").addEventListener("toggle", () => byId("numbers").open && showNumbers());
   systemIsDark.addEventListener("change", repaint);
