@@ -39,8 +39,8 @@ function showFigures() {
 /** Says which weights have no line, if some have none. */
 function aboutFaint(heads) {
   const strongest = Math.max(...heads.map(head => weightsOf(head).reduce((most, weight) => Math.max(most, weight), 0)), 0);
-  if (strongest < FAINTEST) return `No weight reaches ${FAINTEST}: the map shows them.`;
-  return `Weights below ${FAINTEST} have no line.`;
+  if (strongest < FAINTEST) return `No weight reaches ${written(FAINTEST, 2)}: the map shows them.`;
+  return `Weights below ${written(FAINTEST, 2)} have no line.`;
 }
 
 /** Says what rows and columns of the head's map are. */
