@@ -73,8 +73,8 @@ def inspect_flow(
     """Show what each written token is made of: shares of the source and of the prefix.
 
     By ALTI+ contributions (Ferrando et al. 2022) and attention rollout (Abnar & Zuidema 2020),
-    through all layers of both stacks. The shares of a token sum to 1; how much is the source's
-    tells whether the model translates or goes on by itself.
+    through all attentions of both stacks. The shares of a token sum to 1; the source's tells how
+    far the model translates rather than goes on by itself.
     """
     chosen = chosen_format(output_format, output, FlowFormat, FlowFormat.jsonl)
     if hypothesis > 1 and (target is not None or target_file is not None):

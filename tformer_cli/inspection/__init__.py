@@ -15,8 +15,12 @@ One head step by step: `observed` (what the model computed), `trace` (the same b
 token), `quiz`, then `render_step_json` and `render_step_html`. `logits` and `positions` stand by
 themselves, each with its renderings; pages without a script share `static_page`.
 
-All of it for a few sentences is a `report`, which `render_report` puts on the heads' page, a tab for
-each inspection.
+Beyond weights: `sublayers` (every attention taken apart by the tokens it reads), `value_norms`,
+`alti`, `rollout` (layers multiplied), `weighting` (what a map's numbers may be), `weighted_maps`
+(maps in those terms), and `flow`, what written tokens are made of, with `render_flow`.
+
+All of it for a few sentences is a `report`, which `render_report` puts on the heads' page, a tab
+for each inspection.
 
 What a head is worth is another road: `gates` (heads switched off), `ablation` (the loss without
 each), `importance` (its gradient), `ablation_record` with `render_ablation`, and `pruning`, which
