@@ -22,8 +22,8 @@ const seen = {
   csv: csvFile("one"),
   scopes: document.querySelectorAll("span:not([hidden]) > [data-scope]").length,
 };
-press("o");
-press("m");
+pressKey("o");
+pressKey("m");
 showTip("one", { row: 0, column: 0 }, { clientX: 10, clientY: 10 });
 update({ q: "cross" });
 seen.tip = byId("tip").textContent;
@@ -36,8 +36,8 @@ document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.str
 def test_the_page_shows_the_numbers_of_the_weighting(model, visit, weighting):
     record = next(weigh_heads(model, ["A man sleeps."], weighting, targets=["dogs run"]))
     visited = visit(render_html([record]), script=LOOK)
-    seen = visited.selftest
     assert visited.console == []
+    seen = visited.selftest
     assert seen["ids"] == [str(head) for head in record.heads]
     assert seen["thumbs"] == len(record.heads)
     chosen = record.clearest_head()
