@@ -11,6 +11,7 @@ from tformer_cli.cli.step_view import ASCII
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.flow import FlowRecord, Method
+    from tformer_cli.inspection.heads import Kind
 
 BAR = 16
 """Columns of a bar."""
@@ -44,9 +45,9 @@ def show_flow(console: Console, record: "FlowRecord", method: "Method") -> None:
     console.print()
     says = f"row: token written; column: token read; shaded from 0 to {largest:.2f}"
     console.print(_plain(says, is_ascii), style="dim")
-    for shares, side, kind, columns in zip(
-        maps, SIDES, ("cross", "dec"), (sentence.source_pieces, sentence.input_pieces), strict=True
-    ):
+    kinds: tuple[Kind, ...] = ("cross", "dec")
+    labels = sentence.source_pieces, sentence.input_pieces
+    for shares, side, kind, columns in zip(maps, SIDES, kinds, labels, strict=True):
         console.print(Text(f"from the {side}", style="bold"))
         for line in map_lines(console, kind, (rows, columns), shares, largest):
             console.print(line)

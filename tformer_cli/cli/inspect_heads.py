@@ -34,13 +34,14 @@ from tformer_cli.cli.inspection_options import (
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, count_of_lines, warn_of_bytes
-from tformer_cli.cli.weights_option import OF_ONE_PASS, WeightsChoice, WeightsOption
+from tformer_cli.cli.weights_option import OF_ONE_PASS, WeightsOption
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import DataError, TformerError, UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.head_statistics import HeadSummary
     from tformer_cli.inspection.record import HeadsRecord
+    from tformer_cli.inspection.weighting import WeightingName
     from tformer_cli.workflows.inspect_corpus import CorpusInspector
 
 
@@ -148,7 +149,7 @@ def inspect_heads(
     if over_time:
         from tformer_cli.cli.heads_over_time import show_heads_over_time
 
-        options = {"TEXT": text, "--source": source, "--target": target}
+        options: dict[str, object] = {"TEXT": text, "--source": source, "--target": target}
         options |= {"--target-file": target_file, "--weights": weights}
         options |= {"--corpus": corpus or None, "--verify": verify, "--dump": dump}
         given = [name for name, value in options.items() if value is not None]
@@ -197,9 +198,8 @@ def inspect_heads(
         write_summaries(summaries, chosen, output)
         warn_of_bytes(counts)
         return
-    weigher = None
-    if weights is not None and weights != WeightsChoice.alpha:
-        weigher = HeadWeigher(opened, weights.value, heads or ())
+    weighting: WeightingName = "alpha" if weights is None else weights.value
+    weigher = None if weighting == "alpha" else HeadWeigher(opened, weighting, heads or ())
     selections = () if weigher else heads or ()
     inspector = HeadInspector(opened, selections, mode=mode.value, hypothesis=hypothesis)
     inspected = inspector.inspect(lines, targets)

@@ -1,7 +1,7 @@
 """`--weights`, an option whose value may be left out: then it means attention weights."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -36,7 +36,7 @@ WeightsOption = Annotated[
 class CommandWithWeights(TyperCommand):
     """A command that reads ``--weights`` without a value as ``--weights alpha``."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Writes the value in where it was left out; see `typer.core.TyperCommand`."""
         return super().parse_args(ctx, with_value(args))
 

@@ -14,7 +14,9 @@ from tformer_cli.inspection.sublayers import AttentionSublayer
 def value_norms(sublayer: AttentionSublayer) -> Tensor:
     """Computes ‖A_ij f_h(m_j)‖₂ for every head: (H, Q, K), float64."""
     # the weight is a scalar, at least 0: it comes out of the norm
-    return sublayer.weights() * sublayer.transformed().norm(dim=-1).unsqueeze(-2)
+    lengths: Tensor = sublayer.transformed().norm(dim=-1)
+    # (H, Q, K) · (H, 1, K)
+    return sublayer.weights() * lengths.unsqueeze(-2)
 
 
 def norm_residual(sublayer: AttentionSublayer) -> float:

@@ -72,7 +72,7 @@ def _rolled_out(
 ) -> AttentionMaps:
     rolled = roll_out(mixing)
     layers = {"enc": rolled.enc, "dec": rolled.prefix, "cross": rolled.source}
-    named = {
+    named: dict[HeadId, float] = {
         LayerId(kind, layer, 0): max(
             (residual for place, residual in residuals.items() if _is_below(place, kind, layer)),
             default=0.0,

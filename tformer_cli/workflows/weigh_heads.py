@@ -61,11 +61,10 @@ class HeadWeigher:
         """Chooses the heads, or layers; see `weigh_heads`."""
         self._model = opened.directory.model
         self._weighting = WEIGHTINGS[weighting]
+        self._layout = head_layout(self._model)
         if self._weighting.is_of_layers:
             check_names_layers(heads, weighting)
             self._layout = layer_layout(self._model)
-        else:
-            self._layout = head_layout(self._model)
         self._selection = HeadSelection(heads, self._layout)
 
     def weigh(self, record: HeadsRecord) -> HeadsRecord:
