@@ -35,6 +35,7 @@ max_steps = 12
 warmup_steps = 8
 report_every = 1
 checkpoint_every = 4
+inspect_every = 6
 average_checkpoints = 2
 [validation]
 every = 6
@@ -168,6 +169,18 @@ def test_a_sharded_optimizer_changes_nothing_and_is_saved_whole(
         assert shared.keys() == plain.keys()
         for key, tensor in plain.items():
             assert torch.equal(shared[key], tensor), key
+
+
+def test_the_heads_are_followed_once_whatever_the_number_of_processes(ended, directory):
+    ours, theirs = (
+        [json.loads(line) for line in (directory / name / "heads.jsonl").read_text().splitlines()]
+        for name in ("two", "one")
+    )
+    assert [line["step"] for line in ours if line["id"] == "cross.0.1"] == [0, 6, 12]
+    assert len(ours) == len(theirs) == 18
+    for line, other in zip(ours, theirs, strict=True):
+        assert line["id"] == other["id"]
+        assert line["metrics"] == pytest.approx(other["metrics"], abs=1e-4)
 
 
 def test_only_the_first_process_speaks(ended, directory):

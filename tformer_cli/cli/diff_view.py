@@ -14,7 +14,6 @@ from tformer_cli.cli.role_grid import sign_of
 if TYPE_CHECKING:
     from tformer_cli.inspection.head_diff import HeadChange, HeadDiff
     from tformer_cli.inspection.record import ModelSummary
-    from tformer_cli.inspection.roles import Role
 
 CELL = 5
 """Columns of a cell of the signed map: a sign, up to three digits and a gap."""
@@ -81,34 +80,36 @@ def _table(changes: "list[HeadChange]", is_ascii: bool) -> Table:
     from tformer_cli.inspection.head_distance import LARGEST
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("A", "B"):
-        table.add_column(name, no_wrap=True)
-    for name in ("divergence", "in place"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in ("", "role in A", "role in B", ""):
-        table.add_column(name, no_wrap=True)
+    for name in ("A", "B", "divergence", "", "in place", "role"):
+        is_number = name in ("divergence", "in place")
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
     for change in changes:
         match = change.match
         share = (match.divergence or 0.0) / LARGEST
-        told = {"moved": match.has_moved, "another role": change.has_changed_role}
-        in_place = "" if match.divergence_in_place is None else f"{match.divergence_in_place:.4f}"
         table.add_row(
             str(match.first or "-"),
-            str(match.second or "-"),
-            "-" if match.divergence is None else f"{match.divergence:.4f}",
-            Text(in_place if match.has_moved else "", style="dim"),
+            Text(str(match.second or "-"), style="bold" if match.has_moved else ""),
+            _number(match.divergence),
             Text(("#" if is_ascii else "█") * round(BAR * share), style="dim"),
-            _role(change.first_role, is_ascii),
-            _role(change.second_role, is_ascii),
-            Text(", ".join(word for word, holds in told.items() if holds), style="bold"),
+            _number(match.divergence_in_place) if match.has_moved else "",
+            _roles(change, is_ascii),
         )
     return table
 
 
-def _role(role: "Role | None", is_ascii: bool) -> Text:
-    if role is None:
-        return Text("-")
-    return Text.assemble(sign_of(role, is_ascii=is_ascii), f" {role}")
+def _number(divergence: float | None) -> str:
+    return "-" if divergence is None else f"{divergence:.4f}"
+
+
+def _roles(change: "HeadChange", is_ascii: bool) -> Text:
+    """The role of a pair, or that of A and that of B where they differ."""
+    roles = [change.first_role, change.second_role] if change.has_changed_role else []
+    shown = [
+        Text.assemble(sign_of(role, is_ascii=is_ascii), f" {role}")
+        for role in roles or [change.first_role or change.second_role]
+        if role is not None
+    ]
+    return Text(" -> " if is_ascii else " → ").join(shown)
 
 
 def _title(change: "HeadChange", largest: float, is_ascii: bool) -> Text:

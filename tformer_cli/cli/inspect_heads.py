@@ -150,10 +150,18 @@ def inspect_heads(
     if over_time:
         from tformer_cli.cli.heads_over_time import show_heads_over_time
 
-        options = {"TEXT": text, "--source": source, "--target": target}
-        options |= {"--target-file": target_file, "--weights": weights or None}
-        options |= {"--corpus": corpus or None, "--verify": verify, "--dump": dump}
-        given = [name for name, value in options.items() if value is not None]
+        given = {
+            "TEXT": bool(text),
+            "--source": source is not None,
+            "--target": target is not None,
+            "--target-file": target_file is not None,
+            "--hypothesis": hypothesis > 1,
+            "--mode": mode != CaptureModeChoice.forced,
+            "--weights": weights,
+            "--corpus": corpus,
+            "--dump": dump is not None,
+            "--verify": verify is not None,
+        }
         show_heads_over_time(model, heads or (), chosen, output, given)
         return
     _check_usage(chosen, output, with_weights=weights)

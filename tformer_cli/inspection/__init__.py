@@ -21,4 +21,9 @@ each inspection.
 What a head is worth is another road: `gates` (heads switched off), `ablation` (the loss without
 each), `importance` (its gradient), `ablation_record` with `render_ablation`, and `pruning`, which
 takes heads out of the weights.
+
+Two models: `head_distance` (how far apart maps are), `assignment` (who is paired with whom),
+`head_matching`, `head_diff` with `render_diff`. While a model is trained: `head_steps` (its heads at
+a step) and `head_timeline` (their roles over all steps) with `render_timeline`; both sum up metrics
+by `metric_means`.
 """
