@@ -23,7 +23,7 @@ each), `importance` (its gradient), `ablation_record` with `render_ablation`, an
 takes heads out of the weights.
 
 Two models: `head_distance` (how far apart maps are), `assignment` (who is paired with whom),
-`head_matching`, `head_diff` with `render_diff`. While a model is trained: `head_steps` (its heads at
-a step) and `head_timeline` (their roles over all steps) with `render_timeline`; both sum up metrics
+`head_matching`, `head_diff` with `render_diff`. While a model is trained: `head_steps` (its heads
+at a step), `head_timeline` (their roles over all steps) with `render_timeline`. Both sum metrics up
 by `metric_means`.
 """

@@ -34,6 +34,7 @@ from tformer_cli.errors import (
     RecipeError,
     TformerError,
 )
+from tformer_cli.inspection.head_timeline import HEADS_LOG
 from tformer_cli.model.config import parameter_count
 from tformer_cli.model.hardware import measure_product_rate
 from tformer_cli.model.runtime import (
@@ -54,7 +55,7 @@ from tformer_cli.training.tensorboard import DIRECTORY as TENSORBOARD
 from tformer_cli.training.tensorboard import TensorBoardLog
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.validation import Validator
-from tformer_cli.workflows.follow_heads import HEADS_LOG, PROBE, HeadFollower
+from tformer_cli.workflows.follow_heads import PROBE, HeadFollower
 from tformer_cli.workflows.training_data import (
     Progress,
     encoded_corpora,
