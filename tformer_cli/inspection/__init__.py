@@ -15,8 +15,8 @@ One head step by step: `observed` (what the model computed), `trace` (the same b
 token), `quiz`, then `render_step_json` and `render_step_html`. `logits` and `positions` stand by
 themselves, each with its renderings; pages without a script share `static_page`.
 
-All of it for a few sentences is a `report`, which `render_report` puts on the heads' page, a tab for
-each inspection.
+All of it for a few sentences is a `report`, which `render_report` puts on the heads' page, a tab
+for each inspection.
 
 What a head is worth is another road: `gates` (heads switched off), `ablation` (the loss without
 each), `importance` (its gradient), `ablation_record` with `render_ablation`, and `pruning`, which
