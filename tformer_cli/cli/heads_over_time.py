@@ -1,7 +1,7 @@
 """`inspect-heads RUN --over-time`: the roles of heads while they were trained."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,11 @@ LABEL, SUMMARY = 11, 24
 
 
 def show_heads_over_time(
-    run: Path, heads: Sequence[str], chosen: HeadsFormat, output: str, given: Sequence[str]
+    run: Path,
+    heads: Sequence[str],
+    chosen: HeadsFormat,
+    output: str,
+    given: Mapping[str, bool],
 ) -> None:
     """Reads what a run has written of its heads, and writes it to stdout or a file.
 
@@ -33,14 +37,15 @@ def show_heads_over_time(
         heads: what `--heads` was given.
         chosen: the format.
         output: where to write.
-        given: names of options that were given and have no meaning here.
+        given: options without a meaning here, and whether they were given.
 
     Raises:
         UsageError: if there are such options, or the format shows maps.
         DataError: if the run has followed no heads.
     """
-    if given:
-        raise UsageError(f"{given[0]}: --over-time reads what the run has written; leave it out")
+    for name, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{name}: --over-time reads what the run has written; leave it out")
     if chosen not in FORMATS:
         raise UsageError(f"--over-time: is for {', '.join(FORMATS)}; --format {chosen} shows maps")
 

@@ -149,10 +149,18 @@ def inspect_heads(
     if over_time:
         from tformer_cli.cli.heads_over_time import show_heads_over_time
 
-        options: dict[str, object] = {"TEXT": text, "--source": source, "--target": target}
-        options |= {"--target-file": target_file, "--weights": weights}
-        options |= {"--corpus": corpus or None, "--verify": verify, "--dump": dump}
-        given = [name for name, value in options.items() if value is not None]
+        given = {
+            "TEXT": bool(text),
+            "--source": source is not None,
+            "--target": target is not None,
+            "--target-file": target_file is not None,
+            "--hypothesis": hypothesis > 1,
+            "--mode": mode != CaptureModeChoice.forced,
+            "--weights": weights is not None,
+            "--corpus": corpus,
+            "--dump": dump is not None,
+            "--verify": verify is not None,
+        }
         show_heads_over_time(model, heads or (), chosen, output, given)
         return
     _check_usage(chosen, output)

@@ -8,7 +8,7 @@ from typing import Unpack
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.decoding.limits import longest_source
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.inspection.batched_capture import capture_pairs
+from tformer_cli.inspection.batched_capture import IdPair, capture_pairs
 from tformer_cli.inspection.capture import capture_maps
 from tformer_cli.inspection.head_diff import HeadChange, HeadDiff, changes_of
 from tformer_cli.inspection.head_distance import HeadDistances
@@ -18,7 +18,7 @@ from tformer_cli.inspection.metric_means import MetricMeans
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.selectors import HeadSelection
 from tformer_cli.model.runtime import prepare_cpu, resolve_device
-from tformer_cli.workflows.id_pairs import TokenPair, given_pairs, translated_pairs
+from tformer_cli.workflows.corpus_pairs import corpus_pairs
 from tformer_cli.workflows.inspect_heads import summary_of
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_checkpoint import open_model_or_checkpoint
@@ -111,7 +111,7 @@ class ModelComparer:
         self._kinds = self._selection.kinds
         self._distances = HeadDistances(*self._layouts, self._kinds)
         self._means = tuple(MetricMeans(layout, self._kinds) for layout in self._layouts)
-        self._shown: TokenPair | None = None
+        self._shown: IdPair | None = None
         self._n_sentences = 0
         self.report = DiffReport()
 
@@ -128,25 +128,18 @@ class ModelComparer:
             DataError: if there are more or fewer targets than lines.
         """
         limit = min(longest_source(model.config.max_positions) for model in self._models)
-        tokenizer = self._directories[0].tokenizer
-        buffers = (
-            translated_pairs(self._opened.translator, lines, BUFFER_LINES)
-            if targets is None
-            else given_pairs(tokenizer, lines, targets, BUFFER_LINES)
-        )
-        for buffer in buffers:
-            pairs = [pair for pair in buffer if pair.fits(limit)]
+        for buffer in corpus_pairs(self._opened, lines, targets, BUFFER_LINES):
+            written = [pair for pair in buffer if pair[0] and pair[1]]
+            pairs = [pair for pair in written if max(map(len, pair)) <= limit]
             if pairs and self._shown is None:
                 self._shown = pairs[0]
             self._add(pairs)
-            written = sum(bool(pair.source_ids and pair.target_ids) for pair in buffer)
-            self.report.too_long += written - len(pairs)
+            self.report.too_long += len(written) - len(pairs)
             self.report.lines += len(buffer)
             yield self.report.lines
 
-    def _add(self, pairs: Sequence[TokenPair]) -> None:
-        ids = [(pair.source_ids, pair.target_ids) for pair in pairs]
-        captured = [capture_pairs(model, ids, self._kinds) for model in self._models]
+    def _add(self, pairs: Sequence[IdPair]) -> None:
+        captured = [capture_pairs(model, pairs, self._kinds) for model in self._models]
         # Both take the pairs in one order, which their lengths decide.
         for (_, before), (_, after) in zip(*captured, strict=True):
             self._distances.add(before, after)
@@ -182,17 +175,18 @@ class ModelComparer:
         chosen = set(self._selection.select(self._means[0].means()))
         return [change for change in changes if change.match.first in chosen]
 
-    def _record(self, pair: TokenPair, number: int) -> HeadsRecord:
+    def _record(self, pair: IdPair, number: int) -> HeadsRecord:
         """Captures the shown sentence in one of the models."""
         tokenizer = self._directories[0].tokenizer
-        maps = capture_maps(self._models[number], pair.source_ids, pair.target_ids)
+        maps = capture_maps(self._models[number], *pair)
+        source, target = tokenizer.decode_batch(pair)
         return HeadsRecord(
             index=0,
             model=summary_of(self._directories[number]),
-            source=pair.source,
-            target=pair.target,
-            is_forced=pair.score is None,
-            score=pair.score,
+            source=source,
+            target=target,
+            is_forced=True,
+            score=None,
             source_pieces=tuple(tokenizer.pieces(maps.source_ids)),
             target_pieces=tuple(tokenizer.pieces(maps.target_ids)),
             input_pieces=tuple(tokenizer.pieces(maps.target_input_ids)),
