@@ -9,7 +9,8 @@ from safetensors.numpy import load
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.heat_map import heat_map, show_record
+from tformer_cli.cli.heads_screen import show_record
+from tformer_cli.cli.heat_map import heat_map
 from tformer_cli.cli.role_grid import role_grid
 from tformer_cli.inspection.heads import HeadId
 from tformer_cli.inspection.roles import role_of
@@ -79,7 +80,7 @@ def test_the_nth_best_translation_live_and_verified(model):
     record = json.loads(result.stdout)
     assert (record["mode"], record["target"]["rank"]) == ("live", 2)
     table = run(model, *arguments, "--format", "tty").stdout
-    assert "maps of the search" in table
+    assert "maps: live" in table
     assert "translation 2" in table
 
 
@@ -260,7 +261,7 @@ def test_the_terminal_view_fits_the_width_and_names_every_kind(record, width):
 def test_rows_of_the_map_are_labelled_by_what_they_predict(record):
     lines = shown(record, 200, heads=[HeadId("cross", 0, 1)]).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("cross.0.1"))
-    labels = [line.split()[0] for line in lines[start + 2 :]]
+    labels = [line.split()[0] for line in lines[start + 2 : -1]]  # the last line is a note
     assert labels == list(record.target_pieces)
     assert lines[start + 1].split() == list(record.source_pieces)
 

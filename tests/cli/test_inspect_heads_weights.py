@@ -10,7 +10,7 @@ from safetensors.numpy import load
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.heat_map import show_record
+from tformer_cli.cli.heads_screen import show_record
 from tformer_cli.cli.weights_option import with_value
 from tformer_cli.workflows.weigh_heads import weigh_heads
 

@@ -13,7 +13,9 @@ from tformer_cli.model.transformer import Transformer
 LAYOUT = HeadLayout((2, 2, 2), (2, 2), (2, 2))
 
 
-def made_record(source=("a", "b", "c", "d"), target=("x", "y"), heads=tuple(LAYOUT), index=0):
+def made_record(
+    source=("a", "b", "c", "d"), target=("x", "y"), heads=tuple(LAYOUT), index=0, aligned=None
+):
     generator = torch.Generator().manual_seed(5)
     n_source, n_target = len(source) + 1, len(target) + 1
 
@@ -42,6 +44,7 @@ def made_record(source=("a", "b", "c", "d"), target=("x", "y"), heads=tuple(LAYO
             residuals={head: 1e-7 for head in LAYOUT} | {HeadId("cross", 1, 1): 3e-7},
         ),
         heads=heads,
+        aligned=aligned,
     )
 
 

@@ -3,6 +3,7 @@ import json
 import pytest
 import torch
 
+from tformer_cli.inspection.best_alignment import AlignedWords
 from tformer_cli.inspection.heads import HeadId
 from tformer_cli.inspection.render_json import render_json, rounded
 
@@ -20,6 +21,27 @@ def test_an_object_holds_what_the_contract_names(record):
     assert [head["id"] for head in data["heads"]] == [str(head) for head in record.heads]
     assert "weights" not in data["heads"][0]
     assert "\n" not in render_json(record)
+
+
+def test_an_object_says_how_it_was_captured_and_what_is_aligned(make_record):
+    data = json.loads(render_json(make_record()))
+    assert (data["mode"], data["target"]["rank"], data["align"]) == ("forced", None, None)
+    aligned = AlignedWords(
+        heads="cross.1.0",
+        convention="shift",
+        is_stored=True,
+        source=("a", "b"),
+        target=("x",),
+        links=frozenset({(1, 0), (0, 0)}),
+    )
+    assert json.loads(render_json(make_record(aligned=aligned)))["align"] == {
+        "heads": "cross.1.0",
+        "convention": "shift",
+        "is_stored": True,
+        "source_words": ["a", "b"],
+        "target_words": ["x"],
+        "pharaoh": "0-0 1-0",
+    }
 
 
 def test_axes_name_lists_as_long_as_the_weights(record):

@@ -111,11 +111,13 @@ def _only(records: Iterator["HeadsRecord"], chosen: HeadsFormat) -> "HeadsRecord
 
 
 def _show(record: "HeadsRecord", *, selected: bool) -> None:
-    from tformer_cli.cli.heat_map import show_record
+    from tformer_cli.cli.heads_screen import show_record
 
     if record.index:
         stdout_console().print()
-    show_record(stdout_console(), record, _maps_shown(record, selected=selected))
+    console = stdout_console()
+    maps = _maps_shown(record, selected=selected)
+    show_record(console, record, maps, fits_screen=console.is_terminal and not selected)
 
 
 def _plain_text(record: "HeadsRecord", *, selected: bool) -> bytes:
@@ -124,7 +126,7 @@ def _plain_text(record: "HeadsRecord", *, selected: bool) -> bytes:
 
     from rich.console import Console
 
-    from tformer_cli.cli.heat_map import show_record
+    from tformer_cli.cli.heads_screen import show_record
 
     file = StringIO()
     console = Console(file=file, no_color=True, width=stdout_console().width, highlight=False)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from tformer_cli.inspection.best_alignment import AlignedWords
 from tformer_cli.inspection.capture import AttentionMaps
 from tformer_cli.inspection.heads import KINDS, HeadId, Kind
 from tformer_cli.inspection.metrics import metrics_of
@@ -72,6 +73,8 @@ class HeadsRecord:
     """How the maps were captured."""
     rank: int | None = None
     """Which of the model's translations it is, 1 the best; None for a given target."""
+    aligned: AlignedWords | None = None
+    """Which words go together, by the best head known; None if that is not known."""
     metrics: dict[HeadId, dict[str, float]] = field(init=False)
     """Metrics of the selected heads."""
     largest: float = field(init=False)

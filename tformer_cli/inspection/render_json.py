@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from tformer_cli.data.pharaoh import format_links
 from tformer_cli.inspection.heads import HeadId
 from tformer_cli.inspection.record import AXES, SCHEMA, HeadsRecord
 
@@ -44,6 +45,7 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
             "rank": record.rank,
             "score": None if record.score is None else rounded(record.score),
         },
+        "align": _alignment(record),
         "weighting": {
             "name": record.weighting.name,
             "of": "layers" if record.weighting.is_of_layers else "heads",
@@ -61,6 +63,21 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
 def rounded(value: float) -> float:
     """Rounds to `DIGITS` significant digits."""
     return float(f"{value:.{DIGITS}g}")
+
+
+def _alignment(record: HeadsRecord) -> dict[str, Any] | None:
+    """The word alignment by the best head known, as Pharaoh links."""
+    aligned = record.aligned
+    if aligned is None:
+        return None
+    return {
+        "heads": aligned.heads,
+        "convention": aligned.convention,
+        "is_stored": aligned.is_stored,
+        "source_words": list(aligned.source),
+        "target_words": list(aligned.target),
+        "pharaoh": format_links(aligned.links),
+    }
 
 
 def _head(record: HeadsRecord, head: HeadId, with_weights: bool) -> dict[str, Any]:

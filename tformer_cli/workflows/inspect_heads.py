@@ -8,8 +8,10 @@ from typing import Unpack
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.decoding.limits import longest_source
 from tformer_cli.errors import DataError, UsageError
+from tformer_cli.inspection.alignment import cross_heads
+from tformer_cli.inspection.best_alignment import StoredHeads, align_words
 from tformer_cli.inspection.capture import AttentionMaps, capture_maps
-from tformer_cli.inspection.heads import HeadId, head_layout
+from tformer_cli.inspection.heads import HeadId, HeadLayout, head_layout
 from tformer_cli.inspection.live_capture import ListenedModel
 from tformer_cli.inspection.metrics import metrics_of
 from tformer_cli.inspection.record import CaptureMode, HeadsRecord, ModelSummary
@@ -87,6 +89,7 @@ class HeadInspector:
             self._translator = opened.translator.with_model(self._listened.as_model())
         self._layout = head_layout(self._model)
         self._selection = HeadSelection(heads, self._layout)
+        self._stored = _stored_heads(opened.directory, self._layout)
         self._summary = summary_of(opened.directory)
 
     def inspect(
@@ -168,6 +171,7 @@ class HeadInspector:
             input_pieces=tuple(self._tokenizer.pieces(maps.target_input_ids)),
             maps=maps,
             heads=tuple(self._selected(maps)),
+            aligned=align_words(self._tokenizer, maps, self._stored),
         )
 
     def _selected(self, maps: AttentionMaps) -> list[HeadId]:
@@ -211,3 +215,15 @@ def summary_of(directory: ModelDirectory) -> ModelSummary:
         n_heads=config.n_heads,
         step=directory.info.step,
     )
+
+
+def _stored_heads(directory: ModelDirectory, layout: HeadLayout) -> StoredHeads | None:
+    """The heads that `inspect-align --save` found, if the model still has them."""
+    stored = directory.info.alignment
+    if stored is None:
+        return None
+    try:
+        heads = cross_heads([stored.heads], layout)
+    except UsageError:
+        return None
+    return StoredHeads(name=stored.heads, heads=tuple(heads), convention=stored.convention)

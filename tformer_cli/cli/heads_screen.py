@@ -1,0 +1,116 @@
+"""A sentence's heads on a terminal: all their roles, which words go together, and some maps."""
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from tformer_cli.cli.heat_map import heat_map
+from tformer_cli.cli.labels import is_ascii_only, isolated, shown
+from tformer_cli.cli.role_grid import role_grid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from tformer_cli.inspection.best_alignment import AlignedWords
+    from tformer_cli.inspection.heads import HeadId
+    from tformer_cli.inspection.record import HeadsRecord
+
+FEWEST_ROWS = 8
+"""Rows of a map that are shown on any screen."""
+LINKS_SHOWN = 24
+"""Most links that are listed."""
+NOTE = "weights are not importance: --weights norm or alti, inspect-ablate, inspect-step"
+
+
+def show_record(
+    console: Console,
+    record: "HeadsRecord",
+    maps: "Sequence[HeadId]",
+    *,
+    fits_screen: bool = False,
+) -> None:
+    """Prints a sentence, the roles of its heads, its word alignment, and the maps of some heads.
+
+    Args:
+        console: where to.
+        record: the sentence.
+        maps: the heads whose maps are drawn.
+        fits_screen: whether rows of a single map that a screen has no room for are left out.
+    """
+    is_ascii = is_ascii_only(console)
+    parts: list[RenderableType] = [_heading(record, is_ascii=is_ascii)]
+    if not record.heads:
+        if record.maps is not None:
+            parts.append(Text("no head meets the conditions of --heads", style="dim"))
+        console.print(Group(*parts))
+        return
+    is_alpha = record.weighting.name == "alpha"
+    roles = {head: role for head in record.heads if (role := record.role(head)) is not None}
+    if roles:
+        parts += [Text(), role_grid(roles, is_ascii=is_ascii)]
+    if is_alpha and record.aligned is not None and record.aligned.links:
+        parts.append(_alignment(record.aligned, is_ascii=is_ascii))
+    above = Group(*parts)
+    console.print(above)
+    note = Text(NOTE if is_alpha else "", style="dim")
+    most_rows = None
+    if fits_screen and len(maps) == 1:
+        lines = sum(len(console.render_lines(part, pad=False)) for part in (above, note))
+        around = 5  # an empty line, the map's title and header, what is left out, the prompt
+        most_rows = max(FEWEST_ROWS, console.height - lines - around)
+    for head in maps:
+        console.print()
+        console.print(heat_map(console, record, head, most_rows))
+    if is_alpha:
+        console.print(note)
+
+
+def _heading(record: "HeadsRecord", *, is_ascii: bool) -> Group:
+    model = record.model
+    facts = Text.assemble((shown(model.name, is_ascii=is_ascii), "bold"))
+    times = "x" if is_ascii else "×"
+    facts.append(f"  {model.n_encoder_layers}+{model.n_decoder_layers} layers")
+    facts.append(f" {times} {model.n_heads} heads")
+    if record.maps is not None:
+        facts.append(f"  maps: {record.mode}, residual {record.captured.residual:.1e}")
+    if record.score is not None:
+        facts.append(f"  score {record.score:.3f}")
+    sentence = Table.grid(padding=(0, 2))
+    sentence.add_row(Text("source", style="dim"), _sentence(record.source, is_ascii))
+    name = "given target" if record.is_forced else "translation"
+    if (record.rank or 1) > 1:
+        name = f"translation {record.rank}"
+    sentence.add_row(Text(name, style="dim"), _sentence(record.target, is_ascii))
+    weighting = record.weighting
+    if weighting.name == "alpha":
+        return Group(facts, sentence)
+    measure = f"{weighting.name}: {weighting.meaning} ({weighting.source})"
+    if not weighting.is_share:
+        measure += f"; shaded from 0 to the largest, {record.largest:.4g}"
+    return Group(facts, sentence, Text(measure, style="dim"))
+
+
+def _sentence(text: str, is_ascii: bool) -> Text:
+    return Text(isolated(shown(text, is_ascii=is_ascii)))
+
+
+def _alignment(aligned: "AlignedWords", *, is_ascii: bool) -> Text:
+    """Lists which source word each target word goes with."""
+    why = "stored" if aligned.is_stored else "most confident"
+    line = Text.assemble(
+        ("best alignment  ", "dim"),
+        (aligned.heads, "bold"),
+        (f" ({aligned.convention}, {why})", "dim"),
+    )
+    arrow = "->" if is_ascii else "→"
+    pairs = aligned.by_target
+    for pair in pairs[:LINKS_SHOWN]:
+        target, source = (isolated(shown(word, is_ascii=is_ascii)) for word in pair)
+        line.append(f"  {target}{arrow}{source}")
+    if len(pairs) > LINKS_SHOWN:
+        line.append(f"  and {len(pairs) - LINKS_SHOWN} more", style="dim")
+    return line
