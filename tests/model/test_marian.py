@@ -1,79 +1,24 @@
-"""Differential test against a random Hugging Face Marian model; nothing is downloaded."""
+"""Differential test against random Hugging Face models; nothing is downloaded."""
 
 import pytest
 import torch
 
-from tests.model.conftest import VOCAB_SIZE, small_model
+from tests.model.conftest import small_model
 from tformer_cli.model.attention import attention_weights
-from tformer_cli.model.positions import sinusoids
 
-transformers = pytest.importorskip("transformers")
-
-PAD = 0
+pytest.importorskip("transformers")
 
 
-@pytest.fixture(scope="module")
-def pair():
-    """One of our models and a Marian model with the same weights."""
-    ours = small_model()
-    config = transformers.MarianConfig(
-        vocab_size=VOCAB_SIZE,
-        d_model=32,
-        encoder_layers=2,
-        decoder_layers=3,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
-        activation_function="relu",
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        max_position_embeddings=64,
-        scale_embedding=True,
-        pad_token_id=PAD,
-        eos_token_id=3,
-        decoder_start_token_id=2,
-        attn_implementation="eager",
-    )
-    theirs = transformers.MarianMTModel(config).eval()
-    with torch.no_grad():
-        theirs.model.shared.weight.copy_(ours.source_embedding.weight)
-        theirs.final_logits_bias.zero_()
-        for stack in (theirs.model.encoder, theirs.model.decoder):
-            # Marian keeps sines and cosines in two halves, the paper alternates them
-            stack.embed_positions.weight.copy_(sinusoids(64, 32))
-        for their, our in zip(theirs.model.encoder.layers, ours.encoder.layers, strict=True):
-            copy_attention(their.self_attn, our.self_attention)
-            copy_rest(their, our)
-        for their, our in zip(theirs.model.decoder.layers, ours.decoder.layers, strict=True):
-            copy_attention(their.self_attn, our.self_attention)
-            copy_attention(their.encoder_attn, our.cross_attention)
-            their.encoder_attn_layer_norm.load_state_dict(our.cross_attention_norm.state_dict())
-            copy_rest(their, our)
-    theirs.tie_weights()
-    return ours, theirs
+@pytest.fixture(scope="module", params=["post", "pre"])
+def pair(request):
+    """One of our models and a Marian or M2M100 model with the same weights."""
+    from tests.benchmarks.contestants.hf_copy import hf_copy
+
+    ours = small_model(norm=request.param)
+    return ours, hf_copy(ours, "eager")
 
 
-def copy_attention(their, our):
-    names = ("q_proj", "k_proj", "v_proj")
-    parts = zip(
-        names, our.in_projection.weight.chunk(3), our.in_projection.bias.chunk(3), strict=True
-    )
-    for name, weight, bias in parts:
-        getattr(their, name).weight.copy_(weight)
-        getattr(their, name).bias.copy_(bias)
-    their.out_proj.load_state_dict(our.out_projection.state_dict())
-
-
-def copy_rest(their, our):
-    their.self_attn_layer_norm.load_state_dict(our.self_attention_norm.state_dict())
-    their.fc1.load_state_dict(our.feed_forward.inner.state_dict())
-    their.fc2.load_state_dict(our.feed_forward.outer.state_dict())
-    their.final_layer_norm.load_state_dict(our.feed_forward_norm.state_dict())
-
-
-def test_logits_and_gradients_equal_marians(pair, sentences):
+def test_logits_and_gradients_equal_theirs(pair, sentences):
     ours, theirs = pair
     source, source_mask, target = sentences
     logits = ours(source, source_mask, target)
@@ -91,7 +36,7 @@ def test_logits_and_gradients_equal_marians(pair, sentences):
     )
 
 
-def test_attention_weights_equal_marians(pair, sentences):
+def test_attention_weights_equal_theirs(pair, sentences):
     ours, theirs = pair
     source, source_mask, target = sentences
     taps = []

@@ -1,0 +1,115 @@
+"""Hugging Face models with the weights of one of ours: the same function, computed by others.
+
+Marian's architecture is the paper's, with norms after the residual sums; M2M100's has them before.
+Both take their positions from a table, which is overwritten, so that no formula has to agree.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import M2M100Config, M2M100ForConditionalGeneration, MarianConfig, MarianMTModel
+
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.transformer import Transformer
+
+
+def hf_copy(model: Transformer, attention: str = "sdpa") -> Any:
+    """Makes a `MarianMTModel`, or for norms before the sub-layers an `M2M100…`.
+
+    Args:
+        model: of one vocabulary matrix, sinusoidal positions, and layers with biases and all heads.
+        attention: the library's name for how to compute attention.
+
+    Raises:
+        ValueError: if the library has no such model.
+    """
+    config = model.config
+    if config.tied_embeddings != "all" or config.positions != "sinusoidal" or not config.bias:
+        raise ValueError("Hugging Face has no model of this shape")
+    if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
+        raise ValueError("Hugging Face has no model whose layers have lost heads")
+    is_pre = config.norm == "pre"
+    shape: Any = {
+        "vocab_size": model.vocab_size,
+        "d_model": config.d_model,
+        "encoder_layers": config.n_encoder_layers,
+        "decoder_layers": config.n_decoder_layers,
+        "encoder_attention_heads": config.n_heads,
+        "decoder_attention_heads": config.n_heads,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_ffn_dim": config.d_ff,
+        "activation_function": config.activation,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        "max_position_embeddings": config.max_positions,
+        "scale_embedding": True,
+        "pad_token_id": PAD_ID,
+        "bos_token_id": BOS_ID,
+        "eos_token_id": EOS_ID,
+        "decoder_start_token_id": BOS_ID,
+        "forced_eos_token_id": None,
+        "attn_implementation": attention,
+    }
+    theirs: Any = (
+        M2M100ForConditionalGeneration(
+            M2M100Config(encoder_layerdrop=0.0, decoder_layerdrop=0.0, **shape)
+        )
+        if is_pre
+        else MarianMTModel(MarianConfig(**shape))
+    )
+    with torch.no_grad():
+        theirs.model.shared.weight.copy_(model.source_embedding.weight)
+        for stack, ours in (
+            (theirs.model.encoder, model.encoder_input),
+            (theirs.model.decoder, model.decoder_input),
+        ):
+            table = ours.positions.rows(0, config.max_positions, torch.device("cpu"))
+            _copy_positions(stack.embed_positions, table)
+        for their, our in zip(theirs.model.encoder.layers, model.encoder.layers, strict=True):
+            _copy_layer(their, our)
+        for their, decoder_layer in zip(
+            theirs.model.decoder.layers, model.decoder.layers, strict=True
+        ):
+            _copy_attention(their.encoder_attn, decoder_layer.cross_attention)
+            _copy_norm(their.encoder_attn_layer_norm, decoder_layer.cross_attention_norm)
+            _copy_layer(their, decoder_layer)
+        if is_pre:
+            _copy_norm(theirs.model.encoder.layer_norm, model.encoder.final_norm)
+            _copy_norm(theirs.model.decoder.layer_norm, model.decoder.final_norm)
+        else:
+            theirs.final_logits_bias.zero_()
+    theirs.tie_weights()
+    return theirs.eval()
+
+
+def _copy_positions(their: Any, table: Tensor) -> None:
+    if isinstance(their, nn.Embedding):
+        their.weight.copy_(table)
+    else:  # M2M100 counts from 1 after padding, and has a row to spare
+        their.weights[1 : len(table) + 1].copy_(table)
+
+
+def _copy_layer(their: Any, our: Any) -> None:
+    _copy_attention(their.self_attn, our.self_attention)
+    _copy_norm(their.self_attn_layer_norm, our.self_attention_norm)
+    their.fc1.load_state_dict(our.feed_forward.inner.state_dict())
+    their.fc2.load_state_dict(our.feed_forward.outer.state_dict())
+    _copy_norm(their.final_layer_norm, our.feed_forward_norm)
+
+
+def _copy_attention(their: Any, our: MultiHeadAttention) -> None:
+    # (3·D, D): the rows of queries, keys and values
+    weights, biases = our.in_projection.weight.chunk(3), our.in_projection.bias.chunk(3)
+    parts = (their.q_proj, their.k_proj, their.v_proj)
+    for part, weight, bias in zip(parts, weights, biases, strict=True):
+        part.weight.copy_(weight)
+        part.bias.copy_(bias)
+    their.out_proj.load_state_dict(our.out_projection.state_dict())
+
+
+def _copy_norm(their: nn.LayerNorm, our: Any) -> None:
+    their.load_state_dict(our.state_dict())
+    their.eps = our.eps

@@ -1,0 +1,38 @@
+"""tformer's own engine."""
+
+from collections.abc import Sequence
+
+import torch
+from translation import Translate, measure, read_job
+
+from tformer_cli import __version__
+from tformer_cli.workflows.open_translator import open_translator
+
+
+def main() -> None:
+    job = read_job()
+
+    def load() -> Translate:
+        translator = open_translator(
+            job.model,
+            device="cpu",
+            precision=job.options["precision"],
+            threads=job.threads,
+            beam_size=job.beam_size,
+            length_penalty=job.length_penalty,
+            max_length=job.max_length,
+        ).translator
+
+        def translate(lines: Sequence[str]) -> list[tuple[str, int]]:
+            return [
+                (found.text, len(found.hypotheses[0].token_ids) + max(found.n_parts, 1))
+                for found in translator.translate(lines)
+            ]
+
+        return translate
+
+    measure(job, load, f"tformer {__version__}, torch {torch.__version__}")
+
+
+if __name__ == "__main__":
+    main()

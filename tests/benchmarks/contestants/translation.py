@@ -1,0 +1,91 @@
+"""What the contestants of the translation benchmark share: the job, the clock and the answer."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+WARM_UP_LINES = 8
+
+Translate = Callable[[Sequence[str]], list[tuple[str, int]]]
+"""Lines in; for each its translation and how many tokens that has, the end of sentence counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationJob:
+    """One run of one contestant."""
+
+    model: Path
+    """Model directory of tformer."""
+    export: Path
+    """The same model for CTranslate2."""
+    lines: Path
+    """Sentences to translate."""
+    scratch: Path
+    """Empty directory for whatever the contestant writes."""
+    beam_size: int
+    length_penalty: float
+    max_length: int
+    """Most tokens of a translation."""
+    threads: int
+    single_lines: int
+    """Lines translated one after another for the latency."""
+    options: dict[str, str]
+    """What sets variants of one contestant apart."""
+
+
+def read_job() -> TranslationJob:
+    """Reads the job whose file is the one argument."""
+    values = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    known = {field.name: field.type for field in fields(TranslationJob)}
+    return TranslationJob(
+        **{
+            name: Path(value) if known[name] is Path else value
+            for name, value in values.items()
+            if name in known
+        }
+    )
+
+
+def measure(
+    job: TranslationJob,
+    load: Callable[[], Translate],
+    version: str,
+    *,
+    is_load_timed: bool = True,
+) -> None:
+    """Loads, translates all lines at once, then some one by one; leaves the answer.
+
+    Args:
+        job: the job.
+        load: reads the model; what it imports was imported before.
+        version: of the engine.
+        is_load_timed: whether `load` does what the engine's users wait for.
+    """
+    lines = job.lines.read_text(encoding="utf-8").split("\n")[:-1]
+    begun = time.perf_counter()
+    translate = load()
+    load_seconds = time.perf_counter() - begun
+    translate(lines[:WARM_UP_LINES])
+    begun = time.perf_counter()
+    translations = translate(lines)
+    seconds = time.perf_counter() - begun
+    latencies = []
+    for line in lines[: job.single_lines]:
+        begun = time.perf_counter()
+        translate([line])
+        latencies.append(time.perf_counter() - begun)
+    hypotheses = job.scratch / "hypotheses"
+    hypotheses.write_text("".join(text + "\n" for text, _ in translations), encoding="utf-8")
+    answer = {
+        "load_seconds": load_seconds if is_load_timed else None,
+        "seconds": seconds,
+        "lines": len(lines),
+        "tokens": sum(n_tokens for _, n_tokens in translations),
+        "latencies": latencies,
+        "hypotheses": str(hypotheses),
+        "version": version,
+    }
+    (job.scratch / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
