@@ -278,8 +278,7 @@ def _read_config(path: Path) -> _ConfigFile:
     newest = max(FORMAT_VERSIONS.values())
     if version > newest:
         raise ArtifactError(
-            f"has format {version}, newer than this tformer's {newest} ({file}): "
-            "update tformer"
+            f"has format {version}, newer than this tformer's {newest} ({file}): update tformer"
         )
     try:
         return structure(_ConfigFile, values)

@@ -33,7 +33,12 @@ def export(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Where to write [MODEL/ctranslate2]; int8 needs one."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Where to write [MODEL/ctranslate2]; int8 needs one.",
+        ),
     ] = None,
     export_format: Annotated[
         ExportFormatChoice,

@@ -97,9 +97,7 @@ class QuantizedProduct:
 
     def _part(self, rows: slice) -> _Part:
         matrix = self._matrix
-        part = _Part(
-            self._prepare(matrix.integers[rows]), matrix.scale[rows], self._bias[rows]
-        )
+        part = _Part(self._prepare(matrix.integers[rows]), matrix.scale[rows], self._bias[rows])
         self._parts[rows.start, rows.stop] = part
         return part
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.workflows.translation_options import PrecisionChoice
 
+
 def choose_numbers(directory: ModelDirectory, asked: PrecisionChoice) -> PrecisionChoice:
     """Says what "auto" is for a model: what its weights are held in.
 
