@@ -64,7 +64,7 @@ def plain_attention(
     """
     scores = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-2, -1))
     if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
+        scores = torch.where(mask, scores, -math.inf)
     weights = dropout(torch.softmax(scores, dim=-1), dropout_rate)
     return torch.matmul(weights.to(value.dtype), value)
 

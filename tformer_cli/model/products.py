@@ -19,6 +19,13 @@ def pack(model: Transformer) -> None:
     model.output_product = PackedProduct(model.output_matrix, None)
 
 
+def unpack(model: Transformer) -> None:
+    """Undoes `pack`."""
+    for linear in _linears(model).values():
+        linear.product = None
+    model.output_product = None
+
+
 def quantized_matrices(weights: dict[str, Tensor]) -> dict[str, QuantizedMatrix]:
     """Quantizes the matrices among a model's weights: those of all products, and the embeddings.
 

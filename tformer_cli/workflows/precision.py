@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.model.packed import can_pack
-from tformer_cli.model.products import pack, quantized_matrices, use_integers
+from tformer_cli.model.products import pack, quantized_matrices, unpack, use_integers
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
@@ -52,6 +52,8 @@ def computing_in(
     is_on_cpu = next(model.parameters()).device.type == "cpu"
     if precision == "float32" and is_on_cpu and can_pack():
         pack(model)
+    elif precision == "bfloat16":  # the model may have been packed for float32 before
+        unpack(model)
     if precision == "int8" and directory.weight_type == "float32":
         model = model if may_change else deepcopy(model)
         use_integers(model, quantized_matrices(model.state_dict()))
