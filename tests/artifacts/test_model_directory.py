@@ -184,10 +184,11 @@ def test_weights_of_another_model_are_refused(directory, change, message):
         ({"decoding__beam_size": 0}, "decoding.beam_size: "),
         ({"vocab_size": 281}, "not the tokenizer of this model"),
         ({"vocab_size": True}, "vocab_size: "),
-        ({"format_version": 2}, "newer than this tformer's 1"),
+        ({"format_version": 3}, "newer than this tformer's 2"),
         ({"format_version": "1"}, "not a tformer model directory"),
         ({"format_version": 0}, "not a tformer model directory"),
         ({"scores": {"bleu": "high"}}, "scores.bleu: "),
+        ({"weight_type": "int4"}, "weight_type: "),
     ],
 )
 def test_hostile_and_contradictory_configs_are_refused_at_once(directory, changes, message):

@@ -20,3 +20,43 @@ def test_exports_and_translates_with_the_engine(model):
     assert after.exit_code == 0
     assert after.stdout.count("\n") == 3
     assert "in float32 by ctranslate2" in after.stderr
+
+
+def test_exports_integers_and_translates_with_them(model, tmp_path):
+    exported = run(app, ["export", str(model), "--format", "int8", "-o", str(tmp_path / "int8")])
+    assert exported.exit_code == 0
+    assert exported.stdout == ""
+    assert "int8 weights, 0.1 MB instead of 0.5 MB" in exported.stderr
+    after = run(app, ["translate", str(tmp_path / "int8"), "dogs", "", "A man"])
+    assert after.exit_code == 0
+    assert "in int8" in after.stderr
+    before = run(app, ["translate", str(model), "--precision", "int8", "dogs", "", "A man"])
+    assert after.stdout == before.stdout
+    assert after.stdout.count("\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "--output: must be given with --format int8"),
+        (["-o", "DIR", "--quantization", "int8"], "--quantization: is for --format ctranslate2"),
+        (["-o", "MODEL"], "--output: something is there"),
+    ],
+)
+def test_an_export_of_integers_that_cannot_be_is_one_line(model, tmp_path, options, message):
+    places = {"MODEL": str(model), "DIR": str(tmp_path / "new")}
+    arguments = ["export", str(model), "--format", "int8", *(places.get(o, o) for o in options)]
+    refused = run(app, arguments)
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith(f"error: {message}")
+    assert refused.stderr.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_integers_are_not_inspected(model, tmp_path):
+    run(app, ["export", str(model), "--format", "int8", "-o", str(tmp_path / "int8"), "--quiet"])
+    for command in (["inspect-heads"], ["inspect-logits"], ["inspect-positions"], ["export"]):
+        refused = run(app, [*command, str(tmp_path / "int8")])
+        assert refused.exit_code == 2
+        assert refused.stderr.startswith("error: holds int8 weights")
+        assert refused.stderr.count("\n") == 1

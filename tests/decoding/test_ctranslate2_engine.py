@@ -1,7 +1,6 @@
 import pytest
 
 from tformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
-from tformer_cli.errors import UsageError
 from tformer_cli.workflows.export import export
 from tformer_cli.workflows.open_translator import open_translator
 from tformer_cli.workflows.translate import translate_lines
@@ -42,9 +41,7 @@ def test_hypotheses_are_ranked_by_the_own_length_penalty(exported):
         assert hypothesis.score == pytest.approx(hypothesis.log_probability / penalty)
 
 
-def test_int8_needs_the_engine(exported):
-    with pytest.raises(UsageError, match="--engine ctranslate2 alone"):
-        open_translator(exported, precision="int8")
+def test_the_engine_computes_in_int8(exported):
     opened = open_translator(exported, engine="ctranslate2", precision="int8")
     assert opened.precision == "int8"
     assert len(opened.translator.translate(LINES)) == len(LINES)

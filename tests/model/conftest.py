@@ -41,3 +41,9 @@ def sentences():
     source_mask[1, 5:] = False
     target = torch.randint(4, VOCAB_SIZE, (3, 6), generator=generator)
     return source, source_mask, target
+
+
+@pytest.fixture
+def make_model():
+    """Makes a small random model; keyword arguments change its shape."""
+    return small_model

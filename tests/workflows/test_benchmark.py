@@ -31,6 +31,6 @@ def test_measures_a_setting_in_a_process_of_its_own(model):
 def test_what_cannot_be_measured_is_said(model):
     with pytest.raises(DataError, match="no lines to translate"):
         benchmark(model, ["", " "], [SETTING])
-    other = Setting(engine="tformer", precision="int8", beam_size=2)
-    with pytest.raises(UsageError, match="--engine ctranslate2 alone"):
+    other = Setting(engine="tformer", precision="float32", beam_size=0)
+    with pytest.raises(UsageError, match="--beam-size: must be at least 1"):
         benchmark(model, ["A dog"], [other], rounds=1)

@@ -24,12 +24,18 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.products import is_quantized, use_integers
+from tformer_cli.model.quantized import QuantizedMatrix
 from tformer_cli.model.shapes import shapes_alone
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.structure import StructureError, structure
 
-FORMAT_VERSION = 1
-"""Version of the layout; a directory with a higher one is refused."""
+FORMAT_VERSIONS = {"float32": 1, "int8": 2}
+"""Version of the layout, by what the weights are held in; a directory with a higher one than the
+largest of these is refused, so that a tformer that knows no integers says what is the matter."""
+WeightType = Literal["float32", "int8"]
+SCALE = "_scale"
+"""Ends the name of the scales of an int8 matrix, behind the matrix's name."""
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 _LARGEST_CONFIG = 1 << 20
 
@@ -76,6 +82,8 @@ class ModelDirectory:
     """Its defaults for decoding."""
     info: ModelInfo
     """What is known of it."""
+    weight_type: WeightType = "float32"
+    """What its weights are held in; a model of "int8" translates and scores, and no more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +98,7 @@ class _ConfigFile:
     step: int = 0
     scores: dict[str, float] = field(default_factory=dict)
     alignment: AlignmentInfo | None = None
+    weight_type: WeightType = "float32"
 
 
 def save_model_directory(
@@ -100,6 +109,7 @@ def save_model_directory(
     tokenizer: Tokenizer,
     decoding: DecodingConfig,
     info: ModelInfo,
+    weight_type: WeightType = "float32",
 ) -> None:
     """Writes a model directory, each file whole or not at all, `config.json` last.
 
@@ -110,6 +120,7 @@ def save_model_directory(
         tokenizer: the tokenizer that belongs to the weights.
         decoding: defaults of the search.
         info: what else is known.
+        weight_type: "int8" if `weights` hold matrices of integers, as `named_integers` names them.
 
     Raises:
         ArtifactError: if it cannot be written.
@@ -119,8 +130,9 @@ def save_model_directory(
     save_tensors(path / WEIGHTS, weights, {"format": "pt"})
     known = {key: value for key, value in asdict(info).items() if value is not None}
     record = {
-        "format_version": FORMAT_VERSION,
+        "format_version": FORMAT_VERSIONS[weight_type],
         **known,
+        **({} if weight_type == "float32" else {"weight_type": weight_type}),
         "vocab_size": tokenizer.vocab_size,
         "model": asdict(config),
         "decoding": asdict(decoding),
@@ -142,13 +154,37 @@ def _write_config(path: Path, record: Mapping[str, Any]) -> None:
     write_text(path / CONFIG, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
-def load_model_directory(path: Path, device: torch.device | str = "cpu") -> ModelDirectory:
+def named_integers(
+    weights: Mapping[str, Tensor], matrices: Mapping[str, QuantizedMatrix]
+) -> dict[str, Tensor]:
+    """Puts integers in place of the matrices among weights, and their scales beside them."""
+    scales = {f"{name}{SCALE}": matrix.scale for name, matrix in matrices.items()}
+    integers = {name: matrix.integers for name, matrix in matrices.items()}
+    return {**weights, **integers, **scales}
+
+
+def load_model_directory(
+    path: Path, device: torch.device | str = "cpu", *, takes_int8: bool = False
+) -> ModelDirectory:
     """Reads a model directory.
+
+    Args:
+        path: the directory.
+        device: where its weights go.
+        takes_int8: whether weights in integers, with which no gradient and no inspection is
+            possible, will do.
 
     Raises:
         ArtifactError: in one line, if something is missing, damaged, foreign or contradictory.
     """
     record = _read_config(Path(path))
+    if record.weight_type == "int8" and torch.device(device).type != "cpu":
+        raise ArtifactError(f"holds int8 weights ({path}): they are for the CPU, add --device cpu")
+    if record.weight_type == "int8" and not takes_int8:
+        raise ArtifactError(
+            f"holds int8 weights ({path}): this needs the model directory they were exported from, "
+            "name that one"
+        )
     if not (Path(path) / TOKENIZER).is_file():  # nor a pipe, which would be waited for
         raise ArtifactError(f"no {TOKENIZER} there ({path}): not a whole model directory")
     tokenizer = Tokenizer.from_file(Path(path) / TOKENIZER)
@@ -159,7 +195,9 @@ def load_model_directory(path: Path, device: torch.device | str = "cpu") -> Mode
         )
     return ModelDirectory(
         path=Path(path),
-        model=load_model(Path(path) / WEIGHTS, record.model, record.vocab_size, device),
+        model=load_model(
+            Path(path) / WEIGHTS, record.model, record.vocab_size, device, record.weight_type
+        ),
         tokenizer=tokenizer,
         decoding=record.decoding,
         info=ModelInfo(
@@ -170,19 +208,25 @@ def load_model_directory(path: Path, device: torch.device | str = "cpu") -> Mode
             tformer_version=record.tformer_version,
             alignment=record.alignment,
         ),
+        weight_type=record.weight_type,
     )
 
 
 def load_model(
-    path: Path, config: ModelConfig, vocab_size: int, device: torch.device | str
+    path: Path,
+    config: ModelConfig,
+    vocab_size: int,
+    device: torch.device | str,
+    weight_type: WeightType = "float32",
 ) -> Transformer:
-    """Reads a model's weights, in evaluation mode and float32.
+    """Reads a model's weights, in evaluation mode, to compute in float32 or integers.
 
     Args:
         path: a safetensors file.
         config: the model's shape.
         vocab_size: entries of its vocabulary.
         device: where the model is to be.
+        weight_type: what the file holds.
 
     Raises:
         ArtifactError: if the file is damaged, or not of such a model.
@@ -193,13 +237,36 @@ def load_model(
         raise ArtifactError(f"has too few tensors for {n_layers} layers ({path}): not this model's")
     with shapes_alone():  # nothing is allocated before the file is known to fit
         model = Transformer(config, vocab_size)
-    check_shapes(path, found, {name: tuple(v.shape) for name, v in model.state_dict().items()})
+    shapes = model.state_dict()
+    expected = {name: tuple(tensor.shape) for name, tensor in shapes.items()}
+    quantized = [n for n in shapes if weight_type == "int8" and is_quantized(n, shapes)]
+    expected |= {f"{name}{SCALE}": expected[name][:1] for name in quantized}
+    check_shapes(path, found, expected)
     tensors = load_tensors(path, device)
+    matrices = _take_matrices(path, tensors, quantized)
     wrong = next((name for name, tensor in tensors.items() if not tensor.is_floating_point()), None)
     if wrong is not None:
         raise ArtifactError(f"{wrong} holds no floating-point numbers ({path}): not a model's")
+    for name, matrix in matrices.items():
+        tensors[name] = torch.empty(matrix.integers.shape, device="meta")
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
-    return model.eval().requires_grad_(requires_grad=False)
+    model.eval().requires_grad_(requires_grad=False)
+    if matrices:
+        use_integers(model, matrices)
+    return model
+
+
+def _take_matrices(
+    path: Path, tensors: dict[str, Tensor], names: list[str]
+) -> dict[str, QuantizedMatrix]:
+    """Takes matrices of integers, with their scales, out of what was read."""
+    matrices = {}
+    for name in names:
+        integers, scale = tensors.pop(name), tensors.pop(f"{name}{SCALE}")
+        if integers.dtype != torch.int8 or not scale.is_floating_point():
+            raise ArtifactError(f"{name} holds no int8 numbers ({path}): not the weights it says")
+        matrices[name] = QuantizedMatrix(integers, scale.float())
+    return matrices
 
 
 def _read_config(path: Path) -> _ConfigFile:
@@ -208,10 +275,10 @@ def _read_config(path: Path) -> _ConfigFile:
     version = values.get("format_version")
     if not isinstance(version, int) or version < 1:
         raise ArtifactError(f"has no format_version ({file}): not a tformer model directory")
-    if version > FORMAT_VERSION:
+    newest = max(FORMAT_VERSIONS.values())
+    if version > newest:
         raise ArtifactError(
-            f"has format {version}, newer than this tformer's {FORMAT_VERSION} ({file}): "
-            "update tformer"
+            f"has format {version}, newer than this tformer's {newest} ({file}): update tformer"
         )
     try:
         return structure(_ConfigFile, values)

@@ -18,7 +18,6 @@ from tformer_cli.cli.options import (
     ThreadsOption,
 )
 from tformer_cli.data.lines import LineCounts, read_lines
-from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.benchmark import Speed
@@ -62,8 +61,7 @@ def benchmark(
     """Measure translation speed, latency and memory on this machine.
 
     Every measurement runs in a process of its own, the settings in turns; medians are shown.
-    Lines/s is for all lines at once, the percentiles are of lines translated one by one. int8 is
-    measured with the engine ctranslate2 alone, bfloat16 with tformer's own.
+    Lines/s is for all lines at once, the percentiles are of lines translated one by one.
     """
     from itertools import islice
 
@@ -75,10 +73,7 @@ def benchmark(
         for size in beam_size or [1, 5]
         for one in engine or [EngineChoice.tformer]
         for number in precision or [DecodingPrecisionChoice.float32]
-        if number != DecodingPrecisionChoice.int8 or one == EngineChoice.ctranslate2
     ]
-    if not settings:
-        raise UsageError("--precision: int8 is computed by --engine ctranslate2 alone; add it")
     texts = list(islice(read_lines(source, LineCounts()), lines))
     total = len(texts) * len(settings) * rounds
     with line_progress(total, "measuring", quiet=quiet) as progress:

@@ -1,4 +1,4 @@
-"""`tformer export`: a model for another engine."""
+"""`tformer export`: a model for another engine, or with weights in integers."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -8,12 +8,14 @@ import typer
 
 from tformer_cli.cli.console import note
 from tformer_cli.cli.options import ModelArgument, QuietOption
+from tformer_cli.errors import UsageError
 
 
 class ExportFormatChoice(StrEnum):
     """Values of `--format`."""
 
     ctranslate2 = "ctranslate2"
+    int8 = "int8"
 
 
 class QuantizationChoice(StrEnum):
@@ -31,22 +33,46 @@ def export(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="DIR", help="Where to write [MODEL/ctranslate2]."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Where to write [MODEL/ctranslate2]; int8 needs one.",
+        ),
     ] = None,
     export_format: Annotated[
-        ExportFormatChoice, typer.Option("--format", help="Whose format to write.")
+        ExportFormatChoice,
+        typer.Option(
+            "--format",
+            help="ctranslate2: for that engine. int8: a model directory of a quarter of the size.",
+        ),
     ] = ExportFormatChoice.ctranslate2,
     quantization: Annotated[
-        QuantizationChoice,
-        typer.Option(help="How to store weights; the engine converts while it loads."),
-    ] = QuantizationChoice.float32,
+        QuantizationChoice | None,
+        typer.Option(
+            help="ctranslate2: how to store weights; the engine converts while it loads [float32].",
+            show_default=False,
+        ),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a model for the CTranslate2 engine.
+    """Write a model in another form.
 
-    `tformer translate MODEL --engine ctranslate2` then uses it; so does the engine alone.
+    With ctranslate2, `tformer translate MODEL --engine ctranslate2` then uses it; so does the
+    engine alone. With int8 it is a model directory like any other, for translate, evaluate, score
+    and benchmark; it gives what `--precision int8` gives with MODEL.
     """
     from tformer_cli.workflows import export as workflow
 
-    path = workflow.export(model, output, quantization=quantization.value)
-    note(f"{path}: {export_format.value} model, weights in {quantization.value}", quiet=quiet)
+    if export_format == ExportFormatChoice.int8:
+        if output is None:
+            raise UsageError("--output: must be given with --format int8; name a new directory")
+        if quantization is not None:
+            raise UsageError("--quantization: is for --format ctranslate2; leave it out")
+        before, after = workflow.export_int8(model, output)
+        sizes = f"{after / 1e6:,.1f} MB instead of {before / 1e6:,.1f} MB"
+        note(f"{output}: int8 weights, {sizes}", quiet=quiet)
+        return
+    stored = quantization or QuantizationChoice.float32
+    path = workflow.export(model, output, quantization=stored.value)
+    note(f"{path}: {export_format.value} model, weights in {stored.value}", quiet=quiet)

@@ -45,7 +45,7 @@ PrecisionOption = Annotated[
 ]
 DecodingPrecisionOption = Annotated[
     DecodingPrecisionChoice,
-    typer.Option(help="Numbers to compute with; auto is float32. int8: --engine ctranslate2."),
+    typer.Option(help="Numbers to compute with; auto: what the weights are held in."),
 ]
 EngineOption = Annotated[
     EngineChoice,

@@ -9,11 +9,11 @@ from tformer_cli.cli.console import utf8_line, warn
 from tformer_cli.cli.decoding_options import LengthPenaltyOption, NormalizationChoice
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
+    DecodingPrecisionChoice,
+    DecodingPrecisionOption,
     DeviceOption,
     ModelArgument,
     OutputOption,
-    PrecisionChoice,
-    PrecisionOption,
     QuietOption,
     ThreadsOption,
 )
@@ -75,7 +75,7 @@ def score(
         typer.Option(help="Weight of the penalty for source tokens not attended to [the model's]."),
     ] = None,
     device: DeviceOption = "auto",
-    precision: PrecisionOption = PrecisionChoice.auto,
+    precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto,
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,10 +13,10 @@ from tformer_cli.decoding.processors import make_processors
 from tformer_cli.decoding.risk import by_expected_utility
 from tformer_cli.decoding.search import Sentence, search
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
-from tformer_cli.model.runtime import Precision, autocast
+from tformer_cli.model.runtime import Precision, StandardProducts, autocast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import torch
     from torch import Tensor
@@ -85,7 +86,7 @@ class PartSearcher:
     def _searched(self, parts: Sequence[Sentence]) -> list[list[Hypothesis]]:
         """Finds the hypotheses of parts that make a batch."""
         source, source_mask = self._batch(parts)
-        with autocast(self._device, self._precision):
+        with self._computing():
             return search(self._model, parts, source, source_mask, self._config, self._banned)
 
     def _constrained(self, part: Sentence) -> list[Hypothesis]:
@@ -109,7 +110,7 @@ class PartSearcher:
             prefixes=[part.prefix],
         )
         source, source_mask = self._batch([part])
-        with autocast(self._device, self._precision):
+        with self._computing():
             for beam_size in (self._config.beam_size, WIDER * self._config.beam_size):
                 config = replace(self._config, beam_size=beam_size)
                 found = constrained_search(
@@ -118,6 +119,20 @@ class PartSearcher:
                 if found:
                     break
         return found or self._searched([part])[0]
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Computes in the precision; where products need no setting of torch's, with the standard.
+
+        The small products of attention need the standard setting, and changing it takes longer
+        than one of them.
+        """
+        has_products = getattr(self._model, "output_product", None) is not None
+        with (
+            autocast(self._device, self._precision),
+            StandardProducts() if has_products else nullcontext(),
+        ):
+            yield
 
     def _batch(self, parts: Sequence[Sentence]) -> tuple[Tensor, Tensor]:
         if self._before_batch is not None:

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import dropout
+from tformer_cli.model.linear import Linear
 from tformer_cli.model.runtime import StandardProducts
 
 FUSED_FROM_KEYS = 192
@@ -63,7 +64,7 @@ def plain_attention(
     """
     scores = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-2, -1))
     if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
+        scores = torch.where(mask, scores, -math.inf)
     weights = dropout(torch.softmax(scores, dim=-1), dropout_rate)
     return torch.matmul(weights.to(value.dtype), value)
 
@@ -136,8 +137,8 @@ class MultiHeadAttention(nn.Module):
         joined = self.n_heads * self.head_width
         with warnings.catch_warnings():  # a layer without heads has matrices without elements
             warnings.filterwarnings("ignore", message="Initializing zero-element tensors")
-            self.in_projection = nn.Linear(config.d_model, 3 * joined, bias=config.bias)
-            self.out_projection = nn.Linear(joined, config.d_model, bias=config.bias)
+            self.in_projection = Linear(config.d_model, 3 * joined, bias=config.bias)
+            self.out_projection = Linear(joined, config.d_model, bias=config.bias)
         self._listeners: list[Callable[[AttentionTap], None]] = []
 
     def tap(self, listener: Callable[[AttentionTap], None]) -> TapHandle:
@@ -177,17 +178,12 @@ class MultiHeadAttention(nn.Module):
     def project_query(self, hidden: Tensor) -> Tensor:
         """Projects (B, Q, D) to queries (B, H, Q, E)."""
         joined = self.n_heads * self.head_width
-        weight, bias = self.in_projection.weight, self.in_projection.bias
-        query_bias = None if bias is None else bias[:joined]
-        return self._split_heads(functional.linear(hidden, weight[:joined], query_bias))
+        return self._split_heads(self.in_projection.part(hidden, slice(joined)))
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Projects (B, K, D) to keys and values, (B, H, K, E) each, in one product."""
         joined = self.n_heads * self.head_width
-        weight, bias = self.in_projection.weight, self.in_projection.bias
-        memory_bias = None if bias is None else bias[joined:]
-        projected = functional.linear(memory, weight[joined:], memory_bias)
-        key, value = projected.chunk(2, dim=-1)
+        key, value = self.in_projection.part(memory, slice(joined, None)).chunk(2, dim=-1)
         return self._split_heads(key), self._split_heads(value)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -216,8 +212,7 @@ class MultiHeadAttention(nn.Module):
         if self.gate is not None:
             context = context * self.gate.to(context.dtype)
         # (B, H, Q, E) -> (B, Q, H, E) -> (B, Q, H·E) -> (B, Q, D)
-        joined: Tensor = self.out_projection(context.transpose(1, 2).flatten(2))
-        return joined
+        return self.out_projection(context.transpose(1, 2).flatten(2))
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         # (B, Q, H·E) -> (B, Q, H, E) -> (B, H, Q, E)

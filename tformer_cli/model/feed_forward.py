@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import Dropout
+from tformer_cli.model.linear import Linear
 
 
 class FeedForward(nn.Module):
@@ -14,16 +15,16 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.inner = nn.Linear(config.d_model, config.d_ff, bias=config.bias)
-        self.outer = nn.Linear(config.d_ff, config.d_model, bias=config.bias)
-        self.activation = functional.relu if config.activation == "relu" else functional.gelu
+        self.inner = Linear(config.d_model, config.d_ff, bias=config.bias)
+        self.outer = Linear(config.d_ff, config.d_model, bias=config.bias)
+        self.is_relu = config.activation == "relu"
         self.dropout = Dropout(config.activation_dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Maps (B, T, D) to (B, T, D), each position by itself."""
         # (B, T, D) -> (B, T, F) -> (B, T, D)
-        outer: Tensor = self.outer(self.dropout(self.activation(self.inner(hidden))))
-        return outer
+        inner = self.inner.part(hidden, relu=self.is_relu)
+        return self.outer(self.dropout(inner if self.is_relu else functional.gelu(inner)))
 
     if TYPE_CHECKING:
         __call__ = forward

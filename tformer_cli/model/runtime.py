@@ -4,7 +4,7 @@ import ctypes
 import functools
 import platform
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -55,7 +55,7 @@ def prepare_cpu() -> bool:
     """
     if platform.system() == "Linux":
         _keep_freed_pages()
-    matmul = getattr(torch.backends.mkldnn, "matmul", None)
+    matmul = _matmul_settings()
     if matmul is None or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     before = matmul.fp32_precision
@@ -73,15 +73,27 @@ class StandardProducts:
     the shapes of one sentence alone: oneDNN is entered or not by the size of the whole batch.
     """
 
+    _depth: ClassVar[int] = 0
+    """How many are entered; the inner ones cost nothing."""
+    _before: ClassVar[str] = ""
+
     def __enter__(self) -> None:
-        self._matmul = getattr(torch.backends.mkldnn, "matmul", None)
-        if self._matmul is not None:
-            self._before = self._matmul.fp32_precision
-            self._matmul.fp32_precision = "ieee"
+        cls = StandardProducts
+        if cls._depth == 0 and (matmul := _matmul_settings()) is not None:
+            cls._before = matmul.fp32_precision
+            matmul.fp32_precision = "ieee"
+        cls._depth += 1
 
     def __exit__(self, *details: object) -> None:
-        if self._matmul is not None:
-            self._matmul.fp32_precision = self._before
+        cls = StandardProducts
+        cls._depth -= 1
+        if cls._depth == 0 and (matmul := _matmul_settings()) is not None:
+            matmul.fp32_precision = cls._before
+
+
+def _matmul_settings() -> Any:  # noqa: ANN401  # not in torch's types
+    """torch's settings of oneDNN's products, where it has them."""
+    return getattr(torch.backends.mkldnn, "matmul", None)
 
 
 def _product_error() -> float:

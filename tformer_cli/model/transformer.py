@@ -12,12 +12,17 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.decoder import Decoder
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.encoder import Encoder
+from tformer_cli.model.linear import Product
 from tformer_cli.model.masks import causal_mask, key_mask
 from tformer_cli.model.positions import LearnedPositions
 
 
 class Transformer(nn.Module):
     """The encoder-decoder Transformer of Vaswani et al. 2017 and its common variants."""
+
+    output_product: Product | None = None
+    """What multiplies by the output matrix while no gradient is asked for; None: torch's function.
+    """
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         """Makes a model with fresh weights, drawn from torch's global generator.
@@ -88,6 +93,8 @@ class Transformer(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Turns hidden states (…, D) into logits (…, V)."""
+        if self.output_product is not None and not torch.is_grad_enabled():
+            return self.output_product(hidden)
         return functional.linear(hidden, self.output_matrix)
 
     def decode(self, target_input: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:

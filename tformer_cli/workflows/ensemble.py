@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, cast
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
 from tformer_cli.decoding.ensemble import Ensemble, EnsembleSpace
 from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.workflows.precision import choose_numbers, computing_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tformer_cli.model.transformer import Transformer
+    from tformer_cli.workflows.translation_options import PrecisionChoice
 
 
 def join_models(
@@ -20,6 +22,7 @@ def join_models(
     others: Sequence[Path],
     weights: Sequence[float] | None,
     space: EnsembleSpace,
+    precision: PrecisionChoice = "float32",
 ) -> Transformer:
     """Joins a model with others of its vocabulary.
 
@@ -34,7 +37,11 @@ def join_models(
         UsageError: if the weights do not fit.
     """
     place = next(first.model.parameters()).device
-    directories = [first, *(load_model_directory(Path(path), place) for path in others)]
+    directories = [first]
+    for path in others:
+        other = load_model_directory(Path(path), place, takes_int8=True)
+        chosen = choose_numbers(other, precision)
+        directories.append(computing_in(other, chosen, may_change=True))
     for directory in directories:
         if directory.tokenizer.to_json() != first.tokenizer.to_json():
             raise ArtifactError(

@@ -1,11 +1,21 @@
-"""A model in the format of another engine."""
+"""A model in another form: for another engine, or with weights in integers."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from tformer_cli.artifacts.atomic import directory_aside
 from tformer_cli.artifacts.ctranslate2_export import EXPORT, export_ctranslate2
-from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.artifacts.model_directory import (
+    WEIGHTS,
+    load_model_directory,
+    named_integers,
+    save_model_directory,
+)
+from tformer_cli.errors import UsageError
+from tformer_cli.model.products import quantized_matrices
 
+ExportFormat = Literal["ctranslate2", "int8"]
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
 
@@ -32,3 +42,39 @@ def export(
     path = Path(model) / EXPORT if output is None else Path(output)
     export_ctranslate2(directory, path, quantization)
     return path
+
+
+def export_int8(model: Path | str, output: Path | str) -> tuple[int, int]:
+    """Writes a model directory whose matrices are 8-bit integers, whole or not at all.
+
+    It translates and scores as `--precision int8` does with the model itself, to the last bit.
+    Scores are left out, for they are those of the float32 weights.
+
+    Args:
+        model: a model directory with float32 weights.
+        output: directory to write; there must be nothing.
+
+    Returns:
+        Bytes of the weights before and after.
+
+    Raises:
+        UsageError: if there is something.
+        ArtifactError: if the model cannot be read or the directory cannot be written.
+    """
+    path = Path(output)
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise UsageError(f"--output: something is there ({path}): name a new directory")
+    directory = load_model_directory(Path(model))
+    weights = directory.model.state_dict()
+    with directory_aside(path) as aside:
+        save_model_directory(
+            aside,
+            named_integers(weights, quantized_matrices(weights)),
+            config=directory.model.config,
+            tokenizer=directory.tokenizer,
+            decoding=directory.decoding,
+            info=replace(directory.info, scores={}),
+            weight_type="int8",
+        )
+    before, after = ((place / WEIGHTS).stat().st_size for place in (directory.path, path))
+    return before, after

@@ -13,6 +13,7 @@ from tformer_cli.decoding.config import of_any_engine
 from tformer_cli.decoding.translator import TooLong, Translator
 from tformer_cli.errors import UsageError
 from tformer_cli.model.runtime import Precision, prepare_cpu, resolve_device, set_threads
+from tformer_cli.workflows.precision import choose_numbers, computing_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,8 +62,9 @@ def open_translator(
     Args:
         model: a model directory, or its path.
         device: "auto", "cpu", "cuda" or "cuda:N"; a `ModelDirectory` stays where it is.
-        precision: "float32", "bfloat16", or "auto", which is float32: there a translation does
-            not depend on what is translated beside it. The engine CTranslate2 also knows "int8".
+        precision: "float32", "bfloat16", "int8" (on the CPU), or "auto", which is what the weights
+            are held in. In float32 and int8 a translation does not depend on what is translated
+            beside it.
         engine: "tformer", or "ctranslate2" for a model that `export` was run on.
         threads: CPU threads (0: torch's choice).
         seed: of what is sampled; greedy and beam search draw nothing.
@@ -83,6 +85,7 @@ def open_translator(
     """
     prepare_cpu()
     set_threads(threads)
+    is_shared = isinstance(model, ModelDirectory)
     if not 0 <= seed < SEEDS:
         raise UsageError(f"--seed: must be from 0 to {SEEDS - 1}, but is {seed}")
     torch.manual_seed(seed)
@@ -91,7 +94,7 @@ def open_translator(
             place = resolve_device(device)
         except ValueError as error:
             raise UsageError(f"--device: {error}") from None
-        model = load_model_directory(Path(model), place)
+        model = load_model_directory(Path(model), place, takes_int8=engine == "tformer")
     if heads and engine == "ctranslate2":
         raise UsageError("--heads: --engine ctranslate2 uses all heads; leave one of them out")
     if heads and ensemble:
@@ -111,16 +114,16 @@ def open_translator(
         return Opened(
             directory=model, translator=translator, device=place, precision=chosen, engine=engine
         )
-    if precision == "int8":
-        raise UsageError("--precision: int8 is computed by --engine ctranslate2 alone; add it")
-    own: Precision = "float32" if precision == "auto" else precision
+    chosen = choose_numbers(model, precision)
+    model = computing_in(model, chosen, may_change=not is_shared)
+    own: Precision = "bfloat16" if chosen == "bfloat16" else "float32"
     searched = model.model
     if ensemble:
         if decoding.coverage_penalty:
             raise UsageError("--coverage-penalty: needs one model; leave out it or --ensemble")
         from tformer_cli.workflows.ensemble import join_models
 
-        searched = join_models(model, ensemble, ensemble_weights, ensemble_space)
+        searched = join_models(model, ensemble, ensemble_weights, ensemble_space, chosen)
     translator = Translator(
         searched,
         model.tokenizer,
@@ -131,7 +134,7 @@ def open_translator(
         seed=seed,
         banned=banned,
     )
-    return Opened(directory=model, translator=translator, device=place, precision=own)
+    return Opened(directory=model, translator=translator, device=place, precision=chosen)
 
 
 def _engine_translator(

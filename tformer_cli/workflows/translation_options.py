@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Engine = Literal["tformer", "ctranslate2"]
 """Who searches."""
 PrecisionChoice = Precision | Literal["auto", "int8"]
-"""What may be asked for; "int8" is the other engine's alone."""
+"""What may be asked for; "auto" is what the weights are held in."""
 
 
 class SearchOverrides(TypedDict, total=False):

@@ -1,0 +1,59 @@
+"""Matrix products of the model: the plain one, which trains, and faster ones for decoding.
+
+A `Linear` computes as torch's own until a `Product` is set on it. The product then does the same
+job wherever no gradient is asked for; which one that is, and what it holds, is its own affair:
+`packed` keeps float32 in oneDNN's layout, `quantized` computes with integers.
+"""
+
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Product(Protocol):
+    """Multiplies by a fixed (N, K) matrix and adds a fixed bias."""
+
+    def __call__(self, values: Tensor, rows: slice = ..., *, relu: bool = False) -> Tensor:
+        """Maps (…, K) to (…, n).
+
+        Args:
+            values: (…, K) what is multiplied.
+            rows: which n rows of the matrix are used, as `whole_or_part` writes them.
+            relu: whether negative results become 0.
+        """
+
+
+ALL_ROWS = slice(None)
+"""The whole matrix."""
+
+
+class Linear(nn.Linear):
+    """x·Wᵀ + b like torch's, for all rows of W or some, by a `Product` where one is set."""
+
+    product: Product | None = None
+    """What computes while no gradient is asked for; None: torch's own function."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Maps (…, K) to (…, N)."""
+        return self.part(values)
+
+    def part(self, values: Tensor, rows: slice = ALL_ROWS, *, relu: bool = False) -> Tensor:
+        """Maps (…, K) to (…, n), with the n rows of W that are named.
+
+        Args:
+            values: (…, K) what is multiplied.
+            rows: which rows of W and of the bias.
+            relu: whether negative results become 0.
+        """
+        if self.product is not None and not torch.is_grad_enabled():
+            return self.product(values, rows, relu=relu)
+        weight, bias = self.weight, self.bias
+        if rows != ALL_ROWS:
+            weight, bias = weight[rows], None if bias is None else bias[rows]
+        result = functional.linear(values, weight, bias)
+        return functional.relu(result) if relu else result
+
+    if TYPE_CHECKING:
+        __call__ = forward

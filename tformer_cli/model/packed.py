@@ -1,0 +1,55 @@
+"""Float32 products on matrices that lie in oneDNN's own order.
+
+oneDNN multiplies by blocks. Given a matrix in rows it copies it into blocks at every call, which
+for the few rows of a decoding step costs more than the product. Here the copy is made once. The
+kernel and the order of its sums are those of the unpacked product, so every bit is.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from tformer_cli.model.linear import ALL_ROWS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@functools.cache
+def can_pack() -> bool:
+    """Says whether this build of torch packs float32 matrices and multiplies by them rightly."""
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    matrix = torch.arange(24.0).view(4, 6)
+    try:
+        found = PackedProduct(matrix, None)(torch.ones(2, 6))
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+    return torch.equal(found, matrix.sum(dim=1).expand(2, -1))
+
+
+class PackedProduct:
+    """Multiplies by a packed copy of a matrix, or of some of its rows; packs when first asked."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Remembers a matrix (N, K) and a bias (N), float32 on the CPU; neither may change."""
+        self._weight, self._bias = weight, bias
+        self._packed: dict[tuple[int | None, int | None], tuple[Tensor, Tensor | None]] = {}
+
+    def __call__(self, values: Tensor, rows: slice = ALL_ROWS, *, relu: bool = False) -> Tensor:
+        """Multiplies (…, K) by the named n rows; returns (…, n)."""
+        found = self._packed.get((rows.start, rows.stop))
+        weight, bias = self._pack(rows) if found is None else found
+        post = "relu" if relu else "none"
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(values, weight, bias, post, [], "")
+        return result
+
+    def _pack(self, rows: slice) -> tuple[Tensor, Tensor | None]:
+        bias = None if self._bias is None else self._bias[rows].contiguous()
+        weight = torch.ops.mkldnn._reorder_linear_weight(self._weight[rows].contiguous(), None)
+        self._packed[rows.start, rows.stop] = weight, bias
+        return weight, bias

@@ -1,0 +1,61 @@
+"""Making a loaded model compute as a precision says."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.model.packed import can_pack
+from tformer_cli.model.products import pack, quantized_matrices, unpack, use_integers
+
+if TYPE_CHECKING:
+    from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.workflows.translation_options import PrecisionChoice
+
+
+def choose_numbers(directory: ModelDirectory, asked: PrecisionChoice) -> PrecisionChoice:
+    """Says what "auto" is for a model: what its weights are held in.
+
+    Raises:
+        ArtifactError: if weights in integers are asked to be anything else.
+        UsageError: if integers are wanted on a GPU.
+    """
+    held = directory.weight_type
+    chosen = held if asked == "auto" else asked
+    if held == "int8" and chosen != "int8":
+        raise ArtifactError(
+            f"holds int8 weights ({directory.path}): {asked} needs the model directory they were "
+            "exported from, name that one"
+        )
+    device = next(directory.model.parameters()).device
+    if chosen == "int8" and device.type != "cpu":
+        raise UsageError("--precision: int8 is computed on the CPU; add --device cpu")
+    return chosen
+
+
+def computing_in(
+    directory: ModelDirectory, precision: PrecisionChoice, *, may_change: bool
+) -> ModelDirectory:
+    """Gives a model the products of a precision, on the CPU.
+
+    Args:
+        directory: the model, in evaluation mode.
+        precision: from `choose_numbers`.
+        may_change: whether float32 weights may be given up for integers; if not, a copy's are.
+
+    Returns:
+        The directory, or one with the copy.
+    """
+    model = directory.model
+    is_on_cpu = next(model.parameters()).device.type == "cpu"
+    if precision == "float32" and is_on_cpu and can_pack():
+        pack(model)
+    elif precision == "bfloat16":  # the model may have been packed for float32 before
+        unpack(model)
+    if precision == "int8" and directory.weight_type == "float32":
+        model = model if may_change else deepcopy(model)
+        use_integers(model, quantized_matrices(model.state_dict()))
+        return replace(directory, model=model, weight_type="int8")
+    return directory
