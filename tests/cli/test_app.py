@@ -31,6 +31,7 @@ COMMANDS = {
             "inspect-step",
             "inspect-positions",
             "inspect-logits",
+            "inspect-flow",
             "inspect-align",
             "inspect-ablate",
             "inspect-diff",

@@ -195,7 +195,7 @@ def test_binary_formats_can_go_into_a_pipe(model):
     [
         (["a", "b", "--format", "npz"], "--format npz: holds one sentence, but there are several"),
         ([" ", "--format", "svg"], "--format svg: there is no sentence to show"),
-        (["a", "--weights", "--format", "html"], "--weights: is for jsonl"),
+        (["a", "--weights", "--corpus"], "--weights: is of single sentences"),
         (["a", "--heads", "enc.7"], '--heads: "enc.7" names no head; there are enc.0-1.0-1'),
         (["a", "--source", "f"], "--source: texts are given as arguments"),
         (["a", "--target", "x", "--target-file", "f"], "--target: --target-file gives"),

@@ -6,6 +6,9 @@ import torch
 from tformer_cli.inspection.capture import AttentionMaps
 from tformer_cli.inspection.heads import HeadId, HeadLayout
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
+from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
 
 LAYOUT = HeadLayout((2, 2, 2), (2, 2), (2, 2))
 
@@ -71,3 +74,24 @@ def make_record():
 @pytest.fixture
 def make_blank_record():
     return blank_record
+
+
+def made_model(dtype=torch.float32, **settings):
+    """3 + 2 layers of 4 heads, its attention far from even; every bias and norm far from neutral,
+    so that leaving one out shows."""
+    shape = {"d_model": 32, "n_heads": 4, "d_ff": 48, "n_encoder_layers": 3, "n_decoder_layers": 2}
+    torch.manual_seed(3)
+    model = Transformer(ModelConfig(**shape | settings), 40).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+        for module in model.modules():
+            if isinstance(module, MultiHeadAttention):
+                module.in_projection.weight[: 2 * module.n_heads * module.head_width].mul_(3.0)
+    return model.to(dtype)
+
+
+@pytest.fixture
+def make_model():
+    return made_model

@@ -21,6 +21,7 @@ from tformer_cli.cli.export import export
 from tformer_cli.cli.inspect_ablate import inspect_ablate
 from tformer_cli.cli.inspect_align import inspect_align
 from tformer_cli.cli.inspect_diff import inspect_diff
+from tformer_cli.cli.inspect_flow import inspect_flow
 from tformer_cli.cli.inspect_heads import inspect_heads
 from tformer_cli.cli.inspect_logits import inspect_logits
 from tformer_cli.cli.inspect_positions import inspect_positions
@@ -33,6 +34,7 @@ from tformer_cli.cli.score import score
 from tformer_cli.cli.tokenize import tokenize_app
 from tformer_cli.cli.train import train
 from tformer_cli.cli.translate import translate
+from tformer_cli.cli.weights_option import CommandWithWeights
 from tformer_cli.errors import TformerError
 from tformer_cli.training.launch import launched, let_others_speak
 
@@ -154,10 +156,11 @@ app.command("evaluate")(evaluate)
 app.command("export")(export)
 app.command("benchmark")(benchmark)
 app.command("score")(score)
-app.command("inspect-heads")(inspect_heads)
+app.command("inspect-heads", cls=CommandWithWeights)(inspect_heads)
 app.command("inspect-step")(inspect_step)
 app.command("inspect-positions")(inspect_positions)
 app.command("inspect-logits")(inspect_logits)
+app.command("inspect-flow")(inspect_flow)
 app.command("inspect-align")(inspect_align)
 app.command("inspect-ablate")(inspect_ablate)
 app.command("inspect-report")(inspect_report)

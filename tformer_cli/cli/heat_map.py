@@ -12,6 +12,8 @@ from rich.text import Text
 from tformer_cli.cli.role_grid import role_grid
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from tformer_cli.inspection.heads import HeadId, Kind
     from tformer_cli.inspection.record import HeadsRecord
 
@@ -29,24 +31,43 @@ def show_record(console: Console, record: "HeadsRecord", shown: Sequence["HeadId
         if record.maps is not None:
             console.print("no head meets the conditions of --heads", style="dim")
         return
-    from tformer_cli.inspection.roles import role_of
-
-    console.print()
-    is_ascii = not console.encoding.lower().startswith("utf")
-    roles = {head: role_of(metrics) for head, metrics in record.metrics.items()}
-    console.print(role_grid(roles, is_ascii=is_ascii))
+    roles = {head: role for head in record.heads if (role := record.role(head)) is not None}
+    if roles:
+        console.print()
+        is_ascii = not console.encoding.lower().startswith("utf")
+        console.print(role_grid(roles, is_ascii=is_ascii))
     for head in shown:
         console.print()
         console.print(heat_map(console, record, head))
 
 
 def heat_map(console: Console, record: "HeadsRecord", head: "HeadId") -> Group:
-    """Draws one head: rows are queries, columns keys; what does not fit is counted.
+    """Draws one head: rows are queries, columns keys; see `map_lines`."""
+    labels = record.row_labels(head.kind), record.column_labels(head.kind)
+    lines = map_lines(console, head.kind, labels, record.shades(head))
+    return Group(_title(record, head), *lines)
 
-    Where the terminal has colours a weight is shaded and written in hundredths; elsewhere it is a
+
+def map_lines(
+    console: Console,
+    kind: "Kind",
+    labels: tuple[Sequence[str], Sequence[str]],
+    shares: "Tensor",
+    largest: float = 1.0,
+) -> list[Text]:
+    """Draws shares of 1, a line a row; columns that do not fit are counted.
+
+    Where the terminal has colours a number is shaded and written in hundredths; elsewhere it is a
     block that is darker the larger it is.
+
+    Args:
+        console: where it will be printed.
+        kind: whose colours it has.
+        labels: of the Q rows and of the K columns.
+        shares: (Q, K) the numbers.
+        largest: the number that is shaded most.
     """
-    rows, keys = record.row_labels(head.kind), record.column_labels(head.kind)
+    rows, keys = labels
     label_width = min(max(map(cell_len, rows)), max(8, console.width // 4))
     room = max(1, (console.width - label_width - 2) // NARROWEST)
     n_shown = min(len(keys), room)
@@ -55,18 +76,18 @@ def heat_map(console: Console, record: "HeadsRecord", head: "HeadId") -> Group:
     header = Text(" " * (label_width + 2))
     for key in keys[:n_shown]:
         header.append(_fitted(key, width - 1) + " ", style="dim")
-    lines = [_title(record, head), header]
-    for label, row in zip(rows, record.captured.weights(head).tolist(), strict=True):
+    lines = [header]
+    for label, row in zip(rows, shares.tolist(), strict=True):
         line = Text(_right_aligned(label, label_width) + "  ")
         for weight in row[:n_shown]:
-            line.append_text(_cell(console, head.kind, weight, width))
+            line.append_text(_cell(console, kind, weight, width, largest))
         lines.append(line)
     if n_shown < len(keys):
         hidden = f"… {len(keys) - n_shown} more columns; a wider terminal or --format html"
         lines.append(Text(hidden, style="dim"))
-    for line in lines[1:]:
+    for line in lines:
         line.no_wrap = True
-    return Group(*lines)
+    return lines
 
 
 def _heading(record: "HeadsRecord") -> Group:
@@ -85,30 +106,36 @@ def _heading(record: "HeadsRecord") -> Group:
     if (record.rank or 1) > 1:
         name = f"translation {record.rank}"
     sentence.add_row(Text(name, style="dim"), Text(record.target))
-    return Group(facts, sentence)
+    weighting = record.weighting
+    if weighting.name == "alpha":
+        return Group(facts, sentence)
+    measure = f"{weighting.name}: {weighting.meaning} ({weighting.source})"
+    if not weighting.is_share:
+        measure += f"; shaded from 0 to the largest, {record.largest:.4g}"
+    return Group(facts, sentence, Text(measure, style="dim"))
 
 
 def _title(record: "HeadsRecord", head: "HeadId") -> Text:
-    from tformer_cli.inspection.heads import KIND_NAMES
-
     rows = "source token" if head.kind == "enc" else "position that predicts"
     keys = "token read" if head.kind == "dec" else "source token"
     confidence = record.metrics[head].get("confidence")
     known = "" if confidence is None else f", confidence {confidence:.2f}"
     return Text.assemble(
-        (str(head), "bold"), f"  {KIND_NAMES[head.kind]}; row: {rows}, column: {keys}{known}"
+        (str(head), "bold"),
+        f"  {record.weighting.kind_names[head.kind]}; row: {rows}, column: {keys}{known}",
     )
 
 
-def _cell(console: Console, kind: "Kind", weight: float, width: int) -> Text:
+def _cell(console: Console, kind: "Kind", weight: float, width: int, largest: float) -> Text:
     """One weight, `width` columns wide."""
+    shade = weight / largest
     if console.color_system is None or console.no_color:
         blocks = BLOCKS if console.encoding.lower().startswith("utf") else ASCII_BLOCKS
-        block = blocks[sum(weight >= step for step in STEPS)]
+        block = blocks[sum(shade >= step for step in STEPS)]
         return Text(block * (width - 1) + " ")
     from tformer_cli.inspection.palette import colour
 
-    red, green, blue = colour(kind, weight, on_dark=True)
+    red, green, blue = colour(kind, shade, on_dark=True)
     is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
     ink = "#0c0f16" if is_bright else "#ffffff"
     style = Style(color=ink, bgcolor=f"#{red:02x}{green:02x}{blue:02x}")

@@ -19,6 +19,8 @@ from tformer_cli.cli.heads_dump import (
 )
 from tformer_cli.cli.heads_output import BINARY, HeadsFormat, write_records, write_summaries
 from tformer_cli.cli.inspection_options import (
+    FOUND_OR_GIVEN,
+    HypothesisOption,
     OpeningArguments,
     SourceOption,
     TargetFileOption,
@@ -32,6 +34,7 @@ from tformer_cli.cli.inspection_options import (
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, count_of_lines, warn_of_bytes
+from tformer_cli.cli.weights_option import OF_ONE_PASS, WeightsChoice, WeightsOption
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import DataError, TformerError, UsageError
 
@@ -67,10 +70,7 @@ def inspect_heads(
     source: SourceOption = None,
     target: TargetOption = None,
     target_file: TargetFileOption = None,
-    hypothesis: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, help="Look at the n-th best translation of the search."),
-    ] = 1,
+    hypothesis: HypothesisOption = 1,
     mode: Annotated[
         CaptureModeChoice,
         typer.Option(
@@ -98,9 +98,7 @@ def inspect_heads(
         ),
     ] = None,
     output: OutputOption = STANDARD_STREAM,
-    weights: Annotated[
-        bool, typer.Option("--weights", help="Put each head's weights into jsonl.")
-    ] = False,
+    weights: WeightsOption = None,
     corpus: Annotated[
         bool,
         typer.Option(
@@ -151,12 +149,12 @@ def inspect_heads(
         from tformer_cli.cli.heads_over_time import show_heads_over_time
 
         options = {"TEXT": text, "--source": source, "--target": target}
-        options |= {"--target-file": target_file, "--weights": weights or None}
+        options |= {"--target-file": target_file, "--weights": weights}
         options |= {"--corpus": corpus or None, "--verify": verify, "--dump": dump}
         given = [name for name, value in options.items() if value is not None]
         show_heads_over_time(model, heads or (), chosen, output, given)
         return
-    _check_usage(chosen, output, with_weights=weights)
+    _check_usage(chosen, output)
     is_given = target is not None or target_file is not None
     many = "--corpus" if corpus else "" if dump is None else "--dump"
     _check_capture(mode, hypothesis, is_given=is_given, many=many)
@@ -166,7 +164,7 @@ def inspect_heads(
                 "--corpus": corpus,
                 "--format": output_format is not None,
                 "--output": output != STANDARD_STREAM,
-                "--weights": weights,
+                "--weights": weights is not None,
             }
         )
         settings = dump_settings(heads, topk, max_bytes, shard_pairs, verify)
@@ -175,6 +173,11 @@ def inspect_heads(
         return
     if topk is not None:
         raise UsageError("--topk: is for dumps; add --dump DIR")
+    if weights in OF_ONE_PASS and mode == CaptureModeChoice.live:
+        raise UsageError(
+            f"--weights {weights}: is measured in one pass over the finished hypothesis; "
+            "leave --mode live out"
+        )
     if corpus and chosen not in (HeadsFormat.tty, HeadsFormat.jsonl):
         raise UsageError(f"--corpus: is for tty and jsonl; --format {chosen} shows one sentence")
     if corpus and weights:
@@ -184,6 +187,7 @@ def inspect_heads(
 
     from tformer_cli.workflows.inspect_corpus import CorpusInspector
     from tformer_cli.workflows.inspect_heads import HeadInspector
+    from tformer_cli.workflows.weigh_heads import HeadWeigher
 
     opened = open_model(model, opening, quiet=quiet, hypothesis=hypothesis)
     if corpus:
@@ -193,17 +197,22 @@ def inspect_heads(
         write_summaries(summaries, chosen, output)
         warn_of_bytes(counts)
         return
-    inspector = HeadInspector(opened, heads or (), mode=mode.value, hypothesis=hypothesis)
-    records = _verified(inspector.inspect(lines, targets), verify)
-    write_records(records, chosen, output, with_weights=weights, selected=bool(heads))
+    weigher = None
+    if weights is not None and weights != WeightsChoice.alpha:
+        weigher = HeadWeigher(opened, weights.value, heads or ())
+    selections = () if weigher else heads or ()
+    inspector = HeadInspector(opened, selections, mode=mode.value, hypothesis=hypothesis)
+    inspected = inspector.inspect(lines, targets)
+    if weigher:
+        inspected = map(weigher.weigh, inspected)
+    records = _verified(inspected, verify)
+    write_records(records, chosen, output, with_weights=weights is not None, selected=bool(heads))
     warn_of_bytes(counts)
 
 
-def _check_usage(chosen: HeadsFormat, output: str, *, with_weights: bool) -> None:
+def _check_usage(chosen: HeadsFormat, output: str) -> None:
     if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
-    if with_weights and chosen != HeadsFormat.jsonl:
-        raise UsageError(f"--weights: is for jsonl; --format {chosen} leaves it no meaning")
 
 
 def _check_capture(mode: CaptureModeChoice, hypothesis: int, *, is_given: bool, many: str) -> None:
@@ -212,10 +221,7 @@ def _check_capture(mode: CaptureModeChoice, hypothesis: int, *, is_given: bool, 
         (hypothesis > 1, "--hypothesis"),
     ):
         if is_asked and is_given:
-            raise UsageError(
-                f"{option}: shows what the search found, and it never searched for a given "
-                "target; leave one of them out"
-            )
+            raise UsageError(FOUND_OR_GIVEN.format(option))
         if is_asked and many:
             raise UsageError(f"{option}: is of single sentences; leave it out with {many}")
 

@@ -46,6 +46,15 @@ TargetFileOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="File of targets, one for each sentence.")
 ]
 
+HypothesisOption = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Look at the n-th best translation of the search.")
+]
+FOUND_OR_GIVEN = (
+    "{}: shows what the search found, and it never searched for a given target; "
+    "leave one of them out"
+)
+"""What is said of an option that goes with the search, where a target is given."""
+
 
 class OpeningArguments(TypedDict):
     """The options of `takes_opening_options`, as a command is given them."""

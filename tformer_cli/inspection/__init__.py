@@ -15,6 +15,10 @@ One head step by step: `observed` (what the model computed), `trace` (the same b
 token), `quiz`, then `render_step_json` and `render_step_html`. `logits` and `positions` stand by
 themselves, each with its renderings; pages without a script share `static_page`.
 
+Beyond weights: `sublayers` (every attention taken apart by the tokens it reads), `value_norms`,
+`alti`, `rollout` (layers multiplied), `weighting` (what a map's numbers may be), `weighted_maps`
+(maps in those terms), and `flow`, what written tokens are made of, with `render_flow`.
+
 All of it for a few sentences is a `report`, which `render_report` puts on the heads' page, with a
 tab for each inspection.
 

@@ -31,6 +31,15 @@ class HeadId(NamedTuple):
         return f"{self.kind}.{self.layer}.{self.head}"
 
 
+class LayerId(HeadId):
+    """A layer where a map is of all its heads together; its `head` is 0 and part of no name."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.layer}"
+
+
 @dataclass(frozen=True)
 class HeadLayout:
     """How many heads each layer of each kind has; depths may differ, and so may layers."""
@@ -56,6 +65,18 @@ class HeadLayout:
         return ", ".join(_range_of(kind, self.of(kind)) for kind in KINDS)
 
 
+@dataclass(frozen=True)
+class LayerLayout(HeadLayout):
+    """The layers there are, each taken as one map; a layer without heads is one, too."""
+
+    def __iter__(self) -> Iterator[HeadId]:
+        """Yields every layer: by kind, then layer."""
+        return (LayerId(*head) for head in super().__iter__())
+
+    def __str__(self) -> str:
+        return ", ".join(f"{kind}.0-{len(self.of(kind)) - 1}" for kind in KINDS)
+
+
 def _range_of(kind: Kind, heads: tuple[int, ...]) -> str:
     if not any(heads):
         return f"no {kind}"
@@ -77,3 +98,9 @@ def head_layout(model: Transformer) -> HeadLayout:
     for kind, _, attention in attentions(model):
         heads[kind].append(attention.n_heads)
     return HeadLayout(tuple(heads["enc"]), tuple(heads["dec"]), tuple(heads["cross"]))
+
+
+def layer_layout(model: Transformer) -> LayerLayout:
+    """Reads off a model which layers it has."""
+    encoder, decoder = ((1,) * len(stack.layers) for stack in (model.encoder, model.decoder))
+    return LayerLayout(encoder, decoder, decoder)

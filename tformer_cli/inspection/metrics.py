@@ -63,12 +63,23 @@ class RowSum(NamedTuple):
     """Rows where it is defined, at least one."""
 
 
-def metrics_of(maps: AttentionMaps, heads: list[HeadId]) -> dict[HeadId, dict[str, float]]:
-    """Computes the metrics of heads of a sentence."""
-    layers = {(head.kind, head.layer) for head in heads}
-    computed = {
-        (kind, layer): head_metrics(maps.layers(kind)[layer], kind) for kind, layer in layers
-    }
+def metrics_of(
+    maps: AttentionMaps, heads: list[HeadId], *, scales_rows: bool = False
+) -> dict[HeadId, dict[str, float]]:
+    """Computes the metrics of heads of a sentence.
+
+    Args:
+        maps: the maps of all heads.
+        heads: those that are measured.
+        scales_rows: whether rows are scaled to sum 1 first, of maps whose rows do not.
+    """
+    computed = {}
+    for kind, layer in {(head.kind, head.layer) for head in heads}:
+        weights = maps.layers(kind)[layer]
+        if scales_rows:
+            total = weights.sum(dim=-1, keepdim=True)
+            weights = weights / total.where(total > 0.0, 1.0)  # a row of 0 stays
+        computed[kind, layer] = head_metrics(weights, kind)
     return {head: computed[head.kind, head.layer][head.head] for head in heads}
 
 

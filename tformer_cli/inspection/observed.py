@@ -98,7 +98,7 @@ def observe(
     taps: list[AttentionTap] = []
     with ExitStack() as listeners:
         heard = {
-            name: _listen(listeners, module)
+            name: listen_to(listeners, module)
             for name, module in {
                 "attention": place.attention,
                 "projection": place.attention.out_projection,
@@ -117,34 +117,37 @@ def observe(
     n_queries, n_keys = tap.query.shape[-2], tap.key.shape[-2]
     visible = torch.ones(1, dtype=torch.bool) if tap.mask is None else tap.mask.cpu()
     return Observed(
-        stream=_first(own_norm.inputs[0] if is_pre_norm else inputs[0]),
-        entering=_first(inputs[0]),
-        memory=_first(inputs[1] if head.kind == "cross" else inputs[0]),
-        query=_first(tap.query),
-        key=_first(tap.key),
-        value=_first(tap.value),
+        stream=first_of(own_norm.inputs[0] if is_pre_norm else inputs[0]),
+        entering=first_of(inputs[0]),
+        memory=first_of(inputs[1] if head.kind == "cross" else inputs[0]),
+        query=first_of(tap.query),
+        key=first_of(tap.key),
+        value=first_of(tap.value),
         visible=visible.expand(1, 1, n_queries, n_keys)[0, 0],
-        context=_first(tap.context),
-        joined=_first(heard["projection"].inputs[0]),
-        attended=_first(heard["projection"].output),
-        summed=_first(next_norm.inputs[0] if is_pre_norm else own_norm.inputs[0]),
-        normed=None if is_pre_norm else _first(own_norm.output),
-        embedded=_first(heard["embedding"].output),
-        hidden=_first(hidden),
-        logits=_first(logits),
+        context=first_of(tap.context),
+        joined=first_of(heard["projection"].inputs[0]),
+        attended=first_of(heard["projection"].output),
+        summed=first_of(next_norm.inputs[0] if is_pre_norm else own_norm.inputs[0]),
+        normed=None if is_pre_norm else first_of(own_norm.output),
+        embedded=first_of(heard["embedding"].output),
+        hidden=first_of(hidden),
+        logits=first_of(logits),
     )
 
 
 @dataclass
-class _Heard:
+class HeardModule:
     """What a module was last given, and what it returned."""
 
     inputs: tuple[Tensor, ...] = ()
+    """Its positional arguments."""
     output: Tensor | None = None
+    """Its result; None before the first call."""
 
 
-def _listen(listeners: ExitStack, module: nn.Module) -> _Heard:
-    heard = _Heard()
+def listen_to(listeners: ExitStack, module: nn.Module) -> HeardModule:
+    """Notes down what a module is given and returns, until `listeners` are closed."""
+    heard = HeardModule()
 
     def note(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401 - torch's
         heard.inputs, heard.output = inputs, output
@@ -153,8 +156,8 @@ def _listen(listeners: ExitStack, module: nn.Module) -> _Heard:
     return heard
 
 
-def _first(batch: Tensor | None) -> Tensor:
-    """The only sentence of a batch, in float64 on the CPU."""
+def first_of(batch: Tensor | None) -> Tensor:
+    """Takes the only sentence of a batch, in float64 on the CPU."""
     if batch is None:
         raise ValueError("a module that the pass goes through was not called")
     return batch[0].cpu().double()

@@ -3,17 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from torch import Tensor
+
 from tformer_cli.inspection.capture import AttentionMaps
 from tformer_cli.inspection.heads import KINDS, HeadId, Kind
 from tformer_cli.inspection.metrics import metrics_of
+from tformer_cli.inspection.roles import Role, role_of
+from tformer_cli.inspection.weighting import ALPHA, Weighting
 
 SCHEMA = "tformer.heads/1"
-CONVENTIONS = (
-    "Row = query, column = key; rows sum to 1 and cells that a position may not see are exactly 0. "
-    "In dec and cross, row i is the decoder position that predicts target token i+1. "
-    "Layers and heads count from 0."
-)
-"""How to read a map; stands in everything that is written."""
 AXES: dict[Kind, tuple[str, str]] = {
     "enc": ("source.pieces", "source.pieces"),
     "dec": ("target.pieces", "target.input_pieces"),
@@ -67,17 +65,27 @@ class HeadsRecord:
     maps: AttentionMaps | None
     """The maps; None for a blank line."""
     heads: tuple[HeadId, ...]
-    """The selected heads; none for a blank line."""
+    """The selected heads, or layers where maps are of layers; none for a blank line."""
+    weighting: Weighting = ALPHA
+    """What the numbers of the maps are."""
     mode: CaptureMode = "forced"
     """How the maps were captured."""
     rank: int | None = None
     """Which of the model's translations it is, 1 the best; None for a given target."""
     metrics: dict[HeadId, dict[str, float]] = field(init=False)
     """Metrics of the selected heads."""
+    largest: float = field(init=False)
+    """What maps are shaded relative to: 1 of shares, else the largest number of all these heads."""
 
     def __post_init__(self) -> None:
-        metrics = {} if self.maps is None else metrics_of(self.maps, list(self.heads))
+        metrics, largest = {}, 0.0
+        if self.maps is not None:
+            scales_rows = self.weighting is not ALPHA
+            metrics = metrics_of(self.maps, list(self.heads), scales_rows=scales_rows)
+        if self.maps is not None and not self.weighting.is_share:
+            largest = max((self.maps.weights(h).max().item() for h in self.heads), default=0.0)
         object.__setattr__(self, "metrics", metrics)
+        object.__setattr__(self, "largest", largest or 1.0)
 
     @property
     def captured(self) -> AttentionMaps:
@@ -94,13 +102,26 @@ class HeadsRecord:
         """Labels of the columns of a kind's maps: the keys."""
         return self.input_pieces if kind == "dec" else self.source_pieces
 
+    def shades(self, head: HeadId) -> Tensor:
+        """(Q, K) numbers of a head between 0 and 1, to be drawn."""
+        return self.captured.weights(head) / self.largest
+
+    def role(self, head: HeadId) -> Role | None:
+        """The role of a selected head; None of a layer, as roles are of heads."""
+        return None if self.weighting.is_of_layers else role_of(self.metrics[head])
+
     def most_confident(self, kind: Kind) -> HeadId | None:
         """The selected head of a kind with the highest confidence, if there is one."""
         heads = [head for head in self.heads if head.kind == kind]
         return max(heads, key=lambda head: self.metrics[head].get("confidence", 0.0), default=None)
 
     def clearest_head(self) -> HeadId:
-        """The head to show if only one is shown: the most confident cross-attention head."""
+        """The head to show if only one is shown: the most confident cross-attention head.
+
+        Of layers, the last one: it holds all that went before.
+        """
+        if self.weighting.is_of_layers and self.heads:
+            return self.heads[-1]
         for kind in reversed(KINDS):
             if (head := self.most_confident(kind)) is not None:
                 return head

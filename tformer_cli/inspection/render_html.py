@@ -1,8 +1,9 @@
 r"""The heads page: one HTML file that opens from the disk with the network cut.
 
 The page comes from `page_source`; here the data of the heads are made. Weights are fixed-point
-numbers in base64, round(65535·A) in 16 bits, which are within 7.7e-6 of A; a sentence whose maps
-would take more than `LARGEST_MAPS` so has 8 bits, round(255·A), within 2e-3. Of the decoder's
+numbers in base64, round(65535·A / `largest`) in 16 bits, where `largest` is 1 of shares: they are
+within 7.7e-6 of A. A sentence whose maps would take more than `LARGEST_MAPS` so has 8 bits,
+round(255·A / `largest`), within 2e-3. Of the decoder's
 masked maps only the visible triangle is kept.
 """
 
@@ -12,12 +13,13 @@ from typing import Any
 
 import torch
 
-from tformer_cli.inspection.heads import KIND_NAMES, HeadId
+from tformer_cli.inspection.heads import HeadId
 from tformer_cli.inspection.metrics import METRIC_MEANINGS
 from tformer_cli.inspection.page_source import fill_page
 from tformer_cli.inspection.palette import DARK_RAMPS, LIGHT_RAMPS
-from tformer_cli.inspection.record import CONVENTIONS, HeadsRecord
-from tformer_cli.inspection.roles import ROLES, role_of
+from tformer_cli.inspection.record import HeadsRecord
+from tformer_cli.inspection.roles import ROLES
+from tformer_cli.inspection.weighting import ALPHA
 
 LARGEST_MAPS = 1_280_000
 """Bytes of base64 that the maps of a sentence may take with 16 bits."""
@@ -25,15 +27,29 @@ LARGEST_MAPS = 1_280_000
 
 def render_html(records: Sequence[HeadsRecord]) -> str:
     """Renders the page of some sentences; blank ones, and those without a head, are left out."""
-    return fill_page("Attention heads", heads_data(records))
+    weighting = records[0].weighting if records else ALPHA
+    title = "Layers" if weighting.is_of_layers else "Attention heads"
+    if weighting is not ALPHA:
+        title += f": {weighting.name}"
+    return fill_page(title, heads_data(records))
 
 
 def heads_data(records: Sequence[HeadsRecord]) -> dict[str, Any]:
     """Makes the data of the heads, as `page/data.js` reads them."""
+    weighting = records[0].weighting if records else ALPHA
     return {
         "model": vars(records[0].model) if records else None,
-        "conventions": CONVENTIONS,
-        "kinds": KIND_NAMES,
+        "weighting": {
+            "name": weighting.name,
+            "meaning": weighting.meaning,
+            "source": weighting.source,
+            "sums": weighting.sums,
+            "residual": weighting.residual,
+            "isOfLayers": weighting.is_of_layers,
+            "isShare": weighting.is_share,
+        },
+        "conventions": weighting.conventions,
+        "kinds": weighting.kind_names,
         "metrics": METRIC_MEANINGS,
         "roles": {rule.role: rule.meaning for rule in ROLES},
         "ramps": {"light": LIGHT_RAMPS, "dark": DARK_RAMPS},
@@ -58,6 +74,7 @@ def _sentence(record: HeadsRecord) -> dict[str, Any]:
         "rank": record.rank,
         "isLive": record.mode == "live",
         "residual": record.captured.residual,
+        "largest": record.largest,
         "sourcePieces": record.source_pieces,
         "targetPieces": record.target_pieces,
         "inputPieces": record.input_pieces,
@@ -73,20 +90,20 @@ def _head(record: HeadsRecord, head: HeadId, bits: int) -> dict[str, Any]:
         "id": str(head),
         "kind": head.kind,
         "layer": head.layer,
-        "head": head.head,
-        "role": role_of(metrics),
+        "head": None if record.weighting.is_of_layers else head.head,
+        "role": record.role(head),
         "metrics": {name: float(f"{value:.4g}") for name, value in metrics.items()},
         "weights": _packed(_visible(record, head), bits),
     }
 
 
 def _visible(record: HeadsRecord, head: HeadId) -> torch.Tensor:
-    """The weights that are stored: all, or those of the visible triangle."""
-    weights = record.captured.weights(head)
+    """The shades that are stored: all, or those of the visible triangle."""
+    shades = record.shades(head)
     if head.kind != "dec":
-        return weights
-    rows, columns = torch.tril_indices(*weights.shape)
-    return weights[rows, columns]
+        return shades
+    rows, columns = torch.tril_indices(*shades.shape)
+    return shades[rows, columns]
 
 
 def _packed(weights: torch.Tensor, bits: int) -> str:

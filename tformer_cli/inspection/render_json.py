@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 from tformer_cli.inspection.heads import HeadId
-from tformer_cli.inspection.record import AXES, CONVENTIONS, SCHEMA, HeadsRecord
-from tformer_cli.inspection.roles import role_of
+from tformer_cli.inspection.record import AXES, SCHEMA, HeadsRecord
 
 DIGITS = 6
 """Significant digits of every number: more than float32 weights carry would say nothing."""
@@ -45,7 +44,14 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
             "rank": record.rank,
             "score": None if record.score is None else rounded(record.score),
         },
-        "conventions": CONVENTIONS,
+        "weighting": {
+            "name": record.weighting.name,
+            "of": "layers" if record.weighting.is_of_layers else "heads",
+            "meaning": record.weighting.meaning,
+            "source": record.weighting.source,
+            "residual": record.weighting.residual,
+        },
+        "conventions": record.weighting.conventions,
         "axes": {kind: list(labels) for kind, labels in AXES.items()},
         "mode": record.mode,
         "residual": None if maps is None else rounded(maps.residual),
@@ -62,9 +68,9 @@ def _head(record: HeadsRecord, head: HeadId, with_weights: bool) -> dict[str, An
         "id": str(head),
         "kind": head.kind,
         "layer": head.layer,
-        "head": head.head,
+        "head": None if record.weighting.is_of_layers else head.head,
         "residual": rounded(record.captured.residuals[head]),
-        "role": role_of(record.metrics[head]),
+        "role": record.role(head),
         "metrics": {name: rounded(value) for name, value in record.metrics[head].items()},
     }
     if with_weights:

@@ -16,7 +16,7 @@ TO_THE_LEFT = ' style="text-align:left"'
 def render_logits_json(record: LogitsRecord) -> str:
     """Renders a sentence as one line of JSON, without the line end; a blank one is empty."""
     data = describe(record.sentence)
-    del data["axes"], data["residual"]
+    del data["axes"], data["residual"], data["weighting"]
     data |= {
         "schema": SCHEMA,
         "conventions": "Position i has read target.input_pieces[i] and predicts target.pieces[i]; "

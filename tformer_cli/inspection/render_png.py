@@ -42,7 +42,7 @@ def render_png(record: HeadsRecord) -> bytes:
         for column, head in enumerate(heads):
             axes = figure.add_subplot(len(lines), n_columns, row * n_columns + column + 1)
             _draw(axes, record, head, is_labelled)
-    return _saved(figure)
+    return _saved(figure, record)
 
 
 def _arranged(record: HeadsRecord, is_labelled: bool) -> tuple[int, list[list[HeadId]]]:
@@ -63,7 +63,7 @@ def _draw(axes: "Axes", record: HeadsRecord, head: HeadId, is_labelled: bool) ->
     from matplotlib.colors import LinearSegmentedColormap
 
     colours = LinearSegmentedColormap.from_list(head.kind, LIGHT_RAMPS[head.kind])
-    weights = record.captured.weights(head).numpy()
+    weights = record.shades(head).numpy()
     axes.imshow(weights, cmap=colours, vmin=0, vmax=1, aspect="equal", interpolation="nearest")
     axes.set_title(str(head), fontsize=8)
     axes.set_xticks([])
@@ -80,10 +80,12 @@ def _draw(axes: "Axes", record: HeadsRecord, head: HeadId, is_labelled: bool) ->
 
 
 def _title(record: HeadsRecord) -> str:
-    return f"{record.source}\n{record.target}"
+    weighting = record.weighting
+    shades = "" if weighting.is_share else f"; darkest: {record.largest:.4g}"
+    return f"{record.source}\n{record.target}\n{weighting.name}: {weighting.meaning}{shades}"
 
 
-def _saved(figure: "Figure") -> bytes:
+def _saved(figure: "Figure", record: HeadsRecord) -> bytes:
     file = io.BytesIO()
     with warnings.catch_warnings():
         # A character that the font lacks is drawn as a box.
@@ -91,5 +93,10 @@ def _saved(figure: "Figure") -> bytes:
         warnings.filterwarnings(
             "ignore", message="Matplotlib currently does not support .* natively"
         )
-        figure.savefig(file, format="png", dpi=DOTS_PER_INCH, metadata={"Software": "tformer"})
+        # A text chunk of a PNG has a keyword of Latin letters; what it says may be any text.
+        says = (
+            f"{record.weighting.name}: {record.weighting.meaning}. {record.weighting.conventions}"
+        )
+        metadata = {"Software": "tformer", "Description": says}
+        figure.savefig(file, format="png", dpi=DOTS_PER_INCH, metadata=metadata)
     return file.getvalue()

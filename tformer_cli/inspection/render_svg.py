@@ -8,9 +8,9 @@ from xml.etree.ElementTree import Element, SubElement
 
 from torch import Tensor
 
-from tformer_cli.inspection.heads import KIND_NAMES, KINDS, HeadId, Kind
+from tformer_cli.inspection.heads import KINDS, HeadId, Kind
 from tformer_cli.inspection.palette import hex_colour
-from tformer_cli.inspection.record import CONVENTIONS, HeadsRecord
+from tformer_cli.inspection.record import HeadsRecord
 
 LEVELS = 64
 """Shades of a map. Cells of one shade are one path, which keeps large files small."""
@@ -46,7 +46,7 @@ def render_svg(record: HeadsRecord) -> str:
     """Renders the selected heads of a sentence, the kinds below each other."""
     root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "style": _FONT})
     SubElement(root, "title").text = _clean(f"Attention heads: {record.source}")
-    SubElement(root, "desc").text = CONVENTIONS
+    SubElement(root, "desc").text = _clean(" ".join(_says(record)))
     background = SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": "#ffffff"})
     y = _heading(root, record)
     width = 640.0
@@ -65,7 +65,7 @@ def _heading(root: Element, record: HeadsRecord) -> float:
     lines = (
         (record.source, 15.0, "#16181d"),
         (record.target, 15.0, "#16181d"),
-        *((sentence, 10.0, "#5c6370") for sentence in CONVENTIONS.split(". ")),
+        *((sentence, 10.0, "#5c6370") for sentence in _says(record)),
     )
     y = _MARGIN
     for text, size, fill in lines:
@@ -74,13 +74,22 @@ def _heading(root: Element, record: HeadsRecord) -> float:
     return y + 10
 
 
+def _says(record: HeadsRecord) -> list[str]:
+    """What the numbers are and how to read a map, in sentences."""
+    weighting = record.weighting
+    sentences = [f"{weighting.name}: {weighting.meaning} ({weighting.source})."]
+    if not weighting.is_share:
+        sentences.append(f"Shades run from 0 to the largest number, {record.largest:.4g}.")
+    return [*sentences, *weighting.conventions.replace(". ", ".\n").split("\n")]
+
+
 def _section(
     root: Element, record: HeadsRecord, kind: Kind, heads: list[HeadId], y: float
 ) -> tuple[float, float]:
     """Draws the heads of a kind; returns the right and the lower edge."""
     grid = _grid_of(record, kind, heads)
     y += 20
-    draw_text(root, KIND_NAMES[kind].capitalize(), _MARGIN, y, 13.0, weight="600")
+    draw_text(root, record.weighting.kind_names[kind].capitalize(), _MARGIN, y, 13.0, weight="600")
     y += 8
     for place, head in enumerate(heads):
         row, column = divmod(place, grid.n_columns)
@@ -117,7 +126,7 @@ def _panel(
     draw_text(panel, str(head), left, corner[1] + 13, 11.0, weight="600")
     scale = f"translate({_number(left)} {_number(top)}) scale({_number(grid.cell)})"
     map_group = SubElement(panel, "g", {"transform": scale, "shape-rendering": "crispEdges"})
-    draw_cells(map_group, record.captured.weights(head), head.kind)
+    draw_cells(map_group, record.shades(head), head.kind)
     frame = {"width": str(grid.n_keys), "height": str(grid.n_rows), "fill": "none"}
     frame |= {"stroke": "#b9bec8", "vector-effect": "non-scaling-stroke"}
     SubElement(map_group, "rect", frame)

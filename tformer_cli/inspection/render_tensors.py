@@ -1,7 +1,8 @@
 """The weights of one sentence as arrays: safetensors and npz, the same bytes for the same maps.
 
 `enc.L` (H, S, S), `dec.L` (H, T, T) and `cross.L` (H, T, S), float32. Where heads were selected, H
-counts the selected ones of the layer, and the metadata's `heads` says which they are.
+counts the selected ones of the layer, and the metadata's `heads` says which they are. Maps that are
+of layers (the metadata's `weighting` says so) have no H, and there is no `heads`.
 """
 
 import io
@@ -36,8 +37,9 @@ def render_npz(record: HeadsRecord) -> bytes:
 
 def weight_arrays(record: HeadsRecord) -> Arrays:
     """Stacks the selected heads of each layer under the layer's name."""
+    is_of_layers = record.weighting.is_of_layers
     return {
-        f"{kind}.{layer}": record.captured.layers(kind)[layer][heads].numpy()
+        f"{kind}.{layer}": record.captured.layers(kind)[layer][0 if is_of_layers else heads].numpy()
         for (kind, layer), heads in _heads_by_layer(record).items()
     }
 
@@ -45,7 +47,9 @@ def weight_arrays(record: HeadsRecord) -> Arrays:
 def metadata_of(record: HeadsRecord) -> dict[str, str]:
     """The metadata: what the JSON Lines say, each entry as JSON text, and which heads there are."""
     heads = {f"{k}.{layer}": heads for (k, layer), heads in _heads_by_layer(record).items()}
-    data = {**describe(record), "heads": heads}
+    data = (
+        describe(record) if record.weighting.is_of_layers else {**describe(record), "heads": heads}
+    )
     return {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         for name, value in data.items()

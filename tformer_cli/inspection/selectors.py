@@ -77,6 +77,25 @@ def select_heads(selections: Sequence[str], layout: HeadLayout) -> list[HeadId]:
     return selection.select({})
 
 
+def check_names_layers(selections: Sequence[str], weights: str) -> None:
+    """Refuses what only heads have, where there is one map a layer.
+
+    Args:
+        selections: selections by the grammar above.
+        weights: the value of ``--weights`` that has such maps.
+
+    Raises:
+        UsageError: if a term says which heads of a layer, or asks for a role.
+    """
+    for term in (term for text in selections for term in _COMMA_OUTSIDE_BRACES.split(text)):
+        of_layers = f"--weights {weights} has one map a layer, of all its heads together"
+        pattern = re.split("[@:]", term.strip())[0].split(".")
+        if len(pattern) == 3 and pattern[2] != "*":
+            raise UsageError(f'--heads: "{term}" names heads, but {of_layers}; name layers')
+        if "@role=" in term:
+            raise UsageError(f'--heads: "{term}" asks for a role of heads, but {of_layers}')
+
+
 class HeadSelection:
     """Selections that were read, and can be applied to the metrics of any sentence."""
 

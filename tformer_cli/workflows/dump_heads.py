@@ -25,8 +25,8 @@ from tformer_cli.inspection.head_dump import (
     ShardArrays,
 )
 from tformer_cli.inspection.heads import head_layout
-from tformer_cli.inspection.record import CONVENTIONS
 from tformer_cli.inspection.selectors import select_heads
+from tformer_cli.inspection.weighting import ALPHA
 from tformer_cli.workflows.corpus_pairs import BUFFER_LINES, corpus_pairs
 from tformer_cli.workflows.inspect_align import in_buffers, read_pairs
 
@@ -212,7 +212,7 @@ class HeadDumper:
         """Captures the pairs of a shard and writes it."""
         lengths = [(len(source) + 1, len(target) + 1) for source, target in shard.pairs]
         filled = ShardArrays(self.layout, shard.lines, lengths)
-        metadata = {"schema": SCHEMA, "conventions": CONVENTIONS}
+        metadata = {"schema": SCHEMA, "conventions": ALPHA.conventions}
         limit = self._settings.max_bytes
         if shards.n_bytes + size_of(filled.arrays, metadata) > limit:
             raise TformerError(
@@ -261,7 +261,7 @@ class HeadDumper:
             "schema": SCHEMA,
             "tformer": __version__,
             "model": self._opened.directory.path.resolve().name,
-            "conventions": CONVENTIONS,
+            "conventions": ALPHA.conventions,
             "arrays": ARRAYS,
             "vocabulary": VOCABULARY,
             "top_k": self.layout.top_k,

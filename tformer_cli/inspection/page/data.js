@@ -23,7 +23,8 @@ function unpacked(text) {
   return new DataView(bytes.buffer);
 }
 
-/** Weights of a head, row by row: fixed-point numbers; hidden cells are not stored, they are 0. */
+/** Weights of a head, row by row: fixed-point numbers; hidden cells are not stored, they are 0.
+ * Where weights are no shares of 1 (norms), these are shades: 1 is the largest of the sentence. */
 function weightsOf(head) {
   if (head.values) return head.values;
   const packed = unpacked(head.weights), isWide = sentence.bits === 16;
@@ -35,6 +36,16 @@ function weightsOf(head) {
     }
   }
   return head.values = values;
+}
+
+/** The number that a shade stands for. */
+function numberOf(shade) {
+  return shade * sentence.largest;
+}
+
+/** Writes the number that a shade stands for. */
+function written(shade, digits) {
+  return data.weighting.isShare ? shade.toFixed(digits) : numberOf(shade).toPrecision(digits);
 }
 
 /** The head of a name such as cross.1.0, if the sentence has it. */

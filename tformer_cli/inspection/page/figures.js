@@ -26,9 +26,10 @@ function showFigures() {
   const least = isMap ? Math.max(300, 11 * columnsOf(head).length + 110) : 300;
   byId("one").parentElement.style.setProperty("--least", `${least}px`);
   put("one", isMap ? mapOfOne : linesOfOne, [make("b", {}, head.id), ` alone. ${isMap ? "" : aboutFaint([head])}`]);
-  const whose = state.scope === "layer" ? `layer ${head.layer}` : "all layers, a colour a layer";
-  const what = isMap ? "Each cell has the colour of the head that looks there most." : aboutFaint(overlaidHeads());
-  put("all", isMap ? mapOfAll : linesOfAll, [make("b", {}, "All heads"), ` of ${data.kinds[head.kind]}, ${whose}. ${what}`]);
+  const whose = state.scope === "layer" ? `layer ${head.layer}` : data.weighting.isOfLayers ? "a colour a layer" : "all layers, a colour a layer";
+  const [many, does] = data.weighting.isOfLayers ? ["All layers", "layer that has most there"] : ["All heads", "head that looks there most"];
+  const what = isMap ? `Each cell has the colour of the ${does}.` : aboutFaint(overlaidHeads());
+  put("all", isMap ? mapOfAll : linesOfAll, [make("b", {}, many), ` of ${data.kinds[head.kind]}, ${whose}. ${what}`]);
   for (const element of document.querySelectorAll(".of-maps")) element.hidden = !isMap;
   showRamp(head.kind);
   showLegend();
@@ -39,15 +40,16 @@ function showFigures() {
 function aboutFaint(heads) {
   let n = 0;
   for (const head of heads) for (const weight of weightsOf(head)) if (weight >= FAINTEST) n++;
-  if (!n) return `No weight reaches ${FAINTEST}: the map shows them.`;
-  return n > MOST_LINES ? `The ${MOST_LINES} strongest of ${n} weights.` : `Weights below ${FAINTEST} have no line.`;
+  if (!n) return `No weight reaches ${written(FAINTEST, 2)}: the map shows them.`;
+  return n > MOST_LINES ? `The ${MOST_LINES} strongest of ${n} weights.` : `Weights below ${written(FAINTEST, 2)} have no line.`;
 }
 
 /** Says what rows and columns of the head's map are. */
 function readingOf(head) {
   const query = head.kind === "enc" ? "source token" : "decoder position, named by the token it predicts";
   const key = head.kind === "dec" ? "token the decoder has read" : "source token";
-  return [`${kindName(head.kind)}. `, make("b", {}, "Row"), ` = query: ${query}. `, make("b", {}, "Column"), ` = key: ${key}. Every row sums to 1.`];
+  const [asks, isAsked] = data.weighting.isOfLayers ? ["", ""] : ["query: ", "key: "];
+  return [`${kindName(head.kind)}. `, make("b", {}, "Row"), ` = ${asks}${query}. `, make("b", {}, "Column"), ` = ${isAsked}${key}. ${data.weighting.sums}`];
 }
 
 function put(name, figureOf, caption) {
@@ -71,8 +73,14 @@ function mapOfOne(head, spec) {
   return heatMap({ ...spec, title, shade(i, j) {
     const weight = values[i * k + j];
     if (weight < .002) return null;
-    return { colour: colour(weight), text: weight < .095 ? "" : weight >= .995 ? "1" : weight.toFixed(2).slice(1) };
+    return { colour: colour(weight), text: weight < .095 ? "" : inCell(weight) };
   } });
+}
+
+/** A number as short as a cell wants it. */
+function inCell(weight) {
+  if (!data.weighting.isShare) return written(weight, 2);
+  return weight >= .995 ? "1" : weight.toFixed(2).slice(1);
 }
 
 function linesOfOne(head, spec) {
@@ -118,6 +126,7 @@ function channelsOf(colour) {
 
 function showRamp(kind) {
   const width = 120;
+  byId("largest").textContent = written(1, data.weighting.isShare ? 0 : 3);
   paintField(byId("ramp"), Array.from({ length: width }, (_, n) => n / (width - 1)), width, 1, rampOf(kind));
 }
 
@@ -125,7 +134,7 @@ function showRamp(kind) {
 function showLegend() {
   const beside = neighbours(chosenHead(), state.scope), groups = new Map();
   for (const head of beside) {
-    const name = state.scope === "layer" ? `${head.head}` : `L${head.layer}`;
+    const name = state.scope === "layer" ? `${head.head ?? "all heads"}` : `L${head.layer}`;
     groups.set(name, [...(groups.get(name) ?? []), head]);
   }
   byId("legend").replaceChildren(...[...groups].map(([name, heads]) => {

@@ -10,7 +10,7 @@ function filterOf(text) {
 
 function conditionOf(word) {
   const [, name, sign, number] = CONDITION.exec(word) ?? [];
-  if (!name) return head => head.id.startsWith(word) || head.role.startsWith(word);
+  if (!name) return head => head.id.startsWith(word) || head.role?.startsWith(word);
   const limit = Number(number);
   const compare = { ">": x => x > limit, "<": x => x < limit, ">=": x => x >= limit, "<=": x => x <= limit }[sign];
   return head => {

@@ -46,10 +46,12 @@ function showTip(figure, at, event) {
   const isHidden = head.kind === "dec" && column > row;
   const heads = figure === "one" ? [head] : overlaidHeads().sort((a, b) => weightsOf(b)[row * k + column] - weightsOf(a)[row * k + column]).slice(0, 4);
   const numbers = isHidden ? [make("b", {}, "masked")]
-    : heads.map(one => make("b", {}, `${figure === "one" ? "" : `${one.id} `}${weightsOf(one)[row * k + column].toFixed(4)}`));
+    : heads.map(one => make("b", {}, `${figure === "one" ? "" : `${one.id} `}${written(weightsOf(one)[row * k + column], 4)}`));
   const from = make("span", { dir: "auto" }, rowsOf(head)[row]), to = make("span", { dir: "auto" }, columnsOf(head)[column]);
-  tip.replaceChildren(...numbers, head.kind === "enc" ? "query " : "predicting ", from,
-    head.kind === "dec" ? " attends to the read " : " attends to ", to);
+  const asks = data.weighting.isOfLayers ? "" : "query ";
+  const does = { alpha: "attends to", norm: "takes from" }[data.weighting.name] ?? "is made of";
+  tip.replaceChildren(...numbers, head.kind === "enc" ? asks : "predicting ", from,
+    head.kind === "dec" ? ` ${does} the read ` : ` ${does} `, to);
   tip.style.display = "block";
   tip.style.left = `${Math.max(8, Math.min(event.clientX + 16, innerWidth - tip.offsetWidth - 8))}px`;
   tip.style.top = `${Math.max(8, Math.min(event.clientY + 16, innerHeight - tip.offsetHeight - 8))}px`;

@@ -41,7 +41,7 @@ function press(key) {
     const next = Number(state.s) + (key === "[" ? -1 : 1);
     if (data.sentences[next]) update({ s: String(next), row: "" });
   } else if (key === "m") update({ view: state.view === "map" ? "lines" : "map" });
-  else if (key === "o") update({ scope: state.scope === "layer" ? "kind" : "layer" });
+  else if (key === "o") update({ scope: CHOICES.scope[(CHOICES.scope.indexOf(state.scope) + 1) % CHOICES.scope.length] });
   else if (key === "b") update({ boost: state.boost ? "" : "1" });
   else if (key === "t") nextTheme();
   else if (key === "?") toggleKeys();

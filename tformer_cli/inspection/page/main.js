@@ -80,8 +80,11 @@ function begin() {
     return;
   }
   const bits = data.sentences[0].bits;
-  byId("footer").textContent = "Attention weights show where a head looks, not how much that matters. "
-    + `Weights are stored here as ${bits}-bit fixed-point numbers: within ${(.5 / (2 ** bits - 1)).toExponential(1)} of those captured.`;
+  const { name, meaning, source } = data.weighting;
+  byId("footer").textContent = name === "alpha" ? "Attention weights show where a head looks, not how much that matters. "
+    : `${name}: ${meaning} (${source}). `;
+  byId("footer").textContent += `Weights are stored here as ${bits}-bit fixed-point numbers: within ${(.5 / (2 ** bits - 1)).toExponential(1)} of those captured`
+    + (data.weighting.isShare ? "." : ", as parts of the largest.");
   fillChooser();
   fillKeys();
   readAddress();
@@ -91,7 +94,10 @@ function begin() {
   listenToKeys();
   listenToSaving();
   for (const button of document.querySelectorAll("[data-view]")) button.addEventListener("click", () => update({ view: button.dataset.view }));
-  for (const button of document.querySelectorAll("[data-scope]")) button.addEventListener("click", () => update({ scope: button.dataset.scope }));
+  for (const button of document.querySelectorAll("[data-scope]")) {
+    button.parentElement.hidden = CHOICES.scope.length < 2;
+    button.addEventListener("click", () => update({ scope: button.dataset.scope }));
+  }
   byId("boost").addEventListener("change", () => update({ boost: byId("boost").checked ? "1" : "" }));
   byId("numbers").addEventListener("toggle", () => byId("numbers").open && showNumbers());
   systemIsDark.addEventListener("change", repaint);

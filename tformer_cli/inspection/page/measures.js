@@ -16,8 +16,9 @@ function showMeasures() {
       make("th", { scope: "row" }, "Δ loss if off"), make("td", { class: "bar" }), make("td", { class: "number" }, signed(effect))));
   }
   table.replaceChildren(make("caption", { class: "unseen" }, `Measures of ${head.id}`), make("tbody", {}, ...lines));
-  byId("role").textContent = SIGNS[head.role] ? `${SIGNS[head.role]} ${head.role}: ${data.roles[head.role]}` : "No rule names a role for it.";
-  byId("said").textContent = `${head.id}, ${data.kinds[head.kind]}, role ${head.role}`;
+  const named = SIGNS[head.role] ? `${SIGNS[head.role]} ${head.role}: ${data.roles[head.role]}` : "No rule names a role for it.";
+  byId("role").textContent = data.weighting.isOfLayers ? "All heads of the layer and of the layers before it." : named;
+  byId("said").textContent = `${head.id}, ${data.kinds[head.kind]}${head.role ? `, role ${head.role}` : ""}`;
   showLinks(head);
   if (byId("numbers").open) showNumbers();
 }
@@ -33,7 +34,7 @@ function showLinks(head) {
   const lines = rowsOf(head).map((text, i) => {
     const row = values.subarray(i * k, (i + 1) * k), best = row.indexOf(Math.max(...row));
     const line = make("tr", {}, make("td", { dir: "auto" }, text), make("td", {}, "→"), make("td", { dir: "auto" }, names[best]),
-      make("td", { class: "number" }, decimal(row[best])));
+      make("td", { class: "number" }, written(row[best], 3)));
     line.addEventListener("pointerenter", () => hover({ row: i, column: best }));
     line.addEventListener("pointerleave", () => hover(null));
     return line;
@@ -48,9 +49,9 @@ function showNumbers() {
   const lines = rowsOf(head).map((text, i) => make("tr", {}, make("th", { scope: "row" }, bidi(text)),
     ...columns.map((_, j) => head.kind === "dec" && j > i
       ? make("td", { class: "masked", "aria-label": "masked" }, "–")
-      : make("td", {}, values[i * k + j].toFixed(3)))));
+      : make("td", {}, written(values[i * k + j], 3)))));
   byId("numbers").querySelector(".scroll").replaceChildren(make("table", { class: "wide", id: "weights" },
-    make("caption", {}, `Attention weights of ${head.id}; rows are queries, columns are keys`),
+    make("caption", {}, `${head.id}: ${data.weighting.meaning}; rows are queries, columns are keys`),
     make("thead", {}, make("tr", {}, make("th", { scope: "col", class: "text" }, "query \\ key"), ...heads)),
     make("tbody", {}, ...lines)));
 }

@@ -29,9 +29,9 @@ function pngFile(name) {
 function csvFile(name) {
   const head = chosenHead(), rows = rowsOf(head), columns = columnsOf(head), k = columns.length;
   const lines = name === "one"
-    ? [[head.id, ...columns], ...rows.map((text, i) => [text, ...columns.map((_, j) => csvNumber(weightsOf(head)[i * k + j]))])]
+    ? [[head.id, ...columns], ...rows.map((text, i) => [text, ...columns.map((_, j) => csvNumber(numberOf(weightsOf(head)[i * k + j])))])]
     : [["head", "row", "column", "query", "key", "weight"], ...overlaidHeads().flatMap(one => linksOf(one)
-      .map(({ row, column, weight }) => [one.id, row, column, rows[row], columns[column], csvNumber(weight)]))];
+      .map(({ row, column, weight }) => [one.id, row, column, rows[row], columns[column], csvNumber(numberOf(weight))]))];
   return lines.map(line => line.map(csvField).join(",")).join("\r\n") + "\r\n";
 }
 

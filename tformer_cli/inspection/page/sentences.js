@@ -7,7 +7,7 @@ function showFacts() {
   if (data.modelHash) parts.push(" · sha256 ", make("code", { title: data.modelHash }, data.modelHash.slice(0, 12)));
   if (sentence.score !== null) parts.push(` · score ${decimal(sentence.score)}`);
   parts.push(` · maps ${sentence.isLive ? "of the search" : "of a forced pass"}`);
-  const residual = make("span", { title: "The largest difference between A·V from these weights and what the model's own attention returned" },
+  const residual = make("span", { title: `Residual: ${data.weighting.residual}` },
     ` · residual ${sentence.residual.toExponential(1)}`);
   byId("facts").replaceChildren(...parts, residual);
 }

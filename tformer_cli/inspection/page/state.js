@@ -1,7 +1,9 @@
 // What is chosen, kept in the address behind the #, so that a link opens the same view.
 
-const DEFAULTS = { s: "0", head: "", tab: "heads", view: "map", scope: "layer", row: "", theme: "auto", boost: "", q: "" };
-const CHOICES = { view: ["map", "lines"], scope: ["layer", "kind"], theme: ["auto", "light", "dark"], boost: ["", "1"] };
+// Where there is one map a layer, a layer has nothing beside it but other layers.
+const SCOPE = data.weighting.isOfLayers ? "kind" : "layer";
+const DEFAULTS = { s: "0", head: "", tab: "heads", view: "map", scope: SCOPE, row: "", theme: "auto", boost: "", q: "" };
+const CHOICES = { view: ["map", "lines"], scope: data.weighting.isOfLayers ? ["kind"] : ["layer", "kind"], theme: ["auto", "light", "dark"], boost: ["", "1"] };
 const state = { ...DEFAULTS };
 
 /** Reads the address; an address of a head alone, such as #cross.1.0, is understood too. */

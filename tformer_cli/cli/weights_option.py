@@ -1,0 +1,55 @@
+"""`--weights`, an option whose value may be left out: then it means attention weights."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from typer.core import TyperCommand
+
+NAME = "--weights"
+
+
+class WeightsChoice(StrEnum):
+    """Values of `--weights`."""
+
+    alpha = "alpha"
+    norm = "norm"
+    rollout = "rollout"
+    alti = "alti"
+
+
+OF_ONE_PASS = (WeightsChoice.norm, WeightsChoice.alti)
+"""Those that need more than attention weights: what one forced pass computes."""
+
+WeightsOption = Annotated[
+    WeightsChoice | None,
+    typer.Option(
+        NAME,
+        help="What maps hold, and put them into jsonl: attention weights (alpha, also without "
+        "a value), norms of what each key adds (norm); of layers, not heads: attention rollout "
+        "(rollout) or ALTI+ contributions (alti).",
+        show_default=False,
+    ),
+]
+
+
+class CommandWithWeights(TyperCommand):
+    """A command that reads ``--weights`` without a value as ``--weights alpha``."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        """Writes the value in where it was left out; see `typer.core.TyperCommand`."""
+        return super().parse_args(ctx, with_value(args))
+
+
+def with_value(args: list[str]) -> list[str]:
+    """Gives every ``--weights`` that none of its values follows the value alpha.
+
+    What follows a ``--`` is text, and so is a sentence after ``--weights``.
+    """
+    end = args.index("--") if "--" in args else len(args)
+    following = [*args[1:], ""][:end]
+    written = [
+        f"{NAME}={WeightsChoice.alpha}" if arg == NAME and after not in set(WeightsChoice) else arg
+        for arg, after in zip(args[:end], following, strict=True)
+    ]
+    return [*written, *args[end:]]
