@@ -72,6 +72,22 @@ def test_logits_are_those_of_the_record(report, data):
         assert [rank for _, _, rank in shown["lens"]] == [r.rank for r in position.lens]
 
 
+def test_shares_of_the_flow_are_within_half_a_step_and_rows_sum_to_one(report, data):
+    flows, shown = report.sentences[0].flow.flows, data["sentences"][0]["flow"]
+    assert [one["name"] for one in shown] == ["ALTI+", "attention rollout"]
+    for flow, one in zip(flows.values(), shown, strict=True):
+        values = np.frombuffer(base64.b64decode(one["values"]), "u1") / 255
+        n_source, at = flow.source.shape[1], 0
+        for position, (source, prefix) in enumerate(zip(flow.source, flow.prefix, strict=True)):
+            row = values[at : at + n_source + position + 1]
+            at += len(row)
+            expected = np.concatenate((source.numpy(), prefix[: position + 1].numpy()))
+            assert np.abs(row - expected).max() <= 0.5 / 255 + 1e-6
+            assert row.sum() == pytest.approx(1, abs=len(row) * 0.5 / 255)
+        assert at == len(values)
+        assert one["shares"] == pytest.approx(flow.source_shares, abs=6e-5)
+
+
 def test_position_vectors_are_within_half_a_step(report, data):
     table, shown = report.positions.tables[0], data["positions"]["tables"][0]
     values = np.frombuffer(base64.b64decode(shown["values"]), "i1") * (shown["scale"] / 127)

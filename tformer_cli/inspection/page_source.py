@@ -28,6 +28,7 @@ SCRIPTS = (
     "tabs.js",
     "tab_steps.js",
     "tab_logits.js",
+    "tab_flow.js",
     "tab_positions.js",
     "tab_ablation.js",
     "keyboard.js",

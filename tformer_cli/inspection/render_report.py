@@ -7,12 +7,16 @@ long vectors the first components are kept, as the whole ones would be most of t
 import base64
 from typing import Any
 
+import torch
+
+from tformer_cli.inspection.flow import METHOD_NAMES, Flow, Method
 from tformer_cli.inspection.logits import PositionLogits
 from tformer_cli.inspection.page_source import fill_page
 from tformer_cli.inspection.positions import PositionsRecord, PositionTable, facts_of
 from tformer_cli.inspection.render_html import heads_data
 from tformer_cli.inspection.report import Report, SentenceReport
 from tformer_cli.inspection.step import Step, StepRecord, Table
+from tformer_cli.inspection.weighting import WEIGHTINGS
 
 COMPONENTS = 8
 """Components of a vector that are kept of each walk-through."""
@@ -39,6 +43,7 @@ def _tabs(sentence: SentenceReport) -> dict[str, Any]:
     data: dict[str, Any] = {
         "steps": [_walk_through(record) for record in sentence.steps],
         "logits": [_position(position) for position in sentence.logits.positions],
+        "flow": [_flow(method, flow) for method, flow in sentence.flow.flows.items()],
     }
     if sentence.ablation is not None:
         data["ablation"] = {
@@ -109,6 +114,23 @@ def _position(position: PositionLogits) -> dict[str, Any]:
             [reading.top.piece, _rounded(reading.top.probability), reading.rank]
             for reading in position.lens
         ],
+    }
+
+
+def _flow(method: Method, flow: Flow) -> dict[str, Any]:
+    """Shares in 8 bits; of the prefix those that a position has read, after all of the source."""
+    rows = [
+        torch.cat((source, prefix[: position + 1]))
+        for position, (source, prefix) in enumerate(zip(flow.source, flow.prefix, strict=True))
+    ]
+    numbers = (torch.cat(rows).double() * 255).round().int().numpy().astype("u1")
+    return {
+        "name": METHOD_NAMES[method],
+        "meaning": WEIGHTINGS[method].meaning,
+        "source": WEIGHTINGS[method].source,
+        "residual": flow.residual,
+        "shares": [_rounded(share) for share in flow.source_shares],
+        "values": base64.b64encode(numbers.tobytes()).decode("ascii"),
     }
 
 

@@ -7,6 +7,7 @@ import torch
 
 from tformer_cli.data.batching import Batch
 from tformer_cli.inspection.ablation import losses_without_each, to_device
+from tformer_cli.inspection.flow import FlowRecord
 from tformer_cli.inspection.heads import KINDS, HeadId
 from tformer_cli.inspection.logits import LogitsRecord
 from tformer_cli.inspection.positions import PositionsRecord
@@ -40,6 +41,8 @@ class SentenceReport:
     """Walk-throughs, the one of the clearest head first."""
     logits: LogitsRecord
     """The distributions at each decoder position."""
+    flow: FlowRecord
+    """What each written token is made of."""
     ablation: SentenceAblation | None
     """Its loss without each head; None if that was not measured."""
 

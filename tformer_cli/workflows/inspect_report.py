@@ -7,6 +7,7 @@ from typing import Unpack
 from tformer_cli.artifacts.model_directory import WEIGHTS, ModelDirectory
 from tformer_cli.data.cache_key import hash_file
 from tformer_cli.errors import DataError, UsageError
+from tformer_cli.inspection.flow import read_flow
 from tformer_cli.inspection.heads import HeadId, head_layout
 from tformer_cli.inspection.logits import read_logits
 from tformer_cli.inspection.record import HeadsRecord
@@ -125,6 +126,7 @@ class Reporter:
             heads=record,
             steps=tuple(self._walk_throughs(record)),
             logits=read_logits(self._model, record, self._labels, n_top=N_TOP, with_lens=True),
+            flow=read_flow(self._model, record),
             ablation=ablate_sentence(self._model, record, record.heads)
             if self._with_ablation
             else None,

@@ -54,7 +54,7 @@ def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
     assert found["chips"][0] == list(record.source_pieces)
     assert found["chips"][1] == [*record.input_pieces, record.target_pieces[-1]]
     assert found["first"]["head"] == str(record.clearest_head())
-    assert len(found["first"]["tabs"]) == 5
+    assert len(found["first"]["tabs"]) == 6
     for head in record.heads:
         np.testing.assert_allclose(
             found["weights"][str(head)],
@@ -93,7 +93,7 @@ def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
     assert float(found["table"]["first"]) == pytest.approx(weight, abs=6e-4)
     theme = found["theme"]
     assert theme["onPaper"] == theme["onLight"] != theme["onDark"]
-    assert set(found["tabs"]) == {"heads", "steps", "logits", "positions", "ablation"}
+    assert set(found["tabs"]) == {"heads", "steps", "logits", "flow", "positions", "ablation"}
     assert min(found["tabs"].values()) > 150
 
     assert found["nameless"] == []

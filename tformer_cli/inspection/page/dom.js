@@ -26,9 +26,9 @@ function draw(tag, attributes = {}, ...children) {
 }
 
 /** Makes a button that is pressed or not. */
-function toggle(label, isPressed, attributes, press) {
+function toggle(label, isPressed, attributes, onPress) {
   const button = make("button", { type: "button", "aria-pressed": String(isPressed), ...attributes }, label);
-  button.addEventListener("click", press);
+  button.addEventListener("click", onPress);
   return button;
 }
 

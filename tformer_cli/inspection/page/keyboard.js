@@ -28,7 +28,7 @@ function toggleKeys() {
 }
 
 /** Does what a key says; true if it says something. */
-function pressKey(key) {
+function press(key) {
   const heads = sentence.heads.filter(filterOf(state.q)), head = chosenHead();
   if (key in STEPS) {
     const at = heads.indexOf(head), next = at < 0 ? heads[0] : heads[at + STEPS[key]];
@@ -82,7 +82,7 @@ function listenToKeys() {
       event.preventDefault();
     } else if (target === byId("filter")) {
       if (key === "Escape" || key === "Enter") leaveFilter(key);
-    } else if (target !== byId("sentence") && (state.tab === "heads" || !key.startsWith("Arrow")) && pressKey(key)) event.preventDefault();
+    } else if (target !== byId("sentence") && (state.tab === "heads" || !key.startsWith("Arrow")) && press(key)) event.preventDefault();
   });
   byId("filter").addEventListener("input", () => update({ q: byId("filter").value }));
   byId("help").addEventListener("click", toggleKeys);

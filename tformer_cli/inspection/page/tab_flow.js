@@ -1,0 +1,55 @@
+// Flow: what each written token is made of, shares of the source and of the prefix.
+
+let flowMethod = 0; // which of the methods is shown
+
+addTab({
+  id: "flow",
+  title: "Flow",
+  holds: one => Boolean(one.flow?.length),
+  show(panel, one) {
+    flowMethod = Math.min(flowMethod, one.flow.length - 1);
+    const flow = one.flow[flowMethod];
+    const choices = one.flow.map((method, n) => toggle(method.name, n === flowMethod, {}, () => {
+      flowMethod = n;
+      showTabs();
+    }));
+    panel.append(
+      card("What each written token is made of", make("div", { class: "choices", role: "group", "aria-label": "Method" }, ...choices),
+        make("p", { class: "says" }, `${flow.name}: ${flow.meaning} (${flow.source}). The rest of a bar is the prefix, what the decoder has read. `
+          + `Residual ${flow.residual.toExponential(1)}.`), shareTable(one, flow)),
+      card("From which token", make("p", { class: "says" }, "Row: the token that is written. Column: source tokens, then those that the decoder has read. "
+        + "Every row sums to 1. Shares are stored in 8 bits, within 2.0e-3."), flowMap(one, flow)));
+  },
+});
+
+/** The share of the source at each position, as a number and a bar. */
+function shareTable(one, flow) {
+  const lines = flow.shares.map((share, i) => positionRow(i, bidi(one.targetPieces[i]),
+    make("td", {}, decimal(share)),
+    make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(240 * share).toFixed(1)}px` }),
+      make("span", { class: "share", style: `width:${(240 * (1 - share)).toFixed(1)}px;background:var(--dec)` }))));
+  return make("div", { class: "scroll" }, make("table", { class: "wide" }, make("caption", { class: "unseen" }, "Share of the source at each position"),
+    make("thead", {}, make("tr", {}, make("th", { scope: "col", class: "text" }, "writes"), make("th", { scope: "col" }, "source"),
+      make("th", { class: "text", "aria-hidden": "true" }, "source | prefix"))),
+    make("tbody", {}, ...lines)));
+}
+
+function flowMap(one, flow) {
+  const nSource = one.sourcePieces.length, packed = unpacked(flow.values), width = nSource + one.inputPieces.length;
+  const shares = new Float32Array(one.targetPieces.length * width);
+  for (let i = 0, at = 0; i < one.targetPieces.length; i++) {
+    for (let j = 0; j <= nSource + i; j++) shares[i * width + j] = packed.getUint8(at++) / 255;
+  }
+  const ramps = [rampOf("cross"), rampOf("dec")];
+  const figure = heatMap({
+    rows: one.targetPieces, columns: [...one.sourcePieces, ...one.inputPieces], room: Math.max(300, byId("panels").clientWidth - 90),
+    title: `${flow.name}: shares of ${nSource} source tokens and of the prefix in ${one.targetPieces.length} written tokens`,
+    shade(i, j) {
+      const share = shares[i * width + j];
+      return share < .002 ? null : { colour: ramps[j < nSource ? 0 : 1](share), text: share < .095 ? "" : share.toFixed(2).slice(1) };
+    },
+  });
+  figure.svg.addEventListener("pointermove", event => figure.mark(figure.cellAt(event)));
+  figure.svg.addEventListener("pointerleave", () => figure.mark(null));
+  return make("div", { class: "scroll" }, figure.svg);
+}
