@@ -96,9 +96,9 @@ def _title(record: "HeadsRecord", head: "HeadId") -> Text:
     keys = "token read" if head.kind == "dec" else "source token"
     confidence = record.metrics[head].get("confidence")
     known = "" if confidence is None else f"   confidence {confidence:.2f}"
-    name = record.weighting.name
-    measure = "" if name == "alpha" else f"   {name}"
-    return Text.assemble((str(head), "bold"), f"{measure}   row: {rows}, column: {keys}{known}")
+    weighting = record.weighting  # of attention weights the grid of roles names the kinds
+    kind = "" if weighting.name == "alpha" else f"{weighting.kind_names[head.kind]}; "
+    return Text.assemble((str(head), "bold"), f"  {kind}row: {rows}, column: {keys}{known}")
 
 
 def _cell(console: Console, kind: "Kind", weight: float, width: int, largest: float) -> Text:
