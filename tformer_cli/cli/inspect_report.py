@@ -55,8 +55,9 @@ def inspect_report(
     """Write all of the inspection of a few sentences as one HTML page.
 
     Every head as a map, alone and beside all others in colour, with its role and measures; heads
-    worked out step by step; logits and the logit lens; positions; the loss without each head. The
-    page opens from the disk, fetches nothing, and the same input gives the same bytes.
+    worked out step by step; logits and the logit lens; what each token is made of; positions; the
+    loss without each head. The page opens from the disk, fetches nothing, and the same input gives
+    the same bytes.
     """
     if output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError("--output: a page is not for a terminal; name a file with -o FILE")
