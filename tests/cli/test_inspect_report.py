@@ -39,3 +39,10 @@ def test_wrong_usage_is_one_line_and_leaves_no_file(model, tmp_path, arguments, 
     (line,) = result.stderr.splitlines()
     assert message in line
     assert not list(tmp_path.iterdir())
+
+
+def test_what_misses_the_model_by_too_much_is_not_written(model, tmp_path):
+    result = run("inspect-report", model, LINE, "--verify", "0", "-q", "-o", tmp_path / "page.html")
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())

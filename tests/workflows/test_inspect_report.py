@@ -3,7 +3,7 @@ import hashlib
 import pytest
 import torch
 
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.heads import HeadId
 from tformer_cli.inspection.report import TELLING_WEIGHT, telling_row
 from tformer_cli.workflows.inspect_heads import inspect_heads
@@ -54,6 +54,7 @@ def test_given_targets_are_looked_at(model):
         ({"steps": ["enc.9.9:man"]}, UsageError, "names no head"),
         ({"steps": ["enc.0.0:wolf"]}, UsageError, '--step: "wolf" names no token; there are'),
         ({"heads": ["@entropy>99"]}, UsageError, "no head meets the conditions"),
+        ({"tolerance": 0.0}, TformerError, "(is above 0|from the model's own)"),
         ({"targets": []}, DataError, "there are more lines than targets"),
     ],
 )

@@ -48,6 +48,14 @@ def inspect_report(
         bool,
         typer.Option(help="Measure each sentence's loss without each head; slow for large models."),
     ] = True,
+    verify: Annotated[
+        float,
+        typer.Option(
+            metavar="TOLERANCE",
+            min=0.0,
+            help="Fail (status 1) if maps or steps miss the model's own numbers by more.",
+        ),
+    ] = 1e-4,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
@@ -55,8 +63,9 @@ def inspect_report(
     """Write all of the inspection of a few sentences as one HTML page.
 
     Every head as a map, alone and beside all others in colour, with its role and measures; heads
-    worked out step by step; logits and the logit lens; positions; the loss without each head. The
-    page opens from the disk, fetches nothing, and the same input gives the same bytes.
+    worked out step by step; logits and the logit lens; what each token is made of; positions; the
+    loss without each head. The page opens from the disk, fetches nothing, and the same input gives
+    the same bytes.
     """
     if output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError("--output: a page is not for a terminal; name a file with -o FILE")
@@ -67,7 +76,9 @@ def inspect_report(
     from tformer_cli.workflows.inspect_report import Reporter
 
     opened = open_model(model, opening, quiet=quiet)
-    reporter = Reporter(opened, heads=heads or (), steps=step or (), with_ablation=ablation)
+    reporter = Reporter(
+        opened, heads=heads or (), steps=step or (), with_ablation=ablation, tolerance=verify
+    )
     with line_progress(None, "inspecting", quiet=quiet) as progress:
         report = reporter.report(lines, targets, progress.update)
     with results(output) as stream:

@@ -6,7 +6,7 @@ from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import WEIGHTS, ModelDirectory
 from tformer_cli.data.cache_key import hash_file
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.flow import read_flow
 from tformer_cli.inspection.heads import HeadId, head_layout
 from tformer_cli.inspection.logits import read_logits
@@ -24,6 +24,7 @@ from tformer_cli.inspection.tokens import find_token
 from tformer_cli.inspection.walkthrough import walk_through
 from tformer_cli.workflows.inspect_heads import HeadInspector
 from tformer_cli.workflows.inspect_positions import N_POSITIONS, inspect_positions
+from tformer_cli.workflows.inspect_step import TOLERANCE, check_steps
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
 
@@ -41,6 +42,7 @@ def inspect_report(
     heads: Sequence[str] = (),
     steps: Sequence[str] = (),
     with_ablation: bool = True,
+    tolerance: float = TOLERANCE,
     **options: Unpack[InspectionOptions],
 ) -> Report:
     """Inspects a few sentences in every way that a page shows.
@@ -53,15 +55,19 @@ def inspect_report(
         steps: walk-throughs, each ``HEAD:TOKEN``; none: the clearest head of each kind, for a
             token whose row tells most.
         with_ablation: whether the loss without each head is measured.
+        tolerance: largest difference of maps and steps from the model's own numbers.
         **options: of `open_for_inspection`.
 
     Raises:
         UsageError: if `heads` or `steps` name nothing, or a setting cannot be used.
         ArtifactError: if the model directory cannot be used.
         DataError: if there is no sentence, one is too long, or targets are more or fewer.
+        TformerError: if what would be shown misses the model's own numbers by more.
     """
     opened = open_for_inspection(model, **options)
-    reporter = Reporter(opened, heads=heads, steps=steps, with_ablation=with_ablation)
+    reporter = Reporter(
+        opened, heads=heads, steps=steps, with_ablation=with_ablation, tolerance=tolerance
+    )
     return reporter.report(lines, targets)
 
 
@@ -75,8 +81,10 @@ class Reporter:
         heads: Sequence[str] = (),
         steps: Sequence[str] = (),
         with_ablation: bool = True,
+        tolerance: float = TOLERANCE,
     ) -> None:
         """Chooses the heads and the walk-throughs."""
+        self._tolerance = tolerance
         self._opened = opened
         self._model = opened.directory.model
         self._inspector = HeadInspector(opened, heads)
@@ -122,6 +130,12 @@ class Reporter:
         )
 
     def _inspect(self, record: HeadsRecord) -> SentenceReport:
+        residual = record.captured.residual
+        if not residual <= self._tolerance:
+            raise TformerError(
+                f"residual {residual:.2g} is above {self._tolerance:.2g} (line "
+                f"{record.index + 1}): the maps do not explain the model's output so exactly"
+            )
         return SentenceReport(
             heads=record,
             steps=tuple(self._walk_throughs(record)),
@@ -141,13 +155,16 @@ class Reporter:
                 for head, token in self._steps
                 if (row := _row_of(token, record.row_labels(head.kind))) is not None
             ]
-        return [
+        records = [
             walk_through(
                 self._model,
                 Subject(sentence=record, head=head, row=row, output_labels=self._labels),
             )
             for head, row in chosen
         ]
+        for walk in records:
+            check_steps(walk, self._tolerance)
+        return records
 
     def _parse_step(self, text: str) -> tuple[HeadId, str]:
         name, colon, token = text.partition(":")

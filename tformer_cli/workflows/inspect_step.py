@@ -78,11 +78,16 @@ def step_of(
         output_labels=tuple(tokenizer.pieces(range(tokenizer.vocab_size))),
     )
     record = walk_through(model, subject)
-    _check(record, tolerance)
+    check_steps(record, tolerance)
     return record
 
 
-def _check(record: StepRecord, tolerance: float) -> None:
+def check_steps(record: StepRecord, tolerance: float) -> None:
+    """Makes sure that every step shows what the model computes.
+
+    Raises:
+        TformerError: if one misses the model's own numbers by more than the tolerance.
+    """
     for step in record.steps:
         for check in step.checks:
             if not check.difference <= tolerance:

@@ -15,7 +15,7 @@ addTab({
     }));
     panel.append(
       card("What each written token is made of", make("div", { class: "choices", role: "group", "aria-label": "Method" }, ...choices),
-        make("p", { class: "says" }, `${flow.name}: ${flow.meaning} (${flow.source}). The rest of a bar is the prefix, what the decoder has read. `
+        make("p", { class: "says" }, `${flow.meaning[0].toUpperCase()}${flow.meaning.slice(1)} (${flow.source}). The rest of a bar is the prefix, what the decoder has read. `
           + `Residual ${flow.residual.toExponential(1)}.`), shareTable(one, flow)),
       card("From which token", make("p", { class: "says" }, "Row: the token that is written. Column: source tokens, then those that the decoder has read. "
         + "Every row sums to 1. Shares are stored in 8 bits, within 2.0e-3."), flowMap(one, flow)));
