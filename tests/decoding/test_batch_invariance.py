@@ -8,6 +8,9 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.greedy import greedy_search
 from tformer_cli.decoding.source_batches import plan_source_batches, source_batch
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.packed import can_pack
+from tformer_cli.model.products import pack
+from tformer_cli.model.runtime import StandardProducts
 from tformer_cli.model.transformer import Transformer
 
 
@@ -44,6 +47,26 @@ def test_a_line_alone_equals_the_line_in_a_batch(
             assert translations(model, sentences, settings, batch_tokens) == alone
     finally:
         torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_packed_products_give_the_same_bits_alone_in_a_batch_and_unpacked(
+    beam_size, repeatable_products
+):
+    if not (repeatable_products and can_pack()):
+        pytest.skip("oneDNN's float32 products are not to be had here")
+    torch.manual_seed(3)
+    config = ModelConfig(
+        d_model=256, n_heads=4, d_ff=512, n_encoder_layers=1, n_decoder_layers=1, norm="pre"
+    )
+    model = Transformer(config, 300).eval()
+    sentences = [torch.randint(4, 300, (n,)).tolist() for n in (1, 2, 3, 8, 15, 16, 31, 40)]
+    settings = DecodingConfig(beam_size=beam_size, max_length=12)
+    unpacked = translations(model, sentences, settings, batch_tokens=500)
+    pack(model)
+    with StandardProducts():
+        for batch_tokens in (1, 50, 20_000):
+            assert translations(model, sentences, settings, batch_tokens) == unpacked
 
 
 def test_a_batch_holds_one_padded_length_within_the_budget():

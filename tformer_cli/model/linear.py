@@ -49,7 +49,8 @@ class Linear(nn.Linear):
         """
         if self.product is not None and not torch.is_grad_enabled():
             return self.product(values, rows, relu=relu)
-        weight, bias = self.weight, self.bias
+        weight: Tensor = self.weight
+        bias: Tensor | None = self.bias
         if rows != ALL_ROWS:
             weight, bias = weight[rows], None if bias is None else bias[rows]
         result = functional.linear(values, weight, bias)

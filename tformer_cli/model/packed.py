@@ -11,7 +11,6 @@ import functools
 from typing import TYPE_CHECKING
 
 import torch
-from torch.nn import functional
 
 from tformer_cli.model.linear import ALL_ROWS
 

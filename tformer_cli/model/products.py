@@ -1,6 +1,5 @@
 """Making a model ready to translate: faster products in place of torch's own."""
 
-import torch
 from torch import Tensor, nn
 
 from tformer_cli.model.linear import Linear

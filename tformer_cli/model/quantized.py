@@ -114,17 +114,25 @@ class _FloatKernel:
     """Multiplies integers that are written as float32 numbers."""
 
     def __init__(self, integers: Tensor) -> None:
-        self._pieces: Sequence[Tensor] = integers.float().split(EXACT_COLUMNS, dim=1)
+        self._pieces: Sequence[Tensor] = torch.split_with_sizes(
+            integers.float(), _piece_sizes(integers.shape[1]), dim=1
+        )
 
     def __call__(self, integers: Tensor) -> Tensor:
         """Multiplies float32 integers (…, K); returns their sums (…, n) in float32."""
         if len(self._pieces) == 1:
             return functional.linear(integers, self._pieces[0])
-        columns = integers.split(EXACT_COLUMNS, dim=-1)
+        columns = torch.split_with_sizes(integers, _piece_sizes(integers.shape[-1]), dim=-1)
         sums = functional.linear(columns[0], self._pieces[0])
         for some, piece in zip(columns[1:], self._pieces[1:], strict=True):
             sums += functional.linear(some, piece)
         return sums
+
+
+def _piece_sizes(n_columns: int) -> list[int]:
+    """Columns of the pieces whose sums are exact."""
+    n_whole, rest = divmod(n_columns, EXACT_COLUMNS)
+    return [EXACT_COLUMNS] * n_whole + [rest] * (rest > 0)
 
 
 class _IntegerKernel:

@@ -92,7 +92,7 @@ class StandardProducts:
 
 
 def _matmul_settings() -> Any:  # noqa: ANN401  # not in torch's types
-    """torch's settings of oneDNN's products, where it has them."""
+    """Torch's settings of oneDNN's products, where it has them."""
     return getattr(torch.backends.mkldnn, "matmul", None)
 
 

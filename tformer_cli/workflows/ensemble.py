@@ -31,6 +31,7 @@ def join_models(
         others: paths of more.
         weights: how much each counts, the first one's first; None: equally.
         space: where log-probabilities are averaged.
+        precision: what the first one computes in; the others will, too.
 
     Raises:
         ArtifactError: if one cannot be read or has another vocabulary.
