@@ -22,8 +22,8 @@ const seen = {
   csv: csvFile("one"),
   scopes: document.querySelectorAll("span:not([hidden]) > [data-scope]").length,
 };
-pressKey("o");
-pressKey("m");
+press("o");
+press("m");
 showTip("one", { row: 0, column: 0 }, { clientX: 10, clientY: 10 });
 update({ q: "cross" });
 seen.tip = byId("tip").textContent;
