@@ -66,7 +66,7 @@ def visit(browser, tmp_path):
                 f"--user-data-dir={tmp_path / 'profile'}",
                 f"--window-size={size}",
                 "--enable-logging=stderr",
-                "--virtual-time-budget=10000",
+                "--virtual-time-budget=120000",
                 "--dump-dom",
                 f"{path.as_uri()}{address}",
             ],
