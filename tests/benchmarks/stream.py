@@ -30,6 +30,8 @@ MULTIPLIER = 2_654_435_761
 """Knuth's multiplicative hash makes an irregular order that anybody can compute again."""
 N_SAMPLES = 20
 """Looks at the memory."""
+PATIENCE = 120.0
+"""Seconds after Ctrl-C at which a program that goes on is killed."""
 GROWTH_MIB = 16
 """More memory at the end than after a quarter of the lines is a leak."""
 
@@ -63,6 +65,8 @@ class Kinds:
 
 def main() -> None:
     arguments = parse_arguments()
+    # A shell that starts this in the background lets it, and what it starts, ignore Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as temporary:
         model = arguments.model or make_model(Path(temporary) / "model")
         command = [sys.executable, "-m", "tformer_cli", "translate", str(model), "--quiet"]
@@ -210,6 +214,7 @@ def check_stream(command: Sequence[str], kinds: Kinds, n_lines: int) -> list[Sam
             n_read += 1
             if n_read % (n_lines // N_SAMPLES) == 0 and n_read < n_lines:
                 samples.append(Sample(n_read, resident_mib(process.pid)))
+                say(f"{n_read:,} lines, {samples[-1].resident_mib:,.1f} MiB")
         if n_read != n_lines:
             fail(f"{n_read:,} lines came out of {n_lines:,}")
         expect_end(process, errors, 0)
@@ -232,7 +237,7 @@ def check_interrupt(command: Sequence[str], kinds: Kinds, output: Path) -> None:
     with streaming(command, kinds, None) as (process, errors):
         assert process.stdout is not None
         read = [process.stdout.readline() for _ in range(1500)]
-        process.send_signal(signal.SIGINT)
+        interrupt(process)
         read += process.stdout.readlines()
         if read != [kinds.row(number) for number in range(len(read))]:
             fail(f"of {len(read):,} rows before Ctrl-C not all are right and whole")
@@ -241,15 +246,23 @@ def check_interrupt(command: Sequence[str], kinds: Kinds, output: Path) -> None:
         while not any(output.parent.glob(f"*{output.name}*")):
             time.sleep(0.05)
         time.sleep(1)
-        process.send_signal(signal.SIGINT)
+        interrupt(process)
         expect_end(process, errors, 130)
     if left := [file.name for file in output.parent.glob(f"*{output.name}*")]:
         fail(f"Ctrl-C left {', '.join(left)}")
 
 
+def interrupt(process: subprocess.Popen[bytes]) -> None:
+    """Does what Ctrl-C does."""
+    process.send_signal(signal.SIGINT)
+    watchdog = threading.Timer(PATIENCE, process.kill)
+    watchdog.daemon = True
+    watchdog.start()
+
+
 def expect_end(process: subprocess.Popen[bytes], errors: Path, status: int) -> None:
     """Waits for the program; it must end with this status and without a traceback."""
-    found = process.wait(60)
+    found = process.wait(PATIENCE)
     said = errors.read_text(encoding="utf-8", errors="replace")
     if found != status or "Traceback" in said or len(said.splitlines()) > 1:
         fail(f"ended with {found} instead of {status}, and said: {said.strip() or 'nothing'}")
