@@ -36,7 +36,7 @@ WeightsOption = Annotated[
 class CommandWithWeights(TyperCommand):
     """A command that reads ``--weights`` without a value as ``--weights alpha``."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's
         """Writes the value in where it was left out; see `typer.core.TyperCommand`."""
         return super().parse_args(ctx, with_value(args))
 
