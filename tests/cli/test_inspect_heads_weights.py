@@ -27,6 +27,8 @@ def run(*arguments, stdin=None):
         (["--weights"], ["--weights=alpha"]),
         (["--weights", "norm", "a"], ["--weights", "norm", "a"]),
         (["--weights", "a"], ["--weights=alpha", "a"]),
+        (["--weights", "nrom"], ["--weights", "nrom"]),
+        (["--weights", "The norm."], ["--weights=alpha", "The norm."]),
         (["--weights", "--quiet"], ["--weights=alpha", "--quiet"]),
         (["--weights=alti", "m"], ["--weights=alti", "m"]),
         (["--weights", "--", "norm"], ["--weights=alpha", "--", "norm"]),
@@ -45,6 +47,12 @@ def test_without_a_value_it_is_attention_weights_and_the_text_stays_text(model):
     data = json.loads(alone)
     assert data["weighting"]["name"] == "alpha"
     assert np.allclose(np.sum(data["heads"][0]["weights"], axis=1), 1, atol=1e-5)
+
+
+def test_a_misspelt_value_is_refused_and_not_translated(model):
+    done = run(model, "A man", "--weights", "rollot", "-q")
+    assert done.exit_code == 2
+    assert "'rollot' is not one of 'alpha', 'norm', 'rollout', 'alti'" in done.stderr
 
 
 @pytest.mark.parametrize("weights", BEYOND)

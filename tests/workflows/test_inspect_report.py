@@ -51,7 +51,7 @@ def test_given_targets_are_looked_at(model):
         ({"lines": ["", " "]}, DataError, "there is no sentence to show"),
         ({"steps": ["enc.0.0"]}, UsageError, '--step: "enc.0.0" is not HEAD:TOKEN'),
         ({"steps": ["enc.0:man"]}, UsageError, '--step: "enc.0" names 2 heads; name one'),
-        ({"steps": ["enc.9.9:man"]}, UsageError, "names no head"),
+        ({"steps": ["enc.9.9:man"]}, UsageError, '--step: "enc.9.9" names no head'),
         ({"steps": ["enc.0.0:wolf"]}, UsageError, '--step: "wolf" names no token; there are'),
         ({"heads": ["@entropy>99"]}, UsageError, "no head meets the conditions"),
         ({"tolerance": 0.0}, TformerError, "(is above 0|from the model's own)"),

@@ -225,10 +225,7 @@ def _named_heads(opened: "Opened", prune: list[str] | None) -> "list[HeadId]":
 
     if not prune:
         return []
-    try:
-        return select_heads(prune, head_layout(opened.directory.model))
-    except UsageError as error:
-        raise UsageError(str(error).replace("--heads", "--prune", 1)) from None
+    return select_heads(prune, head_layout(opened.directory.model), option="--prune")
 
 
 def _all_but(opened: "Opened", ablation: "Ablation", keep: int) -> "list[HeadId]":

@@ -9,7 +9,7 @@ from rich.text import Text
 from tformer_cli.cli.step_view import ASCII
 
 if TYPE_CHECKING:
-    from tformer_cli.inspection.logits import Candidate, LogitsRecord, PositionLogits
+    from tformer_cli.inspection.logits import LogitsRecord, PositionLogits
 
 
 def show_logits(console: Console, record: "LogitsRecord") -> None:
@@ -56,15 +56,14 @@ def _cells(position: "PositionLogits") -> tuple[str, ...]:
         f"{chosen.probability:.3f}",
         str(position.rank),
         f"{position.entropy:.2f}",
-        "  ".join(map(_named, position.top)),
+        "  ".join(f"{named.piece} {named.probability:.3f}" for named in position.top),
     )
 
 
 def _lens_cells(position: "PositionLogits") -> list[tuple[str, str]]:
-    readings = [(_named(r.top), "bold green" if r.rank == 1 else "") for r in position.lens]
+    readings = [
+        (f"{r.top.piece} {r.top.probability:.2f}", "bold green" if r.rank == 1 else "")
+        for r in position.lens
+    ]
     first = "-" if position.first_layer is None else str(position.first_layer)
     return [(position.chosen.piece, ""), *readings, (first, "")]
-
-
-def _named(candidate: "Candidate") -> str:
-    return f"{candidate.piece} {candidate.probability:.2f}"

@@ -1,5 +1,6 @@
 """`--weights`, an option whose value may be left out: then it means attention weights."""
 
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -49,7 +50,12 @@ def with_value(args: list[str]) -> list[str]:
     end = args.index("--") if "--" in args else len(args)
     following = [*args[1:], ""][:end]
     written = [
-        f"{NAME}={WeightsChoice.alpha}" if arg == NAME and after not in set(WeightsChoice) else arg
+        f"{NAME}={WeightsChoice.alpha}" if arg == NAME and not _is_meant_as_value(after) else arg
         for arg, after in zip(args[:end], following, strict=True)
     ]
     return [*written, *args[end:]]
+
+
+def _is_meant_as_value(text: str) -> bool:
+    """Whether a text is a value or a misspelt one, which is refused and not read as a sentence."""
+    return bool(get_close_matches(text, list(WeightsChoice), n=1, cutoff=0.7))

@@ -54,12 +54,15 @@ Metrics = Mapping[str, float]
 Condition = Callable[[Metrics], bool]
 
 
-def select_heads(selections: Sequence[str], layout: HeadLayout) -> list[HeadId]:
+def select_heads(
+    selections: Sequence[str], layout: HeadLayout, *, option: str = "--heads"
+) -> list[HeadId]:
     """Finds the heads that selections name by kind, layer and number alone.
 
     Args:
         selections: selections by the grammar above, read as one; none selects every head.
         layout: the heads there are.
+        option: where the selections were written; errors name it.
 
     Returns:
         The heads by kind, layer and head, each once.
@@ -68,13 +71,17 @@ def select_heads(selections: Sequence[str], layout: HeadLayout) -> list[HeadId]:
         UsageError: if a term cannot be read, names no head or has conditions, or if nothing is
             left.
     """
-    selection = HeadSelection(selections, layout)
-    if selection.needs_metrics:
-        raise UsageError(
-            f'--heads: "{selection}" has conditions on metrics, which inspect-heads measures; '
-            "name the heads here"
-        )
-    return selection.select({})
+    try:
+        selection = HeadSelection(selections, layout)
+        if not selection.needs_metrics:
+            return selection.select({})
+    except UsageError as error:
+        # The grammar speaks of the option that it is written for.
+        raise UsageError(f"{option}{str(error).removeprefix('--heads')}") from None
+    raise UsageError(
+        f'{option}: "{selection}" has conditions on metrics, which inspect-heads measures; '
+        "name the heads here"
+    )
 
 
 def check_names_layers(selections: Sequence[str], weights: str) -> None:

@@ -170,7 +170,7 @@ class Reporter:
         name, colon, token = text.partition(":")
         if not colon or not token:
             raise UsageError(f'--step: "{text}" is not HEAD:TOKEN; write cross.0.1:word')
-        selected = select_heads([name], head_layout(self._model))
+        selected = select_heads([name], head_layout(self._model), option="--step")
         if len(selected) > 1:
             raise UsageError(f'--step: "{name}" names {len(selected)} heads; name one')
         return selected[0], token

@@ -61,7 +61,7 @@ def step_of(
 ) -> StepRecord:
     """Does the work of `inspect_step` with an opened model."""
     model, tokenizer = opened.directory.model, opened.directory.tokenizer
-    selected = select_heads([head], head_layout(model))
+    selected = select_heads([head], head_layout(model), option="--head")
     if len(selected) > 1:
         raise UsageError(
             f'--head: "{head}" names {len(selected)} heads, from {selected[0]} to {selected[-1]}; '
