@@ -134,4 +134,4 @@ def _cell(console: Console, value: float, largest: float) -> Text:
     is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
     ink = "#0c0f16" if is_bright else "#ffffff"
     style = Style(color=ink, bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
-    return Text(shown.center(CELL), style=style)
+    return Text(shown.rjust(3).center(CELL), style=style)

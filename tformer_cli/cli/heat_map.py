@@ -115,4 +115,4 @@ def _cell(console: Console, kind: "Kind", weight: float, width: int, largest: fl
     ink = "#0c0f16" if is_bright else "#ffffff"
     style = Style(color=ink, bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
     hundredths = f"{round(100 * weight)}" if weight >= 0.005 else ""
-    return Text.assemble((hundredths.center(width), style))
+    return Text.assemble((hundredths.rjust(2).center(width), style))

@@ -31,7 +31,7 @@ from tformer_cli.cli.inspection_options import (
     sentences_and_targets,
     takes_opening_options,
 )
-from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.line_progress import counted, line_progress
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, count_of_lines, warn_of_bytes
 from tformer_cli.cli.weights_option import OF_ONE_PASS, WeightsOption
@@ -213,8 +213,10 @@ def inspect_heads(
     inspected = inspector.inspect(lines, targets)
     if weigher:
         inspected = map(weigher.weigh, inspected)
-    records = _verified(inspected, verify)
-    write_records(records, chosen, output, with_weights=weights is not None, selected=bool(heads))
+    with counted(_verified(inspected, verify), "inspecting heads", output, quiet=quiet) as records:
+        write_records(
+            records, chosen, output, with_weights=weights is not None, selected=bool(heads)
+        )
     warn_of_bytes(counts)
 
 

@@ -19,6 +19,7 @@ from tformer_cli.cli.inspection_options import (
     sentences_and_targets,
     takes_opening_options,
 )
+from tformer_cli.cli.line_progress import counted
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
@@ -77,8 +78,11 @@ def inspect_logits(
     if chosen == LogitsFormat.tty and output == STANDARD_STREAM:
         _show(records)
     else:
-        with results(output) as stream:
-            for part in _rendered(records, chosen):
+        with (
+            results(output) as stream,
+            counted(records, "inspecting", output, quiet=quiet) as found,
+        ):
+            for part in _rendered(found, chosen):
                 stream.write(part)
                 stream.flush()
     warn_of_bytes(counts)

@@ -1,17 +1,23 @@
 """How far a job is that goes line by line: live on a terminal, a plain line now and then."""
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from stat import S_ISREG
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tformer_cli.cli.console import is_live, note, stderr_console
+from tformer_cli.cli.text_io import STANDARD_STREAM
 
 if TYPE_CHECKING:
     from rich.progress import Progress, Task, TaskID
     from rich.text import Text
 
 SECONDS_BETWEEN_REPORTS = 10.0
+
+Item = TypeVar("Item")
 
 
 class LineProgress:
@@ -71,6 +77,36 @@ def line_progress(
     else:
         with _bar() as progress:
             yield LiveProgress(progress, progress.add_task(what, total=total))
+
+
+@contextmanager
+def counted(
+    items: Iterable[Item], what: str, output: str, *, quiet: bool
+) -> Iterator[Iterator[Item]]:
+    """Yields the same items, one a line, and shows how many have been used.
+
+    A bar is drawn while results go into a file only: what reads them from a pipe may write on the
+    same terminal.
+
+    Args:
+        items: what a job yields for each line.
+        what: what is done with the lines.
+        output: where results are written.
+        quiet: show nothing.
+    """
+    hides_bar = is_live() and output == STANDARD_STREAM and not _is_file(sys.stdout.fileno())
+    with line_progress(None, what, quiet=quiet or hides_bar) as progress:
+        yield _counted(items, progress)
+
+
+def _is_file(descriptor: int) -> bool:
+    return S_ISREG(os.fstat(descriptor).st_mode)
+
+
+def _counted(items: Iterable[Item], progress: LineProgress) -> Iterator[Item]:
+    for number, item in enumerate(items, 1):
+        yield item
+        progress.update(number)
 
 
 def _bar() -> "Progress":
