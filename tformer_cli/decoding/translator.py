@@ -94,6 +94,8 @@ class _Prepared:
     texts: tuple[str, ...] = ()
 
 
+_Spelt = tuple["Hypothesis", str]
+"""A hypothesis and its text."""
 _BLANK = TranslatedText("", 0.0, 0.0, (), is_finished=True)
 
 
@@ -187,7 +189,7 @@ class Translator:
             for i, line in enumerate(prepared)
             for number, part in enumerate(line.parts)
         ]
-        found = iter(self._search(parts))
+        found = iter(self._spelt(self._search(parts)))
         return [
             self._translation(
                 first_index + i, lines[i], line, list(islice(found, len(line.parts))), demands[i]
@@ -265,18 +267,27 @@ class Translator:
         """Finds the hypotheses of each part."""
         return self._searcher.search(parts)
 
+    def _spelt(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[_Spelt]]:
+        """Adds their texts to all hypotheses at once: each call wakes the tokenizer's threads."""
+        texts = iter(
+            self._tokenizer.decode_batch(
+                [hypothesis.token_ids for part in found for hypothesis in part]
+            )
+        )
+        return [[(hypothesis, next(texts)) for hypothesis in part] for part in found]
+
     def _translation(
         self,
         index: int,
         line: str,
         prepared: _Prepared,
-        parts: list[list[Hypothesis]],
+        parts: list[list[_Spelt]],
         demands: Demands,
     ) -> Translation:
         """Turns the hypotheses of a line's parts into its translations."""
         n_best = min(map(len, parts), default=0)
         texts = tuple(self._joined([part[rank] for part in parts]) for rank in range(n_best))
-        source_ids = tuple(token for part in prepared.parts for token in part)
+        source_ids = tuple(chain.from_iterable(prepared.parts))
         texts = texts or (_BLANK,)
         return Translation(
             index,
@@ -289,9 +300,9 @@ class Translator:
             tuple(unsatisfied(texts[0].text, demands.required, demands.banned)) if parts else (),
         )
 
-    def _joined(self, parts: Sequence[Hypothesis]) -> TranslatedText:
+    def _joined(self, spelt: Sequence[_Spelt]) -> TranslatedText:
         """Joins the hypotheses of a line's parts by spaces; usually there is one."""
-        texts = self._tokenizer.decode_batch([part.token_ids for part in parts])
+        parts, texts = zip(*spelt, strict=True)
         log_probability = sum(part.log_probability for part in parts)
         n_tokens = sum(part.n_tokens for part in parts)
         return TranslatedText(
@@ -300,8 +311,8 @@ class Translator:
             log_probability / length_divisor(n_tokens, self.config)
             if len(parts) > 1
             else parts[0].score,
-            tuple(token for part in parts for token in part.token_ids),
+            tuple(chain.from_iterable(part.token_ids for part in parts)),
             all(part.is_finished for part in parts),
             tuple(len(part.token_ids) for part in parts),
-            tuple(value for part in parts for value in part.token_log_probabilities),
+            tuple(chain.from_iterable(part.token_log_probabilities for part in parts)),
         )
