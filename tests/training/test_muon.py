@@ -136,3 +136,9 @@ def test_a_parameter_without_a_gradient_stays_and_gets_no_state():
     optimizer.step()
     assert torch.equal(left_out, before)
     assert left_out not in optimizer.state
+
+
+def test_momentum_without_muon_is_an_error():
+    with pytest.raises(ValueError, match='momentum: needs optimizer = "muon"'):
+        TrainingConfig(optimizer="adamw", momentum=0.9)
+    assert TrainingConfig(optimizer="muon", momentum=0.9).momentum == 0.9

@@ -123,6 +123,10 @@ class TrainingConfig:
             raise ValueError(
                 'weight_decay: needs optimizer = "adamw" or "muon", but optimizer is "adam"'
             )
+        if self.momentum != TrainingConfig.momentum and self.optimizer != "muon":
+            raise ValueError(
+                f'momentum: needs optimizer = "muon", but optimizer is "{self.optimizer}"'
+            )
         if self.schedule in ("linear", "cosine") and not self.has_limit:
             raise ValueError(
                 f'schedule: "{self.schedule}" falls to 0 at the end of the run; give max_steps, '
