@@ -133,6 +133,25 @@ def test_several_translations_of_a_line_are_ranked(translator_of):
     assert best.hypotheses[0] == found[0].hypotheses[0]
 
 
+def test_all_texts_of_a_buffer_are_decoded_at_once(tokenizer, translator_of, monkeypatch):
+    decode, calls = type(tokenizer).decode_batch, []
+
+    def counted(self, ids):
+        calls.append(len(ids))
+        return decode(self, ids)
+
+    monkeypatch.setattr(type(tokenizer), "decode_batch", counted)
+    lines = ["a man", "", "A dog runs in the snow. " * 30, "the street"]
+    found = translator_of(beam_size=3, n_best=2, max_length=6).translate(lines)
+    assert len(calls) == 1
+    assert [t.n_parts > 1 for t in found] == [False, False, True, False]
+    for hypothesis in (h for t in found for h in t.hypotheses):
+        ids = iter(hypothesis.token_ids)
+        parts = [[next(ids) for _ in range(n)] for n in hypothesis.part_lengths]
+        text = " ".join(decode(tokenizer, [part])[0] for part in parts)
+        assert hypothesis.text == text.replace("\n", " ").replace("\r", " ")
+
+
 def test_bfloat16_translates_too(model, tokenizer):
     config = DecodingConfig(beam_size=2, max_length=4)
     translator = Translator(model, tokenizer, config, device="cpu", precision="bfloat16")
