@@ -27,7 +27,6 @@ class HeadsFormat(StrEnum):
 
 
 BINARY = (HeadsFormat.safetensors, HeadsFormat.npz, HeadsFormat.png)
-FOR_ONE_SENTENCE = (*BINARY, HeadsFormat.svg)
 MAPS_SHOWN = 12
 """Most heads whose maps a terminal shows; of more only the clearest is shown."""
 

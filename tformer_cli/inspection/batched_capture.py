@@ -5,9 +5,7 @@ maps agree to rounding, and each carries its own residual. Padding is cut off ag
 is measured, so no map and no residual knows of it.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -15,8 +13,8 @@ from torch import Tensor
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.decoding.source_batches import padded_length, source_batch
 from tformer_cli.inspection.capture import AttentionMaps
-from tformer_cli.inspection.heads import KINDS, HeadId, Kind, attentions
-from tformer_cli.model.attention import AttentionTap, attention_weights
+from tformer_cli.inspection.heads import KINDS, HeadId, Kind
+from tformer_cli.inspection.listening import Heard, listening
 from tformer_cli.model.transformer import Transformer
 
 IdPair = tuple[Sequence[int], Sequence[int]]
@@ -96,7 +94,7 @@ def capture_batch(
             raise ValueError(f"the {side} has {longest - 1} tokens, the model takes {limit - 1}")
     device = next(model.parameters()).device
     source, source_mask = source_batch([source for source, _ in pairs], limit, device)
-    with _listening(model, kinds) as heard:
+    with listening(model, kinds) as heard:
         model.decode_hidden(
             _target_batch(targets, limit).to(device),
             model.encode(source, source_mask),
@@ -108,45 +106,6 @@ def capture_batch(
     ]
 
 
-class _Heard(NamedTuple):
-    """What was computed beside one call of one attention layer, for a whole batch."""
-
-    weights: Tensor
-    """(B, H, Q, K) float32."""
-    errors: Tensor
-    """(B, H, Q) max |A·V − context| of each row."""
-
-
-@contextmanager
-def _listening(
-    model: Transformer, kinds: Collection[Kind]
-) -> Iterator[dict[tuple[Kind, int], _Heard]]:
-    """Keeps what every attention of these kinds does, until the end of the block."""
-    heard: dict[tuple[Kind, int], _Heard] = {}
-
-    def listener_of(place: tuple[Kind, int]) -> Callable[[AttentionTap], None]:
-        def listen(tap: AttentionTap) -> None:
-            heard[place] = _recompute(tap)
-
-        return listen
-
-    handles = []
-    try:
-        for kind, layer, attention in attentions(model):
-            if kind in kinds:
-                handles.append(attention.tap(listener_of((kind, layer))))
-        yield heard
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _recompute(tap: AttentionTap) -> _Heard:
-    weights = attention_weights(tap.query.float(), tap.key.float(), tap.mask)
-    difference = torch.matmul(weights, tap.value.float()) - tap.context.float()
-    return _Heard(weights.cpu(), difference.abs().amax(dim=-1).cpu())
-
-
 def _target_batch(targets: Sequence[Sequence[int]], limit: int) -> Tensor:
     """Pads what the decoder reads to (B, T), within the positions of the model."""
     longest = min(padded_length(max(map(len, targets))), limit)
@@ -154,7 +113,7 @@ def _target_batch(targets: Sequence[Sequence[int]], limit: int) -> Tensor:
 
 
 def _maps_of(
-    heard: dict[tuple[Kind, int], _Heard],
+    heard: dict[tuple[Kind, int], Heard],
     row: int,
     source: tuple[int, ...],
     target_input: tuple[int, ...],

@@ -13,35 +13,27 @@ Everything that a search may still come back to is kept: about W·T·(S + T) num
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.inspection.capture import AttentionMaps
-from tformer_cli.inspection.heads import HeadId, Kind, attentions
-from tformer_cli.model.attention import AttentionTap, attention_weights
+from tformer_cli.inspection.heads import HeadId, Kind
+from tformer_cli.inspection.listening import Heard, Place, listening, recomputed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
+    from tformer_cli.model.attention import AttentionTap
     from tformer_cli.model.cache import DecoderCache
     from tformer_cli.model.transformer import Transformer
 
-Place = tuple[Kind, int]
-"""The kind and the layer of an attention."""
 
-
-class _Heard(NamedTuple):
-    """What was computed beside one call of one attention layer."""
-
-    weights: Tensor
-    """(R, H, K) or (B, H, S, S) float32."""
-    errors: Tensor
-    """(R, H) or (B, H, S) max |A·V − context| of each row."""
+ENCODER: tuple[Kind, ...] = ("enc",)
+DECODER: tuple[Kind, ...] = ("dec", "cross")
 
 
 @dataclass(frozen=True)
@@ -54,7 +46,8 @@ class _Step:
     """(R) the encoded sentence that each row belongs to."""
     parents: list[int]
     """(R) the row of the step before that each row continues."""
-    heard: dict[Place, _Heard]
+    heard: dict[Place, Heard]
+    """Weights (R, H, K) and errors (R, H) of each attention."""
 
 
 @dataclass
@@ -63,7 +56,7 @@ class _Search:
 
     sources: list[tuple[int, ...]]
     """(B) source tokens, the end of sentence last."""
-    encoder: dict[Place, _Heard]
+    encoder: dict[Place, Heard]
     steps: list[_Step] = field(default_factory=list)
 
     def rows_of(self, source: tuple[int, ...], target_input: tuple[int, ...]) -> list[int] | None:
@@ -131,7 +124,7 @@ class ListenedModel:
         self._model = model
         self._searches: list[_Search] = []
         self._sources: list[tuple[int, ...]] = []
-        self._encoder: dict[Place, _Heard] = {}
+        self._encoder: dict[Place, Heard] = {}
 
     def __call__(self, *arguments: Tensor) -> Tensor:
         """Computes logits in one pass, which is no search; see `Transformer.forward`."""
@@ -150,7 +143,7 @@ class ListenedModel:
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
         """Encodes source sentences; see `Transformer.encode`."""
-        with self._listening(_whole_rows, ("enc",)) as heard:
+        with listening(self._model, ENCODER) as heard:
             memory = self._model.encode(source, source_mask)
         self._encoder = heard
         self._sources = [
@@ -171,7 +164,7 @@ class ListenedModel:
 
     def decode_step(self, tokens: Tensor, cache: _ListenedCache) -> Tensor:
         """Decodes one more position for every row; see `Transformer.decode_step`."""
-        with self._listening(_own_past, ("dec", "cross")) as heard:
+        with listening(self._model, DECODER, _own_past) as heard:
             logits = self._model.decode_step(tokens, cache.cache)
         cache.search.steps.append(_Step(tokens.tolist(), cache.sentences, cache.parents, heard))
         cache.parents = list(range(len(cache.sentences)))
@@ -194,44 +187,14 @@ class ListenedModel:
                 return _gathered(search, rows, source, target_input)
         raise LookupError("no search has gone through this hypothesis")
 
-    @contextmanager
-    def _listening(
-        self, recompute: Callable[[AttentionTap], _Heard], kinds: Sequence[Kind]
-    ) -> Iterator[dict[Place, _Heard]]:
-        """Keeps what every attention of some kinds does, until the end of the block."""
-        heard: dict[Place, _Heard] = {}
 
-        def listener_of(place: Place) -> Callable[[AttentionTap], None]:
-            def listen(tap: AttentionTap) -> None:
-                heard[place] = recompute(tap)
-
-            return listen
-
-        handles = []
-        try:
-            for kind, layer, attention in attentions(self._model):
-                if kind in kinds:
-                    handles.append(attention.tap(listener_of((kind, layer))))
-            yield heard
-        finally:
-            for handle in handles:
-                handle.remove()
-
-
-def _whole_rows(tap: AttentionTap) -> _Heard:
-    """Computes the weights of a tapped call by the plain formula, and how far they are off."""
-    weights = attention_weights(tap.query.float(), tap.key.float(), tap.mask)
-    difference = torch.matmul(weights, tap.value.float()) - tap.context.float()
-    return _Heard(weights.cpu(), difference.abs().amax(dim=-1).cpu())
-
-
-def _own_past(tap: AttentionTap) -> _Heard:
-    """The same for one position of B·W rows; in self-attention only what is a row's own past.
+def _own_past(tap: AttentionTap) -> Heard:
+    """Recomputes one position of B·W rows; in self-attention only what is a row's own past.
 
     There all W hypotheses of a sentence share their keys, position after position, and the mask
     says which of them a row descends from: one a position.
     """
-    weights, errors = _whole_rows(tap)
+    weights, errors = recomputed(tap)
     n_sentences, n_heads, beam_size, _ = weights.shape
     if tap.mask is not None and tap.mask.shape[-2] == beam_size > 1:
         # (B, 1, W, K) -> (B·W·T) -> (B, 1, W, T)
@@ -239,7 +202,7 @@ def _own_past(tap: AttentionTap) -> _Heard:
         weights = weights.gather(3, own.expand(-1, n_heads, -1, -1))
     # (B, H, W, K) -> (B, W, H, K) -> (B·W, H, K)
     rows = weights.transpose(1, 2).flatten(0, 1)
-    return _Heard(rows, errors.transpose(1, 2).flatten(0, 1))
+    return Heard(rows, errors.transpose(1, 2).flatten(0, 1))
 
 
 def _gathered(
