@@ -1,7 +1,8 @@
 """Looking into the heads: which head attends where, proven to be what the model used.
 
 Read `heads` (how a head is named), `capture` (the maps and their proof; `batched_capture` for many
-pairs, `listening` beside the model), `metrics` (what a map is summed up in), `roles` (what a head does, by its metrics),
+pairs, `listening` beside the model), `metrics` (what a map is summed up in), `roles` (what a head
+does, by its metrics),
 `selectors` (the grammar of ``--heads``), `record` (one sentence, inspected), then any of the
 renderings: `render_json`, `render_tensors`, `render_svg`, `render_png`, `render_html` (with the
 page it fills, `page_source` and the parts in `page/`) and the colours they share, `palette`.
