@@ -56,7 +56,7 @@ def test_each_polynomial_is_the_best_of_its_kind():
         extremes = torch.cat([error[:1], inner[is_turn], error[-1:]])
         largest = error.abs().max()
         expected = largest * torch.tensor([-1.0, 1.0, -1.0, 1.0], dtype=torch.float64)
-        assert torch.allclose(extremes, expected, atol=1e-4)
+        assert torch.allclose(extremes, expected, atol=1e-5)
         low, high = 1.0 - float(largest), CUSHION * (1.0 + float(largest))
     assert largest < LARGEST_ERROR, "how near to 1 they come together"
 

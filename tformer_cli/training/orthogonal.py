@@ -22,10 +22,10 @@ translation model one in twenty was smaller."""
 CUSHION = 1.03
 """Room for rounding above the largest singular value that an iteration should leave."""
 COEFFICIENTS = (
-    (8.362275, -24.681427, 18.289885),
-    (3.901733, -2.742447, 0.490492),
-    (3.354835, -2.378121, 0.453234),
-    (2.390643, -1.673837, 0.383959),
+    (8.36227483, -24.68142697, 18.28988524),
+    (3.90173280, -2.74244742, 0.49049247),
+    (3.35483532, -2.37812143, 0.45323389),
+    (2.39064350, -1.67383684, 0.38395946),
 )
 """a, b, c of each iteration."""
 WIDE = 1.5
