@@ -46,6 +46,7 @@ max_length = 8
 """
 DROPOUT = ["--set", "model.dropout=0.3"]
 MUON = ["--set", 'training.optimizer="muon"']
+AVERAGED = ["--set", 'training.average="ema"']
 SHARDED = ["--set", "training.shard_optimizer=true"]
 
 
@@ -105,6 +106,9 @@ def all_ended(ended, directory):
     jobs.add("sharded", 2, *SHARDED)
     jobs.add("muon", 2, *MUON)
     jobs.add("muon-sharded", 2, *MUON, *SHARDED)
+    jobs.add("averaged", 1, *AVERAGED)
+    jobs.add("averaged-two", 2, *AVERAGED, *SHARDED, end=["SIGTERM", 1, 5])
+    jobs.add("averaged-two", 2, *AVERAGED, *SHARDED)
     jobs.add("one-two", 1, end=["SIGTERM", 0, 3])
     jobs.add("one-two", 2)
     jobs.add("two-one", 2, *SHARDED, end=["SIGTERM", 1, 3])
@@ -169,6 +173,17 @@ def test_a_sharded_optimizer_changes_nothing_and_is_saved_whole(
         assert shared.keys() == plain.keys()
         for key, tensor in plain.items():
             assert torch.equal(shared[key], tensor), key
+
+
+@pytest.mark.slow
+def test_the_moving_average_is_that_of_one_process_and_resumes(all_ended, directory):
+    stopped, resumed = all_ended["averaged-two"]
+    assert (statuses(stopped), statuses(resumed)) == ([143, 143], [0, 0])
+    assert_close(directory / "averaged-two", directory / "averaged")
+    file = "checkpoints/step-000012/average.safetensors"
+    ours, theirs = (load_tensors(directory / n / file) for n in ("averaged-two", "averaged"))
+    for name, tensor in theirs.items():
+        assert torch.allclose(ours[name], tensor, rtol=0.0, atol=1e-5), name
 
 
 def test_the_heads_are_followed_once_whatever_the_number_of_processes(ended, directory):

@@ -133,13 +133,31 @@ def test_stops_and_crashes_leave_no_trace(make, tmp_path, whole):
     assert steps_kept(run) == steps_kept(whole)
 
 
-@pytest.mark.parametrize("average", ["best", "none"])
-def test_best_and_unaveraged_models_resume_exactly(make, tmp_path, average):
+@pytest.mark.parametrize("average", ["best", "ema", "none"])
+def test_models_of_every_kind_of_average_resume_exactly(make, tmp_path, average):
     recipe = make(training__average=average, validation__metric="chrf")
     train(recipe, tmp_path / "whole")
     crash_at(recipe, tmp_path / "run", 13)
     train(recipe, tmp_path / "run")
     assert digest(tmp_path / "run") == digest(tmp_path / "whole")
+
+
+def test_with_a_moving_average_it_is_what_is_validated_and_published(make, tmp_path):
+    recipe, run, watcher = make(training__average="ema"), tmp_path / "run", Watcher()
+    state = train(recipe, run, observers=[watcher]).state
+    best = state.best_steps(recipe.validation)[0]
+    checkpoint = run / "checkpoints" / f"step-{best:06d}"
+    published, kept = load_tensors(run / "model.safetensors"), checkpoint / "average.safetensors"
+    for name, tensor in load_tensors(kept).items():
+        assert torch.equal(published[name], tensor), name
+    trained = load_tensors(checkpoint / "model.safetensors")
+    assert not all(torch.equal(published[name], tensor) for name, tensor in trained.items())
+    (report,) = [event for event in watcher.of(ValidationReport) if event.step == best]
+    pairs = workflow.validation_pairs(recipe)
+    evaluation = evaluate_model(
+        run, [pair.source for pair in pairs], [[pair.target for pair in pairs]]
+    )
+    assert report.scores["loss"] == pytest.approx(evaluation.loss, rel=1e-6)
 
 
 def test_what_a_kill_leaves_half_written_is_passed_over(make, tmp_path, whole):

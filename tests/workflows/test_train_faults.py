@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tformer_cli.artifacts import atomic
+from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError, TformerError
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import divergence, gradients, memory
@@ -187,6 +188,32 @@ def test_a_run_killed_around_a_rollback_ends_as_an_uninterrupted_one(
         train_until_crash(recipe, tmp_path / "run", watcher)
     train(recipe, tmp_path / "run")
     assert result(tmp_path / "run") == result(tmp_path / "whole")
+
+
+def test_a_moving_average_goes_back_with_the_weights_and_splits_with_the_batches(
+    recipe, tmp_path, monkeypatch, places, bad_steps
+):
+    recipe = changed(recipe, average="ema")
+    bad_steps.update(places[i] for i in (1, 14))
+    add = memory.add_gradients
+
+    def adding(model, batches, window, **settings):
+        if max(batch.n_cells for batch in batches) > 200:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        add(model, batches, window, **settings)
+
+    monkeypatch.setattr(memory, "add_gradients", adding)
+    train(recipe, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(RunSaver, "save_rollback", crash)
+        train_until_crash(recipe, tmp_path / "run", Watcher())
+    train_until_crash(recipe, tmp_path / "run")
+    train(recipe, tmp_path / "run")
+    assert result(tmp_path / "run") == result(tmp_path / "whole")
+    last = "checkpoints/step-000020/average.safetensors"
+    for name, tensor in load_tensors(tmp_path / "whole" / last).items():
+        assert torch.isfinite(tensor).all(), name
+        assert torch.equal(load_tensors(tmp_path / "run" / last)[name], tensor), name
 
 
 def _crash_in_rollback():

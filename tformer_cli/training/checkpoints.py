@@ -1,6 +1,6 @@
 """The checkpoints of a run: written whole, the right ones kept, the newest sound one found.
 
-`state.json` holds checksums of the two other files and of itself, so that a bit that the disk has
+`state.json` holds checksums of the other files and of itself, so that a bit that the disk has
 flipped is noticed and not trained on.
 """
 
@@ -27,6 +27,8 @@ from tformer_cli.training.state import TrainingState
 CHECKSUMS = "checksums"
 _BLOCK = 1 << 22
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+AVERAGE = "average.safetensors"
+"""Moving average of the weights, in runs that keep one."""
 _NAME = re.compile(r"step-(\d{6,})")
 
 
@@ -48,17 +50,24 @@ class Checkpoints:
         return sorted(int(name.group(1)) for name in names if name)
 
     def save(
-        self, state: TrainingState, weights: dict[str, Tensor], optimizer: dict[str, Tensor]
+        self,
+        state: TrainingState,
+        weights: dict[str, Tensor],
+        optimizer: dict[str, Tensor],
+        average: dict[str, Tensor] | None = None,
     ) -> None:
-        """Writes the checkpoint of `state.step`.
+        """Writes the checkpoint of `state.step`, with the moving average of the weights if any.
 
         Raises:
             ArtifactError: if it cannot be written; older checkpoints stay.
         """
         with directory_aside(self.path(state.step)) as aside:
-            save_tensors(aside / MODEL, weights)
-            save_tensors(aside / OPTIMIZER, optimizer)
-            checksums = {name: _file_checksum(aside / name) for name in (MODEL, OPTIMIZER)}
+            files = {MODEL: weights, OPTIMIZER: optimizer}
+            if average is not None:
+                files[AVERAGE] = average
+            for name, tensors in files.items():
+                save_tensors(aside / name, tensors)
+            checksums = {name: _file_checksum(aside / name) for name in files}
             write_text(aside / STATE, _as_text(state, checksums))
 
     def save_state(self, state: TrainingState) -> None:
@@ -91,6 +100,14 @@ class Checkpoints:
         self.check(step)
         return load_tensors(path / MODEL, device), load_tensors(path / OPTIMIZER, device)
 
+    def load_average(self, step: int, device: torch.device) -> dict[str, Tensor]:
+        """Reads the moving average of a checkpoint, which was checked.
+
+        Raises:
+            ArtifactError: if there is none or it is damaged.
+        """
+        return load_tensors(self.path(step) / AVERAGE, device)
+
     def check(self, step: int) -> None:
         """Compares the files of a checkpoint with their checksums.
 
@@ -121,7 +138,8 @@ class Checkpoints:
             raise ArtifactError(f"is damaged ({file}): its checksum is another one")
         if state.step != step:
             raise ArtifactError(f"is damaged ({file}): it is of step {state.step}")
-        return state, {name: checksums[name] for name in (MODEL, OPTIMIZER) if name in checksums}
+        named = (MODEL, OPTIMIZER, AVERAGE)
+        return state, {name: checksums[name] for name in named if name in checksums}
 
     def keep(self, steps: Iterable[int]) -> None:
         """Removes all checkpoints but those of `steps`, and whatever a kill left half-written."""

@@ -6,7 +6,7 @@ from typing import Literal
 Optimizer = Literal["adam", "adamw", "muon"]
 Schedule = Literal["noam", "inverse_sqrt", "linear", "cosine", "constant"]
 PrecisionChoice = Literal["auto", "float32", "bfloat16"]
-Averaging = Literal["last", "best", "none"]
+Averaging = Literal["last", "best", "ema", "none"]
 Metric = Literal["bleu", "chrf", "loss", "perplexity"]
 
 
@@ -75,9 +75,13 @@ class TrainingConfig:
     keep_best: int = 1
     """Best checkpoints, by `validation.metric`, that are kept besides."""
     average: Averaging = "last"
-    """Which checkpoints' weights are averaged for the final model (the paper, section 6.1)."""
+    """"last" and "best" average the weights of checkpoints for the final model (the paper, section
+    6.1); "ema" keeps a moving average of the weights, which is what is validated and published."""
     average_checkpoints: int = 5
-    """How many checkpoints are averaged."""
+    """How many checkpoints are averaged ("last" and "best" only)."""
+    ema_decay: float = 0.999
+    """Share of the moving average that a step leaves as it is; at step t at most (1 + t) / (10 + t)
+    ("ema" only; Polyak & Juditsky 1992, Morales-Brogi et al. 2024)."""
     max_rollbacks: int = 3
     """Returns in a row to the last good checkpoint, each with half the learning rate, before a run
     whose loss is not finite or diverges gives up (0: at once)."""
@@ -107,7 +111,7 @@ class TrainingConfig:
                 raise ValueError(f"{name}: must be at least {lowest}, but is {getattr(self, name)}")
         if self.seed >= 1 << 63:
             raise ValueError(f"seed: must be below 2^63, but is {self.seed}")
-        for name in ("beta1", "beta2", "momentum", "label_smoothing"):
+        for name in ("beta1", "beta2", "momentum", "label_smoothing", "ema_decay"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ValueError(
                     f"{name}: must be at least 0 and below 1, but is {getattr(self, name)}"
@@ -127,6 +131,8 @@ class TrainingConfig:
             raise ValueError(
                 f'momentum: needs optimizer = "muon", but optimizer is "{self.optimizer}"'
             )
+        if self.ema_decay != TrainingConfig.ema_decay and self.average != "ema":
+            raise ValueError(f'ema_decay: needs average = "ema", but average is "{self.average}"')
         if self.schedule in ("linear", "cosine") and not self.has_limit:
             raise ValueError(
                 f'schedule: "{self.schedule}" falls to 0 at the end of the run; give max_steps, '

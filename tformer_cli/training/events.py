@@ -80,7 +80,8 @@ class ValidationReport:
     sample_reference: str
     """… and its reference."""
     weights: str = "current"
-    """"current", or "average" at the end of the run."""
+    """"current", those of the step or their moving average; or "average" of checkpoints, at the end
+    of the run."""
 
 
 @dataclass(frozen=True, kw_only=True)

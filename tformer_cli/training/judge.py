@@ -51,7 +51,7 @@ class Judge:
         """Brings together what judging needs.
 
         Args:
-            model: the run's model.
+            model: the run's model, or that of its averaged weights.
             validator: scores it; None where there are no validation corpora.
             config: which score counts.
             publish: writes the run's model directory.

@@ -1,8 +1,8 @@
 """Muon: momentum made orthogonal, for the matrices of the layers; AdamW for everything else.
 
-Sources: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks" (the
-iteration and its coefficients); Liu et al. 2025, "Muon is scalable for LLM training" (the factor
-that lets one learning rate serve both kinds of parameters).
+Sources: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; Liu et al.
+2025, "Muon is scalable for LLM training" (the factor that lets one learning rate serve both kinds
+of parameters). How a matrix is made orthogonal is in `orthogonal`.
 """
 
 from collections import defaultdict
@@ -13,40 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.training.orthogonal import orthogonalized
 
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the quintic x ↦ a·x + b·x³ + c·x⁵, which brings singular values near 1 in few iterations."""
-ITERATIONS = 5
 _ADAMW_SIZE = 0.2
 """Root mean square of AdamW's usual update over the learning rate (Liu et al. 2025, 2.2)."""
-_SMALLEST_NORM = 1e-7
-
-
-def orthogonalized(matrices: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Brings the singular values of matrices near 1 and keeps their singular vectors.
-
-    Newton–Schulz iteration, X ← a·X + (b·A + c·A²)·X with A = X·Xᵀ. It stops early on purpose: the
-    singular values end between about 0.7 and 1.2, which training cannot tell from 1.
-
-    Args:
-        matrices: (N, R, C) matrices.
-        dtype: of the products; bfloat16 is enough (Jordan et al. 2024).
-
-    Returns:
-        (N, R, C) in the type of `matrices`; a matrix of zeros stays one.
-    """
-    is_tall = matrices.shape[1] > matrices.shape[2]
-    x = matrices.to(dtype)
-    if is_tall:  # the product X·Xᵀ is the smaller one
-        x = x.mT
-    # the Frobenius norm is an upper bound of the largest singular value
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=_SMALLEST_NORM)
-    a, b, c = COEFFICIENTS
-    for _ in range(ITERATIONS):
-        gram = torch.bmm(x, x.mT)
-        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-        x = torch.baddbmm(x, polynomial, x, beta=a)
-    return (x.mT if is_tall else x).to(matrices.dtype)
 
 
 def layer_matrices(model: nn.Module) -> dict[Tensor, int]:

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from tformer_cli.artifacts.tensors import tensor_shapes
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.checkpoints import MODEL, Checkpoints
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
+from tformer_cli.training.moving_average import MovingAverage
 from tformer_cli.training.optimizer import restore_optimizer
 from tformer_cli.training.processes import Processes
 from tformer_cli.training.state import (
@@ -30,6 +32,7 @@ class RunSaver:
         config: TrainingConfig,
         validation: ValidationConfig | None,
         processes: Processes | None = None,
+        average: MovingAverage | None = None,
     ) -> None:
         """Brings together what is saved, and the settings (None: a run without validation).
 
@@ -40,6 +43,7 @@ class RunSaver:
         self._model = model
         self._optimizer = optimizer
         self._config = config
+        self._average = average
         self._validation = validation
         self._device = next(model.parameters()).device
 
@@ -61,8 +65,7 @@ class RunSaver:
         tensors = self._processes.optimizer_tensors(self._model, self._optimizer)
         if not self._processes.is_first:
             return
-        tensors |= generator_tensors(self._device)
-        self.checkpoints.save(state, self._model.state_dict(), tensors)
+        self._write(state, tensors | generator_tensors(self._device))
         n_last, n_best = self._config.n_kept_for_average
         kept = self._last_steps(state, n_last) + self._best_steps(state, n_best)
         self.checkpoints.keep([*kept, state.step])
@@ -79,8 +82,7 @@ class RunSaver:
         if state.step:
             self.checkpoints.save_state(state)
         else:  # the optimizer has no state yet
-            tensors = generator_tensors(self._device)
-            self.checkpoints.save(state, self._model.state_dict(), tensors)
+            self._write(state, generator_tensors(self._device))
 
     def go_back(self, last_good_step: int, fingerprints: list[str]) -> TrainingState:
         """Restores the newest sound checkpoint up to a step, else the oldest after it.
@@ -98,6 +100,8 @@ class RunSaver:
         fresh = Transformer(self._model.config, self._model.vocab_size)
         self._model.load_state_dict(fresh.state_dict())
         self._optimizer.state.clear()
+        if self._average is not None:
+            self._average.restart()
         return TrainingState(fingerprints=fingerprints)
 
     def restore(self, fresh: TrainingState, names: Sequence[str]) -> tuple[TrainingState, str]:
@@ -149,8 +153,12 @@ class RunSaver:
                 return self._last_steps(state, self._config.average_checkpoints)
             case "best":
                 return sorted(self._best_steps(state, self._config.average_checkpoints))
-            case "none":
+            case "ema" | "none":
                 return []
+
+    def _write(self, state: TrainingState, tensors: dict[str, Tensor]) -> None:
+        average = None if self._average is None else self._average.tensors()
+        self.checkpoints.save(state, self._model.state_dict(), tensors, average)
 
     def _last_steps(self, state: TrainingState, n_steps: int) -> list[int]:
         """The last checkpoints, without those that only a stopped run has: they leave no trace."""
@@ -169,6 +177,9 @@ class RunSaver:
         path = self.checkpoints.path(step)
         state = self.checkpoints.load_state(step)
         weights, tensors = self.checkpoints.load_tensors(step, self._device)
+        averages = (
+            {} if self._average is None else self.checkpoints.load_average(step, self._device)
+        )
         if state.fingerprints != fingerprints:
             changed = [
                 name
@@ -186,6 +197,8 @@ class RunSaver:
             else:
                 self._optimizer.state.clear()
             restore_generators(tensors, self._device)
+            if self._average is not None:
+                self._average.load(averages)
         except (KeyError, RuntimeError) as error:
             problem = str(error).splitlines()[0]
             raise ArtifactError(f"is damaged ({path}): {problem}") from None

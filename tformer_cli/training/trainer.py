@@ -26,6 +26,7 @@ from tformer_cli.training.gradients import clip_gradients
 from tformer_cli.training.judge import Judge, PublishWeights
 from tformer_cli.training.limits import end_reason, share_done
 from tformer_cli.training.memory import GradientsInMemory
+from tformer_cli.training.moving_average import MovingAverage
 from tformer_cli.training.optimizer import make_optimizer, set_learning_rate
 from tformer_cli.training.processes import Processes
 from tformer_cli.training.recovery import roll_back
@@ -80,6 +81,10 @@ class Trainer:
         self.precision = precision
         self.processes = processes or Processes()
         self.optimizer = make_optimizer(model, config, precision)
+        # all processes have the same weights: one of them averages
+        averages = config.average == "ema" and self.processes.is_first
+        self.average = MovingAverage(model, config.ema_decay) if averages else None
+        self._judged = model if self.average is None else self.average.model
         self.saver = RunSaver(
             model,
             self.optimizer,
@@ -87,8 +92,9 @@ class Trainer:
             config,
             validation if validator else None,
             self.processes,
+            self.average,
         )
-        self._judge = Judge(model, validator, validation, publish, self.processes)
+        self._judge = Judge(self._judged, validator, validation, publish, self.processes)
         self.state = TrainingState(fingerprints=fingerprints)
         self._publish = publish
         self.look: Callable[[int], None] | None = None
@@ -268,6 +274,8 @@ class Trainer:
         if self.checks_each_step:
             window.check_finite(self.state.step)
         self.processes.update(self.model, self.optimizer)
+        if self.average is not None:
+            self.average.update(self.state.step)
         self.optimizer.zero_grad(set_to_none=True)
 
     def _let_look(self, window: Window) -> None:
@@ -317,7 +325,7 @@ class Trainer:
         self._tick()
         self.saver.save(self.state)
         if not self._judge.validates and self.processes.is_first:
-            self._publish(self.model.state_dict(), self.state.step, {})
+            self._publish(self._judged.state_dict(), self.state.step, {})
         self._notify(CheckpointWritten(step=self.state.step))
 
     def _finish(self, stop: StopRequest) -> None:
