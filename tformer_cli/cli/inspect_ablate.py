@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.format_choice import chosen_format
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
-    chosen_format,
     open_model,
     takes_opening_options,
 )
@@ -116,7 +116,11 @@ def inspect_ablate(
     ] = None,
     output_format: Annotated[
         AblationFormat | None,
-        typer.Option("--format", help="[tty on a terminal, jsonl elsewhere].", show_default=False),
+        typer.Option(
+            "--format",
+            help="[tty on a terminal, jsonl elsewhere; by FILE's name].",
+            show_default=False,
+        ),
     ] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
@@ -130,6 +134,7 @@ def inspect_ablate(
     _check_usage(write_pruned, keep, prune)
     if curve_scores and not curve:
         raise UsageError("--curve-scores: there is no curve; leave out --no-curve")
+    chosen = chosen_format(output_format, output, AblationFormat, AblationFormat.jsonl)
     check_stdin_is_read_once([source, *reference])
 
     from tformer_cli.inspection.ablation_record import AblationSettings
@@ -153,7 +158,6 @@ def inspect_ablate(
         seed=opening["seed"],
     )
     pruning = None
-    chosen = chosen_format(output_format, output, AblationFormat, AblationFormat.jsonl)
     with results(output) as stream, _stages(quiet=quiet) as stages:
         named = _named_heads(opened, prune)
         ablation = ablate(opened, sources, references, settings=settings, observe=stages.observe)

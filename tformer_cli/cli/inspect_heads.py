@@ -9,6 +9,7 @@ from typing import Annotated, Unpack
 import typer
 
 from tformer_cli.cli.console import stdout_console
+from tformer_cli.cli.format_choice import chosen_format
 from tformer_cli.cli.heads_corpus import sum_up_heads
 from tformer_cli.cli.heads_dump import (
     DumpOption,
@@ -28,7 +29,6 @@ from tformer_cli.cli.inspection_options import (
     TargetFileOption,
     TargetOption,
     TextsArgument,
-    chosen_format,
     takes_opening_options,
 )
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
