@@ -16,6 +16,7 @@ from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.text_io import STANDARD_STREAM, argument_lines, count_of_lines, file_lines
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.dump_heads import DumpedCorpus, DumpReport
@@ -120,8 +121,8 @@ def dump_heads(
     estimate = dumper.estimate(corpus)
     about = "" if estimate.is_exact else "about "
     size = f"{about}{size_said(estimate.n_bytes)} ({estimate.n_bytes:,} bytes)"
-    n_heads = len(dumper.layout.heads)
-    note(f"{estimate.pairs:,} sentences, {n_heads} heads: {size}", quiet=quiet)
+    heads = count_of(len(dumper.layout.heads), "head")
+    note(f"{count_of(estimate.pairs, 'sentence')}, {heads}: {size}", quiet=quiet)
     if estimate.n_bytes > settings.max_bytes:
         raise UsageError(
             f"--max-bytes: the dump would take {size}, the limit is "
@@ -176,8 +177,8 @@ def _dumped_corpus(
 
 
 def _said(report: "DumpReport", directory: Path) -> str:
-    shards = f"{report.shards} shard{'' if report.shards == 1 else 's'}"
-    holds = f"{report.pairs:,} sentences in {shards}, {size_said(report.n_bytes)}"
+    shards = count_of(report.shards, "shard")
+    holds = f"{count_of(report.pairs, 'sentence')} in {shards}, {size_said(report.n_bytes)}"
     said = f"{directory}: {holds}, largest residual {report.residual:.1e}"
     if report.resumed_at:
         said += f"; {count_of_lines(report.resumed_at)} were done before"

@@ -13,6 +13,7 @@ from tformer_cli.cli.heads_request import HeadsRequest
 from tformer_cli.cli.role_grid import SIGNS, sign_of
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.head_timeline import HeadCourse, HeadTimeline
@@ -60,8 +61,8 @@ def show_timeline(console: Console, timeline: "HeadTimeline") -> None:
     console.print(
         Text.assemble(
             (timeline.run, "bold"),
-            f"  {len(timeline.courses)} heads, steps {steps[0]:,} to {steps[-1]:,}, "
-            f"{len(steps)} looks at {timeline.n_sentences} sentence pairs",
+            f"  {count_of(len(timeline.courses), 'head')}, steps {steps[0]:,} to {steps[-1]:,}, "
+            f"{count_of(len(steps), 'look')} at {count_of(timeline.n_sentences, 'sentence pair')}",
         )
     )
     places = _shown_places(len(steps), max(8, console.width - LABEL - SUMMARY))

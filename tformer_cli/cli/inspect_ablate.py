@@ -82,7 +82,10 @@ def inspect_ablate(
     ] = GranularityChoice.sentence,
     rank_by: Annotated[
         RankChoice,
-        typer.Option(help="Order of the heads; layer-importance divides by the layer's norm."),
+        typer.Option(
+            help="Order in which heads are removed (curve, --keep), the least first; "
+            "layer-importance divides by the layer's norm."
+        ),
     ] = RankChoice.importance,
     curve: Annotated[
         bool,
@@ -93,7 +96,7 @@ def inspect_ablate(
         typer.Option(
             min=0,
             metavar="N",
-            help="Also translate without each of the N most important heads, and score.",
+            help="Also translate without each of the N heads with the largest Δ loss, and score.",
         ),
     ] = 0,
     curve_scores: Annotated[
@@ -108,7 +111,9 @@ def inspect_ablate(
     keep: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="N", help="Of the heads looked at only the N most important stay."
+            min=0,
+            metavar="N",
+            help="Of the heads looked at only the N most important stay, by --rank-by.",
         ),
     ] = None,
     prune: Annotated[
@@ -202,7 +207,7 @@ class _Stages:
         self._progress.update(n_done)
 
     def end(self) -> None:
-        """Takes the display away."""
+        """Takes the display away; of a plain one the last line says that the stage is done."""
         self._stack.close()
         self._what = None
 
