@@ -127,20 +127,20 @@ def _list(ablation: "Ablation") -> Table:
     most_important = sorted(ablation.effects, key=lambda effect: -effect.importance)
     by_importance = {effect.head: number for number, effect in enumerate(most_important, 1)}
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    columns = ["head", "Δ loss", "p"]
+    columns = ["head", "Δ loss", "p", "importance (rank)"]
     # What fits 80 columns: the interval where there are no scores; JSON Lines hold everything.
     columns += ["ΔBLEU", "p", "ΔchrF2", "p"] if ablation.scores else ["95 % of the draws"]
-    columns.append("importance (rank)")
     for name in columns:
         table.add_column(name, justify="left" if name == "head" else "right", no_wrap=True)
     for effect in shown:
         loss = effect.loss
         cells = [str(effect.head), f"{loss.difference:+.4f}", f"{loss.p_value:.2g}"]
+        cells.append(f"{effect.importance:.4f} ({by_importance[effect.head]})")
         if not ablation.scores:
             cells.append(f"{loss.low:+.4f} … {loss.high:+.4f}")
         for score in effect.scores:
             cells += [_signed(score), f"{score.p_value:.2g}"]
-        table.add_row(*cells, f"{effect.importance:.4f} ({by_importance[effect.head]})")
+        table.add_row(*cells)
     return table
 
 
