@@ -46,7 +46,10 @@ def test_json_lines_tell_of_every_head_the_curve_and_the_pruned_model(model, tex
     names = ["enc.0.0", "enc.0.1", "enc.1.0", "enc.1.1", "dec.0.0", "dec.0.1", "cross.0.1"]
     assert [head["id"] for head in heads] == names
     assert sorted(head["rank"] for head in heads) == list(range(7))
-    assert [bool(head["scores"]) for head in heads] == [head["rank"] < 2 for head in heads]
+    assert [bool(head["scores"]) for head in heads] == [head["loss_rank"] < 2 for head in heads]
+    by_loss = sorted(heads, key=lambda head: head["loss_rank"])
+    deltas = [head["delta_loss"] for head in by_loss]
+    assert deltas == sorted(deltas, reverse=True)
     assert curve[0]["loss"] == whole["loss"] == last["before"]["loss"]
     by_rank = {head["rank"]: head for head in heads}
     assert [point["id"] for point in curve[1:]] == [by_rank[k]["id"] for k in range(6, -1, -1)]

@@ -62,6 +62,17 @@ def test_in_a_pipe_there_is_one_object_with_the_translation_of_translate(model):
     assert result.stderr == "computing on cpu in float32\n"
 
 
+def test_the_key_that_is_worked_out_can_be_named(model):
+    given = ("inspect-step", model, LINE, "--token", "man", "--head", "enc.1.0")
+    heaviest, named = (json.loads(run(*given, *more).stdout) for more in ((), ("--key", "sleeps")))
+    weights = [row[2] for row in heaviest["steps"][4]["tables"][0]["values"]]
+    assert heaviest["key"] == weights.index(max(weights))
+    assert named["key_piece"] == "▁sleeps"
+    assert "q·k(▁sleeps) = " in named["steps"][2]["worked"]
+    worked_out = f"key {named['key']}, ▁sleeps, with weight {weights[named['key']]:.3f}"
+    assert worked_out in run(*given, "--key", "sleeps", "--format", "tty").stdout
+
+
 def test_a_worksheet_and_its_answers_go_to_two_files(model, tmp_path):
     sheet, key = tmp_path / "sheet.html", tmp_path / "key.tsv"
     given = ("inspect-step", model, LINE, "--token", "0", "--head", "cross.0.1", "--quiz")
@@ -83,6 +94,11 @@ def test_a_worksheet_and_its_answers_go_to_two_files(model, tmp_path):
         ([" ", "--token", "0", "--head", "enc.0.0"], "the sentence is blank"),
         (["a\nb", "--token", "0", "--head", "enc.0.0"], "TEXT: must be one sentence"),
         (["a", "--token", "0", "--head", "enc.0.0", "--answers", "f"], "add --quiz"),
+        (["a", "--token", "0", "--head", "enc.0.0", "--key", "z"], '--key: "z" names no token'),
+        (
+            ["a", "--token", "0", "--head", "dec.0.0", "--key", "1"],
+            'after "<s>", which may not see',
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(model, tmp_path, arguments, message):

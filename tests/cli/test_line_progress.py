@@ -12,7 +12,39 @@ def test_items_are_counted_as_they_are_used_and_told_unless_quiet(monkeypatch, c
     stdout, stderr = capfd.readouterr()
     assert not stdout
     told = [line.split(",")[0] for line in stderr.splitlines()]
-    assert told == ([] if quiet else ["inspecting: 1 lines", "inspecting: 2 lines"])
+    assert told == ([] if quiet else ["inspecting: 1 line", "inspecting: 2 lines"])
+
+
+@pytest.mark.parametrize(
+    ("pauses", "expected"),
+    [
+        ([0, 0, 0], []),
+        ([0, 20, 0], ["2 of 3 lines, 0.1 lines/s, 10 s left", "3 of 3 lines, 0.1 lines/s"]),
+        ([0, 0, 20], ["3 of 3 lines, 0.1 lines/s"]),
+    ],
+)
+def test_the_last_line_says_how_it_ended_if_there_was_one(monkeypatch, capfd, pauses, expected):
+    now = [0.0]
+    monkeypatch.setattr(line_progress, "monotonic", lambda: now[0])
+    with line_progress.line_progress(3, "reading", quiet=False) as progress:
+        for number, pause in enumerate(pauses, 1):
+            now[0] += pause
+            progress.update(number)
+    said = [line.removeprefix("reading: ") for line in capfd.readouterr().err.splitlines()]
+    assert [line.replace("0.2", "0.1") for line in said] == expected
+
+
+def test_a_job_that_fails_does_not_say_that_it_is_done(monkeypatch, capfd):
+    monkeypatch.setattr(line_progress, "SECONDS_BETWEEN_REPORTS", 0.0)
+
+    def fail_after_a_line():
+        with line_progress.line_progress(3, "reading", quiet=False) as progress:
+            progress.update(1)
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        fail_after_a_line()
+    assert len(capfd.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -178,8 +178,50 @@ def test_a_formula_by_hand():
     assert after[3].mean().item() == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize("head", HEADS, ids=str)
+def test_the_heaviest_key_that_is_seen_is_worked_out(model, head):
+    subject = subject_of(model, head, 2)
+    record = walk_through(model, subject)
+    weights = record.table("weights").values[:, 2].tolist()
+    assert record.key == max(range(len(weights)), key=weights.__getitem__)
+    assert f"q·k({subject.keys[record.key]}) = " in record.steps[2].worked
+    assert record.steps[4].worked.endswith(f" = {weights[record.key]:.3f}")
+    for name in ("k", "v", "scores", "scaled", "weights", "weighted"):
+        assert record.table(name).marked_row == record.key
+    first = record.table("weighted").values[record.key, 0].item()
+    assert record.steps[6].worked.startswith(f"z_0 = {first:.3f} + ")
+
+
+def test_of_keys_as_heavy_the_first_is_worked_out_and_any_seen_one_can_be_named():
+    model, head = made_model("post", even=True), HEADS[3]
+    subject = subject_of(model, head, 2)
+    assert walk_through(model, subject).key == 0
+    record = walk_through(model, replace(subject, key=2))
+    assert record.key == 2
+    weighted = record.table("weighted").values[:, 0].tolist()
+    terms = " + ".join(f"{weighted[key]:.3f}" for key in (2, 0, 1))  # key 3 is masked
+    assert record.steps[6].worked == f"z_0 = {terms} = {sum(weighted):.3f}"
+    with pytest.raises(ValueError, match="the query sees the keys 0 to 2, not 3"):
+        walk_through(model, replace(subject, key=3))
+
+
+@pytest.mark.parametrize("key", [None, 0, 3])
+def test_no_blank_is_a_number_that_an_example_tells(model, key):
+    record = walk_through(model, replace(subject_of(model, HEADS[1], 2), key=key))
+    told = {
+        float(number) for step in record.steps for number in re.findall(r"\d\.\d+", step.worked)
+    }
+    for seed in range(20):
+        for blank in make_quiz(record, seed).blanks:
+            row = record.table("weighted").rows[record.key]
+            assert not (blank.step in (3, 4, 5) and f": {row}, " in blank.what)
+            if blank.step in (3, 4):
+                assert round(abs(blank.value), 3) not in told
+
+
 def test_a_worksheet_hides_its_blanks_everywhere_and_the_same_seed_the_same_ones(model):
-    record = walk_through(model, subject_of(model, HEADS[1], 2))
+    # with the heaviest key worked out, no weight of a sharp head may be left to ask for
+    record = walk_through(model, replace(subject_of(model, HEADS[1], 2), key=0))
     quiz = make_quiz(record, 7)
     assert quiz == make_quiz(record, 7) != make_quiz(record, 8)
     assert {blank.step for blank in quiz.blanks} >= {3, 4, 5, 6, 9}

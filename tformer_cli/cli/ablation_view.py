@@ -9,13 +9,15 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from tformer_cli.wording import count_of
+
 if TYPE_CHECKING:
     from tformer_cli.evaluation.significance import PairedDifference
     from tformer_cli.inspection.ablation_record import Ablation, HeadEffect, ModelCost, Pruning
     from tformer_cli.inspection.heads import Kind
 
 LISTED = 10
-"""Heads in the list, the most important first; the grid shows all."""
+"""Heads in the list, the largest Δ loss first; the grid shows all."""
 CURVE_POINTS = 9
 """Points of the curve that are shown."""
 SIGNIFICANT = 0.01
@@ -49,7 +51,8 @@ def show_pruning(console: Console, pruning: "Pruning") -> None:
     table.add_row("all heads", *_costs(pruning.before))
     table.add_row("pruned", *_costs(pruning.after))
     console.print()
-    console.print(Text(f"{pruning.directory}: without {len(pruning.removed)} heads", style="bold"))
+    removed = count_of(len(pruning.removed), "head")
+    console.print(Text(f"{pruning.directory}: without {removed}", style="bold"))
     console.print(table)
     against = ", ".join(
         f"Δ{score.name} {_signed(score)} (p = {score.p_value:.2g})" for score in pruning.scores
@@ -61,8 +64,9 @@ def show_pruning(console: Console, pruning: "Pruning") -> None:
 
 def _heading(ablation: "Ablation") -> Text:
     facts = Text.assemble((ablation.model, "bold"))
-    facts.append(f"  {len(ablation.effects)} heads, one off at a time")
-    facts.append(f"   {ablation.n_lines:,} lines, {ablation.n_tokens:,} target tokens")
+    facts.append(f"  {count_of(len(ablation.effects), 'head')}, one off at a time")
+    tokens = count_of(ablation.n_tokens, "target token")
+    facts.append(f"   {count_of(ablation.n_lines, 'line')}, {tokens}")
     facts.append(f"   loss {ablation.loss:.4f}")
     for name, value in ablation.scores.items():
         facts.append(f"   {name} {value:.2f}")
@@ -118,18 +122,20 @@ def _shade(kind: "Kind", share: float) -> Style:
 
 
 def _list(ablation: "Ablation") -> Table:
-    """The most important heads, and all that were scored."""
-    shown = [effect for effect in ablation.ranked if effect.rank < LISTED or effect.scores]
+    """The heads with the largest Δ loss, and all that were scored, with their importance."""
+    shown = [effect for effect in ablation.by_loss if effect.loss_rank < LISTED or effect.scores]
+    most_important = sorted(ablation.effects, key=lambda effect: -effect.importance)
+    by_importance = {effect.head: number for number, effect in enumerate(most_important, 1)}
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    columns = ["head", "importance", "Δ loss", "p"]
+    columns = ["head", "Δ loss", "p", "importance (rank)"]
     # What fits 80 columns: the interval where there are no scores; JSON Lines hold everything.
     columns += ["ΔBLEU", "p", "ΔchrF2", "p"] if ablation.scores else ["95 % of the draws"]
     for name in columns:
         table.add_column(name, justify="left" if name == "head" else "right", no_wrap=True)
     for effect in shown:
         loss = effect.loss
-        cells = [str(effect.head), f"{effect.importance:.4f}"]
-        cells += [f"{loss.difference:+.4f}", f"{loss.p_value:.2g}"]
+        cells = [str(effect.head), f"{loss.difference:+.4f}", f"{loss.p_value:.2g}"]
+        cells.append(f"{effect.importance:.4f} ({by_importance[effect.head]})")
         if not ablation.scores:
             cells.append(f"{loss.low:+.4f} … {loss.high:+.4f}")
         for score in effect.scores:

@@ -18,6 +18,7 @@ from tformer_cli.cli.options import (
     ThreadsOption,
 )
 from tformer_cli.data.lines import LineCounts, read_lines
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.benchmark import Speed
@@ -86,7 +87,7 @@ def benchmark(
             device=device,
             progress=progress.update,
         )
-    note(f"{speeds[0].n_lines:,} lines, {rounds} rounds", quiet=quiet)
+    note(f"{count_of(speeds[0].n_lines, 'line')}, {count_of(rounds, 'round')}", quiet=quiet)
     if report_format == BenchmarkFormat.json:
         for speed in speeds:
             write_line(json.dumps(speed.record()))

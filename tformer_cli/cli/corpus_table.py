@@ -11,6 +11,7 @@ from rich.text import Text
 
 from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.role_grid import role_grid, sign_of
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.head_statistics import HeadSummary
@@ -53,8 +54,9 @@ def show_summaries(console: Console, summaries: "Sequence[HeadSummary]") -> None
             console.print()
             console.print(Text(KIND_NAMES[kind], style="bold"))
             console.print(_table(found, COLUMNS[kind], is_ascii))
+    sentences = count_of(summaries[0].n_sentences, "sentence")
     console.print(
-        f"{summaries[0].n_sentences:,} sentences; means over rows, with half of their 95 % "
+        f"{sentences}; means over rows, with half of their 95 % "
         f"intervals ({RESAMPLES:,} resamples of sentences)",
         style="dim",
     )

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tformer_cli.cli.role_grid import sign_of
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.head_diff import HeadChange, HeadDiff
@@ -62,7 +63,7 @@ def signed_map(console: Console, diff: "HeadDiff", change: "HeadChange") -> Grou
             line.append_text(_cell(console, value, largest))
         lines.append(line)
     if n_shown < len(keys):
-        more = f"{len(keys) - n_shown} more columns; a wider terminal or --format svg"
+        more = f"{count_of(len(keys) - n_shown, 'more column')}; a wider terminal or --format svg"
         lines.append(Text(more, style="dim"))
     for line in lines[1:]:
         line.no_wrap = True
@@ -73,7 +74,9 @@ def _model(name: str, model: "ModelSummary", is_ascii: bool) -> Text:
     facts = Text.assemble((f"{name}  ", "dim"), (model.name, "bold"))
     layers = f"{model.n_encoder_layers}+{model.n_decoder_layers} layers"
     times = "x" if is_ascii else "×"
-    return facts.append(f"  {layers} {times} {model.n_heads} heads, step {model.step:,}")
+    return facts.append(
+        f"  {layers} {times} {count_of(model.n_heads, 'head')}, step {model.step:,}"
+    )
 
 
 def _table(changes: "list[HeadChange]", is_ascii: bool) -> Table:

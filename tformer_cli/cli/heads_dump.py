@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import note, warn
+from tformer_cli.cli.heads_request import HeadsRequest
+from tformer_cli.cli.inspection_options import open_model
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.text_io import STANDARD_STREAM, argument_lines, count_of_lines, file_lines
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from tformer_cli.workflows.dump_heads import DumpedCorpus, DumpReport, DumpSettings
-    from tformer_cli.workflows.open_translator import Opened
+    from tformer_cli.workflows.dump_heads import DumpedCorpus, DumpReport
 
 PANEL = "Dumps of a corpus"
+REFUSED = ("--corpus", "--format", "--output", "--weights")
+"""Options of what is shown or written elsewhere."""
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
@@ -85,30 +89,55 @@ def size_said(n_bytes: int) -> str:
     return f"{size:,.1f} TiB"
 
 
-def dump_settings(
-    heads: Sequence[str] | None,
-    top_k: int | None,
-    max_bytes: str,
-    shard_pairs: int,
-    tolerance: float | None,
-) -> "DumpSettings":
-    """Joins the options of a dump.
+def dump_heads(
+    request: HeadsRequest, directory: Path, *, top_k: int | None, max_bytes: str, shard_pairs: int
+) -> None:
+    """Says how large a dump will be, and writes it if that is not too large.
 
     Raises:
-        UsageError: if the limit is no size.
+        UsageError: if it is, or the options are of single sentences or contradict each other.
+        ArtifactError: if the model directory cannot be used.
+        DataError: if there are more or fewer targets than sentences.
+        TformerError: if maps are less exact than `--verify` asks.
     """
-    from tformer_cli.workflows.dump_heads import DumpSettings
+    request.refuse(
+        ("--mode live", "--hypothesis"), "is of single sentences; leave it out with --dump"
+    )
+    request.refuse(REFUSED, "has no meaning with --dump; leave one of them out")
 
-    return DumpSettings(
-        heads=tuple(heads or ()),
+    from tformer_cli.workflows.dump_heads import DumpSettings, HeadDumper
+
+    settings = DumpSettings(
+        heads=request.heads,
         top_k=top_k,
         max_bytes=parse_size(max_bytes, "--max-bytes"),
         shard_pairs=shard_pairs,
-        tolerance=tolerance,
+        tolerance=request.verify,
     )
+    corpus = _dumped_corpus(request.texts, request.source, request.target, request.target_file)
+    quiet = request.quiet
+    opened = open_model(request.model, request.opening, quiet=quiet)
+    dumper = HeadDumper(opened, settings)
+    estimate = dumper.estimate(corpus)
+    about = "" if estimate.is_exact else "about "
+    size = f"{about}{size_said(estimate.n_bytes)} ({estimate.n_bytes:,} bytes)"
+    heads = count_of(len(dumper.layout.heads), "head")
+    note(f"{count_of(estimate.pairs, 'sentence')}, {heads}: {size}", quiet=quiet)
+    if estimate.n_bytes > settings.max_bytes:
+        raise UsageError(
+            f"--max-bytes: the dump would take {size}, the limit is "
+            f"{size_said(settings.max_bytes)}: raise it, keep fewer numbers with --topk K, or "
+            "fewer heads with --heads"
+        )
+    with line_progress(estimate.lines, "dumping heads", quiet=quiet) as progress:
+        for n_lines in dumper.write(corpus, directory):
+            progress.update(n_lines)
+    if dumper.report.too_long:
+        warn(f"{count_of_lines(dumper.report.too_long)} longer than the model takes, left out")
+    note(_said(dumper.report, directory), quiet=quiet)
 
 
-def dumped_corpus(
+def _dumped_corpus(
     texts: Sequence[str] | None, source: str | None, target: str | None, target_file: str | None
 ) -> "DumpedCorpus":
     """Joins what is dumped: it has to be read twice, so it cannot come from stdin.
@@ -147,44 +176,9 @@ def dumped_corpus(
     )
 
 
-def dump_heads(
-    opened: "Opened",
-    corpus: "DumpedCorpus",
-    directory: Path,
-    settings: "DumpSettings",
-    *,
-    quiet: bool,
-) -> None:
-    """Says how large a dump will be, and writes it if that is not too large.
-
-    Raises:
-        UsageError: if it is.
-    """
-    from tformer_cli.workflows.dump_heads import HeadDumper
-
-    dumper = HeadDumper(opened, settings)
-    estimate = dumper.estimate(corpus)
-    about = "" if estimate.is_exact else "about "
-    size = f"{about}{size_said(estimate.n_bytes)} ({estimate.n_bytes:,} bytes)"
-    n_heads = len(dumper.layout.heads)
-    note(f"{estimate.pairs:,} sentences, {n_heads} heads: {size}", quiet=quiet)
-    if estimate.n_bytes > settings.max_bytes:
-        raise UsageError(
-            f"--max-bytes: the dump would take {size}, the limit is "
-            f"{size_said(settings.max_bytes)}: raise it, keep fewer numbers with --topk K, or "
-            "fewer heads with --heads"
-        )
-    with line_progress(estimate.lines, "dumping heads", quiet=quiet) as progress:
-        for n_lines in dumper.write(corpus, directory):
-            progress.update(n_lines)
-    if dumper.report.too_long:
-        warn(f"{count_of_lines(dumper.report.too_long)} longer than the model takes, left out")
-    note(_said(dumper.report, directory), quiet=quiet)
-
-
 def _said(report: "DumpReport", directory: Path) -> str:
-    shards = f"{report.shards} shard{'' if report.shards == 1 else 's'}"
-    holds = f"{report.pairs:,} sentences in {shards}, {size_said(report.n_bytes)}"
+    shards = count_of(report.shards, "shard")
+    holds = f"{count_of(report.pairs, 'sentence')} in {shards}, {size_said(report.n_bytes)}"
     said = f"{directory}: {holds}, largest residual {report.residual:.1e}"
     if report.resumed_at:
         said += f"; {count_of_lines(report.resumed_at)} were done before"

@@ -1,6 +1,6 @@
 """Inspected sentences in the formats of `tformer inspect-heads`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,6 @@ from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from tformer_cli.inspection.head_statistics import HeadSummary
     from tformer_cli.inspection.heads import HeadId
     from tformer_cli.inspection.record import HeadsRecord
 
@@ -48,18 +47,6 @@ def write_records(
         for part in _rendered(records, chosen, with_weights=with_weights, selected=selected):
             stream.write(part)
             stream.flush()
-
-
-def write_summaries(summaries: "Sequence[HeadSummary]", chosen: HeadsFormat, output: str) -> None:
-    """Writes the heads of a corpus: a table, or a line of JSON for each head."""
-    from tformer_cli.cli.corpus_table import rendered_summaries, show_summaries
-
-    as_table = chosen == HeadsFormat.tty
-    if as_table and output == STANDARD_STREAM and summaries:
-        show_summaries(stdout_console(), summaries)
-        return
-    with results(output) as stream:
-        stream.write(rendered_summaries(summaries, as_table=as_table and bool(summaries)))
 
 
 def _rendered(

@@ -1,9 +1,7 @@
 """`inspect-heads RUN --over-time`: the roles of heads while they were trained."""
 
 import json
-from collections.abc import Mapping, Sequence
 from io import StringIO
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -11,47 +9,40 @@ from rich.text import Text
 
 from tformer_cli.cli.console import stdout_console, utf8_line, warn
 from tformer_cli.cli.heads_output import HeadsFormat
+from tformer_cli.cli.heads_request import HeadsRequest
 from tformer_cli.cli.role_grid import SIGNS, sign_of
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.head_timeline import HeadCourse, HeadTimeline
 
 FORMATS = (HeadsFormat.tty, HeadsFormat.jsonl, HeadsFormat.svg, HeadsFormat.html)
+REFUSED = (
+    *("TEXT", "--source", "--target", "--target-file", "--hypothesis", "--mode live", "--weights"),
+    *("--corpus", "--dump", "--verify"),
+)
+"""Options without a meaning where no sentence is read."""
 LABEL, SUMMARY = 11, 24
 """Columns of a head's name, and of what is said behind its signs."""
 
 
-def show_heads_over_time(
-    run: Path,
-    heads: Sequence[str],
-    chosen: HeadsFormat,
-    output: str,
-    given: Mapping[str, bool],
-) -> None:
+def show_heads_over_time(request: HeadsRequest) -> None:
     """Reads what a run has written of its heads, and writes it to stdout or a file.
 
-    Args:
-        run: the run directory.
-        heads: what `--heads` was given.
-        chosen: the format.
-        output: where to write.
-        given: options without a meaning here, and whether they were given.
-
     Raises:
-        UsageError: if there are such options, or the format shows maps.
+        UsageError: if there are options without a meaning here, or the format shows maps.
         DataError: if the run has followed no heads.
     """
-    for name, is_given in given.items():
-        if is_given:
-            raise UsageError(f"{name}: --over-time reads what the run has written; leave it out")
+    request.refuse(REFUSED, "--over-time reads what the run has written; leave it out")
+    chosen, output = request.chosen, request.output
     if chosen not in FORMATS:
         raise UsageError(f"--over-time: is for {', '.join(FORMATS)}; --format {chosen} shows maps")
 
     from tformer_cli.workflows.heads_over_time import heads_over_time
 
-    timeline = heads_over_time(run, heads)
+    timeline = heads_over_time(request.model, request.heads)
     if not timeline.courses:
         warn("no head meets the conditions of --heads")
     if chosen == HeadsFormat.tty and output == STANDARD_STREAM:
@@ -70,8 +61,8 @@ def show_timeline(console: Console, timeline: "HeadTimeline") -> None:
     console.print(
         Text.assemble(
             (timeline.run, "bold"),
-            f"  {len(timeline.courses)} heads, steps {steps[0]:,} to {steps[-1]:,}, "
-            f"{len(steps)} looks at {timeline.n_sentences} sentence pairs",
+            f"  {count_of(len(timeline.courses), 'head')}, steps {steps[0]:,} to {steps[-1]:,}, "
+            f"{count_of(len(steps), 'look')} at {count_of(timeline.n_sentences, 'sentence pair')}",
         )
     )
     places = _shown_places(len(steps), max(8, console.width - LABEL - SUMMARY))

@@ -9,6 +9,7 @@ from rich.text import Text
 from tformer_cli.cli.heat_map import heat_map
 from tformer_cli.cli.labels import is_ascii_only, isolated, shown
 from tformer_cli.cli.role_grid import role_grid
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +75,7 @@ def _heading(record: "HeadsRecord", *, is_ascii: bool) -> Group:
     facts = Text.assemble((shown(model.name, is_ascii=is_ascii), "bold"))
     times = "x" if is_ascii else "×"
     facts.append(f"  {model.n_encoder_layers}+{model.n_decoder_layers} layers")
-    facts.append(f" {times} {model.n_heads} heads")
+    facts.append(f" {times} {count_of(model.n_heads, 'head')}")
     if record.maps is not None:
         facts.append(f"  maps: {record.mode}, residual {record.captured.residual:.1e}")
     if record.score is not None:

@@ -8,6 +8,7 @@ from rich.style import Style
 from rich.text import Text
 
 from tformer_cli.cli.labels import is_ascii_only, left_aligned, right_aligned, shown
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,7 @@ def heat_map(
     lines = map_lines(console, head.kind, labels, shades)
     if n_hidden:
         dots = "..." if is_ascii_only(console) else "…"
-        lines.append(Text(f"{dots} {n_hidden} more rows: --heads {head}", style="dim"))
+        lines.append(Text(f"{dots} {count_of(n_hidden, 'more row')}: --heads {head}", style="dim"))
     return Group(_title(record, head), *lines)
 
 
@@ -84,7 +85,8 @@ def map_lines(
         lines.append(line)
     if n_shown < len(keys):
         dots = "..." if is_ascii else "…"
-        hidden = f"{dots} {len(keys) - n_shown} more columns; a wider terminal or --format html"
+        more = count_of(len(keys) - n_shown, "more column")
+        hidden = f"{dots} {more}; a wider terminal or --format html"
         lines.append(Text(hidden, style="dim"))
     for line in lines:
         line.no_wrap = True

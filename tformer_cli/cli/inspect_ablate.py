@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.format_choice import chosen_format
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
-    chosen_format,
     open_model,
     takes_opening_options,
 )
@@ -82,7 +82,10 @@ def inspect_ablate(
     ] = GranularityChoice.sentence,
     rank_by: Annotated[
         RankChoice,
-        typer.Option(help="Order of the heads; layer-importance divides by the layer's norm."),
+        typer.Option(
+            help="Order in which heads are removed (curve, --keep), the least first; "
+            "layer-importance divides by the layer's norm."
+        ),
     ] = RankChoice.importance,
     curve: Annotated[
         bool,
@@ -93,7 +96,7 @@ def inspect_ablate(
         typer.Option(
             min=0,
             metavar="N",
-            help="Also translate without each of the N most important heads, and score.",
+            help="Also translate without each of the N heads with the largest Δ loss, and score.",
         ),
     ] = 0,
     curve_scores: Annotated[
@@ -108,7 +111,9 @@ def inspect_ablate(
     keep: Annotated[
         int | None,
         typer.Option(
-            min=0, metavar="N", help="Of the heads looked at only the N most important stay."
+            min=0,
+            metavar="N",
+            help="Of the heads looked at only the N most important stay, by --rank-by.",
         ),
     ] = None,
     prune: Annotated[
@@ -116,7 +121,11 @@ def inspect_ablate(
     ] = None,
     output_format: Annotated[
         AblationFormat | None,
-        typer.Option("--format", help="[tty on a terminal, jsonl elsewhere].", show_default=False),
+        typer.Option(
+            "--format",
+            help="[tty on a terminal, jsonl elsewhere; by FILE's name].",
+            show_default=False,
+        ),
     ] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
@@ -130,6 +139,7 @@ def inspect_ablate(
     _check_usage(write_pruned, keep, prune)
     if curve_scores and not curve:
         raise UsageError("--curve-scores: there is no curve; leave out --no-curve")
+    chosen = chosen_format(output_format, output, AblationFormat, AblationFormat.jsonl)
     check_stdin_is_read_once([source, *reference])
 
     from tformer_cli.inspection.ablation_record import AblationSettings
@@ -153,7 +163,6 @@ def inspect_ablate(
         seed=opening["seed"],
     )
     pruning = None
-    chosen = chosen_format(output_format, output, AblationFormat, AblationFormat.jsonl)
     with results(output) as stream, _stages(quiet=quiet) as stages:
         named = _named_heads(opened, prune)
         ablation = ablate(opened, sources, references, settings=settings, observe=stages.observe)
@@ -198,7 +207,7 @@ class _Stages:
         self._progress.update(n_done)
 
     def end(self) -> None:
-        """Takes the display away."""
+        """Takes the display away; of a plain one the last line says that the stage is done."""
         self._stack.close()
         self._what = None
 

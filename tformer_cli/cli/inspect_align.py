@@ -22,6 +22,7 @@ from tformer_cli.cli.alignment_options import (
 )
 from tformer_cli.cli.alignment_table import rendered_scores, show_scores
 from tformer_cli.cli.console import is_live, note, stdout_console, utf8_line, warn
+from tformer_cli.cli.format_choice import check_ending, chosen_format
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
     SourceOption,
@@ -94,7 +95,7 @@ def inspect_align(
         ScoresFormat | None,
         typer.Option(
             "--format",
-            help="Of the scores [table on a terminal, jsonl elsewhere].",
+            help="Of the scores [table on a terminal, jsonl elsewhere; by FILE's name].",
             show_default=False,
         ),
     ] = None,
@@ -114,6 +115,11 @@ def inspect_align(
     """
     _check_pairs(target_file, (source_words, target_words), gold)
     _check_scores(gold, {"--save": save, "--format": scores_format, "--one-based": one_based})
+    chosen = ScoresFormat.jsonl
+    if gold is None:
+        check_ending(output, ["pharaoh"])
+    else:
+        chosen = chosen_format(scores_format, output, ScoresFormat, chosen, "table")
     if save and reverse is not None:
         raise UsageError("--save: stores the heads of one model; leave out --reverse")
     if not text:
@@ -149,7 +155,7 @@ def inspect_align(
     if pairs is not None and answers is not None:
         known = workflow.read_gold(answers, str(gold), is_one_based=one_based)
         scores = _scored(aligner, both, pairs, known, report, quiet=quiet)
-        _write_scores(scores, scores_format, output)
+        _write_scores(scores, chosen, output)
         if save:
             _save(opened.directory, scores, quiet=quiet)
     else:
@@ -220,11 +226,7 @@ def _scored(
     return scores
 
 
-def _write_scores(
-    scores: "AlignmentScores", scores_format: ScoresFormat | None, output: str
-) -> None:
-    is_shown = output == STANDARD_STREAM and sys.stdout.isatty()
-    chosen = scores_format or (ScoresFormat.table if is_shown else ScoresFormat.jsonl)
+def _write_scores(scores: "AlignmentScores", chosen: ScoresFormat, output: str) -> None:
     if chosen == ScoresFormat.table and output == STANDARD_STREAM:
         show_scores(stdout_console(), scores)
         return

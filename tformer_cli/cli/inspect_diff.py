@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line, warn
+from tformer_cli.cli.format_choice import chosen_format
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
     SourceOption,
     TextsArgument,
-    chosen_format,
     sentences_and_targets,
     takes_opening_options,
 )

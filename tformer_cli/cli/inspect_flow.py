@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.format_choice import chosen_format
 from tformer_cli.cli.inspection_options import (
     FOUND_OR_GIVEN,
     HypothesisOption,
@@ -16,7 +17,6 @@ from tformer_cli.cli.inspection_options import (
     TargetFileOption,
     TargetOption,
     TextsArgument,
-    chosen_format,
     open_model,
     sentences_and_targets,
     takes_opening_options,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
-from tformer_cli.cli.inspection_options import chosen_format
+from tformer_cli.cli.format_choice import chosen_format
 from tformer_cli.cli.options import ModelArgument, OutputOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.errors import UsageError

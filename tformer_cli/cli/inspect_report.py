@@ -5,6 +5,7 @@ from typing import Annotated, Unpack
 
 import typer
 
+from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
     SourceOption,
@@ -69,6 +70,7 @@ def inspect_report(
     """
     if output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError("--output: a page is not for a terminal; name a file with -o FILE")
+    check_ending(output, ["html"])
     counts = LineCounts()
     lines, targets = sentences_and_targets(text, source, target, target_file, counts)
 

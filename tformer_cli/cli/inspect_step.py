@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.format_choice import chosen_format
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
     TargetOption,
-    chosen_format,
     open_model,
     takes_opening_options,
 )
@@ -55,6 +55,14 @@ def inspect_step(
     head: Annotated[
         str, typer.Option(metavar="HEAD", help="One head, such as enc.0.3 or cross.last.0.")
     ],
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Work the numbers out for this key, named as a token is: of the source (enc, "
+            "cross) or of what the decoder has read (dec) [the heaviest].",
+        ),
+    ] = None,
     target: TargetOption = None,
     output_format: Annotated[
         StepFormat | None,
@@ -102,7 +110,7 @@ def inspect_step(
     opened = open_model(model, opening, quiet=quiet)
     if target is not None:
         target = next(argument_lines([target], counts))
-    record = step_of(opened, line, token=token, head=head, target=target, tolerance=verify)
+    record = step_of(opened, line, token=token, head=head, key=key, target=target, tolerance=verify)
     _write(record, chosen, output, _quiz_of(record, opening["seed"]) if quiz else None, answers)
     warn_of_bytes(counts)
 

@@ -1,11 +1,9 @@
-"""What the inspection commands share: sentences and targets, the search, a format, the model.
+"""What the inspection commands share: sentences and targets, the search, the model.
 
 A command ends in ``**opening`` under `takes_opening_options` and hands that on to `open_model`.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.open_translator import Opened
 
 Command = TypeVar("Command", bound=Callable[..., None])
-Format = TypeVar("Format", bound=StrEnum)
 
 TextsArgument = Annotated[
     list[str] | None,
@@ -110,23 +107,3 @@ def sentences_and_targets(
     if target is not None:
         return lines, argument_lines([target], counts)
     return lines, None if target_file is None else file_lines(target_file, counts)
-
-
-def chosen_format(
-    given: Format | None, output: str, formats: type[Format], in_a_pipe: Format
-) -> Format:
-    """Chooses a format where none is given: by the file's name, else by who reads stdout.
-
-    Args:
-        given: what `--format` says.
-        output: what `--output` says.
-        formats: the formats there are; "tty" is one of them.
-        in_a_pipe: where the file's name says nothing, or stdout is no terminal.
-    """
-    if given is not None:
-        return given
-    if output != STANDARD_STREAM:
-        suffix = Path(output).suffix.removeprefix(".")
-        named = "tty" if suffix == "txt" else suffix
-        return formats(named) if named in list(formats) else in_a_pipe
-    return formats("tty") if sys.stdout.isatty() else in_a_pipe

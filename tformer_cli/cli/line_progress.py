@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tformer_cli.cli.console import is_live, note, stderr_console
 from tformer_cli.cli.text_io import STANDARD_STREAM
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress, Task, TaskID
@@ -26,25 +27,40 @@ class LineProgress:
     def update(self, n_lines: int) -> None:
         """Hears how many lines are done."""
 
+    def end(self) -> None:
+        """Hears that no more will follow, as all of it is done."""
+
 
 class PlainProgress(LineProgress):
-    """A line on stderr every few seconds."""
+    """A line on stderr every few seconds; of a job that had one, the last says how it ended."""
 
     def __init__(self, total: int | None, what: str) -> None:
         self._total = total
         self._what = what
         self._start = self._said_at = monotonic()
+        self._done = 0
+        self._said: int | None = None
 
     def update(self, n_lines: int) -> None:
         """Says how many lines are done, if some time has passed."""
-        now = monotonic()
-        if now - self._said_at < SECONDS_BETWEEN_REPORTS:
-            return
-        self._said_at = now
-        rate = n_lines / (now - self._start)
-        of_total = f" of {self._total:,}" if self._total else ""
-        left = f", {(self._total - n_lines) / rate:.0f} s left" if self._total and rate else ""
-        note(f"{self._what}: {n_lines:,}{of_total} lines, {rate:.1f} lines/s{left}")
+        self._done = n_lines
+        if monotonic() - self._said_at >= SECONDS_BETWEEN_REPORTS:
+            self._say(n_lines)
+
+    def end(self) -> None:
+        """Says how many lines there were, unless nothing or just that was said."""
+        if self._said not in (None, self._done):
+            self._say(self._done)
+
+    def _say(self, n_lines: int) -> None:
+        self._said, self._said_at = n_lines, monotonic()
+        rate = n_lines / max(self._said_at - self._start, 1e-9)
+        done, left = count_of(n_lines, "line"), ""
+        if self._total:
+            done = f"{n_lines:,} of {count_of(self._total, 'line')}"
+            if rate and n_lines < self._total:
+                left = f", {(self._total - n_lines) / rate:.0f} s left"
+        note(f"{self._what}: {done}, {rate:.1f} lines/s{left}")
 
 
 class LiveProgress(LineProgress):
@@ -73,7 +89,9 @@ def line_progress(
     if quiet:
         yield LineProgress()
     elif not is_live():
-        yield PlainProgress(total, what)
+        plain = PlainProgress(total, what)
+        yield plain
+        plain.end()
     else:
         with _bar() as progress:
             yield LiveProgress(progress, progress.add_task(what, total=total))

@@ -12,6 +12,7 @@ from tformer_cli.cli.console import note
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.data.lines import read_lines
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.resumable import ResumableFile
@@ -105,5 +106,5 @@ def opened_output(
     }
     with resumable_file(Path(output).resolve(), origin) as file:
         if file.done:
-            note(f"{file.done:,} lines are done ({output}.part): going on behind them")
+            note(f"{count_of(file.done, 'line')} done ({output}.part): going on behind them")
         yield file.stream, file

@@ -18,6 +18,7 @@ from tformer_cli.training.events import (
     TrainingEvent,
     ValidationReport,
 )
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,7 +50,7 @@ class PlainView(TrainingView):
     def prepare(self, what: str, n_pairs: int) -> None:
         """Says every few seconds how far the preparation of data is."""
         if monotonic() - self._said_at > 5.0:
-            self._say(f"{what}: {n_pairs:,} pairs")
+            self._say(f"{what}: {count_of(n_pairs, 'pair')}")
 
     def notify(self, event: TrainingEvent) -> None:
         """Says what happened."""
@@ -77,7 +78,7 @@ class Dashboard(TrainingView):
 
     def prepare(self, what: str, n_pairs: int) -> None:
         """Shows how far the preparation of data is."""
-        self._preparing = f"{what} … {n_pairs:,} pairs"
+        self._preparing = f"{what} … {count_of(n_pairs, 'pair')}"
         self._draw()
 
     def notify(self, event: TrainingEvent) -> None:
@@ -217,7 +218,8 @@ def event_lines(event: TrainingEvent) -> list[str]:
             verb = f"going on after step {event.step:,}" if event.step else "starting"
             size = f"{event.n_parameters:,} parameters"
             how = f"{size}, vocabulary {event.vocab_size:,}, {event.device}, {event.precision}"
-            data = f"{event.n_pairs:,} pairs, {event.batches_per_epoch:,} batches an epoch"
+            batches = count_of(event.batches_per_epoch, "batch", "batches")
+            data = f"{count_of(event.n_pairs, 'pair')}, {batches} an epoch"
             return [*event.notes, f"{verb}: {how}; {data}"]
         case StepReport():
             left = ""

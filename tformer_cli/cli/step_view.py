@@ -69,7 +69,12 @@ class StepView:
         self._console.print(facts)
         grid = Grid.grid(padding=(0, 2))
         name = "given target" if sentence.is_forced else "translation"
-        rows = (("source", sentence.source), (name, sentence.target), ("token", record.where))
+        rows = (
+            ("source", sentence.source),
+            (name, sentence.target),
+            ("token", record.where),
+            ("worked out", record.example),
+        )
         for label, text in rows:
             grid.add_row(Text(label, style="dim"), Text(self._plain(text)))
         self._console.print(grid)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from tformer_cli.cli.console import note, warn
 from tformer_cli.data.lines import LineCounts, decode_line, open_bytes, read_lines
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.open_translator import Opened
@@ -125,4 +126,4 @@ def warn_of_lengths(translated: "TranslationCounts") -> None:
 
 def count_of_lines(n_lines: int) -> str:
     """Writes "1 line" or "1,234 lines"."""
-    return f"{n_lines:,} line{'' if n_lines == 1 else 's'}"
+    return count_of(n_lines, "line")

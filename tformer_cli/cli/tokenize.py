@@ -17,6 +17,7 @@ from tformer_cli.cli.text_io import (
     results,
     warn_of_bytes,
 )
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.tokenize import TokenizerStatistics
@@ -83,7 +84,8 @@ def train(
         stream.write(trained.tokenizer.to_json().encode("utf-8"))
     warn_of_bytes(trained.lines)
     note(
-        f"{algorithm}: {trained.tokenizer.vocab_size:,} pieces from {trained.lines.lines:,} lines"
+        f"{algorithm}: {trained.tokenizer.vocab_size:,} pieces from "
+        f"{count_of(trained.lines.lines, 'line')}"
         + ("" if to_stdout else f", written to {output}"),
         quiet=quiet,
     )

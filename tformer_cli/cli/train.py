@@ -12,6 +12,7 @@ from tformer_cli.cli.console import is_live, note, write_line
 from tformer_cli.cli.options import DeviceOption, PrecisionOption, QuietOption, ThreadsOption
 from tformer_cli.cli.options import PrecisionChoice as Precision
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.recipe import Recipe
@@ -130,8 +131,8 @@ def run_training(
         )
     if result.n_looks:
         note(
-            f"looked at the heads {result.n_looks} times in {result.seconds_of_looks:.1f} s "
-            f"({run}): `tformer inspect-heads {run} --over-time`",
+            f"looked at the heads {count_of(result.n_looks, 'time')} in "
+            f"{result.seconds_of_looks:.1f} s ({run}): `tformer inspect-heads {run} --over-time`",
             quiet=quiet,
         )
     if result.was_finished:

@@ -20,11 +20,12 @@ class AblationSettings:
     granularity: Granularity = "sentence"
     """What the importance takes absolute values of: each sentence's derivative, or each token's."""
     rank_by: RankBy = "importance"
-    """Order of the heads: by importance, by importance within the layer, or by Δ loss alone."""
+    """In which order heads are removed, the least first: by importance, by importance within the
+    layer, or by Δ loss alone."""
     curve: bool = True
     """Whether heads are also removed one after the other, the least important first."""
     n_scored: int = 0
-    """Translate with each of the so many most important heads off, and score."""
+    """Translate with each of the so many heads with the largest Δ loss off, and score."""
     curve_scores: bool = False
     """Translate at every point of the curve, and score."""
     n_resamples: int = RESAMPLES
@@ -48,7 +49,9 @@ class HeadEffect:
     head: HeadId
     """The head."""
     rank: int
-    """0: the most important."""
+    """By what heads are removed by; 0: the most important, which is removed last."""
+    loss_rank: int
+    """By Δ loss; 0: the largest."""
     loss: PairedDifference
     """Loss per target token without it, against that with all heads."""
     importance: float
@@ -97,9 +100,9 @@ class Ablation:
     """How they were computed."""
 
     @property
-    def ranked(self) -> list[HeadEffect]:
-        """The effects, the most important head first."""
-        return sorted(self.effects, key=lambda effect: effect.rank)
+    def by_loss(self) -> list[HeadEffect]:
+        """The effects, the largest Δ loss first."""
+        return sorted(self.effects, key=lambda effect: effect.loss_rank)
 
 
 @dataclass(frozen=True, kw_only=True)

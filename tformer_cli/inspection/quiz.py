@@ -76,19 +76,19 @@ def answer_key(record: StepRecord, quiz: Quiz) -> str:
 def _cells(table: Table) -> Iterator[tuple[int, int]]:
     """The cells of a table that can be blanks; none of most tables.
 
-    Row 0 of the tables by key, and component 0, are worked out as examples; the largest scaled
-    score and the chosen word's probability are told.
+    Of the tables by key the marked row, and everywhere component 0, are worked out as examples; the
+    largest scaled score and the chosen word's probability, whose row is marked, are told.
     """
     n_rows, n_columns = table.values.shape
-    later, last = range(1, n_rows), table.values[:, -1]
+    others = [row for row in range(n_rows) if row != table.marked_row]
+    last = table.values[:, -1]
     components = [c for c in FIRST_COMPONENTS if c < n_columns]
     if table.name == "scaled":
-        yield from ((r, 1) for r in later if last[r].isfinite() and last[r] < last.max())
+        yield from ((r, 1) for r in others if last[r].isfinite() and last[r] < last.max())
     elif table.name in ("weights", "words"):
-        told = table.marked_row
-        yield from ((r, 2) for r in later if last[r] >= SMALLEST_SHARE and r != told)
+        yield from ((r, 2) for r in others if last[r] >= SMALLEST_SHARE)
     elif table.name == "weighted":
-        yield from ((r, c) for r in later for c in components if table.values[r, c] != 0)
+        yield from ((r, c) for r in others for c in components if table.values[r, c] != 0)
     elif table.name in ("z", "residual"):
         rows = (0,) if table.name == "z" else sorted({2, n_rows - 1})
         yield from ((r, c) for r in rows for c in components)

@@ -54,6 +54,7 @@ def _effect(effect: HeadEffect) -> dict[str, Any]:
         "layer": effect.head.layer,
         "head": effect.head.head,
         "rank": effect.rank,
+        "loss_rank": effect.loss_rank,
         **_difference("loss", effect.loss),
         "importance": effect.importance,
         "layer_importance": effect.layer_importance,

@@ -15,6 +15,7 @@ from tformer_cli.inspection.palette import colour, signed_colour
 from tformer_cli.inspection.render_json import rounded
 from tformer_cli.inspection.render_svg import display_width, draw_text
 from tformer_cli.inspection.static_page import bar, chips, escaped, render_page
+from tformer_cli.wording import count_of
 
 LEVELS = 64
 """Shades of a map on each side of 0."""
@@ -112,11 +113,11 @@ def summary_of(diff: HeadDiff) -> str:
     divergences = [c.match.divergence for c in diff.changes if c.match.divergence is not None]
     moved = sum(change.match.has_moved for change in diff.changes)
     changed = sum(change.has_changed_role for change in diff.changes)
-    sentences = "1 sentence" if diff.n_sentences == 1 else f"{diff.n_sentences:,} sentences"
     how = "within their layer" if diff.matching == "layer" else "across layers"
     mean = sum(divergences) / len(divergences) if divergences else 0.0
     text = (
-        f"{sentences}; {len(divergences)} heads paired {how}, mean divergence {mean:.4f}; "
+        f"{count_of(diff.n_sentences, 'sentence')}; "
+        f"{count_of(len(divergences), 'head')} paired {how}, mean divergence {mean:.4f}; "
         f"{moved} moved, {changed} changed role"
     )
     only = {

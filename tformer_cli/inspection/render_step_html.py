@@ -41,7 +41,8 @@ def _heading(record: StepRecord) -> str:
     return (
         f"<h1>{head}: {escaped(KIND_NAMES[head.kind])}, step by step</h1>\n"
         f'<p class="facts">{escaped(sentence.model.name)}, {record.norm}-norm, layer {head.layer}, '
-        f"head {head.head}; {escaped(record.where)}. {n_checks} comparisons with the model's own "
+        f"head {head.head}; {escaped(record.where)}. Worked out: {escaped(record.example)}. "
+        f"{n_checks} comparisons with the model's own "
         f"numbers, largest difference {record.difference:.1e}.</p>\n"
         f'<div class="pair"><span>Source</span><div>'
         f"{chips(sentence.source_pieces, record.row if is_source else None)}</div>"

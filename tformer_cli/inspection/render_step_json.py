@@ -30,6 +30,8 @@ def render_step_json(
         "row": record.row,
         "token": record.token,
         "where": record.where,
+        "key": record.key,
+        "key_piece": record.key_piece,
         "difference": rounded(record.difference),
         "steps": [_step(step, quiz) for step in record.steps],
     }

@@ -13,6 +13,7 @@ from tformer_cli.inspection.heads import KIND_NAMES, KINDS
 from tformer_cli.inspection.render_svg import draw_text
 from tformer_cli.inspection.roles import ROLES, Role
 from tformer_cli.inspection.static_page import escaped, render_page
+from tformer_cli.wording import count_of
 
 COLOURS: dict[str, str] = {
     "previous": "#56b4e9",
@@ -60,10 +61,12 @@ def render_timeline_html(timeline: HeadTimeline) -> str:
         f'<th scope="col" style="text-align:left">{name}</th>'
         for name in ("head", "role", "since step", "steps of first appearance")
     )
+    looks = count_of(len(timeline.steps), "look")
+    pairs = count_of(timeline.n_sentences, "sentence pair")
     body = (
         f"<h1>Heads of {escaped(timeline.run)}</h1>"
-        f'<p class="facts">{len(timeline.steps)} looks, steps {timeline.steps[0]:,} to '
-        f"{timeline.steps[-1]:,}, on {timeline.n_sentences} sentence pairs</p>"
+        f'<p class="facts">{looks}, steps {timeline.steps[0]:,} to '
+        f"{timeline.steps[-1]:,}, on {pairs}</p>"
         f'<section class="card">{render_timeline_svg(timeline)}</section>'
         f'<section class="card"><div class="scroll"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div></section>"

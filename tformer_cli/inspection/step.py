@@ -27,6 +27,8 @@ class Subject:
     """The query's position."""
     output_labels: tuple[str, ...]
     """(V) the label of every token of the vocabulary."""
+    key: int | None = None
+    """The key that is worked out as an example; None: the heaviest that the query may see."""
 
     @property
     def query(self) -> str:
@@ -39,6 +41,25 @@ class Subject:
     def keys(self) -> tuple[str, ...]:
         """The tokens that keys and values are made of."""
         return self.sentence.column_labels(self.head.kind)
+
+    @property
+    def n_visible(self) -> int:
+        """How many keys the query may see: in the decoder's self-attention none behind it."""
+        return self.row + 1 if self.head.kind == "dec" else len(self.keys)
+
+    @property
+    def worked_key(self) -> int:
+        """The key that is worked out; of the heaviest ones the first.
+
+        Raises:
+            ValueError: if the key that was asked for is none that the query may see.
+        """
+        if self.key is None:
+            row = self.sentence.captured.weights(self.head)[self.row, : self.n_visible].tolist()
+            return row.index(max(row))
+        if not 0 <= self.key < self.n_visible:
+            raise ValueError(f"the query sees the keys 0 to {self.n_visible - 1}, not {self.key}")
+        return self.key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +131,8 @@ class StepRecord:
     """The head."""
     row: int
     """The query's position."""
+    key: int
+    """The key that is worked out as an example."""
     norm: str
     """Where the model normalises: "pre" or "post"."""
     steps: tuple[Step, ...]
@@ -127,6 +150,17 @@ class StepRecord:
             return f"source token {self.row}, {self.token}"
         read = self.sentence.input_pieces[self.row]
         return f"decoder position {self.row}, which has read {read} and predicts {self.token}"
+
+    @property
+    def key_piece(self) -> str:
+        """The label of the key that is worked out."""
+        return self.sentence.column_labels(self.head.kind)[self.key]
+
+    @property
+    def example(self) -> str:
+        """Says which key is worked out, and its weight."""
+        weight = self.sentence.captured.weights(self.head)[self.row, self.key].item()
+        return f"key {self.key}, {self.key_piece}, with weight {weight:.3f}"
 
     @property
     def difference(self) -> float:

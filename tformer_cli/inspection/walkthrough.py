@@ -11,6 +11,9 @@ from tformer_cli.inspection.trace import HeadTrace, trace_head
 from tformer_cli.inspection.walkthrough_layer import layer_steps
 from tformer_cli.model.transformer import Transformer
 
+TERMS = 4
+"""Terms of the sum that are written out."""
+
 
 def walk_through(model: Transformer, subject: Subject) -> StepRecord:
     """Computes the steps of one head for one token and checks them against the model.
@@ -35,7 +38,14 @@ def explain(model: Transformer, subject: Subject, observed: Observed) -> StepRec
         *_head_steps(trace, observed, subject),
         *layer_steps(trace, observed, subject, model.output_matrix.detach().cpu().double()),
     )
-    return StepRecord(sentence=sentence, head=head, row=row, norm=model.config.norm, steps=steps)
+    return StepRecord(
+        sentence=sentence,
+        head=head,
+        row=row,
+        key=subject.worked_key,
+        norm=model.config.norm,
+        steps=steps,
+    )
 
 
 def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
@@ -87,7 +97,7 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
 def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Iterator[Step]:
     """Steps 1 to 6: from q, k and v to the sum of the values."""
     (kind, _, number), row = subject.head, subject.row
-    query, keys = subject.query, subject.keys
+    query, keys, worked = subject.query, subject.keys, subject.worked_key
     q, k, v = observed.query[number, row], observed.key[number], observed.value[number]
     width, source = len(q), "m" if kind == "cross" else "x"
     yield Step(
@@ -106,8 +116,8 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         f"over its value v. Each has d_k = {width} numbers.",
         tables=(
             Table(name="q", caption="query", rows=(query,), values=trace.query[None]),
-            Table(name="k", caption="keys", rows=keys, values=trace.key),
-            Table(name="v", caption="values", rows=keys, values=trace.value),
+            Table(name="k", caption="keys", rows=keys, values=trace.key, marked_row=worked),
+            Table(name="v", caption="values", rows=keys, values=trace.value, marked_row=worked),
         ),
         checks=(
             _check("q", trace.query, q),
@@ -121,8 +131,8 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         title="Scores: q · k",
         formulas=("s_j = q·k_j = Σ_i q_i·k_ji",),
         says="The larger the score, the better key and query fit.",
-        worked=_worked_score(trace, keys[0]),
-        tables=(_by_key("scores", "scores", keys, ("q·k",), trace.scores),),
+        worked=_worked_score(trace, worked, keys[worked]),
+        tables=(_by_key("scores", "scores", subject, ("q·k",), trace.scores),),
         checks=(_check("scores, of the model's q and k", trace.scores, k @ q),),
     )
     finite = trace.visible
@@ -134,9 +144,11 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         formulas=("s_j / √d_k",),
         says=f"√d_k = √{width} = {width**0.5:.4f} keeps the scores' variance near 1. What "
         "the query may not see is masked with −∞.",
-        worked=f"{trace.scores[0]:.3f} / {width**0.5:.3f} = {trace.scores[0] / width**0.5:.3f}",
+        worked=f"{trace.scores[worked]:.3f} / {width**0.5:.3f} = {trace.scaled[worked]:.3f}",
         tables=(
-            _by_key("scaled", "scaled scores", keys, ("q·k", "÷ √d_k"), trace.scores, trace.scaled),
+            _by_key(
+                "scaled", "scaled scores", subject, ("q·k", "÷ √d_k"), trace.scores, trace.scaled
+            ),
         ),
         checks=(_check("scaled scores", trace.scaled[finite], models_scaled[finite]),),
     )
@@ -147,20 +159,25 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         title="Weight the values",
         formulas=("a_j·v_j",),
         says="Each value counts as much as its weight. (Their sum, step 6, is checked.)",
-        worked=f"{trace.weights[0]:.3f} · {trace.value[0, 0]:.3f} = {trace.weighted[0, 0]:.3f}",
+        worked=f"{trace.weights[worked]:.3f} · {trace.value[worked, 0]:.3f} = "
+        f"{trace.weighted[worked, 0]:.3f}",
         tables=(
-            Table(name="weighted", caption="weight times value", rows=keys, values=trace.weighted),
+            Table(
+                name="weighted",
+                caption="weight times value",
+                rows=keys,
+                values=trace.weighted,
+                marked_row=worked,
+            ),
         ),
     )
-    terms = " + ".join(f"{number:.3f}" for number in trace.weighted[:4, 0].tolist())
-    more = f" + … ({len(keys)} terms)" if len(keys) > 4 else ""
     yield Step(
         number=6,
         name="sum",
         title="Sum",
         formulas=("z = Σ_j a_j·v_j",),
         says="This is what the head has read for the token.",
-        worked=f"z_0 = {terms}{more} = {trace.context[0]:.3f}",
+        worked=_worked_sum(trace, subject),
         tables=(Table(name="z", caption="sum", rows=("z",), values=trace.context[None]),),
         checks=(_check("z", trace.context, observed.context[number, row]),),
     )
@@ -169,6 +186,7 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
 def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
     map_row = subject.sentence.captured.weights(subject.head)[subject.row].double()
     largest, total = trace.scaled.max().item(), trace.exponentials.sum().item()
+    worked = subject.worked_key
     return Step(
         number=4,
         name="softmax",
@@ -177,12 +195,12 @@ def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
         says=f"The weights are positive and sum to 1; a masked −∞ becomes exactly 0. The largest "
         f"scaled score, {largest:.3f}, is taken off first, which changes no weight; Σ e is then "
         f"{total:.3f}.",
-        worked=f"{trace.exponentials[0]:.3f} / {total:.3f} = {trace.weights[0]:.3f}",
+        worked=f"{trace.exponentials[worked]:.3f} / {total:.3f} = {trace.weights[worked]:.3f}",
         tables=(
             _by_key(
                 "weights",
                 "attention weights",
-                subject.keys,
+                subject,
                 ("÷ √d_k", "e^(…−max)", "weight"),
                 trace.scaled,
                 trace.exponentials,
@@ -194,29 +212,40 @@ def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
     )
 
 
-def _worked_score(trace: HeadTrace, key: str) -> str:
-    pairs = list(zip(trace.query.tolist(), trace.key[0].tolist(), strict=True))
+def _worked_score(trace: HeadTrace, place: int, key: str) -> str:
+    pairs = list(zip(trace.query.tolist(), trace.key[place].tolist(), strict=True))
     terms = " + ".join(f"{q:.3f}·{k:.3f}" for q, k in pairs[:3])
     more = f" + … ({len(pairs)} terms)" if len(pairs) > 3 else ""
-    return f"q·k({key}) = {terms}{more} = {trace.scores[0]:.3f}"
+    return f"q·k({key}) = {terms}{more} = {trace.scores[place]:.3f}"
+
+
+def _worked_sum(trace: HeadTrace, subject: Subject) -> str:
+    """Component 0 of the sum: the worked key's term, then those of the heaviest others."""
+    weights = trace.weights.tolist()
+    others = [key for key in range(subject.n_visible) if key != subject.worked_key]
+    order = [subject.worked_key, *sorted(others, key=lambda key: -weights[key])]
+    terms = " + ".join(f"{trace.weighted[key, 0]:.3f}" for key in order[:TERMS])
+    more = f" + … ({len(order)} terms)" if len(order) > TERMS else ""
+    return f"z_0 = {terms}{more} = {trace.context[0]:.3f}"
 
 
 def _by_key(
     name: str,
     caption: str,
-    keys: tuple[str, ...],
+    subject: Subject,
     columns: tuple[str, ...],
     *values: Tensor,
     share_column: int | None = None,
 ) -> Table:
-    """A table with a row for each key."""
+    """A table with a row for each key; the one that is worked out is marked."""
     return Table(
         name=name,
         caption=caption,
-        rows=keys,
+        rows=subject.keys,
         columns=columns,
         values=torch.stack(values, dim=-1),
         share_column=share_column,
+        marked_row=subject.worked_key,
     )
 
 

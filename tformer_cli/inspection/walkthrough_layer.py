@@ -8,6 +8,7 @@ from torch import Tensor
 from tformer_cli.inspection.observed import Observed
 from tformer_cli.inspection.step import Check, Step, Subject, Table, difference_of
 from tformer_cli.inspection.trace import HeadTrace, LayerNormTrace
+from tformer_cli.wording import count_of
 
 CANDIDATES = 8
 """Words shown with their logits and probabilities."""
@@ -77,9 +78,9 @@ def _concatenation(trace: HeadTrace, observed: Observed, subject: Subject) -> St
         name="concatenation",
         title="Put the heads side by side and mix them",
         formulas=("MultiHead = Concat(z_0, …, z_h)·W_O" + (" + b_O" if trace.has_bias else ""),),
-        says=f"The z of the layer's {n_heads} heads in one row of {trace.joined.shape[1]} numbers, "
-        f"times W_O. The share of {head} is what it alone puts in; the shares of all heads "
-        f"{'and b_O ' if trace.has_bias else ''}add up to the output.",
+        says=f"The z of the layer's {count_of(n_heads, 'head')} in one row of "
+        f"{trace.joined.shape[1]} numbers, times W_O. The share of {head} is what it alone puts "
+        f"in; the shares of all heads {'and b_O ' if trace.has_bias else ''}add up to the output.",
         tables=(
             Table(
                 name="heads",

@@ -22,6 +22,7 @@ from tformer_cli.inspection.gates import heads_off
 from tformer_cli.inspection.heads import HeadId, head_layout
 from tformer_cli.inspection.importance import importance_sums, layer_normalised
 from tformer_cli.inspection.selectors import select_heads
+from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
 
@@ -114,7 +115,7 @@ class Ablator:
         most_important = sorted(effects, key=lambda effect: effect.rank)
         order = [effect.head for effect in reversed(most_important)]
         curve = self._curve(order, total) if settings.curve else ()
-        scored = {effect.head for effect in most_important[: settings.n_scored]}
+        scored = {effect.head for effect in effects if effect.loss_rank < settings.n_scored}
         effects = [
             replace(effect, scores=self._scores_without([effect.head]))
             if effect.head in scored
@@ -163,6 +164,7 @@ class Ablator:
             HeadEffect(
                 head=head,
                 rank=0,
+                loss_rank=0,
                 loss=difference,
                 importance=measured.importance[head],
                 layer_importance=within_layer[head],
@@ -171,15 +173,23 @@ class Ablator:
         ]
 
     def _ranked(self, effects: list[HeadEffect]) -> list[HeadEffect]:
-        """Gives each head its rank, 0 the most important; equals stand in their order."""
+        """Gives each head its ranks, 0 the most important; equals stand in their order."""
         worth: dict[str, Callable[[HeadEffect], float]] = {
             "importance": lambda effect: effect.importance,
             "layer-importance": lambda effect: effect.layer_importance,
             "delta": lambda effect: effect.loss.difference,
         }
-        by_worth = sorted(effects, key=worth[self._settings.rank_by], reverse=True)
-        ranks = {effect.head: rank for rank, effect in enumerate(by_worth)}
-        return [replace(effect, rank=ranks[effect.head]) for effect in effects]
+        ranks, loss_ranks = (
+            {effect.head: rank for rank, effect in enumerate(ranked)}
+            for ranked in (
+                sorted(effects, key=worth[name], reverse=True)
+                for name in (self._settings.rank_by, "delta")
+            )
+        )
+        return [
+            replace(effect, rank=ranks[effect.head], loss_rank=loss_ranks[effect.head])
+            for effect in effects
+        ]
 
     def _curve(self, order: list[HeadId], n_tokens: int) -> tuple[CurvePoint, ...]:
         sums = np.zeros(len(order) + 1)
@@ -261,4 +271,4 @@ def _tokens_of(batch: Batch) -> NDArray[np.int64]:
 
 
 def _few(heads: Sequence[HeadId]) -> str:
-    return str(heads[0]) if len(heads) == 1 else f"{len(heads)} heads"
+    return str(heads[0]) if len(heads) == 1 else count_of(len(heads), "head")

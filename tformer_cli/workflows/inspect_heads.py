@@ -16,6 +16,7 @@ from tformer_cli.inspection.live_capture import ListenedModel
 from tformer_cli.inspection.metrics import metrics_of
 from tformer_cli.inspection.record import CaptureMode, HeadsRecord, ModelSummary
 from tformer_cli.inspection.selectors import HeadSelection
+from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
 
@@ -120,8 +121,8 @@ class HeadInspector:
         n_found = len(translation.hypotheses)
         if n_found < self._rank:
             raise DataError(
-                f"has {n_found} translations, of which --hypothesis {self._rank} is none "
-                f"(line {index + 1}): look at one of them, or widen the beam"
+                f"has {count_of(n_found, 'translation')}, of which --hypothesis {self._rank} is "
+                f"none (line {index + 1}): look at one of them, or widen the beam"
             )
         found = translation.hypotheses[self._rank - 1]
         ids = translation.source_ids, found.token_ids
@@ -200,8 +201,8 @@ class HeadInspector:
         longest = longest_source(self._model.config.max_positions)
         if len(ids) > longest:
             raise DataError(
-                f"has {len(ids)} tokens where the model takes {longest} (line {index + 1}): "
-                "inspect a shorter sentence"
+                f"has {count_of(len(ids), 'token')} where the model takes {longest} "
+                f"(line {index + 1}): inspect a shorter sentence"
             )
 
 

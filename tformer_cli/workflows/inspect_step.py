@@ -1,5 +1,6 @@
 """One head for one token, step by step, with the model's own numbers."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -24,6 +25,7 @@ def inspect_step(
     *,
     token: str,
     head: str,
+    key: str | None = None,
     target: str | None = None,
     tolerance: float = TOLERANCE,
     **options: Unpack[InspectionOptions],
@@ -36,18 +38,23 @@ def inspect_step(
         token: a piece or word of the head's rows (the source, or what the decoder predicts), its
             n-th occurrence as ``it#2``, or a position; see `inspection.tokens`.
         head: exactly one head, by the grammar of `inspection.selectors`.
+        key: the key that is worked out as an example, named as `token` is: a piece or word of the
+            head's columns; None: the heaviest.
         target: a target to look at instead of the model's translation.
         tolerance: largest difference from the model's own numbers that is let pass.
         **options: of `open_for_inspection`.
 
     Raises:
-        UsageError: if `head` is not one head, or there is no such token.
+        UsageError: if `head` is not one head, there is no such token, or the token may not see the
+            key.
         ArtifactError: if the model directory cannot be used.
         DataError: if the line is blank or too long.
         TformerError: if a step misses the model's own numbers by more than the tolerance.
     """
     opened = open_for_inspection(model, **options)
-    return step_of(opened, line, token=token, head=head, target=target, tolerance=tolerance)
+    return step_of(
+        opened, line, token=token, head=head, key=key, target=target, tolerance=tolerance
+    )
 
 
 def step_of(
@@ -56,6 +63,7 @@ def step_of(
     *,
     token: str,
     head: str,
+    key: str | None = None,
     target: str | None = None,
     tolerance: float = TOLERANCE,
 ) -> StepRecord:
@@ -77,9 +85,22 @@ def step_of(
         row=find_token(token, sentence.row_labels(selected[0].kind)),
         output_labels=tuple(tokenizer.pieces(range(tokenizer.vocab_size))),
     )
+    if key is not None:
+        subject = replace(subject, key=_visible_key(key, subject))
     record = walk_through(model, subject)
     check_steps(record, tolerance)
     return record
+
+
+def _visible_key(wanted: str, subject: Subject) -> int:
+    """Finds the key that a person means; it must be one that the query may see."""
+    key = find_token(wanted, subject.keys, "--key")
+    if key >= subject.n_visible:
+        raise UsageError(
+            f'--key: {subject.keys[key]} comes after "{subject.query}", which may not see it; name '
+            f"one of {', '.join(subject.keys[: subject.n_visible])}"
+        )
+    return key
 
 
 def check_steps(record: StepRecord, tolerance: float) -> None:

@@ -13,6 +13,7 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.recipe import Recipe
+from tformer_cli.wording import count_of
 
 Progress = Callable[[str, int], None]
 """Is told what is being prepared, and how many sentence pairs of it are done."""
@@ -87,8 +88,10 @@ def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
         dropped = [f"{n:,} {reasons.get(why, why)}" for why, n in corpus.dropped.items() if n]
         left_out = f"; left out: {', '.join(dropped)}" if dropped else ""
         cached = ", from the cache" if corpus.from_cache else ""
-        broken = f"; {corpus.not_utf8:,} lines not UTF-8, read as U+FFFD" if corpus.not_utf8 else ""
-        yield f"{corpus_name(config)}: {len(corpus):,} pairs{cached}{left_out}{broken}"
+        broken = ""
+        if corpus.not_utf8:
+            broken = f"; {count_of(corpus.not_utf8, 'line')} not UTF-8, read as U+FFFD"
+        yield f"{corpus_name(config)}: {count_of(len(corpus), 'pair')}{cached}{left_out}{broken}"
 
 
 def fingerprint(pairs: Sequence[SentencePair]) -> str:

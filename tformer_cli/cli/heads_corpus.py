@@ -1,0 +1,85 @@
+"""`tformer inspect-heads --corpus`: each head summed up over all sentences."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tformer_cli.cli.console import stdout_console, warn
+from tformer_cli.cli.heads_output import HeadsFormat
+from tformer_cli.cli.heads_request import HeadsRequest
+from tformer_cli.cli.inspection_options import open_model, sentences_and_targets
+from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.text_io import STANDARD_STREAM, count_of_lines, results, warn_of_bytes
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tformer_cli.inspection.head_statistics import HeadSummary
+    from tformer_cli.workflows.inspect_corpus import CorpusInspector
+
+FORMATS = (HeadsFormat.tty, HeadsFormat.jsonl)
+
+
+def sum_up_heads(request: HeadsRequest) -> None:
+    """Measures the heads over a corpus and writes a table, or a line of JSON for each head.
+
+    Raises:
+        UsageError: if the options are of single sentences, or contradict each other.
+        ArtifactError: if the model directory cannot be used.
+        DataError: if there is no sentence, or there are more or fewer targets.
+        TformerError: if the maps are less exact than `--verify` asks.
+    """
+    request.refuse(
+        ("--mode live", "--hypothesis", "--weights"),
+        "is of single sentences; leave it out with --corpus",
+    )
+    if request.chosen not in FORMATS:
+        raise UsageError(
+            f"--corpus: is for tty and jsonl; --format {request.chosen} shows one sentence"
+        )
+    counts = LineCounts()
+    lines, targets = sentences_and_targets(
+        request.texts, request.source, request.target, request.target_file, counts
+    )
+
+    from tformer_cli.workflows.inspect_corpus import CorpusInspector
+
+    opened = open_model(request.model, request.opening, quiet=request.quiet)
+    inspector = CorpusInspector(opened, request.heads, seed=request.opening["seed"])
+    summaries = _summed_up(inspector, lines, targets, quiet=request.quiet)
+    request.check_residual(max((s.residual for s in summaries), default=0.0), "of the corpus")
+    _write(summaries, request.chosen, request.output)
+    warn_of_bytes(counts)
+
+
+def _summed_up(
+    inspector: "CorpusInspector",
+    lines: Iterable[str],
+    targets: Iterable[str] | None,
+    *,
+    quiet: bool,
+) -> "list[HeadSummary]":
+    """Reads a whole corpus, with progress on stderr."""
+    with line_progress(None, "inspecting heads", quiet=quiet) as progress:
+        for n_lines in inspector.read(lines, targets):
+            progress.update(n_lines)
+    if inspector.report.too_long:
+        warn(f"{count_of_lines(inspector.report.too_long)} longer than the model takes, left out")
+    if not inspector.n_sentences:
+        raise DataError("holds no sentence that fits (--source): there is nothing to sum up")
+    summaries = inspector.summaries()
+    if not summaries:
+        warn("no head meets the conditions of --heads")
+    return summaries
+
+
+def _write(summaries: "Sequence[HeadSummary]", chosen: HeadsFormat, output: str) -> None:
+    from tformer_cli.cli.corpus_table import rendered_summaries, show_summaries
+
+    as_table = chosen == HeadsFormat.tty
+    if as_table and output == STANDARD_STREAM and summaries:
+        show_summaries(stdout_console(), summaries)
+        return
+    with results(output) as stream:
+        stream.write(rendered_summaries(summaries, as_table=as_table and bool(summaries)))

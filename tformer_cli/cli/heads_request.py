@@ -1,0 +1,122 @@
+"""What `tformer inspect-heads` was asked for, handed to whichever of its jobs does it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tformer_cli.cli.heads_output import HeadsFormat
+from tformer_cli.cli.inspection_options import OpeningArguments
+from tformer_cli.cli.text_io import STANDARD_STREAM
+from tformer_cli.cli.weights_option import WeightsChoice
+from tformer_cli.errors import TformerError, UsageError
+
+
+class CaptureModeChoice(StrEnum):
+    """Values of `--mode`."""
+
+    forced = "forced"
+    live = "live"
+
+
+VerifyOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="TOLERANCE",
+        min=0.0,
+        help="Fail (status 1) if weights explain the model's output less exactly than this.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsRequest:
+    """The options of the command that more than one job reads or refuses."""
+
+    model: Path
+    """Model directory; of roles over time the run directory."""
+    texts: list[str] | None
+    """Sentences that are arguments."""
+    source: str | None
+    """File of sentences."""
+    target: str | None
+    """The target to look at."""
+    target_file: str | None
+    """File of targets."""
+    hypothesis: int
+    """Which of the translations, 1 the best."""
+    mode: CaptureModeChoice
+    """How maps are captured."""
+    heads: tuple[str, ...]
+    """Selections; none means all heads."""
+    output_format: HeadsFormat | None
+    """What `--format` was given."""
+    chosen: HeadsFormat
+    """The format, given or not."""
+    output: str
+    """Where to write."""
+    weights: WeightsChoice | None
+    """What maps hold."""
+    verify: float | None
+    """Largest residual that is let pass."""
+    quiet: bool
+    """Whether notes and progress are left out."""
+    opening: OpeningArguments
+    """How the model is opened."""
+    is_corpus: bool = False
+    """Whether `--corpus` was given."""
+    dump: Path | None = None
+    """What `--dump` was given."""
+    _given: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        given = {
+            "TEXT": bool(self.texts),
+            "--source": self.source is not None,
+            "--target": self.target is not None,
+            "--target-file": self.target_file is not None,
+            "--hypothesis": self.hypothesis > 1,
+            "--mode live": self.mode != CaptureModeChoice.forced,
+            "--weights": self.weights is not None,
+            "--format": self.output_format is not None,
+            "--output": self.output != STANDARD_STREAM,
+            "--corpus": self.is_corpus,
+            "--dump": self.dump is not None,
+            "--verify": self.verify is not None,
+        }
+        names = frozenset(name for name, is_given in given.items() if is_given)
+        object.__setattr__(self, "_given", names)
+
+    @property
+    def has_target(self) -> bool:
+        """Whether the target is given rather than searched for."""
+        return not self._given.isdisjoint(("--target", "--target-file"))
+
+    def refuse(self, options: Iterable[str], why: str) -> None:
+        """Makes sure that none of some options is given.
+
+        Args:
+            options: their names; the first one that is given is named.
+            why: why they cannot be used, and what to do.
+
+        Raises:
+            UsageError: if one is.
+        """
+        for option in options:
+            if option in self._given:
+                raise UsageError(f"{option}: {why}")
+
+    def check_residual(self, residual: float, where: str) -> None:
+        """Makes sure that maps are as exact as `--verify` asks.
+
+        Raises:
+            TformerError: if they are not.
+        """
+        if self.verify is not None and not residual <= self.verify:
+            raise TformerError(
+                f"residual {residual:.2g} is above {self.verify:.2g} ({where}): "
+                "the maps do not explain the model's output so exactly"
+            )

@@ -1,0 +1,84 @@
+"""`tformer inspect-heads`: the maps of sentences, one after the other."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from tformer_cli.cli.heads_output import BINARY, write_records
+from tformer_cli.cli.heads_request import CaptureModeChoice, HeadsRequest
+from tformer_cli.cli.inspection_options import (
+    FOUND_OR_GIVEN,
+    open_model,
+    sentences_and_targets,
+)
+from tformer_cli.cli.line_progress import counted
+from tformer_cli.cli.text_io import STANDARD_STREAM, warn_of_bytes
+from tformer_cli.cli.weights_option import OF_ONE_PASS
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.inspection.record import HeadsRecord
+    from tformer_cli.inspection.weighting import WeightingName
+
+
+def show_sentences(request: HeadsRequest) -> None:
+    """Captures the heads on each sentence and writes it in the chosen format.
+
+    Raises:
+        UsageError: if the options contradict each other.
+        ArtifactError: if the model directory cannot be used.
+        DataError: if a sentence is too long, or there are more or fewer targets.
+        TformerError: if maps are less exact than `--verify` asks.
+    """
+    _check_usage(request)
+    counts = LineCounts()
+    lines, targets = sentences_and_targets(
+        request.texts, request.source, request.target, request.target_file, counts
+    )
+
+    from tformer_cli.workflows.inspect_heads import HeadInspector
+    from tformer_cli.workflows.weigh_heads import HeadWeigher
+
+    rank, heads = request.hypothesis, request.heads
+    opened = open_model(request.model, request.opening, quiet=request.quiet, hypothesis=rank)
+    weighting: WeightingName = "alpha" if request.weights is None else request.weights.value
+    weigher = None if weighting == "alpha" else HeadWeigher(opened, weighting, heads)
+    selections = () if weigher else heads
+    inspector = HeadInspector(opened, selections, mode=request.mode.value, hypothesis=rank)
+    inspected = inspector.inspect(lines, targets)
+    if weigher:
+        inspected = map(weigher.weigh, inspected)
+    with counted(
+        _verified(inspected, request), "inspecting heads", request.output, quiet=request.quiet
+    ) as records:
+        write_records(
+            records,
+            request.chosen,
+            request.output,
+            with_weights=request.weights is not None,
+            selected=bool(heads),
+        )
+    warn_of_bytes(counts)
+
+
+def _check_usage(request: HeadsRequest) -> None:
+    chosen, is_live = request.chosen, request.mode == CaptureModeChoice.live
+    if chosen in BINARY and request.output == STANDARD_STREAM and sys.stdout.isatty():
+        raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
+    for is_asked, option in ((is_live, "--mode live"), (request.hypothesis > 1, "--hypothesis")):
+        if is_asked and request.has_target:
+            raise UsageError(FOUND_OR_GIVEN.format(option))
+    if request.weights in OF_ONE_PASS and is_live:
+        raise UsageError(
+            f"--weights {request.weights}: is measured in one pass over the finished hypothesis; "
+            "leave --mode live out"
+        )
+
+
+def _verified(records: Iterable["HeadsRecord"], request: HeadsRequest) -> Iterator["HeadsRecord"]:
+    """Passes records on and stops at one whose maps are less exact than asked for."""
+    for record in records:
+        if record.maps is not None:
+            request.check_residual(record.captured.residual, f"line {record.index + 1}")
+        yield record
