@@ -22,10 +22,11 @@ COLOURS: dict[str, str] = {
     "sink": "#d55e00",
     "aligner": "#009e73",
     "broad": "#d3d7de",
+    "rare": "#cc79a7",
     "other": "#f3f4f7",
 }
 """The colour of each role; one that is not here is drawn in `OF_OTHERS`."""
-OF_OTHERS = "#cc79a7"
+OF_OTHERS = "#e69f00"
 _DARK = {"next", "sink", "aligner"}
 _FONT = "font-family:system-ui,-apple-system,'Segoe UI','Noto Sans',sans-serif"
 _MARGIN, _LABEL, _ROW, _PLOT = 24.0, 76.0, 16.0, 640.0
