@@ -78,7 +78,10 @@ def test_pictures_and_pages(directory, tmp_path):
     [
         (["A man"], "TEXT: --over-time reads what the run has written; leave it out"),
         (["--corpus"], "--corpus: --over-time reads"),
-        (["--format", "npz"], "--over-time: is for tty, jsonl, svg, html; --format npz shows maps"),
+        (
+            ["--format", "npz"],
+            "--over-time: is for tty, jsonl, svg, png, html; --format npz shows maps",
+        ),
         (["--heads", "dec"], "there are enc.0-1.0-0"),
     ],
 )

@@ -1,5 +1,6 @@
 import io
 import json
+import shutil
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -8,10 +9,13 @@ from rich.console import Console
 from safetensors.numpy import load
 from typer.testing import CliRunner
 
+from tformer_cli.artifacts.token_frequencies import save_frequencies
 from tformer_cli.cli.app import app
 from tformer_cli.cli.heads_screen import show_record
 from tformer_cli.cli.heat_map import heat_map
 from tformer_cli.cli.role_grid import role_grid
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.inspection import rare_tokens
 from tformer_cli.inspection.heads import HeadId
 from tformer_cli.inspection.roles import role_of
 from tformer_cli.workflows.inspect_heads import inspect_heads
@@ -38,6 +42,35 @@ def test_quiet_leaves_only_warnings(model):
     assert result.stderr.splitlines() == [
         "warning: 1 line with bytes that are not UTF-8; they were read as U+FFFD"
     ]
+
+
+def test_rare_word_heads_are_judged_by_what_the_directory_or_the_corpus_says(
+    model, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(rare_tokens, "FREQUENT", 10)
+    known = shutil.copytree(model, tmp_path / "known")
+    tokenizer = Tokenizer.from_file(known / "tokenizer.json")
+    counts = np.full(tokenizer.vocab_size, 9)
+    ids = tokenizer.encode(LINES[1])
+    counts[[ids[1], ids[4]]] = 1, 2
+    save_frequencies(known, counts)
+    unknown, found = (json.loads(run(path, LINES[1]).stdout) for path in (model, known))
+    assert unknown["rare"]["positions"] == []
+    assert found["rare"] == {"positions": [1, 4], "reason": None}
+    for head in found["heads"]:
+        assert ("rare_argmax" in head["metrics"]) == (head["kind"] == "enc")
+    reason = "rare-word heads are not judged: "
+    assert reason + "the model directory holds no" in run(model, LINES[1], "--format", "tty").stdout
+    assert reason not in run(known, LINES[1], "--format", "tty").stdout
+    assert reason + "the sentence has fewer" in run(known, "a dog", "--format", "tty").stdout
+    corpus = tmp_path / "corpus"
+    corpus.write_text("\n".join(LINES * 2))
+    summed = run(model, "--corpus", "--source", corpus)
+    assert "rare_argmax" in json.loads(summed.stdout.splitlines()[0])["metrics"]
+    typed = run(model, "--corpus", "--format", "tty", stdin=corpus.read_text()).stdout
+    assert reason in typed
+    save_frequencies(known, counts[1:])
+    assert run(known, LINES[1]).exit_code == 2
 
 
 def test_stdin_is_read_for_a_dash_but_not_twice(model):

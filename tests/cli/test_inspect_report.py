@@ -29,6 +29,8 @@ def test_a_page_goes_to_a_file_or_a_pipe_with_the_same_bytes(model, tmp_path):
         ([LINE, "--heads", "enc.7"], "names no head"),
         ([LINE, "--target", "a", "--target-file", "f"], "leave one of them out"),
         (["a " * 200], "(line 1): inspect a shorter sentence"),
+        ([LINE, "--mode", "live", "--target", "a"], "--mode live: shows what the search found"),
+        ([LINE, "--hypothesis", "2", "--target", "a"], "--hypothesis: shows what the search found"),
         ([LINE, "--source", "f"], "texts are given as arguments already"),
     ],
 )
@@ -39,6 +41,23 @@ def test_wrong_usage_is_one_line_and_leaves_no_file(model, tmp_path, arguments, 
     (line,) = result.stderr.splitlines()
     assert message in line
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["page.pdf", "page.svg", "page.txt"])
+def test_a_page_is_not_written_where_something_else_is_expected(model, tmp_path, name):
+    result = run("inspect-report", model, LINE, "-q", "-o", tmp_path / name)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert "what is written goes into .html" in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_second_best_translation_is_shown_as_the_search_saw_it(model, tmp_path):
+    page = tmp_path / "page.htm"
+    chosen = ("--hypothesis", "2", "--mode", "live")
+    assert run("inspect-report", model, LINE, *chosen, "-o", page).exit_code == 0
+    assert b'"rank":2' in page.read_bytes()
+    assert b'"isLive":true' in page.read_bytes()
 
 
 def test_what_misses_the_model_by_too_much_is_not_written(model, tmp_path):

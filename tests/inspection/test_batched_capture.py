@@ -41,7 +41,7 @@ def check_equal(found, expected):
 
 
 def test_every_pair_of_a_batch_has_the_maps_it_has_alone(model, pairs):
-    for pair, found in zip(pairs, capture_batch(model, pairs), strict=True):
+    for pair, found in zip(pairs, capture_batch(model, pairs).maps(), strict=True):
         check_equal(found, capture_maps(model, *pair))
 
 
@@ -62,7 +62,7 @@ def test_batches_come_in_few_sizes_so_that_no_library_meets_ever_new_shapes():
 
 
 def test_kinds_not_asked_for_are_left_out_and_no_listener_stays(model, pairs):
-    maps = capture_batch(model, pairs[:2], kinds=["cross"])[0]
+    maps = capture_batch(model, pairs[:2], kinds=["cross"]).maps()[0]
     assert (maps.enc, maps.dec, len(maps.cross)) == ((), (), 2)
     assert {head.kind for head in maps.residuals} == {"cross"}
     assert all(not m._listeners for m in model.modules() if isinstance(m, MultiHeadAttention))

@@ -44,7 +44,7 @@ def test_forced_maps_alone_and_in_a_batch(models):
     ours, theirs = models
     for source, target in PAIRS:
         check_equals_marian(theirs, capture_maps(ours, source, target))
-    for maps in capture_batch(ours, PAIRS):
+    for maps in capture_batch(ours, PAIRS).maps():
         check_equals_marian(theirs, maps)
 
 

@@ -1,4 +1,5 @@
 import json
+import struct
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from tformer_cli.inspection.head_steps import HeadAtStep
 from tformer_cli.inspection.head_timeline import read_timeline
 from tformer_cli.inspection.heads import HeadId
 from tformer_cli.inspection.render_timeline import render_timeline_html, render_timeline_svg
+from tformer_cli.inspection.render_timeline_png import render_timeline_png
 
 METRICS = {
     "broad": {"entropy_norm": 0.9},
@@ -132,3 +134,15 @@ def test_the_picture_has_a_bar_for_each_stretch_of_a_role(run):
     assert svg.strip() in page
     assert "<a&" not in page.replace(svg.strip(), "")
     assert page == render_timeline_html(timeline)
+
+
+def test_the_picture_grows_with_the_heads_and_is_the_same_every_time(run):
+    pytest.importorskip("matplotlib")
+    timeline = read_timeline(run)
+    picture = render_timeline_png(timeline)
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert render_timeline_png(timeline) == picture
+    fewer = replace(timeline, courses=timeline.courses[:1])
+    heights = [struct.unpack(">II", one[16:24])[1] for one in (picture, render_timeline_png(fewer))]
+    assert heights[0] > heights[1] > 100
+    assert render_timeline_png(replace(timeline, courses=())).startswith(b"\x89PNG")

@@ -1,4 +1,5 @@
 import json
+import struct
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from tformer_cli.inspection.head_diff import HeadChange, HeadDiff, changes_of
 from tformer_cli.inspection.head_distance import HeadDistances
 from tformer_cli.inspection.heads import KINDS, HeadId
 from tformer_cli.inspection.metric_means import MetricMeans
-from tformer_cli.inspection.palette import colour, signed_colour
+from tformer_cli.inspection.palette import SIGNED_RAMP, colour, signed_colour
 from tformer_cli.inspection.render_diff import (
     MAPS_DRAWN,
     drawn,
@@ -19,6 +20,7 @@ from tformer_cli.inspection.render_diff import (
     render_diff_svg,
     summary_of,
 )
+from tformer_cli.inspection.render_diff_png import render_diff_png
 
 
 @pytest.fixture
@@ -126,3 +128,22 @@ def test_a_match_needs_a_head(diff):
     with pytest.raises(ValueError, match="at least one head"):
         _ = nobody.kind
     assert diff.changes[0].kind == HeadId("enc", 0, 0).kind
+
+
+def test_the_picture_is_the_same_every_time_and_of_the_pairs_that_changed_most(diff):
+    pytest.importorskip("matplotlib")
+    picture = render_diff_png(diff)
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert render_diff_png(diff) == picture
+    one = replace(diff, changes=tuple(drawn(diff)[:1]))
+    width, height = struct.unpack(">II", render_diff_png(one)[16:24])
+    assert struct.unpack(">II", picture[16:24])[1] > height
+    assert width > 600
+
+
+def test_a_difference_is_drawn_in_two_colours_around_white():
+    middle = len(SIGNED_RAMP) // 2
+    assert SIGNED_RAMP[middle] == "#ffffff"
+    for place, hex_code in enumerate(SIGNED_RAMP):
+        value = (place - middle) / middle
+        assert "#{:02x}{:02x}{:02x}".format(*signed_colour(value)) == hex_code

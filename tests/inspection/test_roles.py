@@ -19,6 +19,10 @@ from tformer_cli.inspection.roles import ROLES, role_of
         ({"diagonality": 0.9, "confidence": 0.5, "entropy_norm": 0.9}, "broad"),
         ({"confidence": 0.9}, "other"),
         ({"entropy_norm": 0.78}, "broad"),
+        ({"rare_argmax": 0.51, "entropy_norm": 0.77}, "rare"),
+        ({"rare_argmax": 0.51, "entropy_norm": 0.78}, "broad"),
+        ({"rare_argmax": 0.9, "self": 0.6}, "self"),
+        ({"rare_argmax": 0.5}, "other"),
         ({}, "other"),
     ],
 )
@@ -27,7 +31,7 @@ def test_a_role_follows_from_the_metrics(metrics, role):
 
 
 def test_every_rule_names_its_source_and_metrics_that_exist():
-    assert len({rule.role for rule in ROLES}) == len(ROLES) == 7
+    assert len({rule.role for rule in ROLES}) == len(ROLES) == 8
     for rule in ROLES:
         assert rule.source
         names = [word for word in rule.formula.replace(",", "").split() if "_" in word]

@@ -1,7 +1,10 @@
 import pytest
 
 from tformer_cli.errors import DataError
-from tformer_cli.workflows.inspect_corpus import CorpusInspector
+from tformer_cli.inspection import rare_tokens
+from tformer_cli.inspection.head_statistics import HeadStatistics
+from tformer_cli.inspection.heads import KINDS, head_layout
+from tformer_cli.workflows.inspect_corpus import CorpusInspector, count_frequencies
 from tformer_cli.workflows.inspect_heads import HeadInspector
 from tformer_cli.workflows.open_translator import open_translator
 
@@ -52,3 +55,25 @@ def test_heads_are_selected_and_long_lines_left_out(opened):
     assert inspector.summaries()[0].n_sentences == 1
     with pytest.raises(DataError, match="end before the other lines"):
         summed_up(opened, lines, ["dogs"])
+
+
+def test_a_batch_is_summed_up_as_its_sentences_one_by_one(opened, monkeypatch):
+    monkeypatch.setattr(rare_tokens, "FREQUENT", 10)
+    lines, targets = LINES * 20, TARGETS * 20
+    frequencies = count_frequencies(opened, lines)
+    inspector = summed_up(opened, lines, targets, frequencies=frequencies, buffer_lines=70)
+    layout = head_layout(opened.directory.model)
+    expected = HeadStatistics(layout, KINDS)
+    for record in HeadInspector(opened).inspect(lines, targets):
+        if record.maps is not None:
+            rare = frequencies.rare_tokens(record.maps.source_ids).positions
+            expected.add(record.index, record.maps, rare)
+    assert inspector.report.rare == 20
+    for one, other in zip(inspector.summaries(), expected.summaries(), strict=True):
+        assert ("rare_argmax" in one.metrics) == (one.head.kind == "enc")
+        assert one.metrics == pytest.approx(other.metrics, abs=1e-6)
+        assert (one.n_rows, one.n_sentences) == (other.n_rows, other.n_sentences)
+        assert one.residual == pytest.approx(other.residual, abs=1e-6)
+        assert one.role == other.role
+        for name, interval in one.intervals.items():
+            assert interval == pytest.approx(other.intervals[name], abs=1e-6)

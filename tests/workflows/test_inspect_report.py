@@ -45,6 +45,22 @@ def test_given_targets_are_looked_at(model):
     assert sentence.heads.target == "Two dogs."
 
 
+@pytest.mark.parametrize("mode", ["forced", "live"])
+@pytest.mark.parametrize("hypothesis", [1, 2])
+def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, hypothesis):
+    chosen = {"mode": mode, "hypothesis": hypothesis, "device": "cpu"}
+    (sentence,) = inspect_report(model, [LINE], **chosen).sentences
+    (record,) = inspect_heads(model, [LINE], **chosen)
+    assert (sentence.heads.rank, sentence.heads.mode) == (hypothesis, mode)
+    assert (sentence.heads.target, sentence.heads.score) == (record.target, record.score)
+    for kind in ("enc", "dec", "cross"):
+        for ours, theirs in zip(
+            sentence.heads.maps.layers(kind), record.maps.layers(kind), strict=True
+        ):
+            assert torch.equal(ours, theirs)
+    assert tuple(p.chosen.piece for p in sentence.logits.positions) == record.target_pieces
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -55,6 +71,8 @@ def test_given_targets_are_looked_at(model):
         ({"steps": ["enc.0.0:wolf"]}, UsageError, '--step: "wolf" names no token; there are'),
         ({"heads": ["@entropy>99"]}, UsageError, "no head meets the conditions"),
         ({"tolerance": 0.0}, TformerError, "(is above 0|from the model's own)"),
+        ({"targets": ["a"], "mode": "live"}, UsageError, "--mode live: shows what a search did"),
+        ({"hypothesis": 0}, UsageError, "--hypothesis"),
         ({"targets": []}, DataError, "there are more lines than targets"),
     ],
 )

@@ -25,7 +25,9 @@ COLUMNS: dict["Kind", tuple[str, ...]] = {
 """The metrics that fit a terminal; JSONL has all."""
 
 
-def rendered_summaries(summaries: "Sequence[HeadSummary]", *, as_table: bool) -> bytes:
+def rendered_summaries(
+    summaries: "Sequence[HeadSummary]", *, as_table: bool, rare_reason: str = ""
+) -> bytes:
     """Renders a line of JSON for each head, or the table as plain text."""
     if not as_table:
         return b"".join(
@@ -35,19 +37,27 @@ def rendered_summaries(summaries: "Sequence[HeadSummary]", *, as_table: bool) ->
     from io import StringIO
 
     file = StringIO()
-    show_summaries(Console(file=file, no_color=True, width=80, highlight=False), summaries)
+    console = Console(file=file, no_color=True, width=80, highlight=False)
+    show_summaries(console, summaries, rare_reason)
     return file.getvalue().encode("utf-8")
 
 
-def show_summaries(console: Console, summaries: "Sequence[HeadSummary]") -> None:
-    """Prints the roles of all heads, then their metrics with half the width of each interval."""
+def show_summaries(
+    console: Console, summaries: "Sequence[HeadSummary]", rare_reason: str = ""
+) -> None:
+    """Prints the roles of all heads, then their metrics with half the width of each interval.
+
+    Args:
+        console: where to.
+        summaries: the heads, at least one.
+        rare_reason: why no rare-word head could be found; empty if they were looked for.
+    """
     from tformer_cli.inspection.head_statistics import RESAMPLES
     from tformer_cli.inspection.heads import KIND_NAMES, KINDS
 
     is_ascii = not console.encoding.lower().startswith("utf")
-    console.print(
-        role_grid({summary.head: summary.role for summary in summaries}, is_ascii=is_ascii)
-    )
+    roles = {summary.head: summary.role for summary in summaries}
+    console.print(role_grid(roles, is_ascii=is_ascii, rare_reason=rare_reason))
     for kind in KINDS:
         found = [summary for summary in summaries if summary.head.kind == kind]
         if found:

@@ -1,6 +1,7 @@
 """`tformer inspect-heads --corpus`: each head summed up over all sentences."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tformer_cli.cli.console import stdout_console, warn
@@ -8,7 +9,14 @@ from tformer_cli.cli.heads_output import HeadsFormat
 from tformer_cli.cli.heads_request import HeadsRequest
 from tformer_cli.cli.inspection_options import open_model, sentences_and_targets
 from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.text_io import STANDARD_STREAM, count_of_lines, results, warn_of_bytes
+from tformer_cli.cli.text_io import (
+    STANDARD_STREAM,
+    argument_lines,
+    count_of_lines,
+    file_lines,
+    results,
+    warn_of_bytes,
+)
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import DataError, UsageError
 
@@ -16,9 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tformer_cli.inspection.head_statistics import HeadSummary
+    from tformer_cli.inspection.rare_tokens import TokenFrequencies
     from tformer_cli.workflows.inspect_corpus import CorpusInspector
+    from tformer_cli.workflows.open_translator import Opened
 
 FORMATS = (HeadsFormat.tty, HeadsFormat.jsonl)
+NO_RARE = "no sentence of 6 tokens or more has one outside the 500 most frequent"
+NO_FREQUENCIES = (
+    "the model directory holds no token frequencies, and to count them the corpus must be a file"
+)
 
 
 def sum_up_heads(request: HeadsRequest) -> None:
@@ -44,13 +58,29 @@ def sum_up_heads(request: HeadsRequest) -> None:
     )
 
     from tformer_cli.workflows.inspect_corpus import CorpusInspector
+    from tformer_cli.workflows.inspect_heads import frequencies_of
 
     opened = open_model(request.model, request.opening, quiet=request.quiet)
-    inspector = CorpusInspector(opened, request.heads, seed=request.opening["seed"])
+    frequencies = frequencies_of(opened.directory) or _counted(opened, request)
+    inspector = CorpusInspector(
+        opened, request.heads, frequencies=frequencies, seed=request.opening["seed"]
+    )
     summaries = _summed_up(inspector, lines, targets, quiet=request.quiet)
     request.check_residual(max((s.residual for s in summaries), default=0.0), "of the corpus")
-    _write(summaries, request.chosen, request.output)
+    reason = "" if inspector.report.rare else NO_RARE if frequencies else NO_FREQUENCIES
+    _write(summaries, request.chosen, request.output, reason)
     warn_of_bytes(counts)
+
+
+def _counted(opened: "Opened", request: HeadsRequest) -> "TokenFrequencies | None":
+    """Counts the tokens of the corpus, which is read twice then; None where that cannot be."""
+    from tformer_cli.workflows.inspect_corpus import count_frequencies
+
+    if request.texts and list(request.texts) != [STANDARD_STREAM]:
+        return count_frequencies(opened, argument_lines(request.texts, LineCounts()))
+    if request.source is None or not Path(request.source).is_file():
+        return None
+    return count_frequencies(opened, file_lines(request.source, LineCounts()))
 
 
 def _summed_up(
@@ -74,12 +104,15 @@ def _summed_up(
     return summaries
 
 
-def _write(summaries: "Sequence[HeadSummary]", chosen: HeadsFormat, output: str) -> None:
+def _write(
+    summaries: "Sequence[HeadSummary]", chosen: HeadsFormat, output: str, rare_reason: str
+) -> None:
     from tformer_cli.cli.corpus_table import rendered_summaries, show_summaries
 
     as_table = chosen == HeadsFormat.tty
     if as_table and output == STANDARD_STREAM and summaries:
-        show_summaries(stdout_console(), summaries)
+        show_summaries(stdout_console(), summaries, rare_reason)
         return
     with results(output) as stream:
-        stream.write(rendered_summaries(summaries, as_table=as_table and bool(summaries)))
+        is_table = as_table and bool(summaries)
+        stream.write(rendered_summaries(summaries, as_table=is_table, rare_reason=rare_reason))

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tformer_cli.cli.console import stdout_console, utf8_line, warn
 from tformer_cli.cli.heads_output import HeadsFormat
-from tformer_cli.cli.heads_request import HeadsRequest
+from tformer_cli.cli.heads_request import HeadsRequest, check_not_for_terminal
 from tformer_cli.cli.role_grid import SIGNS, sign_of
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.errors import UsageError
@@ -18,7 +18,7 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from tformer_cli.inspection.head_timeline import HeadCourse, HeadTimeline
 
-FORMATS = (HeadsFormat.tty, HeadsFormat.jsonl, HeadsFormat.svg, HeadsFormat.html)
+FORMATS = (HeadsFormat.tty, HeadsFormat.jsonl, HeadsFormat.svg, HeadsFormat.png, HeadsFormat.html)
 REFUSED = (
     *("TEXT", "--source", "--target", "--target-file", "--hypothesis", "--mode live", "--weights"),
     *("--corpus", "--dump", "--verify"),
@@ -35,6 +35,7 @@ def show_heads_over_time(request: HeadsRequest) -> None:
         UsageError: if there are options without a meaning here, or the format shows maps.
         DataError: if the run has followed no heads.
     """
+    check_not_for_terminal(request)
     request.refuse(REFUSED, "--over-time reads what the run has written; leave it out")
     chosen, output = request.chosen, request.output
     if chosen not in FORMATS:
@@ -137,6 +138,10 @@ def _rendered(timeline: "HeadTimeline", chosen: HeadsFormat) -> bytes:
         )
     if chosen == HeadsFormat.svg:
         return render.render_timeline_svg(timeline).encode("utf-8")
+    if chosen == HeadsFormat.png:
+        from tformer_cli.inspection.render_timeline_png import render_timeline_png
+
+        return render_timeline_png(timeline)
     if chosen == HeadsFormat.html:
         return render.render_timeline_html(timeline).encode("utf-8")
     file = StringIO()

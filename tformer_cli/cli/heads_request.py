@@ -1,26 +1,18 @@
 """What `tformer inspect-heads` was asked for, handed to whichever of its jobs does it."""
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tformer_cli.cli.heads_output import HeadsFormat
-from tformer_cli.cli.inspection_options import OpeningArguments
+from tformer_cli.cli.heads_output import BINARY, HeadsFormat
+from tformer_cli.cli.inspection_options import CaptureModeChoice, OpeningArguments
 from tformer_cli.cli.text_io import STANDARD_STREAM
 from tformer_cli.cli.weights_option import WeightsChoice
 from tformer_cli.errors import TformerError, UsageError
-
-
-class CaptureModeChoice(StrEnum):
-    """Values of `--mode`."""
-
-    forced = "forced"
-    live = "live"
-
 
 VerifyOption = Annotated[
     float | None,
@@ -120,3 +112,14 @@ class HeadsRequest:
                 f"residual {residual:.2g} is above {self.verify:.2g} ({where}): "
                 "the maps do not explain the model's output so exactly"
             )
+
+
+def check_not_for_terminal(request: HeadsRequest) -> None:
+    """Makes sure that no bytes go to a terminal which are not text.
+
+    Raises:
+        UsageError: if they would.
+    """
+    chosen = request.chosen
+    if chosen in BINARY and request.output == STANDARD_STREAM and sys.stdout.isatty():
+        raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")

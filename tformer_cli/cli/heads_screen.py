@@ -52,7 +52,7 @@ def show_record(
     is_alpha = record.weighting.name == "alpha"
     roles = {head: role for head in record.heads if (role := record.role(head)) is not None}
     if roles:
-        parts += [Text(), role_grid(roles, is_ascii=is_ascii)]
+        parts += [Text(), role_grid(roles, is_ascii=is_ascii, rare_reason=record.rare.reason)]
     if is_alpha and record.aligned is not None and record.aligned.links:
         parts.append(_alignment(record.aligned, is_ascii=is_ascii))
     above = Group(*parts)

@@ -1,18 +1,18 @@
 """`tformer inspect-heads`: the maps of sentences, one after the other."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tformer_cli.cli.heads_output import BINARY, write_records
-from tformer_cli.cli.heads_request import CaptureModeChoice, HeadsRequest
+from tformer_cli.cli.heads_output import write_records
+from tformer_cli.cli.heads_request import HeadsRequest, check_not_for_terminal
 from tformer_cli.cli.inspection_options import (
-    FOUND_OR_GIVEN,
+    CaptureModeChoice,
+    check_searched,
     open_model,
     sentences_and_targets,
 )
 from tformer_cli.cli.line_progress import counted
-from tformer_cli.cli.text_io import STANDARD_STREAM, warn_of_bytes
+from tformer_cli.cli.text_io import warn_of_bytes
 from tformer_cli.cli.weights_option import OF_ONE_PASS
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
@@ -63,13 +63,9 @@ def show_sentences(request: HeadsRequest) -> None:
 
 
 def _check_usage(request: HeadsRequest) -> None:
-    chosen, is_live = request.chosen, request.mode == CaptureModeChoice.live
-    if chosen in BINARY and request.output == STANDARD_STREAM and sys.stdout.isatty():
-        raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
-    for is_asked, option in ((is_live, "--mode live"), (request.hypothesis > 1, "--hypothesis")):
-        if is_asked and request.has_target:
-            raise UsageError(FOUND_OR_GIVEN.format(option))
-    if request.weights in OF_ONE_PASS and is_live:
+    check_not_for_terminal(request)
+    check_searched(request.mode, request.hypothesis, is_given=request.has_target)
+    if request.weights in OF_ONE_PASS and request.mode == CaptureModeChoice.live:
         raise UsageError(
             f"--weights {request.weights}: is measured in one pass over the finished hypothesis; "
             "leave --mode live out"

@@ -1,5 +1,6 @@
 """`tformer inspect-diff`: which head of one model is which of another, and what has changed."""
 
+import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -38,6 +39,7 @@ class DiffFormat(StrEnum):
     tty = "tty"
     jsonl = "jsonl"
     svg = "svg"
+    png = "png"
     html = "html"
 
 
@@ -113,6 +115,8 @@ def inspect_diff(
     of the first sentence and of the pair that changed most.
     """
     chosen = chosen_format(output_format, output, DiffFormat, DiffFormat.jsonl)
+    if chosen == DiffFormat.png and output == STANDARD_STREAM and sys.stdout.isatty():
+        raise UsageError("--format png: is not text for a terminal; name a file with -o FILE")
     if maps and chosen != DiffFormat.jsonl:
         raise UsageError(f"--maps: is for jsonl; --format {chosen} shows the map already")
     counts = LineCounts()
@@ -150,6 +154,10 @@ def _rendered(diff: "HeadDiff", chosen: DiffFormat, *, with_maps: bool) -> Itera
             yield utf8_line(render.render_diff_json(diff, change, with_map=with_maps))
     elif chosen == DiffFormat.svg:
         yield render.render_diff_svg(diff).encode("utf-8")
+    elif chosen == DiffFormat.png:
+        from tformer_cli.inspection.render_diff_png import render_diff_png
+
+        yield render_diff_png(diff)
     elif chosen == DiffFormat.html:
         yield render.render_diff_html(diff).encode("utf-8")
     else:

@@ -20,10 +20,12 @@ from tformer_cli.cli.heads_dump import (
 )
 from tformer_cli.cli.heads_output import HeadsFormat
 from tformer_cli.cli.heads_over_time import show_heads_over_time
-from tformer_cli.cli.heads_request import CaptureModeChoice, HeadsRequest, VerifyOption
+from tformer_cli.cli.heads_request import HeadsRequest, VerifyOption
 from tformer_cli.cli.heads_sentences import show_sentences
 from tformer_cli.cli.inspection_options import (
+    CaptureModeChoice,
     HypothesisOption,
+    ModeOption,
     OpeningArguments,
     SourceOption,
     TargetFileOption,
@@ -57,13 +59,7 @@ def inspect_heads(
     target: TargetOption = None,
     target_file: TargetFileOption = None,
     hypothesis: HypothesisOption = 1,
-    mode: Annotated[
-        CaptureModeChoice,
-        typer.Option(
-            help="forced: one pass over the finished translation. live: the rows of the search "
-            "that found it, along its back-pointers."
-        ),
-    ] = CaptureModeChoice.forced,
+    mode: ModeOption = CaptureModeChoice.forced,
     heads: Annotated[
         list[str] | None,
         typer.Option(

@@ -7,11 +7,15 @@ import typer
 
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.inspection_options import (
+    CaptureModeChoice,
+    HypothesisOption,
+    ModeOption,
     OpeningArguments,
     SourceOption,
     TargetFileOption,
     TargetOption,
     TextsArgument,
+    check_searched,
     open_model,
     sentences_and_targets,
     takes_opening_options,
@@ -31,6 +35,8 @@ def inspect_report(
     source: SourceOption = None,
     target: TargetOption = None,
     target_file: TargetFileOption = None,
+    hypothesis: HypothesisOption = 1,
+    mode: ModeOption = CaptureModeChoice.forced,
     heads: Annotated[
         list[str] | None,
         typer.Option(
@@ -71,15 +77,22 @@ def inspect_report(
     if output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError("--output: a page is not for a terminal; name a file with -o FILE")
     check_ending(output, ["html"])
+    check_searched(mode, hypothesis, is_given=target is not None or target_file is not None)
     counts = LineCounts()
     lines, targets = sentences_and_targets(text, source, target, target_file, counts)
 
     from tformer_cli.inspection.render_report import render_report
     from tformer_cli.workflows.inspect_report import Reporter
 
-    opened = open_model(model, opening, quiet=quiet)
+    opened = open_model(model, opening, quiet=quiet, hypothesis=hypothesis)
     reporter = Reporter(
-        opened, heads=heads or (), steps=step or (), with_ablation=ablation, tolerance=verify
+        opened,
+        heads=heads or (),
+        steps=step or (),
+        mode=mode.value,
+        hypothesis=hypothesis,
+        with_ablation=ablation,
+        tolerance=verify,
     )
     with line_progress(None, "inspecting", quiet=quiet) as progress:
         report = reporter.report(lines, targets, progress.update)

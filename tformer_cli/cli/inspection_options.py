@@ -4,6 +4,7 @@ A command ends in ``**opening`` under `takes_opening_options` and hands that on 
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
+
+class CaptureModeChoice(StrEnum):
+    """Values of `--mode`."""
+
+    forced = "forced"
+    live = "live"
+
+
 TextsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="TEXT", help="Sentences; without any, --source or stdin."),
@@ -46,11 +55,30 @@ TargetFileOption = Annotated[
 HypothesisOption = Annotated[
     int, typer.Option(metavar="N", min=1, help="Look at the n-th best translation of the search.")
 ]
+ModeOption = Annotated[
+    CaptureModeChoice,
+    typer.Option(
+        help="forced: one pass over the finished translation. live: the rows of the search "
+        "that found it, along its back-pointers."
+    ),
+]
 FOUND_OR_GIVEN = (
     "{}: shows what the search found, and it never searched for a given target; "
     "leave one of them out"
 )
 """What is said of an option that goes with the search, where a target is given."""
+
+
+def check_searched(mode: CaptureModeChoice, hypothesis: int, *, is_given: bool) -> None:
+    """Makes sure that what a search found is not asked for of a target that was given.
+
+    Raises:
+        UsageError: if it is.
+    """
+    is_live = mode == CaptureModeChoice.live
+    for is_asked, option in ((is_live, "--mode live"), (hypothesis > 1, "--hypothesis")):
+        if is_asked and is_given:
+            raise UsageError(FOUND_OR_GIVEN.format(option))
 
 
 class OpeningArguments(TypedDict):

@@ -20,19 +20,28 @@ SIGNS: dict["Role", tuple[str, str]] = {
     "sink": ("▼", "v"),
     "aligner": ("≡", "="),
     "broad": ("▒", "#"),
+    "rare": ("★", "*"),
     "other": ("·", "."),
 }
 """The sign of each role, and the one without Unicode."""
 
 ORDER = (
     "Metrics are means over rows. Of previous, self, next and sink that hold, the one with the "
-    "largest mass is meant; then the first of aligner, broad, other. A role says where a head "
-    "looks, not whether it matters."
+    "largest mass is meant; then the first of aligner, broad, rare, other. How frequent tokens "
+    "are is read from the model directory (frequencies.json of a run), in corpus mode else counted "
+    "in the corpus; without that, and in a sentence with no rare token or fewer than 6, rare-word "
+    "heads are not judged. A role says where a head looks, not whether it matters."
 )
 
 
-def role_grid(roles: "Mapping[HeadId, Role]", *, is_ascii: bool) -> Group:
-    """Draws a grid of signs for each kind, layers down and heads across, and a legend."""
+def role_grid(roles: "Mapping[HeadId, Role]", *, is_ascii: bool, rare_reason: str = "") -> Group:
+    """Draws a grid of signs for each kind, layers down and heads across, and a legend.
+
+    Args:
+        roles: the role of each head.
+        is_ascii: whether signs are ASCII.
+        rare_reason: why no rare-word head could be found; empty if they were looked for.
+    """
     from tformer_cli.inspection.heads import KIND_NAMES, KINDS
 
     grids = []
@@ -41,7 +50,10 @@ def role_grid(roles: "Mapping[HeadId, Role]", *, is_ascii: bool) -> Group:
         if heads:
             grid = _grid(roles, heads, is_ascii)
             grids.append(Group(Text(KIND_NAMES[kind], style="bold"), grid))
-    return Group(Columns(grids, padding=(1, 4, 0, 0)), _legend(roles.values(), is_ascii))
+    legend = _legend(roles.values(), is_ascii)
+    if rare_reason and any(head.kind == "enc" for head in roles):
+        legend.append(f"\nrare-word heads are not judged: {rare_reason}")
+    return Group(Columns(grids, padding=(1, 4, 0, 0)), legend)
 
 
 def sign_of(role: "Role", *, is_ascii: bool) -> Text:

@@ -82,6 +82,13 @@ class ArrowTable:
                 found[side, members] = self._lengths[side][batch][rows]
         return found
 
+    def counts(self, column: int, vocab_size: int) -> NDArray[np.int64]:
+        """(V) how often each number occurs in the lists of column 0 (source) or 1 (target)."""
+        counts = np.zeros(vocab_size, dtype=np.int64)
+        for offsets, values in self._ids[column]:
+            counts += np.bincount(values[offsets[0] : offsets[-1]], minlength=vocab_size)
+        return counts
+
     def longest(self) -> int:
         """Tokens of the longest side of all pairs."""
         return max((int(part.max(initial=0)) for side in self._lengths for part in side), default=0)

@@ -68,6 +68,10 @@ class EncodedCorpus:
         rows = np.asarray(indices, dtype=np.int64)
         return self._table.ids(0, rows), self._table.ids(1, rows)
 
+    def source_counts(self, vocab_size: int) -> NDArray[np.int64]:
+        """(V) how often each token occurs in the source side, without special tokens."""
+        return self._table.counts(0, vocab_size)
+
     def texts(self, indices: Sequence[int] | NDArray[np.int64]) -> tuple[list[str], list[str]]:
         """Source and target texts of these pairs."""
         rows = np.asarray(indices, dtype=np.int64)

@@ -5,7 +5,8 @@ maps agree to rounding, and each carries its own residual. Padding is cut off ag
 is measured, so no map and no residual knows of it.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.decoding.source_batches import padded_length, source_batch
 from tformer_cli.inspection.capture import AttentionMaps
 from tformer_cli.inspection.heads import KINDS, HeadId, Kind
-from tformer_cli.inspection.listening import Heard, listening
+from tformer_cli.inspection.listening import Heard, Place, listening
 from tformer_cli.model.transformer import Transformer
 
 IdPair = tuple[Sequence[int], Sequence[int]]
@@ -23,10 +24,53 @@ MOST_CELLS = 1 << 18
 """Most cells, B·max(S, T)², of a batch: of one head in float32 a megabyte."""
 
 
+@dataclass(frozen=True)
+class CapturedBatch:
+    """The padded maps of some pairs."""
+
+    sources: Sequence[tuple[int, ...]]
+    """For each pair its source tokens, the end of sentence last."""
+    targets: Sequence[tuple[int, ...]]
+    """For each pair what the decoder reads: the begin of sentence, then the target tokens."""
+    heard: Mapping[Place, Heard]
+    """What was computed beside each attention that was listened to."""
+
+    def lengths(self, kind: Kind) -> tuple[Tensor, Tensor]:
+        """(B) rows and (B) keys of the pairs' maps of a kind."""
+        sources, targets = (
+            torch.tensor([len(ids) for ids in side]) for side in (self.sources, self.targets)
+        )
+        rows, keys = targets, sources
+        if kind == "enc":
+            rows = sources
+        if kind == "dec":
+            keys = targets
+        return rows, keys
+
+    def maps(self) -> list[AttentionMaps]:
+        """The maps of each pair, without padding."""
+        return [
+            _maps_of(self.heard, row, *ids)
+            for row, ids in enumerate(zip(self.sources, self.targets, strict=True))
+        ]
+
+
 def capture_pairs(
     model: Transformer, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
 ) -> Iterator[tuple[int, AttentionMaps]]:
-    """Captures the maps of any number of pairs, a batch at a time.
+    """Captures the maps of any number of pairs, a batch at a time; see `capture_batches`.
+
+    Yields:
+        The number of a pair and its maps; each pair once, shortest first.
+    """
+    for indices, batch in capture_batches(model, pairs, kinds):
+        yield from zip(indices, batch.maps(), strict=True)
+
+
+def capture_batches(
+    model: Transformer, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
+) -> Iterator[tuple[list[int], CapturedBatch]]:
+    """Captures any number of pairs, a batch at a time.
 
     Pairs of one padded shape are captured together, so the shapes a pair is computed in follow
     from its own lengths and not from its neighbours.
@@ -37,7 +81,7 @@ def capture_pairs(
         kinds: the attentions to keep; of the others a pair's maps are empty.
 
     Yields:
-        The number of a pair and its maps; each pair once, shortest first.
+        The numbers of some pairs and their batch; each pair once, shortest first.
 
     Raises:
         ValueError: if a side is longer than the model takes.
@@ -51,9 +95,7 @@ def capture_pairs(
         start = 0
         for size in _batch_sizes(len(indices), max(1, MOST_CELLS // widest**2)):
             batch = indices[start : start + size]
-            yield from zip(
-                batch, capture_batch(model, [pairs[i] for i in batch], kinds), strict=True
-            )
+            yield batch, capture_batch(model, [pairs[i] for i in batch], kinds)
             start += size
 
 
@@ -72,16 +114,13 @@ def _batch_sizes(n_pairs: int, largest: int) -> Iterator[int]:
 @torch.inference_mode()
 def capture_batch(
     model: Transformer, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
-) -> list[AttentionMaps]:
+) -> CapturedBatch:
     """Captures the maps of pairs in one teacher-forced pass over all of them.
 
     Args:
         model: the model, in evaluation mode.
         pairs: B pairs, at least one.
         kinds: the attentions to keep; of the others a pair's maps are empty.
-
-    Returns:
-        The maps of each pair, in order.
 
     Raises:
         ValueError: if a side is longer than the model takes.
@@ -100,10 +139,7 @@ def capture_batch(
             model.encode(source, source_mask),
             source_mask,
         )
-    return [
-        _maps_of(heard, row, *lengths)
-        for row, lengths in enumerate(zip(sources, targets, strict=True))
-    ]
+    return CapturedBatch(sources, targets, heard)
 
 
 def _target_batch(targets: Sequence[Sequence[int]], limit: int) -> Tensor:
@@ -113,7 +149,7 @@ def _target_batch(targets: Sequence[Sequence[int]], limit: int) -> Tensor:
 
 
 def _maps_of(
-    heard: dict[tuple[Kind, int], Heard],
+    heard: Mapping[Place, Heard],
     row: int,
     source: tuple[int, ...],
     target_input: tuple[int, ...],

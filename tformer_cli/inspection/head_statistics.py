@@ -13,7 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from tformer_cli.inspection.batched_capture import CapturedBatch
+from tformer_cli.inspection.batched_metrics import batch_metric_sums
 from tformer_cli.inspection.capture import AttentionMaps
 from tformer_cli.inspection.heads import HeadId, HeadLayout, Kind
 from tformer_cli.inspection.metrics import metric_sums
@@ -97,21 +100,52 @@ class HeadStatistics:
         self._residuals: dict[HeadId, float] = {}
         self.n_sentences = 0
 
-    def add(self, index: int, maps: AttentionMaps) -> None:
+    def add(self, index: int, maps: AttentionMaps, rare: Sequence[int] = ()) -> None:
         """Adds a sentence.
 
         Args:
             index: its number, from 0; no other may have it.
             maps: its maps of the kinds that are measured.
+            rare: positions of its rarest source tokens, if that is known.
         """
         for kind in self._kinds:
-            kind.add(maps)
+            kind.add(maps, rare)
         for head, residual in maps.residuals.items():
             self._residuals[head] = max(residual, self._residuals.get(head, 0.0))
+        self._count(index)
+
+    def _count(self, index: int) -> None:
+        """Takes a sentence whose numbers wait; many are added to the resamples together."""
         self.n_sentences += 1
         self._pending.append(index)
         if len(self._pending) == BLOCK:
             self._resample()
+
+    def add_batch(
+        self,
+        indices: Sequence[int],
+        batch: CapturedBatch,
+        rare: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """Adds the sentences of a padded batch: `add` for each of them, at once.
+
+        Args:
+            indices: their numbers, from 0; no others may have them.
+            batch: their maps of the kinds that are measured.
+            rare: for each sentence the positions of its rarest source tokens, none where it has
+                none; None: that is not known.
+        """
+        measured = [kind.measure(batch, rare) for kind in self._kinds]
+        for (name, layer), heard in batch.heard.items():
+            is_row = torch.arange(heard.errors.shape[-1]) < batch.lengths(name)[0][:, None]
+            errors = heard.errors.where(is_row[:, None], 0.0).amax(dim=(0, 2))
+            for number, residual in enumerate(errors.tolist()):
+                head = HeadId(name, layer, number)
+                self._residuals[head] = max(residual, self._residuals.get(head, 0.0))
+        for place, index in enumerate(indices):
+            for kind, (totals, counts) in zip(self._kinds, measured, strict=True):
+                kind.wait(totals[place], counts[place])
+            self._count(index)
 
     def summaries(self) -> list[HeadSummary]:
         """Sums up every head, by kind, layer and head; none before the first sentence."""
@@ -145,14 +179,22 @@ class HeadStatistics:
         self._pending = []
 
 
+def _marked(positions: Sequence[Sequence[int]], n_keys: int) -> Tensor:
+    """(B, K) boolean: True at the positions of each sentence."""
+    marked = torch.zeros(len(positions), n_keys, dtype=torch.bool)
+    for row, places in enumerate(positions):
+        marked[row, list(places)] = True
+    return marked
+
+
 class _KindSums:
     """Running sums of the heads of one kind."""
 
     def __init__(self, layout: HeadLayout, kind: Kind, resamples: int) -> None:
         self._kind = kind
         self._heads = [head for head in layout if head.kind == kind]
-        # on three tokens every metric of a kind is defined
-        self._names = list(metric_sums(torch.eye(3)[None], kind))
+        # on three tokens, a rare one among them, every metric of a kind is defined
+        self._names = list(metric_sums(torch.eye(3)[None], kind, rare=(1,)))
         shape = len(self._names), len(self._heads)
         self._totals: Numbers = np.zeros(shape)
         self._counts: Numbers = np.zeros(shape[0])
@@ -165,13 +207,40 @@ class _KindSums:
         """Query rows of all sentences."""
         return int(self._counts[self._names.index("entropy")])
 
-    def add(self, maps: AttentionMaps) -> None:
+    def add(self, maps: AttentionMaps, rare: Sequence[int]) -> None:
         """Measures all heads of a sentence at once."""
-        sums = metric_sums(torch.cat(maps.layers(self._kind)), self._kind)
+        sums = metric_sums(torch.cat(maps.layers(self._kind)), self._kind, rare)
         totals, counts = np.zeros_like(self._totals), np.zeros_like(self._counts)
         for place, name in enumerate(self._names):
             if name in sums:
                 totals[place], counts[place] = sums[name].total.numpy(), sums[name].n_rows
+        self.wait(totals, counts)
+
+    def measure(
+        self, batch: CapturedBatch, rare: Sequence[Sequence[int]] | None
+    ) -> tuple[Numbers, Numbers]:
+        """Measures all heads of all sentences: (B, metrics, heads) sums and (B, metrics) rows."""
+        n_rows, n_keys = batch.lengths(self._kind)
+        layers = [
+            batch.heard[place].weights for place in sorted(batch.heard) if place[0] == self._kind
+        ]
+        is_rare = None if rare is None else _marked(rare, layers[0].shape[-1])
+        totals = np.zeros((len(n_rows), len(self._names), len(self._heads)))
+        counts = np.zeros(totals.shape[:2])
+        first = 0
+        for weights in layers:
+            n_heads = weights.shape[1]
+            for name, sums in batch_metric_sums(
+                weights, n_rows, n_keys, self._kind, is_rare
+            ).items():
+                place = self._names.index(name)
+                totals[:, place, first : first + n_heads] = sums.totals.numpy()
+                counts[:, place] = sums.n_rows.numpy()
+            first += n_heads
+        return totals, counts
+
+    def wait(self, totals: Numbers, counts: Numbers) -> None:
+        """Adds the (metrics, heads) sums over (metrics) rows of a sentence, to be resampled."""
         self._totals += totals
         self._counts += counts
         self._waiting.append((totals, counts))

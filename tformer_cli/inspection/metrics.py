@@ -13,6 +13,8 @@ confidence     mean max_{j≠EOS} A_ij        Voita et al. 2019, section 4
 prev self next mean A_{i,i+k}, k = −1 0 1   Clark et al. 2019; over rows where i+k exists;
                                             not of cross-attention
 *_argmax       share of argmax_j A_ij = i+k Voita et al. 2019, section 5; the same rows
+rare_argmax    share of argmax_j A_ij in R  Voita et al. 2019, section 5.3; R: the sentence's
+                                            rarest tokens (`rare_tokens`); of the encoder
 distance       mean Σ_j A_ij |i − j|        Vig & Belinkov 2019; in cross-attention
                                             |j/(S−1) − i/(Q−1)|
 diagonality    correlation of i and j, the  ours; of cross-attention: 1 along the diagonal, 0
@@ -24,6 +26,7 @@ sink_bos       mean A_{i,0}                 weight on the target's begin of sent
 Diagonality is no rank correlation: where rows are nearly alike, ranks are decided by rounding.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -42,6 +45,7 @@ METRIC_MEANINGS: dict[str, str] = {
     "prev_argmax": "share of rows whose largest weight is on the position before",
     "self_argmax": "share of rows whose largest weight is on the same position",
     "next_argmax": "share of rows whose largest weight is on the position after",
+    "rare_argmax": "share of rows whose largest weight is on one of the two rarest tokens",
     "distance": "mean distance of what is attended to (cross: as a share of the sentences)",
     "diagonality": "how far later positions attend to later source tokens; 1: along the diagonal",
     "sink_eos": "mean weight on the end of the source sentence",
@@ -64,7 +68,11 @@ class RowSum(NamedTuple):
 
 
 def metrics_of(
-    maps: AttentionMaps, heads: list[HeadId], *, scales_rows: bool = False
+    maps: AttentionMaps,
+    heads: list[HeadId],
+    *,
+    scales_rows: bool = False,
+    rare: Sequence[int] = (),
 ) -> dict[HeadId, dict[str, float]]:
     """Computes the metrics of heads of a sentence.
 
@@ -72,6 +80,7 @@ def metrics_of(
         maps: the maps of all heads.
         heads: those that are measured.
         scales_rows: whether rows are scaled to sum 1 first, of maps whose rows do not.
+        rare: positions of the sentence's rarest source tokens, if that is known.
     """
     computed = {}
     for kind, layer in {(head.kind, head.layer) for head in heads}:
@@ -79,28 +88,29 @@ def metrics_of(
         if scales_rows:
             total = weights.sum(dim=-1, keepdim=True)
             weights = weights / total.where(total > 0.0, 1.0)  # a row of 0 stays
-        computed[kind, layer] = head_metrics(weights, kind)
+        computed[kind, layer] = head_metrics(weights, kind, rare)
     return {head: computed[head.kind, head.layer][head.head] for head in heads}
 
 
-def head_metrics(weights: Tensor, kind: Kind) -> list[dict[str, float]]:
+def head_metrics(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> list[dict[str, float]]:
     """Computes every metric of every head of a layer.
 
     Args:
         weights: (H, Q, K) attention weights.
         kind: which attention they are of.
+        rare: positions of the rarest source tokens, if that is known.
 
     Returns:
         For each head the metrics that are defined, in the order of `METRIC_MEANINGS`.
     """
-    sums = metric_sums(weights, kind)
+    sums = metric_sums(weights, kind, rare)
     columns = {name: (total / n_rows).tolist() for name, (total, n_rows) in sums.items()}
     return [
         {name: column[head] for name, column in columns.items()} for head in range(len(weights))
     ]
 
 
-def metric_sums(weights: Tensor, kind: Kind) -> dict[str, RowSum]:
+def metric_sums(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> dict[str, RowSum]:
     """Sums every metric over rows, so that means over many sentences can be taken.
 
     A diagonality is of a whole sentence; it counts for each of its rows.
@@ -108,6 +118,7 @@ def metric_sums(weights: Tensor, kind: Kind) -> dict[str, RowSum]:
     Args:
         weights: (H, Q, K) attention weights, of one layer or of several.
         kind: which attention they are of.
+        rare: positions of the rarest source tokens, if that is known.
 
     Returns:
         The metrics that are defined, in the order of `METRIC_MEANINGS`.
@@ -120,6 +131,7 @@ def metric_sums(weights: Tensor, kind: Kind) -> dict[str, RowSum]:
         "confidence": _confidence(exact, kind),
         **_masses(exact, kind),
         **_largest(exact, kind),
+        "rare_argmax": _rare(exact, rare) if kind == "enc" else None,
         "distance": _distance(exact, kind),
         "diagonality": _diagonality(exact) if kind == "cross" else None,
         "sink_eos": None if kind == "dec" else RowSum(exact[:, :, -1].sum(dim=-1), n_rows),
@@ -175,6 +187,15 @@ def _largest(weights: Tensor, kind: Kind) -> dict[str, RowSum | None]:
         for name, offset in OFFSETS.items()
         if n_rows > abs(offset)
     }
+
+
+def _rare(weights: Tensor, rare: Sequence[int]) -> RowSum | None:
+    """How many rows have their largest weight on a rare token."""
+    if not rare:
+        return None
+    is_rare = torch.zeros(weights.shape[-1], dtype=torch.bool)
+    is_rare[list(rare)] = True
+    return RowSum(is_rare[weights.argmax(dim=-1)].double().sum(dim=-1), weights.shape[1])
 
 
 def _distance(weights: Tensor, kind: Kind) -> RowSum:

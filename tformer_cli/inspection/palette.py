@@ -18,6 +18,9 @@ DARK_RAMPS: dict[Kind, tuple[str, ...]] = {
     "cross": ("#161b26", "#103f3c", "#19786d", "#3fc1ad", "#9debdc", "#f1fffc"),
 }
 """The same on a dark ground."""
+SIGNED_RAMP = (*reversed(LIGHT_RAMPS["enc"]), *LIGHT_RAMPS["dec"][1:])
+"""Differences on a light ground, from -1 (blue) through 0 (white) to 1 (orange): two colours that
+the common kinds of colour blindness keep apart."""
 
 
 def colour(kind: Kind, weight: float, *, on_dark: bool = False) -> tuple[int, int, int]:

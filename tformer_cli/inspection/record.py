@@ -9,6 +9,7 @@ from tformer_cli.inspection.best_alignment import AlignedWords
 from tformer_cli.inspection.capture import AttentionMaps
 from tformer_cli.inspection.heads import KINDS, HeadId, Kind
 from tformer_cli.inspection.metrics import metrics_of
+from tformer_cli.inspection.rare_tokens import UNKNOWN, RareTokens
 from tformer_cli.inspection.roles import Role, role_of
 from tformer_cli.inspection.weighting import ALPHA, Weighting
 
@@ -75,6 +76,8 @@ class HeadsRecord:
     """Which of the model's translations it is, 1 the best; None for a given target."""
     aligned: AlignedWords | None = None
     """Which words go together, by the best head known; None if that is not known."""
+    rare: RareTokens = UNKNOWN
+    """The rarest tokens of the source, by which rare-word heads are judged."""
     metrics: dict[HeadId, dict[str, float]] = field(init=False)
     """Metrics of the selected heads."""
     largest: float = field(init=False)
@@ -84,7 +87,9 @@ class HeadsRecord:
         metrics, largest = {}, 0.0
         if self.maps is not None:
             scales_rows = self.weighting is not ALPHA
-            metrics = metrics_of(self.maps, list(self.heads), scales_rows=scales_rows)
+            metrics = metrics_of(
+                self.maps, list(self.heads), scales_rows=scales_rows, rare=self.rare.positions
+            )
         if self.maps is not None and not self.weighting.is_share:
             largest = max((self.maps.weights(h).max().item() for h in self.heads), default=0.0)
         object.__setattr__(self, "metrics", metrics)

@@ -78,6 +78,8 @@ def _sentence(record: HeadsRecord) -> dict[str, Any]:
         "sourcePieces": record.source_pieces,
         "targetPieces": record.target_pieces,
         "inputPieces": record.input_pieces,
+        "rare": record.rare.positions,
+        "rareReason": record.rare.reason,
         "bits": bits,
         "heads": [_head(record, head, bits) for head in record.heads],
         "first": record.heads.index(record.clearest_head()),

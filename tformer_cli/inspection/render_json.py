@@ -55,6 +55,7 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
         },
         "conventions": record.weighting.conventions,
         "axes": {kind: list(labels) for kind, labels in AXES.items()},
+        "rare": {"positions": list(record.rare.positions), "reason": record.rare.reason or None},
         "mode": record.mode,
         "residual": None if maps is None else rounded(maps.residual),
     }

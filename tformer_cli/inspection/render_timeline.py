@@ -22,10 +22,11 @@ COLOURS: dict[str, str] = {
     "sink": "#d55e00",
     "aligner": "#009e73",
     "broad": "#d3d7de",
+    "rare": "#cc79a7",
     "other": "#f3f4f7",
 }
 """The colour of each role; one that is not here is drawn in `OF_OTHERS`."""
-OF_OTHERS = "#cc79a7"
+OF_OTHERS = "#e69f00"
 _DARK = {"next", "sink", "aligner"}
 _FONT = "font-family:system-ui,-apple-system,'Segoe UI','Noto Sans',sans-serif"
 _MARGIN, _LABEL, _ROW, _PLOT = 24.0, 76.0, 16.0, 640.0
@@ -90,7 +91,9 @@ def _legend(root: Element, timeline: HeadTimeline, y: float) -> float:
     for rule in ROLES:
         if rule.role in used:
             swatch = {"x": f"{x:g}", "y": f"{y:g}", "width": "12", "height": "12"}
-            SubElement(root, "rect", swatch | {"fill": _colour(rule.role), "stroke": "#b9bec8"})
+            SubElement(
+                root, "rect", swatch | {"fill": colour_of_role(rule.role), "stroke": "#b9bec8"}
+            )
             draw_text(root, rule.role, x + 17, y + 10, 11.0)
             x += 17 + 6.5 * len(rule.role) + 18
     return y + 12
@@ -104,7 +107,7 @@ def _bars(root: Element, timeline: HeadTimeline, course: HeadCourse, y: float) -
         end = start + len(list(stretch))
         x, width = _MARGIN + _LABEL + start * cell, (end - start) * cell
         place = {"x": f"{x:.6g}", "y": f"{y:g}", "width": f"{width:.6g}", "height": f"{_ROW - 2:g}"}
-        bar = SubElement(root, "rect", place | {"fill": _colour(role)})
+        bar = SubElement(root, "rect", place | {"fill": colour_of_role(role)})
         steps = f"{timeline.steps[start]:,} to {timeline.steps[end - 1]:,}"
         SubElement(bar, "title").text = f"{course.head}: {role}, steps {steps}"
         if width > 6.2 * len(role) + 8:
@@ -125,5 +128,6 @@ def _axis(root: Element, timeline: HeadTimeline, y: float) -> float:
     return y + 18
 
 
-def _colour(role: Role) -> str:
+def colour_of_role(role: Role) -> str:
+    """Gives the colour of a role as ``#rrggbb``."""
     return COLOURS.get(role, OF_OTHERS)

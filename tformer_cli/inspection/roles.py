@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Role = Literal["previous", "self", "next", "sink", "aligner", "broad", "other"]
+from tformer_cli.inspection.rare_tokens import FREQUENT
+
+Role = Literal["previous", "self", "next", "sink", "aligner", "broad", "rare", "other"]
 POSITION_MASS = 0.5
 """A position has more than this mean weight (Clark et al. 2019, section 3.1)."""
 POSITION_ARGMAX = 0.9
@@ -22,6 +24,8 @@ ALIGNER_DIAGONALITY = 0.5
 """And follow the source at least so far; ours, as confidence p along the diagonal gives about p."""
 BROAD_ENTROPY = 0.78
 """Share of the largest entropy: the 3.8 nats of Clark et al. 2019 for 128 tokens, 3.8 / ln 128."""
+RARE_ARGMAX = 0.5
+"""More than this share of rows points to one of the two rarest tokens (Voita et al. 2019)."""
 POSITIONS: dict[str, Role] = {"prev": "previous", "self": "self", "next": "next"}
 
 
@@ -73,6 +77,12 @@ ROLES: tuple[RoleRule, ...] = (
         formula=f"entropy_norm >= {BROAD_ENTROPY}",
         source="Clark et al. 2019: 3.8 nats of ln 128",
     ),
+    RoleRule(
+        role="rare",
+        meaning="one of the two rarest tokens (encoder)",
+        formula=f"rare_argmax > {RARE_ARGMAX}, of tokens outside the top {FREQUENT}",
+        source="Voita et al. 2019, section 5.3",
+    ),
     RoleRule(role="other", meaning="none of these", formula="no rule holds", source="-"),
 )
 """Every role, in the order of a table."""
@@ -101,4 +111,6 @@ def role_of(metrics: Mapping[str, float]) -> Role:
         and metrics.get("confidence", 0.0) > ALIGNER_CONFIDENCE
     ):
         return "aligner"
-    return "broad" if metrics.get("entropy_norm", 0.0) >= BROAD_ENTROPY else "other"
+    if metrics.get("entropy_norm", 0.0) >= BROAD_ENTROPY:
+        return "broad"
+    return "rare" if metrics.get("rare_argmax", 0.0) > RARE_ARGMAX else "other"

@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
 
 from tformer_cli.decoding.limits import longest_source
-from tformer_cli.inspection.batched_capture import capture_pairs
+from tformer_cli.inspection.batched_capture import CapturedBatch, capture_batches
 from tformer_cli.inspection.head_statistics import HeadStatistics, HeadSummary
 from tformer_cli.inspection.heads import head_layout
+from tformer_cli.inspection.rare_tokens import TokenFrequencies, count_tokens
 from tformer_cli.inspection.selectors import HeadSelection
 from tformer_cli.workflows.corpus_pairs import BUFFER_LINES, corpus_pairs
 from tformer_cli.workflows.open_translator import Opened
@@ -20,6 +24,17 @@ class CorpusReport:
     """Lines read."""
     too_long: int = 0
     """Lines left out, as a side is longer than the model takes."""
+    rare: int = 0
+    """Sentences with a rare token, by which rare-word heads are judged."""
+
+
+def count_frequencies(opened: Opened, lines: Iterable[str]) -> TokenFrequencies:
+    """Counts the source tokens of a corpus, in memory that does not grow."""
+    tokenizer, remaining = opened.directory.tokenizer, iter(lines)
+    counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
+    while buffer := list(islice(remaining, BUFFER_LINES)):
+        counts += count_tokens(tokenizer.encode_batch(buffer), tokenizer.vocab_size)
+    return TokenFrequencies(counts)
 
 
 class CorpusInspector:
@@ -30,6 +45,7 @@ class CorpusInspector:
         opened: Opened,
         heads: Sequence[str] = (),
         *,
+        frequencies: TokenFrequencies | None = None,
         seed: int = 1,
         buffer_lines: int = BUFFER_LINES,
     ) -> None:
@@ -38,6 +54,7 @@ class CorpusInspector:
         Args:
             opened: the model and its search.
             heads: which heads, by the grammar of `inspection.selectors`; none means all.
+            frequencies: how frequent source tokens are; None: rare-word heads are not judged.
             seed: of the bootstrap.
             buffer_lines: lines that are translated and captured together.
 
@@ -47,6 +64,7 @@ class CorpusInspector:
         self._model = opened.directory.model
         self._opened = opened
         self._buffer_lines = buffer_lines
+        self._frequencies = frequencies
         layout = head_layout(self._model)
         self._selection = HeadSelection(heads, layout)
         self._kinds = self._selection.kinds
@@ -70,11 +88,20 @@ class CorpusInspector:
             written = [(place, pair) for place, pair in enumerate(buffer) if pair[0] and pair[1]]
             fitting = [(place, pair) for place, pair in written if max(map(len, pair)) <= limit]
             pairs = [pair for _, pair in fitting]
-            for number, maps in capture_pairs(self._model, pairs, self._kinds):
-                self._statistics.add(self.report.lines + fitting[number][0], maps)
+            for numbers, batch in capture_batches(self._model, pairs, self._kinds):
+                indices = [self.report.lines + fitting[number][0] for number in numbers]
+                self._statistics.add_batch(indices, batch, self._rare(batch))
             self.report.lines += len(buffer)
             self.report.too_long += len(written) - len(fitting)
             yield self.report.lines
+
+    def _rare(self, batch: CapturedBatch) -> list[tuple[int, ...]] | None:
+        """The rarest tokens of each sentence, if it is known how frequent tokens are."""
+        if self._frequencies is None:
+            return None
+        found = [self._frequencies.rare_tokens(ids).positions for ids in batch.sources]
+        self.report.rare += sum(map(bool, found))
+        return found
 
     def summaries(self) -> list[HeadSummary]:
         """Sums up each chosen head over what was read so far, chosen by these very means.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.artifacts.token_frequencies import load_frequencies
 from tformer_cli.decoding.limits import longest_source
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspection.alignment import cross_heads
@@ -14,6 +15,7 @@ from tformer_cli.inspection.capture import AttentionMaps, capture_maps
 from tformer_cli.inspection.heads import HeadId, HeadLayout, head_layout
 from tformer_cli.inspection.live_capture import ListenedModel
 from tformer_cli.inspection.metrics import metrics_of
+from tformer_cli.inspection.rare_tokens import UNKNOWN, RareTokens, TokenFrequencies
 from tformer_cli.inspection.record import CaptureMode, HeadsRecord, ModelSummary
 from tformer_cli.inspection.selectors import HeadSelection
 from tformer_cli.wording import count_of
@@ -92,6 +94,7 @@ class HeadInspector:
         self._selection = HeadSelection(heads, self._layout)
         self._stored = _stored_heads(opened.directory, self._layout)
         self._summary = summary_of(opened.directory)
+        self._frequencies = frequencies_of(opened.directory)
 
     def inspect(
         self, lines: Iterable[str], targets: Iterable[str] | None = None
@@ -158,6 +161,9 @@ class HeadInspector:
         mode: CaptureMode = "forced",
     ) -> HeadsRecord:
         """Joins what is known of a pair; it was found by the model if it has a score."""
+        rare = UNKNOWN
+        if self._frequencies is not None:
+            rare = self._frequencies.rare_tokens(maps.source_ids)
         return HeadsRecord(
             index=index,
             model=self._summary,
@@ -171,15 +177,16 @@ class HeadInspector:
             target_pieces=tuple(self._tokenizer.pieces(maps.target_ids)),
             input_pieces=tuple(self._tokenizer.pieces(maps.target_input_ids)),
             maps=maps,
-            heads=tuple(self._selected(maps)),
+            heads=tuple(self._selected(maps, rare)),
             aligned=align_words(self._tokenizer, maps, self._stored),
+            rare=rare,
         )
 
-    def _selected(self, maps: AttentionMaps) -> list[HeadId]:
+    def _selected(self, maps: AttentionMaps, rare: RareTokens) -> list[HeadId]:
         """The heads to look at, by the sentence's own metrics where they decide."""
         if not self._selection.needs_metrics:
             return self._selection.select({})
-        return self._selection.select(metrics_of(maps, list(self._layout)))
+        return self._selection.select(metrics_of(maps, list(self._layout), rare=rare.positions))
 
     def _blank(self, index: int, line: str, target: str, *, is_forced: bool) -> HeadsRecord:
         return HeadsRecord(
@@ -216,6 +223,16 @@ def summary_of(directory: ModelDirectory) -> ModelSummary:
         n_heads=config.n_heads,
         step=directory.info.step,
     )
+
+
+def frequencies_of(directory: ModelDirectory) -> TokenFrequencies | None:
+    """How frequent source tokens were in training, if the model directory says so.
+
+    Raises:
+        ArtifactError: if what it says is damaged.
+    """
+    counts = load_frequencies(directory.path, directory.tokenizer.vocab_size)
+    return None if counts is None else TokenFrequencies(counts)
 
 
 def _stored_heads(directory: ModelDirectory, layout: HeadLayout) -> StoredHeads | None:

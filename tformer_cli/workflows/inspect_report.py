@@ -10,7 +10,7 @@ from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.flow import read_flow
 from tformer_cli.inspection.heads import HeadId, head_layout
 from tformer_cli.inspection.logits import read_logits
-from tformer_cli.inspection.record import HeadsRecord
+from tformer_cli.inspection.record import CaptureMode, HeadsRecord
 from tformer_cli.inspection.report import (
     Report,
     SentenceReport,
@@ -41,6 +41,8 @@ def inspect_report(
     targets: Iterable[str] | None = None,
     heads: Sequence[str] = (),
     steps: Sequence[str] = (),
+    mode: CaptureMode = "forced",
+    hypothesis: int = 1,
     with_ablation: bool = True,
     tolerance: float = TOLERANCE,
     **options: Unpack[InspectionOptions],
@@ -54,19 +56,28 @@ def inspect_report(
         heads: which heads are shown, by the grammar of `inspection.selectors`; none means all.
         steps: walk-throughs, each ``HEAD:TOKEN``; none: the clearest head of each kind, for a
             token whose row tells most.
+        mode: how maps are captured, as `inspect_heads` does; all else is of one forced pass.
+        hypothesis: which of the model's translations to look at, 1 the best.
         with_ablation: whether the loss without each head is measured.
         tolerance: largest difference of maps and steps from the model's own numbers.
         **options: of `open_for_inspection`.
 
     Raises:
-        UsageError: if `heads` or `steps` name nothing, or a setting cannot be used.
+        UsageError: if `heads` or `steps` name nothing, a setting cannot be used, or given targets
+            are to be captured live.
         ArtifactError: if the model directory cannot be used.
         DataError: if there is no sentence, one is too long, or targets are more or fewer.
         TformerError: if what would be shown misses the model's own numbers by more.
     """
-    opened = open_for_inspection(model, **options)
+    opened = open_for_inspection(model, hypothesis=hypothesis, **options)
     reporter = Reporter(
-        opened, heads=heads, steps=steps, with_ablation=with_ablation, tolerance=tolerance
+        opened,
+        heads=heads,
+        steps=steps,
+        mode=mode,
+        hypothesis=hypothesis,
+        with_ablation=with_ablation,
+        tolerance=tolerance,
     )
     return reporter.report(lines, targets)
 
@@ -80,14 +91,19 @@ class Reporter:
         *,
         heads: Sequence[str] = (),
         steps: Sequence[str] = (),
+        mode: CaptureMode = "forced",
+        hypothesis: int = 1,
         with_ablation: bool = True,
         tolerance: float = TOLERANCE,
     ) -> None:
-        """Chooses the heads and the walk-throughs."""
+        """Chooses the heads and the walk-throughs.
+
+        The search must return as many hypotheses as `hypothesis` says.
+        """
         self._tolerance = tolerance
         self._opened = opened
         self._model = opened.directory.model
-        self._inspector = HeadInspector(opened, heads)
+        self._inspector = HeadInspector(opened, heads, mode=mode, hypothesis=hypothesis)
         self._steps = [self._parse_step(step) for step in steps]
         self._with_ablation = with_ablation
         tokenizer = opened.directory.tokenizer

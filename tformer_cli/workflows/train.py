@@ -7,7 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tformer_cli.artifacts.atomic import (
@@ -24,6 +26,7 @@ from tformer_cli.artifacts.model_directory import (
     ModelInfo,
     save_model_directory,
 )
+from tformer_cli.artifacts.token_frequencies import FREQUENCIES, save_frequencies
 from tformer_cli.data.corpora import SentencePair, corpus_name
 from tformer_cli.data.encoded import EncodedCorpus
 from tformer_cli.data.loader import LoaderPosition, TrainingLoader
@@ -141,6 +144,7 @@ def train(
             if fresh:  # only now that recipe and data are known to be good
                 _clear(run)
             write_text(run / TOKENIZER, prepared.tokenizer.to_json())
+            save_frequencies(run, _source_counts(prepared))
         names = [*map(corpus_name, recipe.data.train), "data.valid"]
         started = replace(started, notes=(*started.notes, *trainer.resume(names)))
         follower = None
@@ -281,6 +285,14 @@ def settle_batches(recipe: Recipe, prepared: Prepared, processes: Processes) -> 
     return replace(prepared.started, notes=(*prepared.started.notes, found))
 
 
+def _source_counts(prepared: Prepared) -> NDArray[np.int64]:
+    """(V) how often each token occurs in the source side of all corpora."""
+    size = prepared.tokenizer.vocab_size
+    counts = [corpus.source_counts(size) for corpus in prepared.corpora]
+    total: NDArray[np.int64] = np.sum(counts, axis=0)
+    return total
+
+
 def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | None:
     """What looks at the heads, where that is asked for or was, in an earlier part of the run."""
     trainer = prepared.trainer
@@ -389,7 +401,7 @@ def _clear(run: Path) -> None:
     """Removes what an earlier run wrote, and nothing else that lies there."""
     for directory in ("checkpoints", TENSORBOARD):
         remove_tree(run / directory)
-    for name in (RECIPE, TOKENIZER, METRICS, HEADS_LOG, PROBE, CONFIG, WEIGHTS):
+    for name in (RECIPE, TOKENIZER, METRICS, HEADS_LOG, PROBE, FREQUENCIES, CONFIG, WEIGHTS):
         (run / name).unlink(missing_ok=True)
 
 

@@ -74,6 +74,8 @@ class HeadWeigher:
         maps = weighted_maps(self._model, record.maps, self._weighting.name)
         metrics = {}
         if self._selection.needs_metrics:
-            metrics = metrics_of(maps, list(self._layout), scales_rows=True)
+            metrics = metrics_of(
+                maps, list(self._layout), scales_rows=True, rare=record.rare.positions
+            )
         selected = tuple(self._selection.select(metrics))
         return replace(record, maps=maps, heads=selected, weighting=self._weighting)

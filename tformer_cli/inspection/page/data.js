@@ -2,7 +2,7 @@
 
 const data = JSON.parse(byId("data").textContent);
 const KINDS = Object.keys(data.kinds);
-const SIGNS = { previous: "◀", self: "●", next: "▶", sink: "▼", aligner: "≡", broad: "▒" };
+const SIGNS = { previous: "◀", self: "●", next: "▶", sink: "▼", aligner: "≡", broad: "▒", rare: "★" };
 
 let sentence = null; // the one that is shown
 

@@ -17,6 +17,7 @@ function showOverview() {
   for (const role of used) {
     signs.append(make("span", {}, make("b", {}, SIGNS[role]), ` ${role}: ${data.roles[role]}`));
   }
+  if (sentence.rareReason && !data.weighting.isOfLayers) signs.append(make("span", {}, `★ not judged: ${sentence.rareReason}`));
   box.append(signs);
   applyFilter();
 }

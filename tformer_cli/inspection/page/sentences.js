@@ -3,7 +3,7 @@
 /** Writes what is known of the model and the capture. */
 function showFacts() {
   const model = data.model, layers = [model.n_encoder_layers, model.n_decoder_layers].join("+");
-  const parts = [make("b", {}, bidi(model.name)), ` ${layers} layers × ${model.n_heads} heads`];
+  const parts = [make("b", {}, bidi(model.name)), ` ${layers} layers × ${model.n_heads} head${model.n_heads === 1 ? "" : "s"}`];
   if (data.modelHash) parts.push(" · sha256 ", make("code", { title: data.modelHash }, data.modelHash.slice(0, 12)));
   if (sentence.score !== null) parts.push(` · score ${decimal(sentence.score)}`);
   parts.push(` · maps ${sentence.isLive ? "of the search" : "of a forced pass"}`);

@@ -1,0 +1,33 @@
+import re
+
+import numpy as np
+import pytest
+
+from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencies, save_frequencies
+from tformer_cli.errors import ArtifactError
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    assert load_frequencies(tmp_path, 3) is None
+    save_frequencies(tmp_path, np.array([0, 5, 1 << 40]))
+    assert load_frequencies(tmp_path, 3).tolist() == [0, 5, 1 << 40]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no token frequencies"),
+        ("[1]", "holds no token frequencies"),
+        ("{}", "holds no token frequencies"),
+        ("[" * 100_000, "holds no token frequencies"),
+        ('{"source":[1,2]}', "does not hold a count for each of 3 tokens"),
+        ('{"source":[1,2,-1]}', "does not hold a count for each of 3 tokens"),
+        ('{"source":[1,2,1e400]}', "does not hold a count for each of 3 tokens"),
+        ('{"source":[1,2,true]}', "does not hold a count for each of 3 tokens"),
+        ('{"source":"abc"}', "does not hold a count for each of 3 tokens"),
+    ],
+)
+def test_a_damaged_file_is_an_error_of_one_line(tmp_path, text, message):
+    (tmp_path / FREQUENCIES).write_text(text)
+    with pytest.raises(ArtifactError, match=re.escape(f"{message} ({tmp_path / FREQUENCIES})")):
+        load_frequencies(tmp_path, 3)

@@ -1,0 +1,71 @@
+"""Which tokens of a sentence are its rarest: what rare-word heads look at.
+
+Voita et al. 2019, section 5.3: of the sentences whose least frequent token is not among the 500
+most frequent, such a head points to one of the two least frequent tokens in most rows. Frequencies
+are counts of source tokens in the training corpus, or in the corpus that is looked at.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+FREQUENT = 500
+"""Tokens that are not rare anywhere (Voita et al. 2019)."""
+RAREST = 2
+"""Tokens of a sentence that count as its rarest (Voita et al. 2019)."""
+FEWEST_TOKENS = 6
+"""Shorter sentences tell nothing, as two of their tokens are too many of them; ours."""
+
+
+@dataclass(frozen=True)
+class RareTokens:
+    """The rarest tokens of a sentence, or why it has none."""
+
+    positions: tuple[int, ...] = ()
+    """Where they are in the source, in order."""
+    reason: str = ""
+    """Why rare-word heads cannot be judged by the sentence; empty if they can."""
+
+
+UNKNOWN = RareTokens(reason="the model directory holds no token frequencies; --corpus counts them")
+"""Of a model whose directory does not say how frequent tokens are."""
+
+
+class TokenFrequencies:
+    """How frequent each token is in source text."""
+
+    def __init__(self, counts: Sequence[int] | NDArray[np.int64]) -> None:
+        """Ranks the tokens.
+
+        Args:
+            counts: (V) how often each token occurs.
+        """
+        self._counts = np.asarray(counts, dtype=np.int64)
+        most_frequent = np.argsort(-self._counts, kind="stable")[:FREQUENT]
+        self._is_frequent = np.zeros(len(self._counts), dtype=bool)
+        self._is_frequent[most_frequent] = True
+
+    def rare_tokens(self, source_ids: Sequence[int]) -> RareTokens:
+        """Finds the rarest tokens of a sentence; of tokens as rare the first.
+
+        Args:
+            source_ids: (S) its tokens, the end of sentence last.
+        """
+        tokens = source_ids[:-1]
+        if len(tokens) < FEWEST_TOKENS:
+            return RareTokens(reason=f"the sentence has fewer than {FEWEST_TOKENS} tokens")
+        rarest = sorted(dict.fromkeys(tokens), key=lambda token: self._counts[token])[:RAREST]
+        if self._is_frequent[rarest[0]]:
+            return RareTokens(
+                reason=f"all tokens of the sentence are among the {FREQUENT} most frequent"
+            )
+        return RareTokens(tuple(place for place, token in enumerate(tokens) if token in rarest))
+
+
+def count_tokens(sentences: Iterable[Sequence[int]], vocab_size: int) -> NDArray[np.int64]:
+    """Counts the tokens of sentences: (V)."""
+    tokens = np.fromiter(chain.from_iterable(sentences), dtype=np.int64)
+    return np.bincount(tokens, minlength=vocab_size)

@@ -1,0 +1,59 @@
+"""Two models compared as PNG: the maps of A, of B and B − A, of the pairs that changed most."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from tformer_cli.inspection.head_diff import HeadChange, HeadDiff
+from tformer_cli.inspection.palette import LIGHT_RAMPS, SIGNED_RAMP
+from tformer_cli.inspection.png_figure import draw_map, label_map, new_figure, png_bytes
+from tformer_cli.inspection.render_diff import drawn, summary_of
+
+Panel = tuple[str, Tensor, Sequence[str], float]
+LABELLED_TOKENS = 40
+"""Longer sides than this have no tokens beside their maps, which nobody could read."""
+
+
+def render_diff_png(diff: HeadDiff) -> bytes:
+    """Renders a line of three maps for each pair.
+
+    Raises:
+        UsageError: if matplotlib is not installed.
+    """
+    sentence = diff.shown[0]
+    changes = drawn(diff)
+    longest = max(len(sentence.source_pieces), len(sentence.target_pieces))
+    side = min(7.0, max(2.2, 0.17 * longest + 1.1))
+    figure = new_figure(3 * side, max(1, len(changes)) * side + 0.7)
+    title = f"{sentence.source}\n{sentence.target}\n{summary_of(diff)}"
+    figure.suptitle(title, fontsize=9, parse_math=False)
+    for line, change in enumerate(changes):
+        for column, (caption, values, colours, low) in enumerate(_panels(diff, change)):
+            axes = figure.add_subplot(len(changes), 3, 3 * line + column + 1)
+            draw_map(axes, values, colours, low, caption)
+            if longest <= LABELLED_TOKENS:
+                label_map(
+                    axes, sentence.row_labels(change.kind), sentence.column_labels(change.kind)
+                )
+    return png_bytes(figure, f"Attention of A, of B and B − A. {summary_of(diff)}")
+
+
+def _panels(diff: HeadDiff, change: HeadChange) -> list[Panel]:
+    """The three maps of a pair: a title, numbers, colours and what the first colour stands for."""
+    before, after = diff.shown
+    match = change.match
+    if match.first is None or match.second is None:
+        raise ValueError("a head without a counterpart has no difference")
+    difference = diff.difference(change)
+    largest = max(difference.abs().max().item(), 1e-30)
+    ramp = LIGHT_RAMPS[change.kind]
+    return [
+        (f"A: {match.first}", before.captured.weights(match.first), ramp, 0.0),
+        (f"B: {match.second}", after.captured.weights(match.second), ramp, 0.0),
+        (
+            f"B − A, orange more, up to {largest:.2f}\ndivergence {match.divergence:.4f}",
+            difference / largest,
+            SIGNED_RAMP,
+            -1.0,
+        ),
+    ]
