@@ -81,6 +81,7 @@ def test_differing_keys_are_named_but_not_caches(path):
             'model.preset: must be one of "tiny", "small", "base", "big"; found \'huge\'',
         ),
         ("validation.patience=3", "validation.patience: needs data.valid, which names no corpus"),
+        ("training.r_drop=-1", "training.r_drop: must be at least 0, but is -1"),
         ("training.max_steps=0", "training: the run would never end; give max_steps"),
         (
             "training.max_steps=many",
@@ -133,3 +134,9 @@ def test_deep_nesting_is_one_line(tmp_path, path):
         load_recipe(str(deep))
     with pytest.raises(RecipeError, match=r"model\.d_ff"):
         load_recipe(path, [f"model.d_ff={'[' * 5000}"])
+
+
+def test_r_drop_without_dropout_is_an_error(path):
+    with pytest.raises(RecipeError, match=r"training\.r_drop: compares two dropouts, but model"):
+        load_recipe(path, ["training.r_drop=5", "model.dropout=0"])
+    load_recipe(path, ["training.r_drop=5", "model.dropout=0", "model.attention_dropout=0.1"])

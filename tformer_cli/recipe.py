@@ -54,6 +54,10 @@ class Recipe:
             raise ValueError('training.average: "best" needs data.valid, which names no corpus')
         if self.training.inspect_every and not self.data.valid:
             raise ValueError("training.inspect_every: needs data.valid, which names no corpus")
+        model = self.model
+        dropouts = (model.dropout, model.attention_dropout, model.activation_dropout)
+        if self.training.r_drop and not any(dropouts):
+            raise ValueError("training.r_drop: compares two dropouts, but model.dropout is 0")
         if self.data.max_length + 1 > self.model.max_positions:
             raise ValueError(
                 f"data.max_length: {self.data.max_length} tokens and the end of the sentence do "

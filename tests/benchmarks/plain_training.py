@@ -18,11 +18,14 @@ import tformer_cli.training.gradients
 import tformer_cli.training.optimizer
 import tformer_cli.workflows.training_device
 from tformer_cli.cli.app import main
-from tformer_cli.training.loss import label_smoothed_loss
+from tformer_cli.training.loss import label_smoothed_loss, r_drop_loss
 
 
-def plain_loss(hidden, matrix, targets, label_smoothing):
+def plain_loss(hidden, matrix, targets, label_smoothing, r_drop=0.0):
     """All logits at once."""
+    if r_drop:
+        first, second = (functional.linear(hidden[number::2], matrix) for number in (0, 1))
+        return r_drop_loss(first, second, targets, label_smoothing, r_drop)
     return label_smoothed_loss(functional.linear(hidden, matrix), targets, label_smoothing)
 
 

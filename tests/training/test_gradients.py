@@ -4,19 +4,23 @@ import pytest
 import torch
 
 from tformer_cli.data.batching import collate
+from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.training import gradients
 from tformer_cli.training.gradients import add_gradients, batch_loss, clip_gradients
+from tformer_cli.training.loss import r_drop_loss
+from tformer_cli.training.projected_loss import projected_loss
 from tformer_cli.training.window import Window
 
 SOURCE = [[5, 6, 7], [8, 9], [10], [11, 12, 13, 14]]
 TARGET = [[6], [7, 8, 9, 10], [11, 12], [13, 14, 15]]
 
 
-def model():
+def model(dropout=0.0):
     torch.manual_seed(4)
     config = ModelConfig(
-        d_model=16, n_heads=2, d_ff=24, n_encoder_layers=1, n_decoder_layers=1, dropout=0.0
+        d_model=16, n_heads=2, d_ff=24, n_encoder_layers=1, n_decoder_layers=1, dropout=dropout
     )
     return Transformer(config, 20)
 
@@ -44,6 +48,43 @@ def test_padding_adds_nothing_to_the_loss():
     together = batch_loss(trained, batch, label_smoothing=0.1, precision="float32")
     parts = [batch_loss(trained, one, label_smoothing=0.1, precision="float32") for one in alone]
     assert torch.allclose(together.smoothed, sum(part.smoothed for part in parts), atol=1e-4)
+
+
+def test_r_drop_without_dropout_is_the_ordinary_loss_and_counts_each_token_once():
+    batch, settings = collate(SOURCE, TARGET), {"label_smoothing": 0.1, "precision": "float32"}
+    trained, twice, window = model(), model(), Window(0.0)
+    add_gradients(trained, [batch], expected := Window(0.0), **settings)
+    add_gradients(twice, [batch], window, r_drop=5.0, **settings)
+    for one, other in zip(trained.parameters(), twice.parameters(), strict=True):
+        assert torch.allclose(one.grad, other.grad, atol=1e-6)
+    assert math.isclose(window.mean_loss, expected.mean_loss, rel_tol=1e-5)
+    assert math.isclose(window.perplexity, expected.perplexity, rel_tol=1e-5)
+    assert window.n_target_tokens == expected.n_target_tokens == 14
+    assert window.n_cells == expected.n_cells
+
+
+def test_r_drop_is_the_plain_formula_of_two_passes_with_their_own_dropout(monkeypatch):
+    trained = model(dropout=0.3)
+    batch, seen = collate(SOURCE, TARGET), []
+
+    def noting(hidden, matrix, targets, *settings):
+        seen.append((hidden @ matrix.T, targets))
+        return projected_loss(hidden, matrix, targets, *settings)
+
+    monkeypatch.setattr(gradients, "projected_loss", noting)
+    found = batch_loss(trained, batch, label_smoothing=0.1, precision="float32", r_drop=5.0)
+    ((logits, targets),) = seen
+    first, second = logits[0::2], logits[1::2]
+    assert targets.tolist() == [token for row in TARGET for token in [*row, EOS_ID]]
+    assert (first - second).abs().min() > 0.0, "no token has the same dropout twice"
+    expected = r_drop_loss(first, second, targets, 0.1, 5.0)
+    assert torch.allclose(found.smoothed, expected.smoothed)
+    assert found.smoothed > r_drop_loss(first, second, targets, 0.1, 0.0).smoothed
+    got = torch.autograd.grad(found.smoothed, list(trained.parameters()), retain_graph=True)
+    for one, other in zip(
+        got, torch.autograd.grad(expected.smoothed, list(trained.parameters())), strict=True
+    ):
+        assert torch.allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize("largest", [0.01, 1e6, 0.0])

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tformer_cli.training import projected_loss as module
-from tformer_cli.training.loss import label_smoothed_loss
+from tformer_cli.training.loss import label_smoothed_loss, r_drop_loss
 from tformer_cli.training.projected_loss import projected_loss
 
 
@@ -54,3 +54,68 @@ def test_without_gradients_only_the_loss_is_computed():
     with torch.inference_mode():
         alone = projected_loss(hidden, matrix, targets, 0.1)
     assert torch.equal(alone.smoothed, projected_loss(hidden, matrix, targets, 0.1).smoothed)
+
+
+def two_passes(n_tokens, dtype=torch.float64):
+    hidden, matrix, targets = case(2 * n_tokens, dtype)
+    return hidden, matrix, targets[:n_tokens]
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("rows", [1, 3, 4, 100])
+def test_r_drop_equals_the_plain_formula_whatever_the_chunks(monkeypatch, rows, label_smoothing):
+    monkeypatch.setitem(module._CHUNK_CELLS, "cpu", rows * 17)
+    hidden, matrix, targets = two_passes(5)
+    fast = projected_loss(hidden, matrix, targets, label_smoothing, r_drop=3.0)
+    logits = hidden @ matrix.T
+    plain = r_drop_loss(logits[0::2], logits[1::2], targets, label_smoothing, 3.0)
+    assert torch.allclose(fast.smoothed, plain.smoothed.double(), rtol=1e-6)
+    assert torch.allclose(
+        fast.negative_log_likelihood, plain.negative_log_likelihood.double(), rtol=1e-6
+    )
+    got = torch.autograd.grad(fast.smoothed / 7, [hidden, matrix])
+    expected = torch.autograd.grad(plain.smoothed / 7, [hidden, matrix])
+    for one, other in zip(got, expected, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_r_drop_equals_the_papers_equation_written_out():
+    first, second = torch.tensor([[0.2, 0.5, 0.3]]), torch.tensor([[0.6, 0.3, 0.1]])
+    kl = (first * (first / second).log()).sum() + (second * (second / first).log()).sum()
+    paper = -first[0, 1].log() - second[0, 1].log() + 5.0 / 2.0 * kl
+    found = r_drop_loss(first.log(), second.log() + 2.0, torch.tensor([1]), 0.0, 5.0)
+    assert torch.allclose(found.smoothed, paper / 2.0)
+    assert torch.allclose(found.negative_log_likelihood, -(0.5 * 0.3 * torch.ones(())).log() / 2)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.2])
+def test_r_drops_gradient_equals_finite_differences(label_smoothing):
+    hidden, matrix, targets = two_passes(4)
+    assert torch.autograd.gradcheck(
+        lambda h, w: 2.0 * projected_loss(h, w, targets, label_smoothing, 5.0).smoothed,
+        (hidden, matrix),
+    )
+
+
+def test_two_passes_that_agree_have_the_ordinary_loss():
+    hidden, matrix, targets = case(5)
+    doubled = hidden.repeat_interleave(2, dim=0)
+    twice, once = (
+        projected_loss(doubled, matrix, targets, 0.1, 5.0),
+        projected_loss(hidden, matrix, targets, 0.1),
+    )
+    assert torch.allclose(twice.smoothed, once.smoothed, rtol=1e-12)
+    got = torch.autograd.grad(twice.smoothed, [hidden, matrix])
+    expected = torch.autograd.grad(once.smoothed, [hidden, matrix])
+    for one, other in zip(got, expected, strict=True):
+        assert torch.allclose(one, other, atol=1e-12)
+
+
+def test_r_drop_under_autocast_is_near_float32():
+    hidden, matrix, targets = two_passes(64, torch.float32)
+    exact = torch.autograd.grad(projected_loss(hidden, matrix, targets, 0.1, 5.0).smoothed, matrix)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = projected_loss(hidden, matrix, targets, 0.1, 5.0).smoothed
+    rounded = torch.autograd.grad(loss, matrix)[0]
+    assert rounded.dtype == torch.float32
+    assert 0.0 < (rounded - exact[0]).norm() / exact[0].norm() < 0.03

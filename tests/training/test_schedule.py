@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 
 from tformer_cli.training.config import TrainingConfig
-from tformer_cli.training.schedule import learning_rate
+from tformer_cli.training.schedule import batches_per_step, learning_rate
 
 
 def rate(schedule, step, share=0.0, **changes):
@@ -76,3 +76,25 @@ def test_time_does_not_touch_runs_of_another_limit_or_fast_ones():
         assert learning_rate(fast, step, 0.0, 512, step / 1000) == learning_rate(
             steady, step, 0.0, 512
         )
+
+
+def test_batches_grow_from_each_share_on():
+    growth = ((0.5, 2), (0.75, 5))
+    config = TrainingConfig(max_steps=10, accumulate=3, batch_growth=growth)
+    shares = (0.0, 0.49, 0.5, 0.74, 0.75, 1.0)
+    assert [batches_per_step(config, share) for share in shares] == [3, 3, 6, 6, 15, 15]
+    assert batches_per_step(TrainingConfig(accumulate=3), 0.9) == 3
+
+
+@pytest.mark.parametrize(
+    ("growth", "limit", "message"),
+    [
+        (((0.5, 2),), 0, "batch_growth: needs the run's end; give max_steps"),
+        (((0.5, 2), (0.5, 4)), 9, r"shares must rise between 0 and 1, but 0\.5 follows 0\.5"),
+        (((1.0, 2),), 9, r"but 1\.0 follows 0\.0"),
+        (((0.5, 0),), 9, "factors must be at least 1, but one is 0"),
+    ],
+)
+def test_growth_that_makes_no_sense_is_an_error(growth, limit, message):
+    with pytest.raises(ValueError, match=message):
+        TrainingConfig(max_steps=limit, batch_growth=growth)

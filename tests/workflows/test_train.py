@@ -4,6 +4,7 @@ import math
 import shutil
 import signal
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -158,6 +159,26 @@ def test_with_a_moving_average_it_is_what_is_validated_and_published(make, tmp_p
         run, [pair.source for pair in pairs], [[pair.target for pair in pairs]]
     )
     assert report.scores["loss"] == pytest.approx(evaluation.loss, rel=1e-6)
+
+
+def test_r_drop_and_growing_batches_resume_exactly(make, tmp_path):
+    recipe = make(training__r_drop=5.0, training__batch_growth=[[0.3, 2], [0.7, 3]])
+    watcher = Watcher()
+    train(recipe, tmp_path / "whole", observers=[watcher])
+    tokens = [0, *(report.tokens for report in watcher.of(StepReport))]
+    sizes = [after - before for before, after in pairwise(tokens)]
+    means = [sum(part) / len(part) for part in (sizes[:6], sizes[6:14], sizes[14:])]
+    assert means[1] == pytest.approx(2 * means[0], rel=0.2)
+    assert means[2] == pytest.approx(3 * means[0], rel=0.2)
+    for step in (5, 11):
+        crash_at(recipe, tmp_path / "run", step)
+    train(recipe, tmp_path / "run")
+    assert digest(tmp_path / "run") == digest(tmp_path / "whole")
+    assert reports(tmp_path / "run") == reports(tmp_path / "whole")
+    ordinary = Watcher()
+    train(make(training__max_steps=1), tmp_path / "ordinary", observers=[ordinary])
+    first, plain = watcher.of(StepReport)[0], ordinary.of(StepReport)[0]
+    assert (first.tokens, first.padding) == (plain.tokens, plain.padding)
 
 
 def test_what_a_kill_leaves_half_written_is_passed_over(make, tmp_path, whole):

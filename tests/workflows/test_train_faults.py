@@ -121,8 +121,8 @@ def bad_steps(monkeypatch):
     chosen, place = set(), [None]
     next_batches, true_loss = Trainer._next_batches, gradients.projected_loss
 
-    def noting(self, batches):
-        group = next_batches(self, batches)
+    def noting(self, batches, n_batches):
+        group = next_batches(self, batches, n_batches)
         place[0] = self.state.position
         return group
 
@@ -139,8 +139,8 @@ def places(recipe, tmp_path, monkeypatch):
     """Where the data stand after each step of an undisturbed run."""
     found, next_batches = [], Trainer._next_batches
 
-    def noting(self, batches):
-        group = next_batches(self, batches)
+    def noting(self, batches, n_batches):
+        group = next_batches(self, batches, n_batches)
         found.append(self.state.position)
         return group
 

@@ -195,6 +195,7 @@ def _add_gradients(
         [_batch(*shape, model.vocab_size)],
         Window(0.0),
         label_smoothing=config.label_smoothing,
+        r_drop=config.r_drop,
         precision=precision,
     )
 

@@ -22,6 +22,9 @@ class TrainingConfig:
     number."""
     accumulate: int = 1
     """Batches whose gradients are summed for one step."""
+    batch_growth: tuple[tuple[float, int], ...] = ()
+    """Pairs of a share of the run and a factor: from there on a step has so many times `accumulate`
+    batches, as in `[[0.5, 2], [0.75, 4]]` (Smith et al. 2018)."""
     optimizer: Optimizer = "adam"
     """"adam" (Kingma & Ba 2015), "adamw", with decoupled weight decay (Loshchilov & Hutter 2019),
     or "muon" (Jordan et al. 2024; Liu et al. 2025) for the matrices of the layers and AdamW for
@@ -47,6 +50,10 @@ class TrainingConfig:
     """Largest share of `max_minutes` that the rise takes, where that is set."""
     label_smoothing: float = 0.1
     """ε_ls of the paper's section 5.4."""
+    r_drop: float = 0.0
+    """R-Drop's α: each batch goes through dropout twice, and α times the divergence between the two
+    predictions joins the loss (Liang et al. 2021, who take 5 for translation). A step takes twice
+    as long; 0: one pass."""
     clip_norm: float = 1.0
     """Gradients with a larger norm are scaled down to it (0: never)."""
     shard_optimizer: bool = False
@@ -105,6 +112,7 @@ class TrainingConfig:
             "max_rollbacks": 0,
             "clip_norm": 0,
             "weight_decay": 0,
+            "r_drop": 0,
         }
         for name, lowest in at_least.items():
             if not getattr(self, name) >= lowest:
@@ -133,16 +141,38 @@ class TrainingConfig:
             )
         if self.ema_decay != TrainingConfig.ema_decay and self.average != "ema":
             raise ValueError(f'ema_decay: needs average = "ema", but average is "{self.average}"')
+        self._check_batch_growth()
         if self.schedule in ("linear", "cosine") and not self.has_limit:
             raise ValueError(
                 f'schedule: "{self.schedule}" falls to 0 at the end of the run; give max_steps, '
                 "max_epochs, max_tokens or max_minutes"
             )
 
+    def _check_batch_growth(self) -> None:
+        if self.batch_growth and not self.has_limit:
+            raise ValueError(
+                "batch_growth: needs the run's end; give max_steps, max_epochs, max_tokens or "
+                "max_minutes"
+            )
+        before = 0.0
+        for share, factor in self.batch_growth:
+            if not before < share < 1.0:
+                raise ValueError(
+                    f"batch_growth: shares must rise between 0 and 1, but {share} follows {before}"
+                )
+            if factor < 1:
+                raise ValueError(f"batch_growth: factors must be at least 1, but one is {factor}")
+            before = share
+
     @property
     def has_limit(self) -> bool:
         """Whether the run ends by itself."""
         return bool(self.max_steps or self.max_epochs or self.max_tokens or self.max_minutes)
+
+    @property
+    def n_passes(self) -> int:
+        """How often a batch goes through the model in a step."""
+        return 2 if self.r_drop else 1
 
     @property
     def n_kept_for_average(self) -> tuple[int, int]:

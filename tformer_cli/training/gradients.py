@@ -23,6 +23,7 @@ def add_gradients(
     label_smoothing: float,
     precision: Precision,
     n_target_tokens: int | None = None,
+    r_drop: float = 0.0,
 ) -> None:
     """Adds the gradient of the mean loss per target token over all batches together.
 
@@ -34,32 +35,50 @@ def add_gradients(
         precision: of the products.
         n_target_tokens: target tokens of the whole step, where other processes have batches of it,
             too (None: these are all).
+        r_drop: R-Drop's α (0: one pass through the model).
     """
     if n_target_tokens is None:
         n_target_tokens = sum(batch.n_target_tokens for batch in batches)
     for batch in batches:
-        loss = batch_loss(model, batch, label_smoothing=label_smoothing, precision=precision)
+        loss = batch_loss(
+            model, batch, label_smoothing=label_smoothing, precision=precision, r_drop=r_drop
+        )
         (loss.smoothed / n_target_tokens).backward()  # type: ignore[no-untyped-call]
         window.add_batch(batch, loss)
 
 
 def batch_loss(
-    model: Transformer, batch: Batch, *, label_smoothing: float, precision: Precision
+    model: Transformer,
+    batch: Batch,
+    *,
+    label_smoothing: float,
+    precision: Precision,
+    r_drop: float = 0.0,
 ) -> Loss:
-    """Computes the loss of a batch, summed over its target tokens."""
+    """Computes the loss of a batch, summed over its target tokens.
+
+    For R-Drop the batch goes through the model twice, as one of twice as many sentences.
+    """
     device = next(model.parameters()).device
     output = batch.target_output.flatten()
     # Real tokens are found before the batch goes to the device: nothing waits for it there.
     positions = (output != PAD_ID).nonzero().squeeze(1)
     targets = _moved(output.index_select(0, positions), device)
+    source, source_mask, target_input = batch.source, batch.source_mask, batch.target_input
+    if r_drop:
+        source, source_mask, target_input = (
+            side.repeat(2, 1) for side in (source, source_mask, target_input)
+        )
+        # (N) -> (2N): each token's place in the first pass, then in the second
+        positions = torch.stack([positions, positions + len(output)], dim=1).flatten()
     positions = _moved(positions, device)
-    source_mask = _moved(batch.source_mask, device)
+    source_mask = _moved(source_mask, device)
     with autocast(device, precision):
-        memory = model.encode(_moved(batch.source, device), source_mask)
-        hidden = model.decode_hidden(_moved(batch.target_input, device), memory, source_mask)
+        memory = model.encode(_moved(source, device), source_mask)
+        hidden = model.decode_hidden(_moved(target_input, device), memory, source_mask)
         # (B, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding
         hidden = hidden.flatten(0, 1).index_select(0, positions)
-        return projected_loss(hidden, model.output_matrix, targets, label_smoothing)
+        return projected_loss(hidden, model.output_matrix, targets, label_smoothing, r_drop)
 
 
 def clip_gradients(model: Transformer, largest_norm: float) -> Tensor:

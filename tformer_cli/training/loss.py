@@ -12,9 +12,10 @@ class Loss(NamedTuple):
     """Sums over the target tokens of a batch, in nats."""
 
     smoothed: Tensor
-    """What is minimised: Σ KL(q ‖ p); its gradient flows."""
+    """What is minimised: Σ KL(q ‖ p), with R-Drop's term if any; its gradient flows."""
     negative_log_likelihood: Tensor
-    """-Σ ln p(token), without smoothing and without gradient; perplexity is exp of its mean."""
+    """-Σ ln p(token), without smoothing and without gradient; perplexity is exp of its mean. Of two
+    passes it is the mean."""
 
 
 def smoothing_entropy(label_smoothing: float, vocab_size: int) -> float:
@@ -49,3 +50,28 @@ def label_smoothed_loss(logits: Tensor, targets: Tensor, label_smoothing: float)
         constant = smoothing_entropy(label_smoothing, logits.shape[-1]) * len(targets)
         smoothed = (1.0 - label_smoothing) * likelihood + label_smoothing * uniform - constant
     return Loss(smoothed, likelihood.detach())
+
+
+def r_drop_loss(
+    first: Tensor, second: Tensor, targets: Tensor, label_smoothing: float, r_drop: float
+) -> Loss:
+    """Computes half of R-Drop's loss of two passes, see `r_drop` (Liang et al. 2021, equation 4).
+
+    Args:
+        first: (N, V) logits of N target tokens.
+        second: (N, V) logits of another pass.
+        targets: (N) token ids.
+        label_smoothing: ε.
+        r_drop: α.
+    """
+    losses = [label_smoothed_loss(logits, targets, label_smoothing) for logits in (first, second)]
+    one, other = (torch.log_softmax(logits.float(), dim=-1) for logits in (first, second))
+    # torch's kl_div(a, b) is KL(b ‖ a)
+    disagreement = sum(
+        functional.kl_div(a, b, reduction="sum", log_target=True)
+        for a, b in ((one, other), (other, one))
+    )
+    return Loss(
+        (losses[0].smoothed + losses[1].smoothed + r_drop / 2.0 * disagreement) / 2.0,
+        (losses[0].negative_log_likelihood + losses[1].negative_log_likelihood) / 2.0,
+    )

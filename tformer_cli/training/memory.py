@@ -46,6 +46,7 @@ class GradientsInMemory:
         label_smoothing: float,
         precision: Precision,
         n_target_tokens: int | None = None,
+        r_drop: float = 0.0,
     ) -> int:
         """Adds the gradient of one optimizer step; there must be none yet.
 
@@ -56,6 +57,7 @@ class GradientsInMemory:
             label_smoothing: ε.
             precision: of the products.
             n_target_tokens: target tokens of the whole step, see `add_gradients`.
+            r_drop: R-Drop's α.
 
         Returns:
             In how many parts it was computed.
@@ -74,6 +76,7 @@ class GradientsInMemory:
                     label_smoothing=label_smoothing,
                     precision=precision,
                     n_target_tokens=n_target_tokens,
+                    r_drop=r_drop,
                 )
                 break
             except (RuntimeError, MemoryError) as error:

@@ -121,7 +121,7 @@ def profile_steps(
         n_steps=n_steps,
         seconds=seconds,
         target_tokens=window.n_target_tokens,
-        flops=flops * window.n_target_tokens,
+        flops=trainer.config.n_passes * flops * window.n_target_tokens,
         product_rate=product_rate,
         categories=_largest_first(categories),
         operators=operators,

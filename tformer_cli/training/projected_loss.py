@@ -12,7 +12,8 @@ With p = softmax(h·Wᵀ), q the smoothed targets and w̄ the mean row of W,
     ∂/∂h      = (p - (1 - ε)·onehot)·W - ε·w̄
     ∂/∂W      = (p - (1 - ε)·onehot)ᵀ·h - ε/V·Σ h  for every row
 
-`label_smoothed_loss` is the oracle that this must agree with.
+`label_smoothed_loss` is the oracle that this must agree with, and `r_drop_loss` where R-Drop
+(`r_drop`) adds its term.
 """
 
 from dataclasses import dataclass
@@ -23,25 +24,32 @@ from torch import Tensor
 from torch.nn import functional
 
 from tformer_cli.training.loss import Loss, smoothing_entropy
+from tformer_cli.training.r_drop import add_disagreement
 
 _CHUNK_CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}
 """Logits at a time: on a CPU about what its caches hold, on a GPU enough to keep it busy."""
 
 
-def projected_loss(hidden: Tensor, matrix: Tensor, targets: Tensor, label_smoothing: float) -> Loss:
-    """Computes `label_smoothed_loss(hidden·matrixᵀ, targets, label_smoothing)`.
+def projected_loss(
+    hidden: Tensor, matrix: Tensor, targets: Tensor, label_smoothing: float, r_drop: float = 0.0
+) -> Loss:
+    """Computes `label_smoothed_loss(hidden·matrixᵀ, targets, label_smoothing)`, or `r_drop_loss`.
 
     Under autocast the products are computed in its precision, as `functional.linear` would; sums,
     probabilities and the gradients handed on are float32.
 
     Args:
-        hidden: (N, D) hidden states of N target tokens, padding left out.
+        hidden: (N, D) hidden states of N target tokens, padding left out; for R-Drop (2N, D), the
+            two passes of each token one after the other.
         matrix: (V, D) rows that hidden states are compared with.
         targets: (N) token ids.
         label_smoothing: ε.
+        r_drop: α (0: one pass).
     """
-    smoothed, likelihood = _ProjectedLoss.apply(hidden, matrix, targets, label_smoothing)  # type: ignore[no-untyped-call]
-    return Loss(smoothed, likelihood)
+    if r_drop:
+        targets = targets.repeat_interleave(2)
+    smoothed, likelihood = _ProjectedLoss.apply(hidden, matrix, targets, label_smoothing, r_drop)  # type: ignore[no-untyped-call]
+    return Loss(smoothed / 2.0, likelihood / 2.0) if r_drop else Loss(smoothed, likelihood)
 
 
 @dataclass
@@ -62,6 +70,7 @@ class _ProjectedLoss(torch.autograd.Function):
         matrix: Tensor,
         targets: Tensor,
         label_smoothing: float,
+        r_drop: float,
     ) -> tuple[Tensor, Tensor]:
         n_tokens, vocab_size = len(hidden), len(matrix)
         device = hidden.device.type
@@ -73,8 +82,10 @@ class _ProjectedLoss(torch.autograd.Function):
         if any(ctx.needs_input_grad[:2]):
             gradients = _Gradients(torch.empty_like(hidden), torch.zeros_like(matrix))
         likelihood = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
-        normaliser = likelihood.clone()
+        normaliser, disagreement = likelihood.clone(), likelihood.clone()
         n_rows = max(1, _CHUNK_CELLS.get(device, _CHUNK_CELLS["cuda"]) // vocab_size)
+        if r_drop:  # both passes of a token lie in the same chunk
+            n_rows += n_rows % 2
         with torch.autocast(device, enabled=False):
             for start in range(0, n_tokens, n_rows):
                 rows = slice(start, start + n_rows)
@@ -82,6 +93,8 @@ class _ProjectedLoss(torch.autograd.Function):
                 lse, right, probabilities = _statistics(logits, targets[rows, None])
                 normaliser += lse.sum()
                 likelihood += (lse - right).sum()
+                if r_drop:
+                    disagreement += add_disagreement(probabilities, logits, lse, r_drop)
                 if gradients is not None:
                     probabilities.scatter_add_(
                         1,
@@ -101,21 +114,21 @@ class _ProjectedLoss(torch.autograd.Function):
         ctx.gradients = gradients
         ctx.mark_non_differentiable(likelihood)
         if not label_smoothing:
-            return likelihood.clone(), likelihood
+            return likelihood + disagreement, likelihood
         # mean over the vocabulary of -ln p, summed over tokens: Σ lse - Σ h·w̄
         uniform = normaliser - sum_hidden @ mean_row
         constant = smoothing_entropy(label_smoothing, vocab_size) * n_tokens
         smoothed = (1.0 - label_smoothing) * likelihood + label_smoothing * uniform - constant
-        return smoothed, likelihood
+        return smoothed + disagreement, likelihood
 
     @staticmethod
     def backward(
         ctx: Any,  # noqa: ANN401
         gradient: Tensor,
         _likelihood: Tensor,
-    ) -> tuple[Tensor, Tensor, None, None]:
+    ) -> tuple[Tensor, Tensor, None, None, None]:
         gradients: _Gradients = ctx.gradients
-        return gradients.hidden.mul_(gradient), gradients.matrix.mul_(gradient), None, None
+        return gradients.hidden.mul_(gradient), gradients.matrix.mul_(gradient), None, None, None
 
 
 def _statistics(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

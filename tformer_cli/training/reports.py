@@ -16,6 +16,7 @@ def step_report(
     learning_rate: float,
     flops_per_second: float,
     model: Transformer,
+    n_passes: int = 1,
 ) -> StepReport:
     """Sums up the steps since the last report.
 
@@ -27,12 +28,13 @@ def step_report(
         learning_rate: of the last step.
         flops_per_second: what the hardware can do, all processes together; 0: not known.
         model: whose arithmetic is compared with it.
+        n_passes: how often each batch goes through it.
     """
     tokens_per_second = window.n_target_tokens / max(1e-9, state.seconds - window.start)
     share = 0.0
     if flops_per_second:
         flops = training_flops_per_token(model.config, model.vocab_size, *window.mean_lengths)
-        share = tokens_per_second * flops / flops_per_second
+        share = n_passes * tokens_per_second * flops / flops_per_second
     return StepReport(
         step=state.step,
         epoch=epoch,

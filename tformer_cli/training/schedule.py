@@ -1,4 +1,4 @@
-"""Learning-rate schedules, as functions of the step and of the share of the run that is over."""
+"""Learning rate and batches a step, as functions of the step and of how much of the run is over."""
 
 import math
 
@@ -44,6 +44,20 @@ def learning_rate(
             return peak * min(rise, 0.5 * (1.0 + math.cos(math.pi * min(1.0, share_done))))
         case _:
             return peak * min(rise, 1.0)
+
+
+def batches_per_step(config: TrainingConfig, share_done: float) -> int:
+    """Computes how many batches a step has.
+
+    More batches lower the noise of the gradient as a smaller learning rate does, at fewer steps
+    (Smith et al. 2018, "Don't decay the learning rate, increase the batch size").
+
+    Args:
+        config: `accumulate` and its growth.
+        share_done: how much of the run was over before the step, see `learning_rate`.
+    """
+    reached = [factor for share, factor in config.batch_growth if share_done >= share]
+    return config.accumulate * (reached[-1] if reached else 1)
 
 
 def warmup_length(config: TrainingConfig, step: int, seconds: float) -> float:

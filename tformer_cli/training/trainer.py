@@ -32,7 +32,7 @@ from tformer_cli.training.processes import Processes
 from tformer_cli.training.recovery import roll_back
 from tformer_cli.training.reports import step_report
 from tformer_cli.training.saving import RunSaver
-from tformer_cli.training.schedule import learning_rate
+from tformer_cli.training.schedule import batches_per_step, learning_rate
 from tformer_cli.training.signals import StopRequest
 from tformer_cli.training.state import TrainingState
 from tformer_cli.training.validation import Validator
@@ -237,9 +237,11 @@ class Trainer:
                 stop_number,
             )
 
-    def _next_batches(self, batches: Iterator[tuple[Batch, LoaderPosition]]) -> list[Batch]:
+    def _next_batches(
+        self, batches: Iterator[tuple[Batch, LoaderPosition]], n_batches: int
+    ) -> list[Batch]:
         group = []
-        for _ in range(self.config.accumulate):
+        for _ in range(n_batches):
             batch, self.state.position = next(batches)
             group.append(batch)
         return group
@@ -252,7 +254,7 @@ class Trainer:
             self.config, self.state.step, done, self.model.config.d_model, self.state.seconds
         )
         set_learning_rate(self.optimizer, self._learning_rate)
-        group = self._next_batches(batches)
+        group = self._next_batches(batches, batches_per_step(self.config, done))
         n_target_tokens = sum(batch.n_target_tokens for batch in group)
         self.state.tokens += n_target_tokens
         self.processes.seed_step(self.config.seed, self.state.step)
@@ -265,6 +267,7 @@ class Trainer:
             label_smoothing=self.config.label_smoothing,
             precision=self.precision,
             n_target_tokens=n_target_tokens,
+            r_drop=self.config.r_drop,
         )
         sums = self.processes.sum_gradients(self.model, share.loss, share.likelihood)
         window.add_step(group, *sums)
@@ -310,6 +313,7 @@ class Trainer:
                 learning_rate=self._learning_rate,
                 flops_per_second=self._started.product_rate * self.processes.world_size,
                 model=self.model,
+                n_passes=self.config.n_passes,
             )
         )
 
