@@ -49,6 +49,30 @@ def test_missing_files_and_directories_are_errors_of_one_line(tmp_path):
         open_bytes(tmp_path)
 
 
+def test_a_byte_order_mark_at_the_beginning_is_no_text(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"\xef\xbb\xbfeins\n\xef\xbb\xbfzwei\n")
+    assert list(read_lines(path)) == ["eins", "\ufeffzwei"]
+    path.write_bytes(b"\xef\xbb\xbf\n")
+    assert list(read_lines(path)) == [""]
+    path.write_bytes(b"\xef\xbb\xbf")
+    assert list(read_lines(path)) == [""]
+    path.write_bytes(b"")
+    assert list(read_lines(path)) == []
+
+
+def test_what_the_system_refuses_is_said_in_its_words(tmp_path, monkeypatch):
+    with pytest.raises(DataError, match=r"^cannot be read \(.*\): file name too long$"):
+        open_bytes(tmp_path / ("x" * 300))
+    descriptor = os.open(os.devnull, os.O_WRONLY)
+    with open(descriptor) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        with pytest.raises(DataError, match=r"^cannot be read \(stdin\): "):
+            list(read_lines("-"))
+        with pytest.raises(DataError, match=r"^cannot be read \(stdin\): "):
+            list(groups_of_lines(stdin.buffer, LineCounts()))
+
+
 def test_groups_hold_the_lines_of_a_stream_in_order():
     data = b"".join(b"%d\n" % n for n in range(50_000)) + b"end"
     counts = LineCounts()

@@ -1,8 +1,6 @@
 """The `tformer` program: its commands, and how every error becomes one line."""
 
 import errno
-import io
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -10,7 +8,6 @@ from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from tformer_cli import __version__
@@ -31,18 +28,22 @@ from tformer_cli.cli.make_corpus import make_corpus
 from tformer_cli.cli.plot import plot
 from tformer_cli.cli.quickstart import quickstart
 from tformer_cli.cli.score import score
+from tformer_cli.cli.standard_streams import discard_stdout, prepare_standard_streams
 from tformer_cli.cli.tokenize import tokenize_app
 from tformer_cli.cli.train import train
 from tformer_cli.cli.translate import translate
+from tformer_cli.cli.usage import HelpfulGroup, usage_message
 from tformer_cli.cli.weights_option import CommandWithWeights
 from tformer_cli.errors import TformerError
 from tformer_cli.training.launch import launched, let_others_speak
 
 CLOSED_PIPE_STATUS = 141
 """What a shell reports of a program that the closing of a pipe has ended (128 + SIGPIPE)."""
+UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
+"""What writing to a stream comes to where it is full, closed or gone."""
 
 
-class OneLineErrors(TyperGroup):
+class OneLineErrors(HelpfulGroup):
     """A group of commands that ends every error in one line on stderr and the right exit status."""
 
     def main(
@@ -66,13 +67,13 @@ class OneLineErrors(TyperGroup):
         except TyperException as error:
             if launched().local_rank:
                 let_others_speak()
-            _end(given, error, _usage_message(error), getattr(error, "exit_code", 1))
+            _end(given, error, usage_message(error), getattr(error, "exit_code", 1))
         except typer.Abort as error:
             _end(given, error, "stopped", 1)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 _leave_closed_pipe()
-            _end(given, error, f"{error.strerror or error} ({error.filename or 'the system'})", 1)
+            _end(given, error, _system_message(error), 1)
         except Exception as error:  # noqa: BLE001 - a fault of ours is one line, too
             message = str(error).splitlines()[0] if str(error) else "no message"
             hint = "`tformer --debug …` shows where"
@@ -87,19 +88,6 @@ class OneLineErrors(TyperGroup):
             _leave_closed_pipe()
 
 
-def _usage_message(error: TyperException) -> str:
-    format_message = getattr(error, "format_message", error.__str__)
-    message = " ".join(format_message().split()).rstrip(".").replace(" Value error,", "")
-    context = getattr(error, "ctx", None)
-    if context is None:
-        return message
-    nearest = getattr(error, "possibilities", None)  # of a misspelt option, the most like it first
-    if nearest:
-        name = getattr(error, "option_name", "")
-        return f"No such option: {name} ({context.command_path}): did you mean {nearest[0]}?"
-    return f"{message} ({context.command_path}): `{context.command_path} --help` says more"
-
-
 def _end(args: list[str], error: BaseException, message: str, status: int) -> NoReturn:
     if "--debug" in args[:1]:
         raise error
@@ -108,10 +96,17 @@ def _end(args: list[str], error: BaseException, message: str, status: int) -> No
     sys.exit(status)
 
 
+def _system_message(error: OSError) -> str:
+    """Says what the system refused; a stream without a name is stdout, all else has one."""
+    reason = (error.strerror or str(error)).lower()
+    if error.filename is None and error.errno in UNWRITABLE:
+        discard_stdout()
+        return f"cannot be written (stdout): {reason}; make room, or write elsewhere"
+    return f"{reason} ({error.filename or 'the system'})"
+
+
 def _leave_closed_pipe() -> NoReturn:
-    # Python flushes stdout once more on its way out; let that go nowhere.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    discard_stdout()
     sys.exit(CLOSED_PIPE_STATUS)
 
 
@@ -119,7 +114,6 @@ app = typer.Typer(
     name="tformer",
     cls=OneLineErrors,
     help="Train, use and understand translation Transformers.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -169,9 +163,7 @@ app.command("inspect-diff")(inspect_diff)
 
 def main() -> None:
     """Runs the program with the process's arguments."""
-    # Results are UTF-8 bytes; only pictures and tables are text in the terminal's own encoding.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+    prepare_standard_streams()
     signal.signal(signal.SIGTERM, _leave_on_signal)
     app()
 

@@ -1,5 +1,7 @@
 """The two streams: results on stdout as bytes, everything else on stderr through rich."""
 
+import errno
+import os
 import sys
 from functools import cache
 from typing import TYPE_CHECKING
@@ -13,17 +15,25 @@ if TYPE_CHECKING:
 @cache
 def stderr_console() -> "Console":
     """Makes the console that all progress, notes, warnings and errors are shown on."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return _console(stderr=True, soft_wrap=True)
 
 
 @cache
 def stdout_console() -> "Console":
     """Makes the console for results that are tables or pictures made of text."""
+    return _console()
+
+
+def _console(**options: bool) -> "Console":
     from rich.console import Console
 
-    return Console(highlight=False)
+    class PlainConsole(Console):
+        """Leaves it to the program how it ends when the reader of a pipe has gone."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    return PlainConsole(highlight=False, **options)
 
 
 def is_live() -> bool:

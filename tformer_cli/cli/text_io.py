@@ -1,5 +1,6 @@
 """What the commands that take lines share: lines in, results out, and what is said of both."""
 
+import errno
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from tformer_cli.cli.console import note, warn
-from tformer_cli.data.lines import LineCounts, decode_line, open_bytes, read_lines
+from tformer_cli.data.lines import LineCounts, check_file, decode_line, read_lines
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
@@ -39,7 +40,7 @@ def input_lines(
         raise UsageError(f"{option}: texts are given as arguments already; leave one of them out")
     if texts and list(texts) != [STANDARD_STREAM]:
         return argument_lines(texts, counts)
-    return file_lines(file or STANDARD_STREAM, counts)
+    return file_lines(STANDARD_STREAM if file is None else file, counts)
 
 
 def file_lines(file: str, counts: LineCounts) -> Iterator[str]:
@@ -48,9 +49,8 @@ def file_lines(file: str, counts: LineCounts) -> Iterator[str]:
     Raises:
         DataError: if there is no such file.
     """
-    path = Path(file)
-    if file != STANDARD_STREAM and (path.is_dir() or not path.exists()):
-        open_bytes(file)  # says what is wrong
+    if file != STANDARD_STREAM:
+        check_file(file)
     return read_lines(file, counts)
 
 
@@ -83,14 +83,25 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    from tformer_cli.artifacts.atomic import written_aside
+    from tformer_cli.artifacts.atomic import not_writable, written_aside
 
+    if not str(output):
+        raise UsageError("--output: is empty; name a file, or - for stdout")
     path = Path(output).resolve()
-    if path.is_dir():
-        raise UsageError(f"--output: is a directory ({output}): name a file")
-    if path.exists() and not path.is_file():  # a device or a named pipe is written, not replaced
-        with path.open("wb") as stream:
-            yield stream
+    try:
+        if path.is_dir():
+            raise UsageError(f"--output: is a directory ({output}): name a file")
+        is_written_aside = path.is_file() or not path.exists()
+    except OSError as error:  # such as a name that is too long
+        raise not_writable(path, error) from None
+    if not is_written_aside:  # a device or a named pipe is written, not replaced
+        try:
+            with path.open("wb") as stream:
+                yield stream
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            raise not_writable(path, error) from None
         return
     with written_aside(path) as aside, aside.open("wb") as stream:
         yield stream

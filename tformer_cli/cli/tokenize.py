@@ -19,13 +19,15 @@ from tformer_cli.cli.text_io import (
 )
 from tformer_cli.wording import count_of
 
+from tformer_cli.cli.usage import HelpfulGroup
+
 if TYPE_CHECKING:
     from tformer_cli.workflows.tokenize import TokenizerStatistics
 
 tokenize_app = typer.Typer(
     name="tokenize",
+    cls=HelpfulGroup,
     help="Train a tokenizer, run it over lines, measure it.",
-    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -2,15 +2,18 @@ r"""Files and streams as lines of text, by the rules every command shares.
 
 Only ``\n`` ends a line and a final ``\r`` is dropped; U+2028, form feed, NUL and the like are
 characters. Bytes that are not UTF-8 become U+FFFD and are counted. `.gz`, `.xz` and `.bz2` files
-are read through, and ``-`` is standard input.
+are read through, and ``-`` is standard input. What some editors write before the first line to say
+that a file is UTF-8 (the byte order mark) is no part of that line.
 """
 
 import bz2
+import codecs
 import gzip
 import lzma
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -56,9 +59,12 @@ def groups_of_lines(stream: BinaryIO, counts: LineCounts) -> Iterator[list[str]]
     """Yields the lines of a stream as they arrive: all that are there, waiting only for the first.
 
     So a pipe that pauses gets its answers, and a file is read in large pieces.
+
+    Raises:
+        DataError: if the stream, which is stdin, cannot be read.
     """
     begun: list[bytes] = []
-    while block := cast("BufferedReader", stream).read1(BLOCK_BYTES):
+    while block := _next_block(stream):
         first, *others = block.split(b"\n")
         begun.append(first)
         if others:
@@ -69,6 +75,31 @@ def groups_of_lines(stream: BinaryIO, counts: LineCounts) -> Iterator[list[str]]
         yield [decode_line(last, counts)]
 
 
+def _next_block(stream: BinaryIO) -> bytes:
+    try:
+        return cast("BufferedReader", stream).read1(BLOCK_BYTES)
+    except OSError as error:
+        raise _unreadable("-", error) from None
+
+
+def check_file(path: str | Path) -> None:
+    """Makes sure that there is something to read.
+
+    Raises:
+        DataError: if the file is missing or a directory.
+    """
+    try:
+        if not str(path):
+            raise DataError("a file's name is empty: name a file, or - for stdin")
+        if Path(path).is_dir():
+            raise DataError(f"is a directory ({path}): name a file")
+        Path(path).stat()
+    except FileNotFoundError:
+        raise DataError(f"no such file ({path}): check the path") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
 def open_bytes(path: str | Path) -> BinaryIO:
     """Opens a file, a compressed file or (``-``) standard input for reading bytes.
 
@@ -77,16 +108,12 @@ def open_bytes(path: str | Path) -> BinaryIO:
     """
     if str(path) == "-":
         return sys.stdin.buffer
-    path = Path(path)
+    check_file(path)
+    opener: Callable[[Path, str], object] = OPENERS.get(Path(path).suffix, open)
     try:
-        if path.is_dir():
-            raise DataError(f"is a directory ({path}): name a file")
-        opener: Callable[[Path, str], object] = OPENERS.get(path.suffix, open)
-        return cast("BinaryIO", opener(path, "rb"))
-    except FileNotFoundError:
-        raise DataError(f"no such file ({path}): check the path") from None
+        return cast("BinaryIO", opener(Path(path), "rb"))
     except OSError as error:
-        raise DataError(f"cannot be read ({path}): {error.strerror or error}") from None
+        raise _unreadable(path, error) from None
 
 
 def read_lines(path: str | Path, counts: LineCounts | None = None) -> Iterator[str]:
@@ -97,12 +124,25 @@ def read_lines(path: str | Path, counts: LineCounts | None = None) -> Iterator[s
     """
     stream = open_bytes(path)
     try:
-        yield from lines_of(stream, counts)
+        yield from lines_of(_without_mark(stream), counts)
     except (OSError, EOFError, lzma.LZMAError) as error:
-        raise DataError(f"damaged or not a compressed file ({path}): {error}") from None
+        raise _unreadable(path, error) from None
     finally:
         if stream is not sys.stdin.buffer:
             stream.close()
+
+
+def _without_mark(stream: BinaryIO) -> Iterable[bytes]:
+    """The lines of a stream without the byte order mark at its beginning, if there is one."""
+    first = stream.readline()
+    return chain([first.removeprefix(codecs.BOM_UTF8)], stream) if first else ()
+
+
+def _unreadable(path: str | Path, error: Exception) -> DataError:
+    name = "stdin" if str(path) == "-" else path
+    if isinstance(error, OSError) and error.strerror:  # the system's, not a decompressor's
+        return DataError(f"cannot be read ({name}): {error.strerror.lower()}")
+    return DataError(f"damaged or not a compressed file ({name}): {error}")
 
 
 def without_surrogates(text: str) -> str:

@@ -1,0 +1,75 @@
+"""What a command line has wrong, in one sentence like those of all other errors."""
+
+import sys
+from contextlib import redirect_stdout
+from typing import Any
+
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+
+class HelpfulGroup(TyperGroup):
+    """A group of commands that, named alone, shows its help on stderr: there is no result."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the arguments; see `typer.core.TyperGroup.parse_args`."""
+        if not args and not ctx.resilient_parsing:
+            with redirect_stdout(sys.stderr):
+                sys.stderr.write(ctx.get_help())  # empty where Typer has drawn it itself
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
+
+
+def usage_message(error: TyperException) -> str:
+    """Writes what Typer found wrong as ``WHAT (WHERE): WHAT TO DO``."""
+    context = getattr(error, "ctx", None)
+    problem = _problem(error)
+    if context is None:
+        return problem
+    nearest = getattr(error, "possibilities", None)  # of a misspelt option, the most like it first
+    if nearest:
+        name = getattr(error, "option_name", "")
+        return f"No such option: {name} ({context.command_path}): did you mean {nearest[0]}?"
+    return f"{problem} ({context.command_path}): `{context.command_path} --help` says more"
+
+
+def _problem(error: TyperException) -> str:
+    name = _name_of(getattr(error, "param", None))
+    refused = _refused(error.__cause__)
+    if name and refused:
+        return f"{name}: {refused}"
+    format_message = getattr(error, "format_message", error.__str__)
+    message: str = " ".join(format_message().split())
+    return message.rstrip(".")
+
+
+def _name_of(parameter: Any) -> str:  # noqa: ANN401
+    """What a user calls an option (its long form) or an argument."""
+    if parameter is None:
+        return ""
+    names = [name for name in parameter.opts if name.startswith("-")]
+    return max(names, key=len) if names else parameter.human_readable_name.strip("[]{}.")
+
+
+def _refused(cause: BaseException | None) -> str:
+    """What pydantic, which checks values for Typer, has against one; empty if it is not that."""
+    from pydantic import ValidationError
+
+    if not isinstance(cause, ValidationError):
+        return ""
+    first = cause.errors(include_url=False)[0]
+    value = f'"{str(first["input"])[:60]}"'
+    context = first.get("ctx", {})
+    match first["type"]:
+        case "greater_than_equal":
+            return f"must be at least {context['ge']}, but is {value}"
+        case "less_than_equal":
+            return f"must be at most {context['le']}, but is {value}"
+        case "int_parsing" | "int_parsing_size" | "int_from_float":
+            return f"must be a whole number, but is {value}"
+        case "float_parsing":
+            return f"must be a number, but is {value}"
+        case "value_error":  # none of the choices
+            return str(context["error"]).rstrip(".")
+        case _:
+            return ""
