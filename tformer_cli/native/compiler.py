@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FLAGS = ("-O3", "-std=c11", "-fPIC", "-shared")
-"""What every compilation is asked for. Nothing that lets sums change their order (-ffast-math)."""
+FLAGS = ("-O3", "-std=c11", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared")
+"""What every compilation is asked for: products may be fused with the addition that follows, and
+nothing that lets sums change their order (-ffast-math)."""
 LIBRARIES = ("-lm",)
 MOST_SECONDS = 300
 """After this long a compiler is taken to hang."""
