@@ -22,7 +22,10 @@ from tformer_cli.data.lines import LineCounts, read_lines
 if TYPE_CHECKING:
     from tformer_cli.workflows.benchmark import Speed
 
-COLUMNS = ("engine", "precision", "beam", "lines/s", "tokens/s", "p50 ms", "p95 ms", "p99 ms", "MB")
+COLUMNS = (
+    *("engine", "kernels", "precision", "beam"),
+    *("lines/s", "tokens/s", "p50 ms", "p95 ms", "p99 ms", "MB"),
+)
 
 
 class BenchmarkFormat(StrEnum):
@@ -87,6 +90,8 @@ def benchmark(
             progress=progress.update,
         )
     note(f"{speeds[0].n_lines:,} lines, {rounds} rounds", quiet=quiet)
+    for refusal in sorted({speed.refusal for speed in speeds if speed.refusal}):
+        note(f"without compiled kernels: {refusal}", quiet=quiet)
     if report_format == BenchmarkFormat.json:
         for speed in speeds:
             write_line(json.dumps(speed.record()))
@@ -99,10 +104,11 @@ def _show_table(speeds: "list[Speed]") -> None:
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for number, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if number < 2 else "right")
+        table.add_column(name, justify="left" if number < 3 else "right")
     for speed in speeds:
         table.add_row(
             speed.setting.engine,
+            speed.kernels,
             speed.setting.precision,
             str(speed.setting.beam_size),
             f"{speed.lines_per_second:,.1f}",

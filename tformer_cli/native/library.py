@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SWITCH = "TFORMER_NATIVE"
 """Environment variable: "0" switches the kernels off."""
 KERNELS = Path(__file__).parent / "kernels"
-CHECK_SECONDS = 120
+CHECK_SECONDS = 300
 """After this long the check of a new library is taken to hang."""
 
 _once = threading.Lock()
@@ -80,6 +80,8 @@ def find_library(
     """
     if os.name != "posix":
         raise Refused("they are for POSIX systems")
+    if not any(sources.glob("*.c")):
+        raise Refused(f"their sources are not installed ({sources})")
     compiler = find_compiler()
     if compiler is None:
         raise Refused("there is no C compiler (CC, cc, gcc, clang)")
