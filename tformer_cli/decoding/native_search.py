@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,10 +22,12 @@ from tformer_cli.decoding.source_batches import LARGEST_LOGITS
 from tformer_cli.native.library import load_library
 from tformer_cli.native.library_cache import Refused
 from tformer_cli.native.search import NativeModel
-from tformer_cli.native.weights import unsupported
+from tformer_cli.native.weights import interference, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.model.transformer import Transformer
@@ -61,12 +64,15 @@ class NativeSearch:
             return "the settings ask for more than plain beam search"
         if torch.is_autocast_enabled("cpu"):
             return "torch is to compute in another precision"
+        if self._native is not None:
+            return interference(self._modules)
         reason = unsupported(self._model)
-        if reason is None and self._native is None:
+        if reason is None:
             try:
                 self._native = NativeModel(load_library(self._tell), self._model)
             except Refused as refusal:
                 return str(refusal)
+            self._modules = list(self._model.modules())
         return reason
 
     def search(
@@ -93,8 +99,7 @@ class NativeSearch:
         )
         longest = self._model.config.max_positions
         limits = [longest_translation(len(source), config, longest) for source in sources]
-        # one number for each length, the end of sentence counted
-        divisors = np.array([length_divisor(n, config) for n in range(max(limits, default=0) + 2)])
+        divisors = _divisors(config, longest)
         stop = ctypes.c_int(0)
 
         def find(batch: Sequence[int]) -> list[list[Hypothesis]]:
@@ -110,6 +115,12 @@ class NativeSearch:
 
         results = dict(_side_by_side(find, batches, n_workers, stop, before_batch))
         return [results[index] for index in range(len(sources))]
+
+
+@lru_cache(maxsize=8)
+def _divisors(config: DecodingConfig, longest: int) -> NDArray[np.float64]:
+    """What log-probabilities are divided by: for each length, the end of sentence counted."""
+    return np.array([length_divisor(n, config) for n in range(longest + 2)])
 
 
 def plan_native_batches(
