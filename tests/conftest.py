@@ -21,6 +21,17 @@ def a_core_for_each_worker():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kernels_compiled_once(tmp_path_factory):
+    """Keeps the compiled kernels in a cache of this test run, one for all workers.
+
+    $TFORMER_TEST_CACHE names a directory that keeps them from one test run to the next.
+    """
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    os.environ["XDG_CACHE_HOME"] = os.environ.get("TFORMER_TEST_CACHE", str(root / "cache"))
+
+
 @pytest.fixture(scope="module")
 def one_thread():
     """Lets torch compute on one thread, prepared as the program prepares it."""

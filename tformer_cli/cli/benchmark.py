@@ -23,7 +23,10 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from tformer_cli.workflows.benchmark import Speed
 
-COLUMNS = ("engine", "precision", "beam", "lines/s", "tokens/s", "p50 ms", "p95 ms", "p99 ms", "MB")
+COLUMNS = (
+    *("engine", "kernels", "precision", "beam"),
+    *("lines/s", "tokens/s", "p50 ms", "p95 ms", "p99 ms", "MB"),
+)
 
 
 class BenchmarkFormat(StrEnum):
@@ -88,6 +91,8 @@ def benchmark(
             progress=progress.update,
         )
     note(f"{count_of(speeds[0].n_lines, 'line')}, {count_of(rounds, 'round')}", quiet=quiet)
+    for refusal in sorted({speed.refusal for speed in speeds if speed.refusal}):
+        note(f"without compiled kernels: {refusal}", quiet=quiet)
     if report_format == BenchmarkFormat.json:
         for speed in speeds:
             write_line(json.dumps(speed.record()))
@@ -100,10 +105,11 @@ def _show_table(speeds: "list[Speed]") -> None:
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for number, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if number < 2 else "right")
+        table.add_column(name, justify="left" if number < 3 else "right")
     for speed in speeds:
         table.add_row(
             speed.setting.engine,
+            speed.kernels,
             speed.setting.precision,
             str(speed.setting.beam_size),
             f"{speed.lines_per_second:,.1f}",

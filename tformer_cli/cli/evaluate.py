@@ -3,12 +3,13 @@
 import json
 from contextlib import nullcontext
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.console import stdout_console, utf8_line, write_line
+from tformer_cli.cli.console import note, stdout_console, utf8_line, write_line
 from tformer_cli.cli.decoding_options import (
     HeadsOffOption,
     TooLongChoice,
@@ -128,6 +129,7 @@ def evaluate(
                 seed=seed,
                 too_long=too_long.value,
                 heads=heads or (),
+                tell=partial(note, quiet=quiet),
                 n_best=1,
                 **decoding,
             )

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, BinaryIO, Unpack
@@ -149,6 +150,7 @@ def translate(
             ensemble=ensemble or (),
             ensemble_weights=weights_of(ensemble_weights),
             ensemble_space=ensemble_space.value,
+            tell=partial(note, quiet=quiet),
             n_best=n_best,
             **decoding,
         )

@@ -25,6 +25,8 @@ from tformer_cli.errors import DataError
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 FILE_NAME = "tokenizer.json"
 MAX_FILE_BYTES = 1 << 29
+FEW = 8
+"""So many texts are done one by one sooner than the threads that do batches wake up."""
 Span = tuple[int, int]
 """From a character up to, and without, another."""
 LEARNED = ("vocab", "merges", "unk_id")
@@ -98,10 +100,15 @@ class Tokenizer:
 
     def _encode_whole(self, texts: Sequence[str]) -> list[list[int]]:
         try:
-            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+            return self._encode_valid(texts)
         except (TypeError, UnicodeEncodeError):
-            repaired = [without_surrogates(text) for text in texts]
-            encodings = self._tokenizer.encode_batch_fast(repaired, add_special_tokens=False)
+            return self._encode_valid([without_surrogates(text) for text in texts])
+
+    def _encode_valid(self, texts: Sequence[str]) -> list[list[int]]:
+        if len(texts) <= FEW:
+            encode = self._tokenizer.encode
+            return [encode(text, add_special_tokens=False).ids for text in texts]
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
@@ -149,6 +156,8 @@ class Tokenizer:
 
     def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each list of ids; special tokens are skipped."""
+        if len(ids) <= FEW:
+            return [self.decode(one) for one in ids]
         return self._tokenizer.decode_batch(ids, skip_special_tokens=True)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.constraints import Constraints, constrained_search, holds
+from tformer_cli.decoding.native_search import NativeSearch
 from tformer_cli.decoding.processors import make_processors
 from tformer_cli.decoding.risk import by_expected_utility
 from tformer_cli.decoding.search import Sentence, search
@@ -43,10 +44,12 @@ class PartSearcher:
         *,
         banned: Sequence[Sequence[int]] = (),
         before_batch: Callable[[], None] | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         """Connects a model with its tokenizer.
 
-        `banned` tokens stand in no translation; what `before_batch` raises ends the search.
+        `banned` tokens stand in no translation; what `before_batch` raises ends the search; `tell`
+        is told, in a line, what takes a while before the first one.
         """
         self._model = model
         self._tokenizer = tokenizer
@@ -55,12 +58,28 @@ class PartSearcher:
         self._precision = precision
         self._banned = banned
         self._before_batch = before_batch
+        self._native = NativeSearch(model, tell)
 
     def with_model(self, model: Transformer) -> PartSearcher:
         """Makes the same searcher for another model of the same vocabulary."""
         other = copy(self)
         other._model = model
+        other._native = self._native.with_model(model)
         return other
+
+    def native_refusal(self) -> str | None:
+        """Says why torch searches and not the compiled kernels; None if they do.
+
+        It is asked anew for every search, since heads may be switched off or listened to. Of a
+        sentence only what is asked of itself counts: one with a prefix or constraints is torch's.
+        """
+        if self._device.type != "cpu":
+            return f"the model is on {self._device}"
+        if self._precision != "float32":
+            return f"the model computes in {self._precision}"
+        if self._banned:
+            return "tokens are banned"
+        return self._native.refusal(self._config)
 
     def search(self, parts: Sequence[Sentence]) -> list[list[Hypothesis]]:
         """Finds the hypotheses of each part, best first.
@@ -74,6 +93,12 @@ class PartSearcher:
             if part.is_constrained
         }
         free = [index for index in range(len(parts)) if index not in found]
+        plain = [index for index in free if not parts[index].prefix]
+        if plain and self.native_refusal() is None:
+            sources = [parts[index].tokens for index in plain]
+            hypotheses = self._native.search(sources, self._config, self._before_batch)
+            found.update(zip(plain, map(self._wanted, hypotheses), strict=True))
+            free = [index for index in free if index not in found]
         n_rows = self._config.n_candidates if self._config.sampling else self._config.beam_size
         most_sentences = LARGEST_LOGITS // (n_rows * self._model.vocab_size)
         lengths = [len(parts[index].tokens) + 1 for index in free]

@@ -114,6 +114,7 @@ class Translator:
         seed: int = 1,
         banned: Sequence[str] = (),
         before_batch: Callable[[], None] | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         """Connects a model with its tokenizer.
 
@@ -128,6 +129,7 @@ class Translator:
             seed: of what is sampled.
             banned: texts whose tokens no translation may hold in a row.
             before_batch: called before each batch; what it raises ends the translation.
+            tell: is told, in a line, what takes a while before the first translation.
         """
         self.config = config
         self._model = model
@@ -143,7 +145,15 @@ class Translator:
             precision,
             banned=ids,
             before_batch=before_batch,
+            tell=tell,
         )
+
+    def native_refusal(self) -> str | None:
+        """Says why the compiled kernels do not search here; None if they do.
+
+        Asked for the first time it may compile them.
+        """
+        return self._searcher.native_refusal()
 
     def with_model(self, model: Transformer) -> Translator:
         """Makes the same translator for another model of the same vocabulary.

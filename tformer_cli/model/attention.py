@@ -141,6 +141,11 @@ class MultiHeadAttention(nn.Module):
             self.out_projection = Linear(joined, config.d_model, bias=config.bias)
         self._listeners: list[Callable[[AttentionTap], None]] = []
 
+    @property
+    def has_taps(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners)
+
     def tap(self, listener: Callable[[AttentionTap], None]) -> TapHandle:
         """Hands `listener` every later call's queries, keys, values, mask and result.
 

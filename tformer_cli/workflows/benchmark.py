@@ -53,6 +53,10 @@ class Speed:
     """Bytes: the largest resident memory of a process that does nothing else."""
     load_seconds: float
     """Seconds to read the model, after the imports."""
+    kernels: str
+    """Who computes: "native", the compiled kernels; "torch"; or the engine's name."""
+    refusal: str | None
+    """Why the compiled kernels do not."""
 
     def record(self) -> dict[str, Any]:
         """Flattens to a JSON object."""
@@ -118,6 +122,8 @@ def _speed(setting: Setting, runs: list[dict[str, Any]]) -> Speed:
         latency_p99=percentile(latencies, 99),
         peak_memory=max(run["peak_memory"] for run in runs),
         load_seconds=statistics.median(run["load_seconds"] for run in runs),
+        kernels=runs[0]["kernels"],
+        refusal=runs[0]["refusal"],
     )
 
 
@@ -150,6 +156,8 @@ def _measure(
     translator = open_translator(model, threads=threads, device=device, **setting).translator
     load_seconds = perf_counter() - start
     translator.translate(lines[:WARM_UP_LINES])
+    is_own = setting["engine"] == "tformer"
+    refusal = translator.native_refusal() if is_own else None
     start = perf_counter()
     translations = translator.translate(lines)
     seconds = perf_counter() - start
@@ -165,6 +173,8 @@ def _measure(
         "latencies": latencies,
         "peak_memory": _peak_memory(),
         "load_seconds": load_seconds,
+        "kernels": ("torch" if refusal else "native") if is_own else setting["engine"],
+        "refusal": refusal,
     }
 
 

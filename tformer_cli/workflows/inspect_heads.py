@@ -50,7 +50,8 @@ def inspect_heads(
         targets: a target for each line, to be looked at instead of the model's translation.
         heads: which heads, by the grammar of `inspection.selectors`; none means all.
         mode: "forced": one pass over the finished hypothesis, without a cache. "live": the rows of
-            the search that found it, along its back-pointers; for the model's translations only.
+            a search that found it, along its back-pointers; for the model's translations only. The
+            search is torch's; a hypothesis that only the compiled kernels find is "forced".
         hypothesis: which of the translations, 1 the best; at most as many as the beam has.
         **options: of `open_for_inspection`.
 
@@ -89,7 +90,7 @@ class HeadInspector:
         self._listened: ListenedModel | None = None
         if mode == "live":
             self._listened = ListenedModel(self._model)
-            self._translator = opened.translator.with_model(self._listened.as_model())
+            self._listening = opened.translator.with_model(self._listened.as_model())
         self._layout = head_layout(self._model)
         self._selection = HeadSelection(heads, self._layout)
         self._stored = _stored_heads(opened.directory, self._layout)
@@ -118,8 +119,6 @@ class HeadInspector:
         if not line.strip():
             return self._blank(index, line, "", is_forced=False)
         self._check_length(index, self._tokenizer.encode(line))
-        if self._listened is not None:
-            self._listened.forget()
         translation = self._translator.translate([line], index)[0]
         n_found = len(translation.hypotheses)
         if n_found < self._rank:
@@ -130,15 +129,33 @@ class HeadInspector:
         found = translation.hypotheses[self._rank - 1]
         ids = translation.source_ids, found.token_ids
         # where nothing is left of a line there was no search
-        listened = self._listened if translation.n_parts else None
+        live = self._live_maps(index, line, *ids) if translation.n_parts else None
         return self._record(
             index,
             (line, found.text),
-            capture_maps(self._model, *ids) if listened is None else listened.maps_of(*ids),
+            capture_maps(self._model, *ids) if live is None else live,
             score=found.score,
             rank=self._rank,
-            mode="forced" if listened is None else "live",
+            mode="forced" if live is None else "live",
         )
+
+    def _live_maps(
+        self, index: int, line: str, source_ids: Sequence[int], target_ids: Sequence[int]
+    ) -> AttentionMaps | None:
+        """Listens to torch's search of a line and returns the maps of a hypothesis it went through.
+
+        The translation is the translator's, whoever searched it. The compiled kernels round
+        otherwise than torch; where two hypotheses are as good as equal, torch's search may pass by
+        the one they chose. Then there is nothing to hear, and None is returned, as without "live".
+        """
+        if self._listened is None:
+            return None
+        self._listened.forget()
+        self._listening.translate([line], index)
+        try:
+            return self._listened.maps_of(source_ids, target_ids)
+        except LookupError:
+            return None
 
     def _inspect_pair(self, index: int, line: str, target: str) -> HeadsRecord:
         if not line.strip():

@@ -16,7 +16,7 @@ from tformer_cli.model.runtime import Precision, prepare_cpu, resolve_device, se
 from tformer_cli.workflows.precision import choose_numbers, computing_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.ensemble import EnsembleSpace
@@ -55,6 +55,7 @@ def open_translator(
     ensemble_weights: Sequence[float] | None = None,
     ensemble_space: EnsembleSpace = "probability",
     heads: Sequence[str] = (),
+    tell: Callable[[str], None] | None = None,
     **overrides: Unpack[DecodingOverrides],
 ) -> Opened:
     """Reads a model directory and connects it to a translator.
@@ -75,6 +76,7 @@ def open_translator(
         ensemble_space: whether probabilities are averaged or their logarithms.
         heads: the attention heads to translate with, by the grammar of `inspection.selectors`; the
             others stay switched off in this model. None given: all, and nothing is set.
+        tell: is told, in a line, what takes a while before the first translation.
         **overrides: fields of `DecodingConfig` that differ from the model's defaults; None is
             as if it were not given.
 
@@ -133,6 +135,7 @@ def open_translator(
         precision=own,
         seed=seed,
         banned=banned,
+        tell=tell,
     )
     return Opened(directory=model, translator=translator, device=place, precision=chosen)
 

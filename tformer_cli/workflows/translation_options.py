@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from tformer_cli.model.runtime import Precision
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tformer_cli.decoding.ensemble import EnsembleSpace
@@ -64,3 +64,4 @@ class TranslatorOptions(DecodingOverrides, total=False):
     ensemble_weights: Sequence[float] | None
     ensemble_space: EnsembleSpace
     heads: Sequence[str]
+    tell: Callable[[str], None] | None

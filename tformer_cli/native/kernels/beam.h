@@ -1,0 +1,82 @@
+/* Beam search of one sentence: its slots, live hypotheses and finished ones.
+
+   The same search as Python's `decoding.beam_search`, which says how it goes and is what this is
+   tested against. */
+#ifndef TFORMER_BEAM_H
+#define TFORMER_BEAM_H
+
+#include "attention.h"
+#include "entries.h"
+#include "vocabulary.h"
+
+/* How to search. */
+typedef struct {
+    size_t beam_size;       /* W */
+    size_t n_searched;      /* hypotheses that are wanted, at most W */
+    bool stops_early;       /* ends a sentence once those are certain */
+    const double *divisors; /* what a log-probability is divided by, by the number of tokens, the
+                               end of sentence counted */
+} SearchSettings;
+
+/* A hypothesis that grows. */
+typedef struct {
+    double total;    /* Σ log p */
+    int32_t *tokens; /* (limit + 1) its tokens so far */
+    float *steps;    /* (limit + 1) log p of each */
+    float **entries; /* (limit + 1) keys and values of each position */
+} LiveHypothesis;
+
+/* A finished one. */
+typedef struct {
+    double total;
+    double score;      /* total after the length penalty */
+    size_t n_tokens;   /* without the end of sentence */
+    int32_t *tokens;   /* (n_tokens) */
+    float *steps;      /* (n_tokens + 1) */
+    bool has_ended;    /* whether the model ended it, and not the limit */
+} FinishedHypothesis;
+
+/* A continuation of a live hypothesis by one token. */
+typedef struct {
+    double total;
+    float step; /* log p of the token */
+    int32_t token;
+    size_t slot; /* which hypothesis it continues */
+} Continuation;
+
+typedef struct {
+    size_t index;   /* of the sentence among those that were asked for */
+    size_t limit;   /* most tokens of a translation, the end of sentence not counted */
+    size_t length;  /* tokens that every live hypothesis has */
+    size_t n_slots; /* that no finished hypothesis has taken */
+    size_t n_live;
+    size_t n_finished;
+    size_t n_taken;
+    double worst_wanted;          /* score of the last wanted one, -inf while there are fewer */
+    LiveHypothesis *live, *grown; /* (W) those of this step and of the next */
+    FinishedHypothesis *finished; /* (W) best first */
+    Continuation *best;           /* (W) */
+    float **taken;                /* entries of all hypotheses, the dead ones' too */
+    Memory *memories;             /* of each decoder layer */
+    Arena arena;                  /* all of these */
+} BeamSentence;
+
+/* Takes room for a sentence; sizes of its `memories` are set before.
+
+   n_memories: decoder layers. */
+void lay_out_sentence(BeamSentence *sentence, const SearchSettings *settings, size_t n_memories,
+                      const size_t *n_heads, size_t head_width, size_t n_source_tokens);
+
+/* Puts the empty hypothesis in the first slot. */
+void start_sentence(BeamSentence *sentence, const SearchSettings *settings);
+
+/* Gives each live hypothesis the entry of its next position; false where there is no memory. */
+bool take_entries(BeamSentence *sentence, EntryStore *store);
+
+/* Lets all live hypotheses grow by one token.
+
+   next: (n_live) the best next tokens of each. Returns whether the sentence goes on. */
+bool grow_hypotheses(BeamSentence *sentence, const SearchSettings *settings,
+                     const NextTokens *next);
+
+#endif

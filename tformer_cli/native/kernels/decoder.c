@@ -1,0 +1,63 @@
+#include "decoder.h"
+
+size_t entry_size(const Model *model) {
+    size_t n_heads = 0;
+    for (int64_t i = 0; i < model->shape.n_decoder_layers; i++)
+        n_heads += model->decoder[i].self_attention.n_heads;
+    return 2 * n_heads * (size_t)model->shape.head_width;
+}
+
+/* Masked self-attention; `offset` is where the layer begins in an entry. */
+static void attend_to_own(const Model *model, const Attention *attention, const DecoderRow *rows,
+                          size_t n_rows, size_t offset, const float *x, Workspace *workspace) {
+    const size_t width = (size_t)model->shape.head_width;
+    const size_t joined = attention->n_heads * width;
+    const Linear *input = &attention->input;
+    multiply(&input->matrix, x, (size_t)model->shape.d_model, n_rows,
+             (Epilogue){.bias = input->bias}, workspace->projected, 3 * joined);
+    for (size_t row = 0; row < n_rows; row++) {
+        const float *query = workspace->projected + row * 3 * joined;
+        const size_t position = rows[row].position;
+        memcpy(rows[row].entries[position] + offset, query + joined, 2 * joined * sizeof(float));
+        attend_to_past((const float *const *)rows[row].entries, offset, position + 1,
+                       attention->n_heads, width, query, workspace->scores,
+                       workspace->context + row * joined);
+    }
+}
+
+static void attend_to_source(const Model *model, const Attention *attention, size_t n_rows,
+                             const RowGroup *groups, size_t n_groups, size_t layer, const float *x,
+                             Workspace *workspace) {
+    const size_t joined = attention->n_heads * (size_t)model->shape.head_width;
+    const Linear *input = &attention->input;
+    multiply(&input->matrix, x, (size_t)model->shape.d_model, n_rows,
+             (Epilogue){.bias = input->bias}, workspace->projected, joined);
+    size_t row = 0;
+    for (size_t i = 0; i < n_groups; i++) {
+        attend(&groups[i].memories[layer], workspace->projected + row * joined, joined,
+               groups[i].n_rows, workspace->scores, workspace->context + row * joined, joined);
+        row += groups[i].n_rows;
+    }
+}
+
+void decode_step(const Model *model, const DecoderRow *rows, size_t n_rows, const RowGroup *groups,
+                 size_t n_groups, float *hidden, Workspace *workspace) {
+    const size_t d_model = (size_t)model->shape.d_model;
+    for (size_t row = 0; row < n_rows; row++)
+        embed(&model->target, d_model, rows[row].token, rows[row].position, hidden + row * d_model);
+    size_t offset = 0;
+    for (int64_t i = 0; i < model->shape.n_decoder_layers; i++) {
+        const Layer *layer = &model->decoder[i];
+        const Attention *own = &layer->self_attention, *cross = &layer->cross_attention;
+        const float *x = before_sublayer(model, &own->norm, hidden, n_rows, workspace);
+        attend_to_own(model, own, rows, n_rows, offset, x, workspace);
+        offset += 2 * own->n_heads * (size_t)model->shape.head_width;
+        add_attention(model, own, hidden, n_rows, workspace);
+        x = before_sublayer(model, &cross->norm, hidden, n_rows, workspace);
+        attend_to_source(model, cross, n_rows, groups, n_groups, (size_t)i, x, workspace);
+        add_attention(model, cross, hidden, n_rows, workspace);
+        feed_forward(model, &layer->feed_forward, hidden, n_rows, workspace);
+    }
+    if (model->shape.is_pre_norm)
+        normalize(&model->decoder_norm, hidden, n_rows, d_model, model->shape.norm_epsilon, hidden);
+}

@@ -1,0 +1,92 @@
+#include "layers.h"
+
+#include <math.h>
+
+#include "attention.h"
+#include "exponential.h"
+
+/* Rows whose inner states stay in the second cache between both projections. */
+#define FEED_FORWARD_ROWS ((size_t)112)
+
+static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
+
+void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t longest_source,
+                       size_t longest_target, Workspace *workspace) {
+    const size_t d_model = (size_t)model->shape.d_model, d_ff = (size_t)model->shape.d_ff;
+    const size_t width = (size_t)model->shape.head_width;
+    const size_t most_heads = model->widest / width;
+    const size_t row = sizeof(float);
+    const size_t source_scores = saturated_product(QUERY_BLOCK, longest_source);
+    const size_t target_scores = saturated_product(most_heads, longest_target);
+    /* A panel may be wider than the sentence is long, or than the head: room for either */
+    const size_t panels = saturated_product(
+        saturated_product(2 * most_heads, width + PANEL_COLUMNS), longest_source + PANEL_COLUMNS);
+    workspace->normed = arena_take(arena, saturated_product(n_rows, d_model), row);
+    workspace->projected = arena_take(arena, saturated_product(n_rows, 3 * model->widest), row);
+    workspace->context = arena_take(arena, saturated_product(n_rows, model->widest), row);
+    workspace->inner =
+        arena_take(arena, saturated_product(smaller_of(n_rows, FEED_FORWARD_ROWS), d_ff), row);
+    workspace->scores =
+        arena_take(arena, source_scores > target_scores ? source_scores : target_scores, row);
+    workspace->panels = arena_take(arena, panels, row);
+}
+
+void embed(const Embedding *embedding, size_t d_model, int32_t token, size_t position,
+           float *hidden) {
+    const float scale = sqrtf((float)d_model);
+    const float *vector = embedding->tokens + (size_t)token * d_model;
+    const float *place = embedding->positions + position * d_model;
+    for (size_t i = 0; i < d_model; i++)
+        hidden[i] = vector[i] * scale + place[i];
+}
+
+const float *before_sublayer(const Model *model, const Norm *norm, const float *hidden,
+                             size_t n_rows, Workspace *workspace) {
+    if (!model->shape.is_pre_norm)
+        return hidden;
+    normalize(norm, hidden, n_rows, (size_t)model->shape.d_model, model->shape.norm_epsilon,
+              workspace->normed);
+    return workspace->normed;
+}
+
+void after_sublayer(const Model *model, const Norm *norm, float *hidden, size_t n_rows) {
+    if (!model->shape.is_pre_norm)
+        normalize(norm, hidden, n_rows, (size_t)model->shape.d_model, model->shape.norm_epsilon,
+                  hidden);
+}
+
+void add_attention(const Model *model, const Attention *attention, float *hidden, size_t n_rows,
+                   Workspace *workspace) {
+    const Linear *output = &attention->output;
+    const Epilogue epilogue = {.bias = output->bias, .residual = hidden};
+    multiply(&output->matrix, workspace->context, output->matrix.n_inputs, n_rows, epilogue, hidden,
+             (size_t)model->shape.d_model);
+    after_sublayer(model, &attention->norm, hidden, n_rows);
+}
+
+static void apply_gelu(float *values, size_t n) {
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(values + i, gelu(load(values + i)));
+    if (i < n) {
+        const int rest = (int)(n - i);
+        store_some(values + i, gelu(load_some(values + i, rest, 0.0f)), rest);
+    }
+}
+
+void feed_forward(const Model *model, const FeedForward *layer, float *hidden, size_t n_rows,
+                  Workspace *workspace) {
+    const size_t d_model = (size_t)model->shape.d_model, d_ff = (size_t)model->shape.d_ff;
+    const Epilogue inner = {.bias = layer->inner.bias, .relu = !model->shape.is_gelu};
+    for (size_t first = 0; first < n_rows; first += FEED_FORWARD_ROWS) {
+        const size_t n = smaller_of(n_rows - first, FEED_FORWARD_ROWS);
+        float *rows = hidden + first * d_model;
+        const float *x = before_sublayer(model, &layer->norm, rows, n, workspace);
+        multiply(&layer->inner.matrix, x, d_model, n, inner, workspace->inner, d_ff);
+        if (model->shape.is_gelu)
+            apply_gelu(workspace->inner, n * d_ff);
+        const Epilogue outer = {.bias = layer->outer.bias, .residual = rows};
+        multiply(&layer->outer.matrix, workspace->inner, d_ff, n, outer, rows, d_model);
+        after_sublayer(model, &layer->norm, rows, n);
+    }
+}

@@ -1,0 +1,43 @@
+/* What encoder and decoder layers share: room for their work, residuals, feed-forward. */
+#ifndef TFORMER_LAYERS_H
+#define TFORMER_LAYERS_H
+
+#include "arena.h"
+#include "model.h"
+
+/* Room for what layers compute on the way. */
+typedef struct {
+    float *normed;    /* (rows, D) */
+    float *projected; /* (rows, 3·H·E) */
+    float *context;   /* (rows, H·E) */
+    float *inner;     /* (FEED_FORWARD_ROWS, F) */
+    float *scores;    /* of attention */
+    float *panels;    /* keys and values of one source sentence */
+} Workspace;
+
+/* Takes room for `n_rows` rows, sources of at most `longest_source` tokens and translations of at
+   most `longest_target` positions. */
+void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t longest_source,
+                       size_t longest_target, Workspace *workspace);
+
+/* Writes √D · embedding + position of a token (D). */
+void embed(const Embedding *embedding, size_t d_model, int32_t token, size_t position,
+           float *hidden);
+
+/* What a sub-layer reads: hidden states (n_rows, D), normalised where the model is pre-norm. */
+const float *before_sublayer(const Model *model, const Norm *norm, const float *hidden,
+                             size_t n_rows, Workspace *workspace);
+
+/* Ends a sub-layer whose output has been added to the hidden states: normalises them where the
+   model is post-norm. */
+void after_sublayer(const Model *model, const Norm *norm, float *hidden, size_t n_rows);
+
+/* hidden + output projection of the context (n_rows, H·E) that lies in the workspace. */
+void add_attention(const Model *model, const Attention *attention, float *hidden, size_t n_rows,
+                   Workspace *workspace);
+
+/* The feed-forward sub-layer with its residual and norm, in place. */
+void feed_forward(const Model *model, const FeedForward *layer, float *hidden, size_t n_rows,
+                  Workspace *workspace);
+
+#endif

@@ -1,0 +1,186 @@
+/* The product's inner loops: a tile of rows by one panel of columns, held in registers.
+
+   A tile of M rows keeps 2·M sums. At each k it reads the panel's two vectors and one float of each
+   row, and makes 2·M multiplications and additions. The tallest tile that the registers hold reads
+   least; each height has its own code, so that all sums stay in registers. Panels are the outer
+   loop: one panel stays in the nearest cache while all rows pass. */
+#include "matmul.h"
+
+#if VECTOR_BYTES == 64 || defined(__aarch64__)
+#define TALLEST_TILE 14 /* 28 sums, 2 vectors of the panel, 1 of a row: of 32 registers */
+#else
+#define TALLEST_TILE 6 /* 12 sums, 2 vectors of the panel, 1 of a row: of 16 registers */
+#endif
+
+/* Inputs of a block of rows that stays in the second cache while the panels pass, in floats. */
+#define ROW_BLOCK_FLOATS ((size_t)96 * 1024)
+
+size_t packed_size(size_t n_outputs, size_t n_inputs) {
+    return (n_outputs + PANEL_COLUMNS - 1) / PANEL_COLUMNS * PANEL_COLUMNS * n_inputs;
+}
+
+void pack_matrix(const float *matrix, size_t n_outputs, size_t n_inputs, size_t stride,
+                 float *panels) {
+    for (size_t first = 0; first < n_outputs; first += PANEL_COLUMNS) {
+        size_t n_left = n_outputs - first;
+        for (size_t k = 0; k < n_inputs; k++)
+            for (size_t column = 0; column < PANEL_COLUMNS; column++)
+                *panels++ = column < n_left ? matrix[(first + column) * stride + k] : 0.0f;
+    }
+}
+
+void pack_transposed(const float *matrix, size_t n_outputs, size_t n_inputs, size_t stride,
+                     float *panels) {
+    for (size_t first = 0; first < n_outputs; first += PANEL_COLUMNS) {
+        const size_t n_left = n_outputs - first;
+        const size_t n = n_left < PANEL_COLUMNS ? n_left : PANEL_COLUMNS;
+        for (size_t k = 0; k < n_inputs; k++, panels += PANEL_COLUMNS) {
+            memcpy(panels, matrix + k * stride + first, n * sizeof(float));
+            memset(panels + n, 0, (PANEL_COLUMNS - n) * sizeof(float));
+        }
+    }
+}
+
+/* What one call of a tile needs. */
+typedef struct {
+    const float *x;
+    size_t x_stride;
+    size_t n_inputs;
+    const float *panel;
+    float *result;
+    size_t stride;
+    size_t n_columns; /* of the panel that are part of the matrix */
+    const float *bias;
+    const float *residual;
+    bool relu;
+} Tile;
+
+INLINE Vector finished(Vector sum, const Tile *tile, size_t row, size_t column, int n) {
+    if (tile->bias)
+        sum += n == LANES ? load(tile->bias + column) : load_some(tile->bias + column, n, 0.0f);
+    if (tile->relu)
+        sum = larger(sum, broadcast(0.0f));
+    if (tile->residual) {
+        const float *from = tile->residual + row * tile->stride + column;
+        sum += n == LANES ? load(from) : load_some(from, n, 0.0f);
+    }
+    return sum;
+}
+
+INLINE void finish(Vector sum, const Tile *tile, size_t row, size_t column) {
+    float *to = tile->result + row * tile->stride + column;
+    if (column + LANES <= tile->n_columns) {
+        store(to, finished(sum, tile, row, column, LANES));
+    } else if (column < tile->n_columns) {
+        int n = (int)(tile->n_columns - column);
+        store_some(to, finished(sum, tile, row, column, n), n);
+    }
+}
+
+/* `n_rows` is a constant wherever this is inlined, so that the loops over rows disappear. */
+INLINE void multiply_tile(const Tile *tile, const int n_rows) {
+    const float *panel = tile->panel;
+    const float *x = tile->x;
+    const size_t x_stride = tile->x_stride;
+    Vector left[TALLEST_TILE], right[TALLEST_TILE];
+#pragma GCC unroll 16
+    for (int row = 0; row < n_rows; row++)
+        left[row] = right[row] = (Vector){0};
+    for (size_t k = 0; k < tile->n_inputs; k++, panel += PANEL_COLUMNS) {
+        const Vector panel_left = load(panel), panel_right = load(panel + LANES);
+#pragma GCC unroll 16
+        for (int row = 0; row < n_rows; row++) {
+            const Vector input = broadcast(x[(size_t)row * x_stride + k]);
+            left[row] += input * panel_left;
+            right[row] += input * panel_right;
+        }
+    }
+#pragma GCC unroll 16
+    for (int row = 0; row < n_rows; row++) {
+        finish(left[row], tile, (size_t)row, 0);
+        finish(right[row], tile, (size_t)row, LANES);
+    }
+}
+
+#define TILE_OF(N)                                                                                 \
+    static void multiply_tile_##N(const Tile *tile) { multiply_tile(tile, N); }
+
+TILE_OF(1)
+TILE_OF(2)
+TILE_OF(3)
+TILE_OF(4)
+TILE_OF(5)
+TILE_OF(6)
+#if TALLEST_TILE > 6
+TILE_OF(7)
+TILE_OF(8)
+TILE_OF(9)
+TILE_OF(10)
+TILE_OF(11)
+TILE_OF(12)
+TILE_OF(13)
+TILE_OF(14)
+#endif
+
+static void (*const tiles[])(const Tile *) = {
+    NULL,
+    multiply_tile_1,
+    multiply_tile_2,
+    multiply_tile_3,
+    multiply_tile_4,
+    multiply_tile_5,
+    multiply_tile_6,
+#if TALLEST_TILE > 6
+    multiply_tile_7,
+    multiply_tile_8,
+    multiply_tile_9,
+    multiply_tile_10,
+    multiply_tile_11,
+    multiply_tile_12,
+    multiply_tile_13,
+    multiply_tile_14,
+#endif
+};
+
+static void multiply_rows(const PackedMatrix *matrix, const float *x, size_t x_stride,
+                          size_t n_rows, Epilogue epilogue, float *result, size_t stride) {
+    const size_t n_inputs = matrix->n_inputs;
+    /* Tiles of nearly one height: 15 rows are 8 and 7, not 14 and 1. */
+    const size_t n_tiles = (n_rows + TALLEST_TILE - 1) / TALLEST_TILE;
+    const size_t height = n_rows / n_tiles, n_taller = n_rows % n_tiles;
+    for (size_t first = 0; first < matrix->n_outputs; first += PANEL_COLUMNS) {
+        const size_t n_left = matrix->n_outputs - first;
+        size_t row = 0;
+        for (size_t index = 0; index < n_tiles; index++) {
+            const size_t n = height + (index < n_taller);
+            const Tile tile = {
+                .x = x + row * x_stride,
+                .x_stride = x_stride,
+                .n_inputs = n_inputs,
+                .panel = matrix->panels + first * n_inputs,
+                .result = result + row * stride + first,
+                .stride = stride,
+                .n_columns = n_left < PANEL_COLUMNS ? n_left : PANEL_COLUMNS,
+                .bias = epilogue.bias ? epilogue.bias + first : NULL,
+                .residual = epilogue.residual ? epilogue.residual + row * stride + first : NULL,
+                .relu = epilogue.relu,
+            };
+            tiles[n](&tile);
+            row += n;
+        }
+    }
+}
+
+void multiply(const PackedMatrix *matrix, const float *x, size_t x_stride, size_t n_rows,
+              Epilogue epilogue, float *result, size_t stride) {
+    size_t block = ROW_BLOCK_FLOATS / (matrix->n_inputs + 1) / TALLEST_TILE * TALLEST_TILE;
+    if (block < TALLEST_TILE)
+        block = TALLEST_TILE;
+    for (size_t row = 0; row < n_rows; row += block) {
+        const size_t n = n_rows - row < block ? n_rows - row : block;
+        Epilogue part = epilogue;
+        if (part.residual)
+            part.residual += row * stride;
+        multiply_rows(matrix, x + row * x_stride, x_stride, n, part, result + row * stride, stride);
+    }
+}

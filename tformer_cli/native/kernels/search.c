@@ -1,0 +1,252 @@
+/* The search over many sentences.
+
+   As many sentences are decoded at a time as have room for all their hypotheses. When enough have
+   ended, the next ones are encoded together and take their places: so the products always have
+   about as many rows, whatever the lengths of the translations. */
+#include "search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "beam.h"
+#include "decoder.h"
+#include "encoder.h"
+
+#define BEGINNING_OF_SENTENCE 2
+
+/* Source tokens encoded together, unless one sentence alone has more. */
+#define ENCODER_ROWS ((size_t)448)
+
+typedef struct {
+    const Model *model;
+    const Request *request;
+    Answer *answer;
+    SearchSettings settings;
+    size_t n_sentences, n_started, n_active;
+    size_t most_rows, most_active, encoder_rows;
+    BeamSentence *sentences; /* (most_active) those being decoded first, then free places */
+    Source *sources;         /* (most_active) of sentences that start */
+    Memory *memories;        /* (most_active) their memories of one layer */
+    size_t *cross_heads;     /* of each decoder layer */
+    DecoderRow *rows;        /* (most_rows) */
+    RowGroup *groups;        /* (most_active) */
+    float *hidden;           /* (rows, D) */
+    Vocabulary vocabulary;
+    Workspace workspace;
+    EntryStore entries;
+    Arena arena;
+} Search;
+
+static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
+static size_t larger_of(size_t a, size_t b) { return a > b ? a : b; }
+
+static size_t source_length(const Request *request, size_t index) {
+    return (size_t)(request->starts[index + 1] - request->starts[index]);
+}
+
+static void plan(Search *search, const Model *model, const Request *request, Answer *answer) {
+    const size_t beam_size = (size_t)request->beam_size;
+    search->model = model;
+    search->request = request;
+    search->answer = answer;
+    search->settings = (SearchSettings){
+        .beam_size = beam_size,
+        .n_searched = (size_t)request->n_searched,
+        .stops_early = request->stops_early,
+        .divisors = request->divisors,
+    };
+    search->n_sentences = (size_t)request->n_sentences;
+    search->most_active =
+        smaller_of(search->n_sentences, larger_of((size_t)request->most_rows / beam_size, 1));
+    search->most_rows = saturated_product(search->most_active, beam_size);
+}
+
+static void lay_out(Search *search) {
+    const Model *model = search->model;
+    const Request *request = search->request;
+    Arena *arena = &search->arena;
+    size_t longest_source = 0, longest_target = 0;
+    for (size_t i = 0; i < search->n_sentences; i++) {
+        longest_source = larger_of(longest_source, source_length(request, i));
+        longest_target = larger_of(longest_target, (size_t)request->limits[i] + 1);
+    }
+    const size_t n_source_tokens = (size_t)request->starts[search->n_sentences];
+    search->encoder_rows = larger_of(longest_source, smaller_of(ENCODER_ROWS, n_source_tokens));
+    const size_t n_rows = larger_of(search->encoder_rows, search->most_rows);
+    search->sentences = arena_take(arena, search->most_active, sizeof(BeamSentence));
+    search->sources = arena_take(arena, search->most_active, sizeof(Source));
+    search->memories = arena_take(arena, search->most_active, sizeof(Memory));
+    search->groups = arena_take(arena, search->most_active, sizeof(RowGroup));
+    search->rows = arena_take(arena, search->most_rows, sizeof(DecoderRow));
+    search->cross_heads =
+        arena_take(arena, (size_t)model->shape.n_decoder_layers, sizeof(size_t));
+    search->hidden =
+        arena_take(arena, saturated_product(n_rows, (size_t)model->shape.d_model), sizeof(float));
+    const size_t n_choices = (size_t)model->shape.vocab_size - END_OF_SENTENCE;
+    lay_out_vocabulary(arena, search->most_rows, smaller_of(search->settings.beam_size, n_choices),
+                       &search->vocabulary);
+    lay_out_workspace(arena, model, n_rows, longest_source, longest_target, &search->workspace);
+}
+
+static bool start(Search *search) {
+    lay_out(search);
+    if (!arena_allocate(&search->arena))
+        return false;
+    lay_out(search);
+    for (int64_t layer = 0; layer < search->model->shape.n_decoder_layers; layer++)
+        search->cross_heads[layer] = search->model->decoder[layer].cross_attention.n_heads;
+    search->entries.entry_size = entry_size(search->model);
+    return true;
+}
+
+static bool allocate_sentence(Search *search, BeamSentence *sentence, size_t index) {
+    const Model *model = search->model;
+    *sentence = (BeamSentence){.index = index, .limit = (size_t)search->request->limits[index]};
+    for (int pass = 0; pass < 2; pass++) {
+        lay_out_sentence(sentence, &search->settings, (size_t)model->shape.n_decoder_layers,
+                         search->cross_heads, (size_t)model->shape.head_width,
+                         source_length(search->request, index));
+        if (pass == 0 && !arena_allocate(&sentence->arena))
+            return false;
+    }
+    start_sentence(sentence, &search->settings);
+    return true;
+}
+
+static void encode_started(Search *search, size_t n_new) {
+    const Model *model = search->model;
+    encode(model, search->sources, n_new, search->hidden, &search->workspace);
+    for (int64_t layer = 0; layer < model->shape.n_decoder_layers; layer++) {
+        for (size_t i = 0; i < n_new; i++)
+            search->memories[i] = search->sentences[search->n_active + i].memories[layer];
+        project_memory(&model->decoder[layer].cross_attention, search->hidden,
+                       (size_t)model->shape.d_model, search->memories, n_new, &search->workspace);
+    }
+    search->n_active += n_new;
+}
+
+/* Encodes as many of the next sentences as the encoder takes at a time and there are places for. */
+static bool start_some(Search *search) {
+    const Request *request = search->request;
+    size_t n_new = 0, n_tokens = 0;
+    while (search->n_active + n_new < search->most_active &&
+           search->n_started < search->n_sentences) {
+        const size_t index = search->n_started;
+        const size_t length = source_length(request, index);
+        if (n_new > 0 && n_tokens + length > search->encoder_rows)
+            break;
+        if (!allocate_sentence(search, &search->sentences[search->n_active + n_new], index)) {
+            search->n_active += n_new; /* so that these are freed */
+            return false;
+        }
+        search->sources[n_new++] = (Source){request->tokens + request->starts[index], length};
+        n_tokens += length;
+        search->n_started++;
+    }
+    encode_started(search, n_new);
+    return true;
+}
+
+/* Starts sentences once a quarter of all places is free: encoding a few would read all weights for
+   little. */
+static bool start_sentences(Search *search) {
+    const size_t n_free = search->most_active - search->n_active;
+    if (search->n_active > 0 && n_free < (search->most_active + 3) / 4)
+        return true;
+    while (search->n_active < search->most_active && search->n_started < search->n_sentences)
+        if (!start_some(search))
+            return false;
+    return true;
+}
+
+/* Writes what a sentence has found to its place in the answer. */
+static void answer_sentence(const Search *search, const BeamSentence *sentence) {
+    Answer *answer = search->answer;
+    const size_t wanted = search->settings.n_searched, room = sentence->limit + 1;
+    const size_t n = smaller_of(wanted, sentence->n_finished);
+    answer->n_found[sentence->index] = (int64_t)n;
+    size_t place = (size_t)answer->places[sentence->index];
+    for (size_t rank = 0; rank < n; rank++, place += room) {
+        const FinishedHypothesis *found = &sentence->finished[rank];
+        const size_t number = sentence->index * wanted + rank;
+        answer->n_tokens[number] = (int64_t)found->n_tokens;
+        answer->log_probability[number] = found->total;
+        answer->score[number] = found->score;
+        answer->is_finished[number] = found->has_ended;
+        memcpy(answer->target_tokens + place, found->tokens, found->n_tokens * sizeof(int32_t));
+        memcpy(answer->steps + place, found->steps, (found->n_tokens + 1) * sizeof(float));
+    }
+}
+
+static void end_sentence(Search *search, BeamSentence *sentence) {
+    entries_give_back(&search->entries, sentence->taken, sentence->n_taken);
+    arena_free(&sentence->arena);
+}
+
+/* Lists the live hypotheses of all sentences; false where there is no memory for their entries. */
+static bool list_rows(Search *search, size_t *n_rows) {
+    *n_rows = 0;
+    for (size_t i = 0; i < search->n_active; i++) {
+        BeamSentence *sentence = &search->sentences[i];
+        if (!take_entries(sentence, &search->entries))
+            return false;
+        for (size_t slot = 0; slot < sentence->n_live; slot++) {
+            const LiveHypothesis *live = &sentence->live[slot];
+            const size_t length = sentence->length;
+            search->rows[(*n_rows)++] = (DecoderRow){
+                .token = length ? live->tokens[length - 1] : BEGINNING_OF_SENTENCE,
+                .position = length,
+                .entries = live->entries,
+            };
+        }
+        search->groups[i] = (RowGroup){sentence->n_live, sentence->memories};
+    }
+    return true;
+}
+
+static bool step(Search *search) {
+    size_t n_rows;
+    if (!list_rows(search, &n_rows))
+        return false;
+    decode_step(search->model, search->rows, n_rows, search->groups, search->n_active,
+                search->hidden, &search->workspace);
+    best_tokens(&search->model->output, search->hidden, n_rows, &search->vocabulary);
+    const NextTokens *next = search->vocabulary.rows;
+    size_t n_going_on = 0;
+    for (size_t i = 0; i < search->n_active; i++) {
+        BeamSentence *sentence = &search->sentences[i];
+        const size_t n_live = sentence->n_live;
+        if (grow_hypotheses(sentence, &search->settings, next)) {
+            search->sentences[n_going_on++] = *sentence;
+        } else {
+            answer_sentence(search, sentence);
+            end_sentence(search, sentence);
+        }
+        next += n_live;
+    }
+    search->n_active = n_going_on;
+    return true;
+}
+
+static int32_t run(Search *search) {
+    while (search->n_active > 0 || search->n_started < search->n_sentences) {
+        if (*search->request->stop)
+            return SEARCH_STOPPED;
+        if (!start_sentences(search) || !step(search))
+            return SEARCH_NO_MEMORY;
+    }
+    return SEARCH_DONE;
+}
+
+int32_t tformer_search(const Model *model, const Request *request, Answer *answer) {
+    Search search = {0};
+    if (request->n_sentences == 0)
+        return SEARCH_DONE;
+    plan(&search, model, request, answer);
+    const int32_t status = start(&search) ? run(&search) : SEARCH_NO_MEMORY;
+    for (size_t i = 0; i < search.n_active; i++)
+        end_sentence(&search, &search.sentences[i]);
+    entries_free(&search.entries);
+    arena_free(&search.arena);
+    return status;
+}

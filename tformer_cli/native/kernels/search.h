@@ -1,0 +1,39 @@
+/* Translating many sentences: what Python calls. */
+#ifndef TFORMER_SEARCH_H
+#define TFORMER_SEARCH_H
+
+#include "model.h"
+
+/* What is asked for. */
+typedef struct {
+    int64_t n_sentences;
+    const int32_t *tokens; /* sources, each ended by its end of sentence, one after the other */
+    const int64_t *starts; /* (n_sentences + 1) where each begins, and where the last one stops */
+    const int64_t *limits; /* most tokens of each translation, the end of sentence not counted */
+    const double *divisors; /* see SearchSettings; up to the largest limit + 1 */
+    int64_t beam_size;
+    int64_t n_searched;
+    int64_t most_rows; /* hypotheses that are decoded at a time; at least `beam_size` are */
+    int32_t stops_early;
+    const volatile int32_t *stop; /* becomes nonzero when the answer is not wanted any more */
+} Request;
+
+/* Room for the answer. Hypothesis `rank` of sentence i has number i·n_searched + rank. */
+typedef struct {
+    int64_t *n_found;         /* (n_sentences) */
+    int64_t *n_tokens;        /* of each hypothesis, without the end of sentence */
+    double *log_probability;  /* of each hypothesis */
+    double *score;            /* of each hypothesis */
+    int32_t *is_finished;     /* of each hypothesis: whether the model ended it, not the limit */
+    const int64_t *places;    /* (n_sentences) where a sentence's first hypothesis begins in what
+                                 follows; each has room for its limit + 1 */
+    int32_t *target_tokens;
+    float *steps;             /* log p of every token and of the end of sentence */
+} Answer;
+
+enum { SEARCH_DONE = 0, SEARCH_NO_MEMORY = 1, SEARCH_STOPPED = 2 };
+
+/* Translates sentences in the order given. What is found for one does not depend on the others. */
+int32_t tformer_search(const Model *model, const Request *request, Answer *answer);
+
+#endif

@@ -1,0 +1,38 @@
+/* From hidden states to the best next tokens: output projection, log-softmax and the k best, over
+   a part of the vocabulary at a time, so that logits never leave the cache. */
+#ifndef TFORMER_VOCABULARY_H
+#define TFORMER_VOCABULARY_H
+
+#include "arena.h"
+#include "matmul.h"
+
+/* Padding, unknown token and beginning of sentence have the ids before this one and are never
+   generated. */
+#define END_OF_SENTENCE 3
+
+/* What is known of a row's next token. */
+typedef struct {
+    size_t n_best;   /* tokens found, at most as many as asked for */
+    int32_t *tokens; /* the best, best first; of equal ones the smaller id */
+    float *values;   /* their logits, and in the end log-probabilities, at most 0 */
+    float end;       /* the same of the end of sentence */
+    float largest;   /* logit so far */
+    float sum;       /* Σ exp(logit - largest) so far */
+} NextTokens;
+
+typedef struct {
+    size_t k;
+    NextTokens *rows; /* (most_rows) */
+    float *logits;    /* of some rows and some tokens */
+} Vocabulary;
+
+void lay_out_vocabulary(Arena *arena, size_t most_rows, size_t k, Vocabulary *vocabulary);
+
+/* Finds the k best next tokens of each row.
+
+   output: (V, D), V larger than END_OF_SENTENCE. hidden: (n_rows, D) last hidden states. A row
+   whose logits are not all numbers may find none. */
+void best_tokens(const PackedMatrix *output, const float *hidden, size_t n_rows,
+                 Vocabulary *vocabulary);
+
+#endif

@@ -1,0 +1,142 @@
+"""What a newly compiled library must pass: `python -m tformer_cli.native.self_test LIBRARY`.
+
+Small models of every kind translate, and torch computes the same log-probabilities again in one
+pass over each translation. It runs in a process of its own, once, after compiling: a compiler that
+makes wrong code, or code that this processor cannot run, must not take the program with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.native.search import NativeModel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOLERANCE = 1e-4
+"""Largest difference of a token's log-probability; rounding alone comes to about 1e-6."""
+VOCABULARY = 77
+LIMIT = 12
+BEAM_SIZE = 3
+SOURCE_LENGTHS = (1, 2, 9, 17, 30)
+CONFIGS = (
+    ModelConfig(
+        d_model=64, n_heads=4, d_ff=100, n_encoder_layers=2, n_decoder_layers=2, max_positions=48
+    ),
+    # widths that fill no vector, layers with fewer heads or none, and nothing shared
+    ModelConfig(
+        d_model=36,
+        n_heads=3,
+        d_ff=50,
+        n_encoder_layers=3,
+        n_decoder_layers=2,
+        norm="pre",
+        activation="gelu",
+        positions="learned",
+        tied_embeddings="none",
+        bias=False,
+        max_positions=40,
+        encoder_heads=(3, 1, 0),
+        decoder_heads=(2, 3),
+        cross_heads=(3, 1),
+    ),
+    ModelConfig(
+        d_model=128,
+        n_heads=8,
+        d_ff=272,
+        n_encoder_layers=1,
+        n_decoder_layers=3,
+        tied_embeddings="decoder",
+        max_positions=64,
+    ),
+)
+
+
+class Mismatch(Exception):  # noqa: N818 - the finding of a test
+    """The library and torch do not agree."""
+
+
+def check_library(library: ctypes.CDLL) -> None:
+    """Compares a library with torch.
+
+    Raises:
+        Mismatch: naming the first difference.
+    """
+    for number, config in enumerate(CONFIGS):
+        model = random_model(config, seed=number)
+        native = NativeModel(library, model)
+        sources = random_sources(number)
+        for beam_size in (1, BEAM_SIZE):
+            found = native.search(
+                sources,
+                [LIMIT] * len(sources),
+                beam_size=beam_size,
+                n_searched=beam_size,
+                divisors=np.arange(LIMIT + 2, dtype=np.float64),
+            )
+            if [len(hypotheses) for hypotheses in found] != [beam_size] * len(sources):
+                raise Mismatch(f"model {number}: hypotheses are missing")
+            for source, hypotheses in zip(sources, found, strict=True):
+                for tokens, _, _, steps, _ in hypotheses:
+                    _compare(model, number, source, tokens, steps, is_greedy=beam_size == 1)
+
+
+def random_model(config: ModelConfig, seed: int) -> Transformer:
+    """Makes a model with weights that are all in use, biases and norms included."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Transformer(config, VOCABULARY).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 1:
+                center = 1.0 if name.endswith("norm.weight") else 0.0
+                noise = torch.randn(parameter.shape, generator=generator)
+                parameter.copy_(center + 0.2 * noise)
+    return model
+
+
+def random_sources(seed: int) -> list[list[int]]:
+    """Draws a source for each of some lengths."""
+    dice = random.Random(seed)
+    return [[dice.randrange(EOS_ID + 1, VOCABULARY) for _ in range(n)] for n in SOURCE_LENGTHS]
+
+
+@torch.inference_mode()
+def _compare(
+    model: Transformer,
+    number: int,
+    source: Sequence[int],
+    tokens: Sequence[int],
+    steps: Sequence[float],
+    *,
+    is_greedy: bool,
+) -> None:
+    sources = torch.tensor([[*source, EOS_ID]])
+    logits = model(
+        sources, torch.ones_like(sources, dtype=torch.bool), torch.tensor([[BOS_ID, *tokens]])
+    )[0]
+    own = logits.log_softmax(dim=-1)
+    expected = own.gather(1, torch.tensor([[token] for token in (*tokens, EOS_ID)]))[:, 0]
+    error = (expected - torch.tensor(steps)).abs().max().item()
+    if not error <= TOLERANCE:  # NaN, too
+        raise Mismatch(f"model {number}: a log-probability is off by {error:.1e}")
+    if is_greedy and len(tokens) < LIMIT:
+        loss = (own[:, EOS_ID:].amax(dim=1) - expected).max().item()
+        if not loss <= TOLERANCE:
+            raise Mismatch(f"model {number}: a token is not the most probable one")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    check_library(ctypes.CDLL(sys.argv[1]))

@@ -1,0 +1,180 @@
+"""A model's weights, packed once in the order in which the kernels read them."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.linear import Linear
+from tformer_cli.model.packed import PackedProduct
+from tformer_cli.model.positions import SinusoidalPositions
+from tformer_cli.model.transformer import Transformer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor
+
+    from tformer_cli.model.embedding import PositionedEmbedding
+    from tformer_cli.model.feed_forward import FeedForward
+
+N_SPECIAL_TOKENS = 4
+"""Padding, unknown, beginning and end of sentence; the kernels know their ids."""
+
+
+class Shape(ctypes.Structure):
+    """The struct `Shape` of model.h."""
+
+    _fields_ = (
+        ("d_model", ctypes.c_int64),
+        ("head_width", ctypes.c_int64),
+        ("d_ff", ctypes.c_int64),
+        ("vocab_size", ctypes.c_int64),
+        ("max_positions", ctypes.c_int64),
+        ("n_encoder_layers", ctypes.c_int64),
+        ("n_decoder_layers", ctypes.c_int64),
+        ("encoder_heads", ctypes.POINTER(ctypes.c_int64)),
+        ("decoder_heads", ctypes.POINTER(ctypes.c_int64)),
+        ("cross_heads", ctypes.POINTER(ctypes.c_int64)),
+        ("norm_epsilon", ctypes.c_float),
+        ("is_pre_norm", ctypes.c_int32),
+        ("is_gelu", ctypes.c_int32),
+    )
+
+
+def unsupported(model: nn.Module) -> str | None:
+    """Says why the kernels cannot compute what a model computes; None if they can."""
+    if type(model) is not Transformer:
+        return "it is no single Transformer"
+    if model.vocab_size < N_SPECIAL_TOKENS:
+        return "the vocabulary has no end of sentence"
+    products = [module.product for module in model.modules() if isinstance(module, Linear)]
+    if not all(
+        p is None or isinstance(p, PackedProduct) for p in (*products, model.output_product)
+    ):
+        return "the weights are not float32"
+    for weight in model.parameters():
+        if weight.dtype != torch.float32:
+            return "the weights are not float32"
+        if weight.device.type != "cpu":
+            return "the weights are not on the CPU"
+    return interference(list(model.modules()))
+
+
+def interference(modules: Sequence[nn.Module]) -> str | None:
+    """Says what somebody has set on a model that the kernels would pass by; None if nothing is.
+
+    A fraction of the work of `unsupported`, for models it has found nothing against before.
+
+    Args:
+        modules: all modules of the model, itself included.
+    """
+    for module in modules:
+        if isinstance(module, MultiHeadAttention) and (module.gate is not None or module.has_taps):
+            return "attention is listened to or gated"
+        if module._forward_hooks or module._forward_pre_hooks:
+            return "hooks are set on the model"
+        if module.training:
+            return "the model is in training mode"
+    return None
+
+
+class PackedModel:
+    """A model's weights as the kernels read them."""
+
+    def __init__(self, library: ctypes.CDLL, model: Transformer) -> None:
+        """Packs a model; its weights must stay as they are from then on.
+
+        Args:
+            library: the compiled kernels.
+            model: one that is not `unsupported`.
+
+        Raises:
+            MemoryError: if there is not enough.
+        """
+        self.vocab_size = model.vocab_size
+        self.max_positions = model.config.max_positions
+        # Embeddings, positions and norms are read where they are and must not be freed
+        self._weights = [
+            None if weight is None else weight.detach().contiguous() for weight in _weights(model)
+        ]
+        pointers = (ctypes.c_void_p * len(self._weights))(
+            *(None if weight is None else weight.data_ptr() for weight in self._weights)
+        )
+        library.tformer_new_model.restype = ctypes.c_void_p
+        library.tformer_new_model.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        library.tformer_free_model.restype = None
+        library.tformer_free_model.argtypes = [ctypes.c_void_p]
+        shape = _shape(model)
+        self.pointer = library.tformer_new_model(ctypes.byref(shape), pointers)
+        if not self.pointer:
+            raise MemoryError("there is not enough memory for the packed weights")
+        weakref.finalize(self, library.tformer_free_model, self.pointer)
+
+
+def _shape(model: Transformer) -> Shape:
+    config = model.config
+    heads = [(ctypes.c_int64 * len(some))(*some) for some in config.layer_heads]
+    return Shape(
+        config.d_model,
+        config.head_width,
+        config.d_ff,
+        model.vocab_size,
+        config.max_positions,
+        config.n_encoder_layers,
+        config.n_decoder_layers,
+        *(ctypes.cast(some, ctypes.POINTER(ctypes.c_int64)) for some in heads),
+        config.norm_epsilon,
+        config.norm == "pre",
+        config.activation == "gelu",
+    )
+
+
+def _weights(model: Transformer) -> Iterator[Tensor | None]:
+    """All weights in the order that model.h names; None where there is no bias or norm."""
+    yield model.source_embedding.weight
+    yield model.target_matrix
+    yield model.output_matrix
+    yield _positions(model.encoder_input)
+    yield _positions(model.decoder_input)
+    for encoder_layer in model.encoder.layers:
+        yield from _attention(encoder_layer.self_attention)
+        yield from _weight_and_bias(encoder_layer.self_attention_norm)
+        yield from _feed_forward(encoder_layer.feed_forward)
+        yield from _weight_and_bias(encoder_layer.feed_forward_norm)
+    yield from _weight_and_bias(model.encoder.final_norm)
+    for layer in model.decoder.layers:
+        yield from _attention(layer.self_attention)
+        yield from _weight_and_bias(layer.self_attention_norm)
+        yield from _attention(layer.cross_attention)
+        yield from _weight_and_bias(layer.cross_attention_norm)
+        yield from _feed_forward(layer.feed_forward)
+        yield from _weight_and_bias(layer.feed_forward_norm)
+    yield from _weight_and_bias(model.decoder.final_norm)
+
+
+def _positions(embedding: PositionedEmbedding) -> Tensor:
+    positions = embedding.positions
+    table = positions.rows(0, embedding.max_positions, torch.device("cpu"))
+    # The sinusoids' table belongs to the module, which makes a new one when it needs more
+    return table.clone() if isinstance(positions, SinusoidalPositions) else table
+
+
+def _attention(attention: MultiHeadAttention) -> Iterator[Tensor | None]:
+    yield from _weight_and_bias(attention.in_projection)
+    yield from _weight_and_bias(attention.out_projection)
+
+
+def _feed_forward(layer: FeedForward) -> Iterator[Tensor | None]:
+    yield from _weight_and_bias(layer.inner)
+    yield from _weight_and_bias(layer.outer)
+
+
+def _weight_and_bias(module: nn.Module) -> Iterator[Tensor | None]:
+    yield getattr(module, "weight", None)
+    yield getattr(module, "bias", None)
