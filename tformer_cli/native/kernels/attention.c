@@ -21,46 +21,40 @@ void pack_memory(const Memory *memory, const float *keys, const float *values, s
     }
 }
 
-/* Turns scores into weights that sum to 1. */
+/* Turns n scores into weights that sum to 1. What fills the last vector may be any number and
+   becomes one as good as 0. */
 static void softmax(float *scores, size_t n) {
-    size_t i = 0;
-    Vector most = broadcast(-INFINITY);
-    for (; i + LANES <= n; i += LANES)
+    const size_t last = whole_vectors(n) - LANES;
+    const IntVector is_score = first_lanes((int)(n - last));
+    store(scores + last, choose(is_score, load(scores + last), broadcast(-INFINITY)));
+    Vector most = load(scores);
+    for (size_t i = LANES; i <= last; i += LANES)
         most = larger(load(scores + i), most);
-    if (i < n)
-        most = larger(load_some(scores + i, (int)(n - i), -INFINITY), most);
     const Vector largest = broadcast(largest_lane(most));
     Vector sum = {0};
-    for (i = 0; i + LANES <= n; i += LANES) {
+    for (size_t i = 0; i <= last; i += LANES) {
         const Vector weight = exponential(load(scores + i) - largest);
         sum += weight;
         store(scores + i, weight);
     }
-    if (i < n) {
-        const int rest = (int)(n - i);
-        const Vector weight = exponential(load_some(scores + i, rest, -INFINITY) - largest);
-        sum += weight;
-        store_some(scores + i, weight, rest);
-    }
     const Vector factor = broadcast(1.0f / sum_of_lanes(sum));
-    for (i = 0; i + LANES <= n; i += LANES)
+    for (size_t i = 0; i <= last; i += LANES)
         store(scores + i, load(scores + i) * factor);
-    for (; i < n; i++)
-        scores[i] *= factor[0];
 }
 
 static void attend_with_head(const PackedMatrix *keys, const PackedMatrix *values,
                              const float *queries, size_t query_stride, size_t n_queries,
                              float *scores, float *context, size_t context_stride) {
-    const size_t n = keys->n_outputs;
+    const size_t n = values->n_inputs, stride = row_stride(n);
     const Epilogue nothing = {0};
     for (size_t first = 0; first < n_queries; first += QUERY_BLOCK) {
         const size_t n_left = n_queries - first;
         const size_t n_rows = n_left < QUERY_BLOCK ? n_left : QUERY_BLOCK;
-        multiply(keys, queries + first * query_stride, query_stride, n_rows, nothing, scores, n);
+        multiply(keys, queries + first * query_stride, query_stride, n_rows, nothing, scores,
+                 stride);
         for (size_t row = 0; row < n_rows; row++)
-            softmax(scores + row * n, n);
-        multiply(values, scores, n, n_rows, nothing, context + first * context_stride,
+            softmax(scores + row * stride, n);
+        multiply(values, scores, stride, n_rows, nothing, context + first * context_stride,
                  context_stride);
     }
 }
@@ -70,7 +64,9 @@ void attend(const Memory *memory, const float *queries, size_t query_stride, siz
     const size_t n = memory->n_positions, width = memory->head_width;
     const float *panels = memory->panels;
     for (size_t head = 0; head < memory->n_heads; head++) {
-        const PackedMatrix keys = {.n_inputs = width, .n_outputs = n, .panels = panels};
+        /* Whole vectors of scores: what is behind the last key is 0 */
+        const PackedMatrix keys = {
+            .n_inputs = width, .n_outputs = whole_vectors(n), .panels = panels};
         panels += packed_size(n, width);
         const PackedMatrix values = {.n_inputs = n, .n_outputs = width, .panels = panels};
         panels += packed_size(width, n);
@@ -79,52 +75,83 @@ void attend(const Memory *memory, const float *queries, size_t query_stride, siz
     }
 }
 
-/* Σ a·b over a head, by vectors; what is left over comes last. */
-INLINE float dot(const float *a, const float *b, size_t width) {
-    Vector sum = {0};
-    size_t i = 0;
-    for (; i + LANES <= width; i += LANES)
-        sum += load(a + i) * load(b + i);
-    if (i < width) {
-        const int rest = (int)(width - i);
-        sum += load_some(a + i, rest, 0.0f) * load_some(b + i, rest, 0.0f);
+/* Vectors of a head that are held in registers. */
+#define MOST_VECTORS 4
+
+/* LANES products Σ query·key of a head, for positions that are there; the others give 0. */
+INLINE Vector scores_of(const float *const *entries, size_t offset, size_t n_positions,
+                        size_t width, const float *query) {
+    Vector partial[LANES];
+#pragma GCC unroll 16
+    for (size_t t = 0; t < LANES; t++) {
+        Vector sum = {0};
+        if (t < n_positions) {
+            const float *key = entries[t] + offset;
+            size_t i = 0;
+            for (; i + LANES <= width; i += LANES)
+                sum += load(query + i) * load(key + i);
+            if (i < width) {
+                const int rest = (int)(width - i);
+                sum += load_some(query + i, rest, 0.0f) * load_some(key + i, rest, 0.0f);
+            }
+        }
+        partial[t] = sum;
     }
-    return sum_of_lanes(sum);
+    return sums_of_vectors(partial);
 }
 
-/* Σ_t weights[t]·values[t] for `n` floats from `column` on, at most a vector. */
-INLINE void weigh(const float *const *entries, size_t offset, size_t n_positions,
-                  const float *weights, size_t n, float *context) {
-    Vector sum = {0};
+/* Σ_t weights[t]·value of position t, for whole vectors of a head; `n_vectors` is a constant. */
+INLINE void weigh_vectors(const float *const *entries, size_t offset, size_t n_positions,
+                          const float *weights, const int n_vectors, float *context) {
+    Vector sums[MOST_VECTORS];
+#pragma GCC unroll 4
+    for (int i = 0; i < n_vectors; i++)
+        sums[i] = (Vector){0};
     for (size_t t = 0; t < n_positions; t++) {
         const float *value = entries[t] + offset;
-        sum += broadcast(weights[t]) * (n == LANES ? load(value) : load_some(value, (int)n, 0.0f));
+        const Vector weight = broadcast(weights[t]);
+#pragma GCC unroll 4
+        for (int i = 0; i < n_vectors; i++)
+            sums[i] += weight * load(value + i * LANES);
     }
-    if (n == LANES)
-        store(context, sum);
-    else
-        store_some(context, sum, (int)n);
+#pragma GCC unroll 4
+    for (int i = 0; i < n_vectors; i++)
+        store(context + i * LANES, sums[i]);
+}
+
+/* The same for the last floats of a head, fewer than a vector. */
+static void weigh_rest(const float *const *entries, size_t offset, size_t n_positions,
+                       const float *weights, int n, float *context) {
+    Vector sum = {0};
+    for (size_t t = 0; t < n_positions; t++)
+        sum += broadcast(weights[t]) * load_some(entries[t] + offset, n, 0.0f);
+    store_some(context, sum, n);
+}
+
+static void weigh(const float *const *entries, size_t offset, size_t n_positions,
+                  const float *weights, size_t width, float *context) {
+    size_t i = 0;
+    for (; i + 4 * LANES <= width; i += 4 * LANES)
+        weigh_vectors(entries, offset + i, n_positions, weights, 4, context + i);
+    for (; i + 2 * LANES <= width; i += 2 * LANES)
+        weigh_vectors(entries, offset + i, n_positions, weights, 2, context + i);
+    for (; i + LANES <= width; i += LANES)
+        weigh_vectors(entries, offset + i, n_positions, weights, 1, context + i);
+    if (i < width)
+        weigh_rest(entries, offset + i, n_positions, weights, (int)(width - i), context + i);
 }
 
 void attend_to_past(const float *const *entries, size_t offset, size_t n_positions, size_t n_heads,
                     size_t head_width, const float *query, float *scores, float *context) {
-    const size_t joined = n_heads * head_width;
-    /* Positions outside, heads inside: an entry is read from its beginning to its end. */
-    for (size_t t = 0; t < n_positions; t++) {
-        const float *keys = entries[t] + offset;
-        for (size_t head = 0; head < n_heads; head++) {
-            const size_t column = head * head_width;
-            scores[head * n_positions + t] = dot(query + column, keys + column, head_width);
-        }
-    }
+    const size_t joined = n_heads * head_width, room = whole_vectors(n_positions);
     for (size_t head = 0; head < n_heads; head++) {
-        float *weights = scores + head * n_positions;
+        const size_t column = head * head_width;
+        float *weights = scores + head * room;
+        for (size_t t = 0; t < n_positions; t += LANES)
+            store(weights + t, scores_of(entries + t, offset + column, n_positions - t, head_width,
+                                         query + column));
         softmax(weights, n_positions);
-        for (size_t column = 0; column < head_width; column += LANES) {
-            const size_t first = head * head_width + column;
-            const size_t n_left = head_width - column;
-            weigh(entries, offset + joined + first, n_positions, weights,
-                  n_left < LANES ? n_left : LANES, context + first);
-        }
+        weigh(entries, offset + joined + column, n_positions, weights, head_width,
+              context + column);
     }
 }

@@ -25,7 +25,7 @@ void pack_memory(const Memory *memory, const float *keys, const float *values, s
 
 /* Attends from queries (Q, H·E) to all positions of a memory.
 
-   scores: room for min(Q, QUERY_BLOCK)·S floats. context: (Q, H·E) the weighted values. */
+   scores: room for min(Q, QUERY_BLOCK) rows as far apart as the row stride of S. context: (Q, H·E) the weighted values. */
 void attend(const Memory *memory, const float *queries, size_t query_stride, size_t n_queries,
             float *scores, float *context, size_t context_stride);
 
@@ -33,7 +33,7 @@ void attend(const Memory *memory, const float *queries, size_t query_stride, siz
    itself: entries[t] + offset is where the keys (H·E) of position t begin, and the values (H·E)
    follow them.
 
-   scores: room for H·n_positions floats. context: (H·E). */
+   scores: room for H rows of n_positions floats, rounded up to whole vectors. context: (H·E). */
 void attend_to_past(const float *const *entries, size_t offset, size_t n_positions, size_t n_heads,
                     size_t head_width, const float *query, float *scores, float *context);
 

@@ -13,15 +13,16 @@ static void attend_to_own(const Model *model, const Attention *attention, const 
     const size_t width = (size_t)model->shape.head_width;
     const size_t joined = attention->n_heads * width;
     const Linear *input = &attention->input;
-    multiply(&input->matrix, x, (size_t)model->shape.d_model, n_rows,
-             (Epilogue){.bias = input->bias}, workspace->projected, 3 * joined);
+    const size_t stride = row_stride(3 * joined), context_stride = row_stride(joined);
+    multiply(&input->matrix, x, workspace->hidden_stride, n_rows, (Epilogue){.bias = input->bias},
+             workspace->projected, stride);
     for (size_t row = 0; row < n_rows; row++) {
-        const float *query = workspace->projected + row * 3 * joined;
+        const float *query = workspace->projected + row * stride;
         const size_t position = rows[row].position;
         memcpy(rows[row].entries[position] + offset, query + joined, 2 * joined * sizeof(float));
         attend_to_past((const float *const *)rows[row].entries, offset, position + 1,
                        attention->n_heads, width, query, workspace->scores,
-                       workspace->context + row * joined);
+                       workspace->context + row * context_stride);
     }
 }
 
@@ -30,21 +31,22 @@ static void attend_to_source(const Model *model, const Attention *attention, siz
                              Workspace *workspace) {
     const size_t joined = attention->n_heads * (size_t)model->shape.head_width;
     const Linear *input = &attention->input;
-    multiply(&input->matrix, x, (size_t)model->shape.d_model, n_rows,
-             (Epilogue){.bias = input->bias}, workspace->projected, joined);
+    const size_t stride = row_stride(joined);
+    multiply(&input->matrix, x, workspace->hidden_stride, n_rows, (Epilogue){.bias = input->bias},
+             workspace->projected, stride);
     size_t row = 0;
     for (size_t i = 0; i < n_groups; i++) {
-        attend(&groups[i].memories[layer], workspace->projected + row * joined, joined,
-               groups[i].n_rows, workspace->scores, workspace->context + row * joined, joined);
+        attend(&groups[i].memories[layer], workspace->projected + row * stride, stride,
+               groups[i].n_rows, workspace->scores, workspace->context + row * stride, stride);
         row += groups[i].n_rows;
     }
 }
 
 void decode_step(const Model *model, const DecoderRow *rows, size_t n_rows, const RowGroup *groups,
                  size_t n_groups, float *hidden, Workspace *workspace) {
-    const size_t d_model = (size_t)model->shape.d_model;
+    const size_t d_model = (size_t)model->shape.d_model, stride = workspace->hidden_stride;
     for (size_t row = 0; row < n_rows; row++)
-        embed(&model->target, d_model, rows[row].token, rows[row].position, hidden + row * d_model);
+        embed(&model->target, d_model, rows[row].token, rows[row].position, hidden + row * stride);
     size_t offset = 0;
     for (int64_t i = 0; i < model->shape.n_decoder_layers; i++) {
         const Layer *layer = &model->decoder[i];
@@ -59,5 +61,6 @@ void decode_step(const Model *model, const DecoderRow *rows, size_t n_rows, cons
         feed_forward(model, &layer->feed_forward, hidden, n_rows, workspace);
     }
     if (model->shape.is_pre_norm)
-        normalize(&model->decoder_norm, hidden, n_rows, d_model, model->shape.norm_epsilon, hidden);
+        normalize(&model->decoder_norm, hidden, n_rows, d_model, stride,
+                  model->shape.norm_epsilon, hidden);
 }

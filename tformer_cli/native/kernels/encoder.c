@@ -2,12 +2,12 @@
 
 static size_t embed_sources(const Model *model, const Source *sources, size_t n_sources,
                             float *hidden) {
-    const size_t d_model = (size_t)model->shape.d_model;
+    const size_t d_model = (size_t)model->shape.d_model, stride = row_stride(d_model);
     size_t row = 0;
     for (size_t i = 0; i < n_sources; i++)
         for (size_t position = 0; position < sources[i].n_tokens; position++, row++)
             embed(&model->source, d_model, sources[i].tokens[position], position,
-                  hidden + row * d_model);
+                  hidden + row * stride);
     return row;
 }
 
@@ -15,6 +15,7 @@ static size_t embed_sources(const Model *model, const Source *sources, size_t n_
 static void attend_within(const Model *model, const Attention *attention, const Source *sources,
                           size_t n_sources, Workspace *workspace) {
     const size_t joined = attention->n_heads * (size_t)model->shape.head_width;
+    const size_t stride = row_stride(3 * joined), context_stride = row_stride(joined);
     const float *projected = workspace->projected;
     float *context = workspace->context;
     for (size_t i = 0; i < n_sources; i++) {
@@ -24,45 +25,47 @@ static void attend_within(const Model *model, const Attention *attention, const 
             .head_width = (size_t)model->shape.head_width,
             .panels = workspace->panels,
         };
-        pack_memory(&memory, projected + joined, projected + 2 * joined, 3 * joined);
-        attend(&memory, projected, 3 * joined, memory.n_positions, workspace->scores, context,
-               joined);
-        projected += memory.n_positions * 3 * joined;
-        context += memory.n_positions * joined;
+        pack_memory(&memory, projected + joined, projected + 2 * joined, stride);
+        attend(&memory, projected, stride, memory.n_positions, workspace->scores, context,
+               context_stride);
+        projected += memory.n_positions * stride;
+        context += memory.n_positions * context_stride;
     }
 }
 
 void encode(const Model *model, const Source *sources, size_t n_sources, float *hidden,
             Workspace *workspace) {
-    const size_t d_model = (size_t)model->shape.d_model;
     const size_t n_rows = embed_sources(model, sources, n_sources, hidden);
     for (int64_t i = 0; i < model->shape.n_encoder_layers; i++) {
         const Layer *layer = &model->encoder[i];
         const Attention *attention = &layer->self_attention;
         const Linear *input = &attention->input;
         const float *x = before_sublayer(model, &attention->norm, hidden, n_rows, workspace);
-        multiply(&input->matrix, x, d_model, n_rows, (Epilogue){.bias = input->bias},
-                 workspace->projected, input->matrix.n_outputs);
+        multiply(&input->matrix, x, workspace->hidden_stride, n_rows,
+                 (Epilogue){.bias = input->bias}, workspace->projected,
+                 row_stride(input->matrix.n_outputs));
         attend_within(model, attention, sources, n_sources, workspace);
         add_attention(model, attention, hidden, n_rows, workspace);
         feed_forward(model, &layer->feed_forward, hidden, n_rows, workspace);
     }
     if (model->shape.is_pre_norm)
-        normalize(&model->encoder_norm, hidden, n_rows, d_model, model->shape.norm_epsilon, hidden);
+        normalize(&model->encoder_norm, hidden, n_rows, (size_t)model->shape.d_model,
+                  workspace->hidden_stride, model->shape.norm_epsilon, hidden);
 }
 
-void project_memory(const Attention *cross_attention, const float *hidden, size_t d_model,
+void project_memory(const Attention *cross_attention, const float *hidden,
                     const Memory *memories, size_t n_sources, Workspace *workspace) {
     const Linear *linear = &cross_attention->memory;
     const size_t n_outputs = linear->matrix.n_outputs, joined = n_outputs / 2;
+    const size_t stride = row_stride(n_outputs);
     size_t n_rows = 0;
     for (size_t i = 0; i < n_sources; i++)
         n_rows += memories[i].n_positions;
     float *projected = workspace->projected;
-    multiply(&linear->matrix, hidden, d_model, n_rows, (Epilogue){.bias = linear->bias}, projected,
-             n_outputs);
+    multiply(&linear->matrix, hidden, workspace->hidden_stride, n_rows,
+             (Epilogue){.bias = linear->bias}, projected, stride);
     for (size_t i = 0; i < n_sources; i++) {
-        pack_memory(&memories[i], projected, projected + joined, n_outputs);
-        projected += memories[i].n_positions * n_outputs;
+        pack_memory(&memories[i], projected, projected + joined, stride);
+        projected += memories[i].n_positions * stride;
     }
 }

@@ -20,7 +20,7 @@ void encode(const Model *model, const Source *sources, size_t n_sources, float *
 /* Projects the memory of the sentences to the keys and values of a decoder layer's cross-attention.
 
    memories: one for each sentence, with room for what is packed. */
-void project_memory(const Attention *cross_attention, const float *hidden, size_t d_model,
+void project_memory(const Attention *cross_attention, const float *hidden,
                     const Memory *memories, size_t n_sources, Workspace *workspace);
 
 #endif

@@ -7,15 +7,13 @@
 
 #include "vector.h"
 
-/* e^x for x of at most 88; 0 below -87, where float32 ends soon; NaN stays NaN.
+/* e^x for x of at most 88; never below e^-87, near which float32 ends; NaN stays NaN.
 
    x = n·ln 2 + r with whole n and |r| <= ln 2 / 2, so that e^x = 2^n·e^r. ln 2 is subtracted in two
    parts, of which the first has few digits and its product with n is exact. e^r is 1 + r + r²·q(r),
    q of degree 4 (relative error 1.1e-8). */
 INLINE Vector exponential(Vector x) {
-    const Vector lowest = broadcast(-87.0f);
-    const IntVector is_tiny = x < lowest;
-    const Vector bounded = choose(is_tiny, lowest, x);
+    const Vector bounded = larger(broadcast(-87.0f), x);
     /* Adding 1.5·2^23 leaves no digits behind the point: the sum is rounded to a whole number,
        which is the difference of the bits. */
     const Vector shift = broadcast(12582912.0f);
@@ -30,7 +28,7 @@ INLINE Vector exponential(Vector x) {
     q = q * r + broadcast(0.5f);
     const Vector e_to_r = broadcast(1.0f) + (r + r * r * q);
     const IntVector power = ((IntVector)shifted - (IntVector)shift + 127) << 23;
-    return choose(is_tiny, broadcast(0.0f), e_to_r * (Vector)power);
+    return e_to_r * (Vector)power;
 }
 
 /* The error function: x·p(x²) near 0 (degree 5, relative error 2.4e-8), and 1 - e^p(|x|) beyond

@@ -16,16 +16,18 @@ void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t l
     const size_t width = (size_t)model->shape.head_width;
     const size_t most_heads = model->widest / width;
     const size_t row = sizeof(float);
-    const size_t source_scores = saturated_product(QUERY_BLOCK, longest_source);
-    const size_t target_scores = saturated_product(most_heads, longest_target);
+    const size_t source_scores = saturated_product(QUERY_BLOCK, row_stride(longest_source));
+    const size_t target_scores = saturated_product(most_heads, whole_vectors(longest_target));
     /* A panel may be wider than the sentence is long, or than the head: room for either */
     const size_t panels = saturated_product(
         saturated_product(2 * most_heads, width + PANEL_COLUMNS), longest_source + PANEL_COLUMNS);
-    workspace->normed = arena_take(arena, saturated_product(n_rows, d_model), row);
-    workspace->projected = arena_take(arena, saturated_product(n_rows, 3 * model->widest), row);
-    workspace->context = arena_take(arena, saturated_product(n_rows, model->widest), row);
-    workspace->inner =
-        arena_take(arena, saturated_product(smaller_of(n_rows, FEED_FORWARD_ROWS), d_ff), row);
+    const size_t n_inner = smaller_of(n_rows, FEED_FORWARD_ROWS);
+    workspace->hidden_stride = row_stride(d_model);
+    workspace->normed = arena_take(arena, saturated_product(n_rows, row_stride(d_model)), row);
+    workspace->projected =
+        arena_take(arena, saturated_product(n_rows, row_stride(3 * model->widest)), row);
+    workspace->context = arena_take(arena, saturated_product(n_rows, row_stride(model->widest)), row);
+    workspace->inner = arena_take(arena, saturated_product(n_inner, row_stride(d_ff)), row);
     workspace->scores =
         arena_take(arena, source_scores > target_scores ? source_scores : target_scores, row);
     workspace->panels = arena_take(arena, panels, row);
@@ -44,14 +46,17 @@ const float *before_sublayer(const Model *model, const Norm *norm, const float *
                              size_t n_rows, Workspace *workspace) {
     if (!model->shape.is_pre_norm)
         return hidden;
-    normalize(norm, hidden, n_rows, (size_t)model->shape.d_model, model->shape.norm_epsilon,
-              workspace->normed);
+    normalize(norm, hidden, n_rows, (size_t)model->shape.d_model, workspace->hidden_stride,
+              model->shape.norm_epsilon, workspace->normed);
     return workspace->normed;
 }
 
-void after_sublayer(const Model *model, const Norm *norm, float *hidden, size_t n_rows) {
+/* Ends a sub-layer whose output has been added to the hidden states: normalises them where the
+   model is post-norm. */
+static void after_sublayer(const Model *model, const Norm *norm, float *hidden, size_t n_rows) {
+    const size_t d_model = (size_t)model->shape.d_model;
     if (!model->shape.is_pre_norm)
-        normalize(norm, hidden, n_rows, (size_t)model->shape.d_model, model->shape.norm_epsilon,
+        normalize(norm, hidden, n_rows, d_model, row_stride(d_model), model->shape.norm_epsilon,
                   hidden);
 }
 
@@ -59,8 +64,8 @@ void add_attention(const Model *model, const Attention *attention, float *hidden
                    Workspace *workspace) {
     const Linear *output = &attention->output;
     const Epilogue epilogue = {.bias = output->bias, .residual = hidden};
-    multiply(&output->matrix, workspace->context, output->matrix.n_inputs, n_rows, epilogue, hidden,
-             (size_t)model->shape.d_model);
+    multiply(&output->matrix, workspace->context, row_stride(output->matrix.n_inputs), n_rows,
+             epilogue, hidden, workspace->hidden_stride);
     after_sublayer(model, &attention->norm, hidden, n_rows);
 }
 
@@ -76,17 +81,18 @@ static void apply_gelu(float *values, size_t n) {
 
 void feed_forward(const Model *model, const FeedForward *layer, float *hidden, size_t n_rows,
                   Workspace *workspace) {
-    const size_t d_model = (size_t)model->shape.d_model, d_ff = (size_t)model->shape.d_ff;
+    const size_t d_ff = (size_t)model->shape.d_ff, inner_stride = row_stride(d_ff);
+    const size_t stride = workspace->hidden_stride;
     const Epilogue inner = {.bias = layer->inner.bias, .relu = !model->shape.is_gelu};
     for (size_t first = 0; first < n_rows; first += FEED_FORWARD_ROWS) {
         const size_t n = smaller_of(n_rows - first, FEED_FORWARD_ROWS);
-        float *rows = hidden + first * d_model;
+        float *rows = hidden + first * stride;
         const float *x = before_sublayer(model, &layer->norm, rows, n, workspace);
-        multiply(&layer->inner.matrix, x, d_model, n, inner, workspace->inner, d_ff);
-        if (model->shape.is_gelu)
-            apply_gelu(workspace->inner, n * d_ff);
+        multiply(&layer->inner.matrix, x, stride, n, inner, workspace->inner, inner_stride);
+        for (size_t row = 0; model->shape.is_gelu && row < n; row++)
+            apply_gelu(workspace->inner + row * inner_stride, d_ff);
         const Epilogue outer = {.bias = layer->outer.bias, .residual = rows};
-        multiply(&layer->outer.matrix, workspace->inner, d_ff, n, outer, rows, d_model);
+        multiply(&layer->outer.matrix, workspace->inner, inner_stride, n, outer, rows, stride);
         after_sublayer(model, &layer->norm, rows, n);
     }
 }

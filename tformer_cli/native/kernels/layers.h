@@ -5,12 +5,14 @@
 #include "arena.h"
 #include "model.h"
 
-/* Room for what layers compute on the way. */
+/* Room for what layers compute on the way. Rows of hidden states, too, are as far apart as their
+   width's `row_stride`. */
 typedef struct {
     float *normed;    /* (rows, D) */
     float *projected; /* (rows, 3·H·E) */
     float *context;   /* (rows, H·E) */
     float *inner;     /* (FEED_FORWARD_ROWS, F) */
+    size_t hidden_stride;
     float *scores;    /* of attention */
     float *panels;    /* keys and values of one source sentence */
 } Workspace;
@@ -28,11 +30,8 @@ void embed(const Embedding *embedding, size_t d_model, int32_t token, size_t pos
 const float *before_sublayer(const Model *model, const Norm *norm, const float *hidden,
                              size_t n_rows, Workspace *workspace);
 
-/* Ends a sub-layer whose output has been added to the hidden states: normalises them where the
-   model is post-norm. */
-void after_sublayer(const Model *model, const Norm *norm, float *hidden, size_t n_rows);
-
-/* hidden + output projection of the context (n_rows, H·E) that lies in the workspace. */
+/* hidden + output projection of the context (n_rows, H·E) that lies in the workspace, in rows as
+   far apart as the row stride of H·E. */
 void add_attention(const Model *model, const Attention *attention, float *hidden, size_t n_rows,
                    Workspace *workspace);
 

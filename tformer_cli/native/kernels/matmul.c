@@ -12,8 +12,19 @@
 #define TALLEST_TILE 6 /* 12 sums, 2 vectors of the panel, 1 of a row: of 16 registers */
 #endif
 
+/* Panels of a tile. */
+#define MOST_PANELS 2
+
+/* So many inputs ahead the panel is fetched. */
+#define AHEAD 32
+
 /* Inputs of a block of rows that stays in the second cache while the panels pass, in floats. */
 #define ROW_BLOCK_FLOATS ((size_t)96 * 1024)
+
+size_t row_stride(size_t width) {
+    const size_t line = 64 / sizeof(float);
+    return ((width + line - 1) / line | 1) * line;
+}
 
 size_t packed_size(size_t n_outputs, size_t n_inputs) {
     return (n_outputs + PANEL_COLUMNS - 1) / PANEL_COLUMNS * PANEL_COLUMNS * n_inputs;
@@ -49,7 +60,7 @@ typedef struct {
     const float *panel;
     float *result;
     size_t stride;
-    size_t n_columns; /* of the panel that are part of the matrix */
+    size_t n_columns; /* of the panels that are part of the matrix */
     const float *bias;
     const float *residual;
     bool relu;
@@ -77,33 +88,48 @@ INLINE void finish(Vector sum, const Tile *tile, size_t row, size_t column) {
     }
 }
 
-/* `n_rows` is a constant wherever this is inlined, so that the loops over rows disappear. */
-INLINE void multiply_tile(const Tile *tile, const int n_rows) {
-    const float *panel = tile->panel;
-    const float *x = tile->x;
-    const size_t x_stride = tile->x_stride;
-    Vector left[TALLEST_TILE], right[TALLEST_TILE];
+/* `n_rows` and `n_panels` are constants wherever this is inlined, so that the loops over them
+   disappear. */
+INLINE void multiply_tile(const Tile *tile, const int n_rows, const int n_panels) {
+    const float *x = tile->x, *panel = tile->panel;
+    const size_t x_stride = tile->x_stride, n_inputs = tile->n_inputs;
+    const int n_vectors = 2 * n_panels;
+    Vector sums[TALLEST_TILE][2 * MOST_PANELS];
 #pragma GCC unroll 16
     for (int row = 0; row < n_rows; row++)
-        left[row] = right[row] = (Vector){0};
-    for (size_t k = 0; k < tile->n_inputs; k++, panel += PANEL_COLUMNS) {
-        const Vector panel_left = load(panel), panel_right = load(panel + LANES);
+#pragma GCC unroll 4
+        for (int i = 0; i < n_vectors; i++)
+            sums[row][i] = (Vector){0};
+    for (size_t k = 0; k < n_inputs; k++, panel += PANEL_COLUMNS) {
+        Vector weights[2 * MOST_PANELS];
+#pragma GCC unroll 4
+        for (int i = 0; i < n_vectors; i++) {
+            const float *from = panel + (size_t)(i / 2) * n_inputs * PANEL_COLUMNS + i % 2 * LANES;
+            weights[i] = load(from);
+            __builtin_prefetch(from + AHEAD * PANEL_COLUMNS);
+        }
 #pragma GCC unroll 16
         for (int row = 0; row < n_rows; row++) {
             const Vector input = broadcast(x[(size_t)row * x_stride + k]);
-            left[row] += input * panel_left;
-            right[row] += input * panel_right;
+#pragma GCC unroll 4
+            for (int i = 0; i < n_vectors; i++)
+                sums[row][i] += input * weights[i];
         }
     }
 #pragma GCC unroll 16
-    for (int row = 0; row < n_rows; row++) {
-        finish(left[row], tile, (size_t)row, 0);
-        finish(right[row], tile, (size_t)row, LANES);
-    }
+    for (int row = 0; row < n_rows; row++)
+#pragma GCC unroll 4
+        for (int i = 0; i < n_vectors; i++)
+            finish(sums[row][i], tile, (size_t)row, (size_t)i * LANES);
 }
 
 #define TILE_OF(N)                                                                                 \
-    static void multiply_tile_##N(const Tile *tile) { multiply_tile(tile, N); }
+    static void multiply_tile_##N(const Tile *tile) { multiply_tile(tile, N, 1); }
+
+/* One and two rows alone would wait for each sum before the next addition to it: they take two
+   panels at a time. */
+static void multiply_wide_tile_1(const Tile *tile) { multiply_tile(tile, 1, 2); }
+static void multiply_wide_tile_2(const Tile *tile) { multiply_tile(tile, 2, 2); }
 
 TILE_OF(1)
 TILE_OF(2)
@@ -144,12 +170,15 @@ static void (*const tiles[])(const Tile *) = {
 
 static void multiply_rows(const PackedMatrix *matrix, const float *x, size_t x_stride,
                           size_t n_rows, Epilogue epilogue, float *result, size_t stride) {
-    const size_t n_inputs = matrix->n_inputs;
+    const size_t n_inputs = matrix->n_inputs, n_outputs = matrix->n_outputs;
     /* Tiles of nearly one height: 15 rows are 8 and 7, not 14 and 1. */
     const size_t n_tiles = (n_rows + TALLEST_TILE - 1) / TALLEST_TILE;
     const size_t height = n_rows / n_tiles, n_taller = n_rows % n_tiles;
-    for (size_t first = 0; first < matrix->n_outputs; first += PANEL_COLUMNS) {
-        const size_t n_left = matrix->n_outputs - first;
+    size_t width;
+    for (size_t first = 0; first < n_outputs; first += width) {
+        const size_t n_left = n_outputs - first;
+        const bool is_wide = n_rows <= 2 && n_left > PANEL_COLUMNS;
+        width = is_wide ? 2 * PANEL_COLUMNS : PANEL_COLUMNS;
         size_t row = 0;
         for (size_t index = 0; index < n_tiles; index++) {
             const size_t n = height + (index < n_taller);
@@ -160,12 +189,15 @@ static void multiply_rows(const PackedMatrix *matrix, const float *x, size_t x_s
                 .panel = matrix->panels + first * n_inputs,
                 .result = result + row * stride + first,
                 .stride = stride,
-                .n_columns = n_left < PANEL_COLUMNS ? n_left : PANEL_COLUMNS,
+                .n_columns = n_left < width ? n_left : width,
                 .bias = epilogue.bias ? epilogue.bias + first : NULL,
                 .residual = epilogue.residual ? epilogue.residual + row * stride + first : NULL,
                 .relu = epilogue.relu,
             };
-            tiles[n](&tile);
+            if (is_wide)
+                (n == 1 ? multiply_wide_tile_1 : multiply_wide_tile_2)(&tile);
+            else
+                tiles[n](&tile);
             row += n;
         }
     }

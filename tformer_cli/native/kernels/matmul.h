@@ -36,6 +36,10 @@ void pack_matrix(const float *matrix, size_t n_outputs, size_t n_inputs, size_t 
 void pack_transposed(const float *matrix, size_t n_outputs, size_t n_inputs, size_t stride,
                      float *panels);
 
+/* How far apart rows of `width` floats lie best: an odd number of cache lines, because rows a power
+   of two apart take each other's places in the cache. */
+size_t row_stride(size_t width);
+
 /* Multiplies rows by a matrix.
 
    x: (n_rows, K), rows `x_stride` floats apart. result: (n_rows, N), rows `stride` floats apart;

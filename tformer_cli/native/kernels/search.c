@@ -81,7 +81,8 @@ static void lay_out(Search *search) {
     search->cross_heads =
         arena_take(arena, (size_t)model->shape.n_decoder_layers, sizeof(size_t));
     search->hidden =
-        arena_take(arena, saturated_product(n_rows, (size_t)model->shape.d_model), sizeof(float));
+        arena_take(arena, saturated_product(n_rows, row_stride((size_t)model->shape.d_model)),
+                   sizeof(float));
     const size_t n_choices = (size_t)model->shape.vocab_size - END_OF_SENTENCE;
     lay_out_vocabulary(arena, search->most_rows, smaller_of(search->settings.beam_size, n_choices),
                        &search->vocabulary);
@@ -120,7 +121,7 @@ static void encode_started(Search *search, size_t n_new) {
         for (size_t i = 0; i < n_new; i++)
             search->memories[i] = search->sentences[search->n_active + i].memories[layer];
         project_memory(&model->decoder[layer].cross_attention, search->hidden,
-                       (size_t)model->shape.d_model, search->memories, n_new, &search->workspace);
+                       search->memories, n_new, &search->workspace);
     }
     search->n_active += n_new;
 }

@@ -2,6 +2,7 @@
 #ifndef TFORMER_VECTOR_H
 #define TFORMER_VECTOR_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -48,23 +49,105 @@ INLINE void store_some(float *to, Vector values, int n) {
     memcpy(to, &values, (size_t)n * sizeof(float));
 }
 
-/* Sum of all lanes, halves first: the order is fixed, so that bits are. */
+/* Lanes of two vectors by their numbers; those of the second go on from LANES. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#endif
+#endif
+#ifndef SHUFFLE
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (IntVector){__VA_ARGS__})
+#endif
+
+/* F(lane, argument) of all lanes. */
+#define LIST_4(F, at, x) F(at, x), F(at + 1, x), F(at + 2, x), F(at + 3, x)
+#if LANES == 16
+#define LIST(F, x) LIST_4(F, 0, x), LIST_4(F, 4, x), LIST_4(F, 8, x), LIST_4(F, 12, x)
+#elif LANES == 8
+#define LIST(F, x) LIST_4(F, 0, x), LIST_4(F, 4, x)
+#else
+#define LIST(F, x) LIST_4(F, 0, x)
+#endif
+
+/* Lanes at a distance change places. */
+#define OTHER(lane, distance) ((lane) ^ (distance))
+
+#define FOLD(combine, values, distance)                                                            \
+    combine(values, SHUFFLE(values, values, LIST(OTHER, distance)))
+
+INLINE Vector added(Vector a, Vector b) { return a + b; }
+
+/* All lanes combined; the order is fixed, so that bits are. */
+#if LANES == 16
+#define FOLD_ALL(combine, values)                                                                  \
+    values = FOLD(combine, values, 8);                                                             \
+    values = FOLD(combine, values, 4);                                                             \
+    values = FOLD(combine, values, 2);                                                             \
+    values = FOLD(combine, values, 1)
+#elif LANES == 8
+#define FOLD_ALL(combine, values)                                                                  \
+    values = FOLD(combine, values, 4);                                                             \
+    values = FOLD(combine, values, 2);                                                             \
+    values = FOLD(combine, values, 1)
+#else
+#define FOLD_ALL(combine, values)                                                                  \
+    values = FOLD(combine, values, 2);                                                             \
+    values = FOLD(combine, values, 1)
+#endif
+
 INLINE float sum_of_lanes(Vector values) {
-    float lanes[LANES];
-    memcpy(lanes, &values, sizeof lanes);
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++)
-            lanes[lane] += lanes[lane + half];
-    return lanes[0];
+    FOLD_ALL(added, values);
+    return values[0];
 }
 
 INLINE float largest_lane(Vector values) {
-    float lanes[LANES];
-    memcpy(lanes, &values, sizeof lanes);
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++)
-            lanes[lane] = lanes[lane] > lanes[lane + half] ? lanes[lane] : lanes[lane + half];
-    return lanes[0];
+    FOLD_ALL(larger, values);
+    return values[0];
 }
+
+/* One step of turning many vectors into one: of two vectors, the first's pairs of lanes at a distance
+   are combined where the lane's number does not have the distance's bit, the second's where it has
+   it. After all steps lane i holds all lanes of vector i, combined. */
+#define STAYING(lane, distance) (((lane) & (distance)) ? LANES + (lane) : (lane))
+#define MOVING(lane, distance)                                                                     \
+    (((lane) & (distance)) ? LANES + OTHER(lane, distance) : OTHER(lane, distance))
+#define MERGE(combine, vectors, distance)                                                          \
+    _Pragma("GCC unroll 8") for (int i = 0; i < LANES; i += 2 * (distance)) {                      \
+        const Vector first = vectors[i], second = vectors[i + (distance)];                         \
+        vectors[i] = combine(SHUFFLE(first, second, LIST(STAYING, distance)),                      \
+                             SHUFFLE(first, second, LIST(MOVING, distance)));                      \
+    }
+#if LANES == 16
+#define MERGE_ALL(combine, vectors)                                                                \
+    MERGE(combine, vectors, 1) MERGE(combine, vectors, 2) MERGE(combine, vectors, 4)               \
+    MERGE(combine, vectors, 8)
+#elif LANES == 8
+#define MERGE_ALL(combine, vectors)                                                                \
+    MERGE(combine, vectors, 1) MERGE(combine, vectors, 2) MERGE(combine, vectors, 4)
+#else
+#define MERGE_ALL(combine, vectors) MERGE(combine, vectors, 1) MERGE(combine, vectors, 2)
+#endif
+
+/* (LANES) sums, or largest lanes, of LANES vectors, which are used up. */
+INLINE Vector sums_of_vectors(Vector *vectors) {
+    MERGE_ALL(added, vectors)
+    return vectors[0];
+}
+
+INLINE Vector largest_of_vectors(Vector *vectors) {
+    MERGE_ALL(larger, vectors)
+    return vectors[0];
+}
+
+/* -1 in the first `n` lanes, 0 in the others. */
+INLINE IntVector first_lanes(int n) {
+    static const int32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    IntVector lanes;
+    memcpy(&lanes, numbers, sizeof lanes);
+    return lanes < n;
+}
+
+/* `n` rounded up to whole vectors. */
+INLINE size_t whole_vectors(size_t n) { return (n + LANES - 1) / LANES * LANES; }
 
 #endif

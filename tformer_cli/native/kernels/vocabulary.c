@@ -4,12 +4,18 @@
 
 #include "exponential.h"
 
+/* Tokens of a run; a run whose best is not among the k best is not looked into. */
+#define RUN ((size_t)(4 * LANES))
+
+/* Tokens whose runs are compared at once: a lane for each run. */
+#define GROUP (RUN * LANES)
+
 /* Rows and tokens whose logits are computed at a time: 450 KiB, for the second cache. */
 #define BLOCK_ROWS ((size_t)112)
 #define BLOCK_TOKENS ((size_t)1024)
+#define N_RUNS (BLOCK_TOKENS / RUN)
 
-/* Tokens of a run; a run whose best is not among the k best is not looked into. */
-#define RUN ((size_t)(4 * LANES))
+_Static_assert(BLOCK_TOKENS % GROUP == 0, "a block is whole groups");
 
 static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -17,7 +23,7 @@ void lay_out_vocabulary(Arena *arena, size_t most_rows, size_t k, Vocabulary *vo
     vocabulary->k = k;
     vocabulary->rows = arena_take(arena, most_rows, sizeof(NextTokens));
     vocabulary->logits =
-        arena_take(arena, smaller_of(most_rows, BLOCK_ROWS) * BLOCK_TOKENS, sizeof(float));
+        arena_take(arena, smaller_of(most_rows, BLOCK_ROWS) * row_stride(BLOCK_TOKENS), sizeof(float));
     const size_t n = saturated_product(most_rows, k);
     int32_t *tokens = arena_take(arena, n, sizeof(int32_t));
     float *values = arena_take(arena, n, sizeof(float));
@@ -29,20 +35,37 @@ void lay_out_vocabulary(Arena *arena, size_t most_rows, size_t k, Vocabulary *vo
     }
 }
 
-static float largest_of(const float *values, size_t n) {
+/* The largest logit of a run, lane by lane; there are `n`, and -inf is put in the place of others. */
+INLINE Vector largest_of_run(const float *logits, size_t n) {
+    if (n == RUN)
+        return larger(larger(load(logits), load(logits + LANES)),
+                      larger(load(logits + 2 * LANES), load(logits + 3 * LANES)));
     Vector most = broadcast(-INFINITY);
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        most = larger(load(values + i), most);
-    if (i < n)
-        most = larger(load_some(values + i, (int)(n - i), -INFINITY), most);
+    for (size_t i = 0; i < n; i += LANES)
+        most = larger(load_some(logits + i, (int)smaller_of(n - i, LANES), -INFINITY), most);
+    return most;
+}
+
+/* Writes the largest logit of each run of a block of n tokens, -inf where a run is empty; returns
+   the largest of all. */
+static float largest_of_runs(const float *logits, size_t n, float *runs) {
+    Vector most = broadcast(-INFINITY);
+    for (size_t first = 0; first < BLOCK_TOKENS; first += GROUP) {
+        Vector largest[LANES];
+        for (size_t run = 0; run < LANES; run++) {
+            const size_t start = smaller_of(first + run * RUN, n);
+            largest[run] = largest_of_run(logits + start, smaller_of(n - start, RUN));
+        }
+        const Vector of_runs = largest_of_vectors(largest);
+        store(runs + first / RUN, of_runs);
+        most = larger(of_runs, most);
+    }
     return largest_lane(most);
 }
 
-/* Adds Σ exp(logit - largest) of some tokens, and brings what was summed before to the new
+/* Adds Σ exp(logit - largest) of some tokens; what was summed before is brought to a new
    largest. */
-static void add_to_sum(NextTokens *row, const float *logits, size_t n) {
-    const float largest = largest_of(logits, n);
+static void add_to_sum(NextTokens *row, const float *logits, size_t n, float largest) {
     if (largest > row->largest) {
         row->sum *= expf(row->largest - largest);
         row->largest = largest;
@@ -70,15 +93,35 @@ static void insert(NextTokens *row, size_t k, int32_t token, float value) {
     row->tokens[place] = token;
 }
 
-static void look_for_best(NextTokens *row, size_t k, const float *logits, size_t first, size_t n) {
-    for (size_t run = first < END_OF_SENTENCE ? END_OF_SENTENCE : 0; run < n;) {
-        const size_t stop = smaller_of((run / RUN + 1) * RUN, n);
-        const float least = row->n_best < k ? -INFINITY : row->values[k - 1];
-        if (largest_of(logits + run, stop - run) > least)
-            for (size_t i = run; i < stop; i++)
-                if (logits[i] > (row->n_best < k ? -INFINITY : row->values[k - 1]))
-                    insert(row, k, (int32_t)(first + i), logits[i]);
-        run = stop;
+/* The k-th largest of the runs' largest logits, -inf if there are fewer runs: a smaller logit is
+   not among the k best. */
+static float least_of_best(const float *runs, size_t k) {
+    float best[N_RUNS];
+    size_t n = 0;
+    if (k > N_RUNS)
+        return -INFINITY;
+    for (size_t run = 0; run < N_RUNS; run++) {
+        if (n == k && !(runs[run] > best[k - 1]))
+            continue;
+        size_t place = n < k ? n++ : k - 1;
+        for (; place > 0 && runs[run] > best[place - 1]; place--)
+            best[place] = best[place - 1];
+        best[place] = runs[run];
+    }
+    return best[k - 1];
+}
+
+static void look_for_best(NextTokens *row, size_t k, const float *logits, size_t first, size_t n,
+                          const float *runs) {
+    const float least = least_of_best(runs, k);
+    for (size_t run = 0; run * RUN < n; run++) {
+        const float known = row->n_best < k ? -INFINITY : row->values[k - 1];
+        if (!(runs[run] >= least && runs[run] > known))
+            continue;
+        const size_t stop = smaller_of((run + 1) * RUN, n);
+        for (size_t i = run * RUN; i < stop; i++)
+            if (logits[i] > (row->n_best < k ? -INFINITY : row->values[k - 1]))
+                insert(row, k, (int32_t)(first + i), logits[i]);
     }
 }
 
@@ -95,9 +138,17 @@ static void normalise(NextTokens *row) {
         row->values[i] = log_probability(row->values[i], normalizer);
 }
 
+/* Takes the tokens that are never generated out of the first block. */
+static void forbid_others(NextTokens *row, float *logits, size_t n, float *runs) {
+    row->end = logits[END_OF_SENTENCE];
+    for (size_t token = 0; token < END_OF_SENTENCE; token++)
+        logits[token] = -INFINITY;
+    runs[0] = largest_lane(largest_of_run(logits, smaller_of(n, RUN)));
+}
+
 static void find_block(const PackedMatrix *output, const float *hidden, size_t n_rows, size_t k,
                        NextTokens *rows, float *logits) {
-    const size_t d_model = output->n_inputs;
+    const size_t d_model = output->n_inputs, stride = row_stride(BLOCK_TOKENS);
     for (size_t row = 0; row < n_rows; row++) {
         rows[row].n_best = 0;
         rows[row].largest = -INFINITY;
@@ -106,13 +157,13 @@ static void find_block(const PackedMatrix *output, const float *hidden, size_t n
     for (size_t first = 0; first < output->n_outputs; first += BLOCK_TOKENS) {
         const size_t n = smaller_of(output->n_outputs - first, BLOCK_TOKENS);
         const PackedMatrix part = {d_model, n, output->panels + first * d_model};
-        multiply(&part, hidden, d_model, n_rows, (Epilogue){0}, logits, BLOCK_TOKENS);
+        multiply(&part, hidden, row_stride(d_model), n_rows, (Epilogue){0}, logits, stride);
         for (size_t row = 0; row < n_rows; row++) {
-            const float *own = logits + row * BLOCK_TOKENS;
+            float *own = logits + row * stride, runs[N_RUNS];
+            add_to_sum(&rows[row], own, n, largest_of_runs(own, n, runs));
             if (first == 0)
-                rows[row].end = own[END_OF_SENTENCE];
-            add_to_sum(&rows[row], own, n);
-            look_for_best(&rows[row], k, own, first, n);
+                forbid_others(&rows[row], own, n, runs);
+            look_for_best(&rows[row], k, own, first, n, runs);
         }
     }
     for (size_t row = 0; row < n_rows; row++)
@@ -122,7 +173,7 @@ static void find_block(const PackedMatrix *output, const float *hidden, size_t n
 void best_tokens(const PackedMatrix *output, const float *hidden, size_t n_rows,
                  Vocabulary *vocabulary) {
     for (size_t first = 0; first < n_rows; first += BLOCK_ROWS)
-        find_block(output, hidden + first * output->n_inputs,
+        find_block(output, hidden + first * row_stride(output->n_inputs),
                    smaller_of(n_rows - first, BLOCK_ROWS), vocabulary->k, vocabulary->rows + first,
                    vocabulary->logits);
 }
