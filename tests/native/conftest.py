@@ -1,6 +1,9 @@
 import pytest
 
+from tests.native.kernels import declare
 from tformer_cli.native.compiler import find_compiler
+from tformer_cli.native.library import find_library
+from tformer_cli.native.library_cache import Refused
 
 
 @pytest.fixture
@@ -47,3 +50,13 @@ def fake_compiler(tmp_path, monkeypatch):
         return script
 
     return write
+
+
+@pytest.fixture(scope="session")
+def kernels():
+    """The compiled kernels; compiled once for all tests, unchecked: that is what tests are for."""
+    try:
+        library = find_library(lambda message: None, check=lambda path: None)
+    except Refused as refusal:
+        pytest.skip(str(refusal))
+    return declare(library)

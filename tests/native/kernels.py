@@ -1,0 +1,102 @@
+"""The kernels' own structs and functions, as tests call them."""
+
+import ctypes
+from ctypes import POINTER, c_bool, c_float, c_int32, c_size_t, c_void_p
+
+import torch
+
+
+class PackedMatrix(ctypes.Structure):
+    _fields_ = (("n_inputs", c_size_t), ("n_outputs", c_size_t), ("panels", c_void_p))
+
+
+class Epilogue(ctypes.Structure):
+    _fields_ = (("bias", c_void_p), ("relu", c_bool), ("residual", c_void_p))
+
+
+class Norm(ctypes.Structure):
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p))
+
+
+class Memory(ctypes.Structure):
+    _fields_ = (
+        ("n_positions", c_size_t),
+        ("n_heads", c_size_t),
+        ("head_width", c_size_t),
+        ("panels", c_void_p),
+    )
+
+
+class Arena(ctypes.Structure):
+    _fields_ = (("memory", c_void_p), ("used", c_size_t), ("is_too_large", c_bool))
+
+
+class NextTokens(ctypes.Structure):
+    _fields_ = (
+        ("n_best", c_size_t),
+        ("tokens", POINTER(c_int32)),
+        ("values", POINTER(c_float)),
+        ("end", c_float),
+        ("largest", c_float),
+        ("sum", c_float),
+    )
+
+
+class Vocabulary(ctypes.Structure):
+    _fields_ = (("k", c_size_t), ("rows", POINTER(NextTokens)), ("logits", c_void_p))
+
+
+def declare(library):
+    """Tells ctypes the types of the functions that tests call."""
+    size, pointer = c_size_t, c_void_p
+    for name, result, arguments in (
+        ("packed_size", size, [size, size]),
+        ("row_stride", size, [size]),
+        ("pack_matrix", None, [pointer, size, size, size, pointer]),
+        ("pack_transposed", None, [pointer, size, size, size, pointer]),
+        ("multiply", None, [pointer, pointer, size, size, Epilogue, pointer, size]),
+        ("normalize", None, [pointer, pointer, size, size, size, c_float, pointer]),
+        ("memory_size", size, [size, size, size]),
+        ("pack_memory", None, [pointer, pointer, pointer, size]),
+        ("attend", None, [pointer, pointer, size, size, pointer, pointer, size]),
+        ("attend_to_past", None, [pointer, *[size] * 4, pointer, pointer, pointer]),
+        ("lay_out_vocabulary", None, [pointer, size, size, pointer]),
+        ("best_tokens", None, [pointer, pointer, size, pointer]),
+        ("arena_take", pointer, [pointer, size, size]),
+        ("arena_allocate", c_bool, [pointer]),
+        ("arena_free", None, [pointer]),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def packed(library, matrix, *, transposed=False):
+    """Packs a matrix (N, K), or one that is given as (K, N); returns it and what must stay."""
+    n_outputs, n_inputs = matrix.T.shape if transposed else matrix.shape
+    panels = torch.full((library.packed_size(n_outputs, n_inputs),), torch.nan)
+    pack = library.pack_transposed if transposed else library.pack_matrix
+    pack(matrix.data_ptr(), n_outputs, n_inputs, matrix.stride(0), panels.data_ptr())
+    return PackedMatrix(n_inputs, n_outputs, panels.data_ptr()), panels
+
+
+def multiply(library, matrix, x, *, bias=None, relu=False, residual=None):
+    """x·Wᵀ by the kernels, with what follows; `matrix` is from `packed`."""
+    result = torch.full((len(x), matrix.n_outputs), torch.nan)
+    if residual is not None:
+        result.copy_(residual)
+    epilogue = Epilogue(
+        None if bias is None else bias.data_ptr(),
+        relu,
+        None if residual is None else result.data_ptr(),
+    )
+    library.multiply(
+        ctypes.byref(matrix),
+        x.data_ptr(),
+        x.stride(0),
+        len(x),
+        epilogue,
+        result.data_ptr(),
+        result.stride(0),
+    )
+    return result
