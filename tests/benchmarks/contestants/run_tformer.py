@@ -16,17 +16,21 @@ def main() -> None:
     job = read_job()
     run = job.scratch / "run"
     train_quality(job, run) if job.minutes else train_speed(job, run)
-    metrics = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    reports = [entry for entry in map(json.loads, metrics) if entry["kind"] == "report"]
-    totals = [(0, 0.0), *((report["tokens"], report["seconds"]) for report in reports)]
-    updates = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(totals)]
     version = subprocess.run([*TFORMER, "--version"], capture_output=True, text=True, check=True)
     write_answer(
         job,
-        updates=updates,
+        updates=[] if job.minutes else updates(run),
         curve=curve(job, run) if job.minutes else [],
         version=version.stdout.strip(),
     )
+
+
+def updates(run: Path) -> list[tuple[int, float]]:
+    """Target tokens and seconds of each update, which was reported by itself."""
+    metrics = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    reports = [entry for entry in map(json.loads, metrics) if entry["kind"] == "report"]
+    totals = [(0, 0.0), *((report["tokens"], report["seconds"]) for report in reports)]
+    return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(totals)]
 
 
 def train_speed(job: Job, run: Path) -> None:
@@ -77,14 +81,17 @@ def curve(job: Job, run: Path) -> list[dict[str, object]]:
     next_seconds = 60.0 * job.checkpoint_minutes
     for checkpoint in sorted((run / "checkpoints").iterdir()):
         state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-        if state["seconds"] < next_seconds:
+        if state["is_finished"] or state["seconds"] < next_seconds:
             continue
         while next_seconds <= state["seconds"]:
             next_seconds += 60.0 * job.checkpoint_minutes
         model = job.scratch / checkpoint.name
         model.mkdir()
-        for file in (run / "config.json", run / "tokenizer.json", checkpoint / "model.safetensors"):
-            shutil.copy(file, model)
+        shutil.copy(run / "config.json", model)
+        shutil.copy(run / "tokenizer.json", model)
+        average = checkpoint / "average.safetensors"  # what such a run would publish
+        weights = average if average.exists() else checkpoint / "model.safetensors"
+        shutil.copy(weights, model / "model.safetensors")
         points.append(_point(job, model, state["seconds"], state["step"]))
     final = _point(job, run, state["seconds"], state["step"])
     final["test"] = str(_translate(job, run, "test"))
