@@ -18,7 +18,10 @@ DARK_RAMPS: dict[Kind, tuple[str, ...]] = {
     "cross": ("#161b26", "#103f3c", "#19786d", "#3fc1ad", "#9debdc", "#f1fffc"),
 }
 """The same on a dark ground."""
-SIGNED_RAMP = (*reversed(LIGHT_RAMPS["enc"]), *LIGHT_RAMPS["dec"][1:])
+SIGNED_STRENGTH = 0.8
+"""How far along a ramp differences go: at the ends of the ramps blue and orange are too dark, or
+too light, to be told apart."""
+SIGNED_RAMP = (*reversed(LIGHT_RAMPS["enc"][:-1]), *LIGHT_RAMPS["dec"][1:-1])
 """Differences on a light ground, from -1 (blue) through 0 (white) to 1 (orange): two colours that
 the common kinds of colour blindness keep apart."""
 
@@ -36,7 +39,8 @@ def colour(kind: Kind, weight: float, *, on_dark: bool = False) -> tuple[int, in
 
 def signed_colour(value: float, *, on_dark: bool = False) -> tuple[int, int, int]:
     """Gives the colour of a difference from -1 (blue) through 0 (the ground) to 1 (orange)."""
-    return colour("dec" if value > 0 else "enc", abs(value), on_dark=on_dark)
+    strength = SIGNED_STRENGTH * min(abs(value), 1.0)
+    return colour("dec" if value > 0 else "enc", strength, on_dark=on_dark)
 
 
 def hex_colour(kind: Kind, weight: float) -> str:

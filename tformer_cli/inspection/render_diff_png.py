@@ -23,8 +23,12 @@ def render_diff_png(diff: HeadDiff) -> bytes:
     sentence = diff.shown[0]
     changes = drawn(diff)
     longest = max(len(sentence.source_pieces), len(sentence.target_pieces))
-    side = min(7.0, max(2.2, 0.17 * longest + 1.1))
-    figure = new_figure(3 * side, max(1, len(changes)) * side + 0.7)
+    n_rows, n_keys = (
+        max((len(labels(change.kind)) for change in changes), default=0)
+        for labels in (sentence.row_labels, sentence.column_labels)
+    )
+    width, height = (min(7.0, max(1.6, 0.17 * n + 1.2)) for n in (n_keys, n_rows))
+    figure = new_figure(3 * width, max(1, len(changes)) * height + 0.7)
     title = f"{sentence.source}\n{sentence.target}\n{summary_of(diff)}"
     figure.suptitle(title, fontsize=9, parse_math=False)
     for line, change in enumerate(changes):

@@ -33,6 +33,8 @@ def render_timeline_png(timeline: HeadTimeline) -> bytes:
         axes = figure.add_subplot(grid[place])
         axes.set_title(KIND_NAMES[kind].capitalize(), fontsize=9, loc="left")
         _draw(axes, timeline, courses)
+    if figure.axes:
+        figure.axes[-1].set_xlabel("step", fontsize=8)
     _add_legend(figure, timeline)
     return png_bytes(figure, f"Roles of the heads of {timeline.run} over its steps")
 
