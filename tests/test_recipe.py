@@ -1,4 +1,7 @@
+import os
 import re
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -78,19 +81,33 @@ def test_differing_keys_are_named_but_not_caches(path):
         ),
         (
             'model.preset="huge"',
-            'model.preset: must be one of "tiny", "small", "base", "big"; found \'huge\'',
+            'model.preset: must be one of "tiny", "small", "base", "big"; found "huge"',
         ),
         ("validation.patience=3", "validation.patience: needs data.valid, which names no corpus"),
         ("training.r_drop=-1", "training.r_drop: must be at least 0, but is -1"),
         ("training.max_steps=0", "training: the run would never end; give max_steps"),
         (
             "training.max_steps=many",
-            'training.max_steps: input should be a valid integer; found "many"',
+            'training.max_steps: must be a valid integer; found "many"',
         ),
         (
             "data.max_length=2000",
             "data.max_length: 2000 tokens and the end of the sentence do not fit",
         ),
+        ("data.train.0.weight=1e300", "data.train.0.weight: must be above 0 and at most 1e+06"),
+        ("data.train.0.pairs=99999999999", "data.train.0.pairs: must be 1 to 10000000"),
+        ("data.train.0.seed=-1", "data.train.0.seed: must be at least 0, but is -1"),
+        ("data.max_length_ratio=nan", "data.max_length_ratio: must be 0 (off) or at least 1"),
+        ("tokenizer.vocab_size=9999999999", "tokenizer.vocab_size: must be 5 to 1000000"),
+        ("model.norm_epsilon=nan", "model.norm_epsilon: must be above 0 and at most 1, but is nan"),
+        ("model.encoder_heads=[9, 8, 8]", "must be 0 to n_heads = 8, but is [9, 8, 8]"),
+        ("training.learning_rate=inf", "training.learning_rate: must be a number above 0, but is"),
+        ("training.max_minutes=inf", "training.max_minutes: must be finite, but is inf"),
+        ("training.clip_norm=nan", "training.clip_norm: must be at least 0, but is nan"),
+        ("decoding.beam_size=99999999999999999999", "decoding.beam_size: must be 1 to 10000"),
+        ("decoding.min_length=-1", "decoding.min_length: must be at least 0, but is -1"),
+        ("training.max_steps=2024-01-01", "training.max_steps: must be a text, number, truth"),
+        ("model.d_ff=64\nx=1", "model.d_ff: must be a valid integer; found"),
         ("data.train=[]", "data.train: name at least one corpus"),
         ("data.train.0.tsv=x", "data.train.0: give exactly one of source and target, tsv"),
     ],
@@ -106,6 +123,18 @@ def test_overrides_that_are_none_are_refused(path):
     for override in ("nonsense", "=1", "a..b=1", "data.train.7.source=x"):
         with pytest.raises(RecipeError, match="--set"):
             load_recipe(path, [override])
+
+
+def test_a_byte_order_mark_and_a_pipe_are_no_obstacles(path, tmp_path):
+    marked = tmp_path / "marked.toml"
+    marked.write_bytes(b"\xef\xbb\xbf" + Path(path).read_bytes())
+    assert load_recipe(str(marked)) == load_recipe(path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(Path(path).read_bytes(),))
+    writer.start()
+    assert load_recipe(str(pipe)) == load_recipe(path)
+    writer.join()
 
 
 def test_files_that_are_no_recipes_are_refused(tmp_path):

@@ -1,3 +1,4 @@
+import datetime
 import re
 from dataclasses import dataclass, field
 from typing import Literal
@@ -42,14 +43,18 @@ def test_nested_settings_are_made_whole():
         ({}, "name: is missing; it has no default"),
         (
             {"name": "a", "main": {"size": "10"}},
-            'main.size: input should be a valid integer; found "10"',
+            'main.size: must be a valid integer; found "10"',
         ),
         ({"name": "a", "main": {"size": 0}}, "main.size: must be at least 1, but is 0"),
         (
             {"name": "a", "main": {"kind": "side"}},
             "main.kind: must be 'front' or 'rear'; found \"side\"",
         ),
-        ({"name": 3}, "name: input should be a valid string; found 3"),
+        (
+            {"name": "a", "main": {"size": datetime.date(2024, 1, 1)}},
+            "main.size: must be a text, number, truth, list or table",
+        ),
+        ({"name": 3}, "name: must be a valid string; found 3"),
     ],
 )
 def test_what_does_not_fit_is_said_with_its_path(values, message):

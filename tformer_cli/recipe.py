@@ -6,6 +6,7 @@ whose values the other keys of the table override.
 """
 
 import difflib
+import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -91,7 +92,7 @@ def find_recipe(name: str) -> Path:
         RecipeError: if there is none; it names the nearest.
     """
     path = Path(name)
-    if path.is_file():
+    if path.exists() and not path.is_dir():  # a shell's <(…) is no ordinary file
         return path
     shipped = recipes_directory() / f"{name}.toml"
     if shipped.is_file():
@@ -147,7 +148,7 @@ def differing_keys(old: Recipe, new: Recipe) -> list[str]:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors may write a mark
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"is no valid TOML ({path}): {error}") from None
     except RecursionError:
@@ -164,7 +165,7 @@ def _with_preset(model: Any) -> Any:
     name = model["preset"]
     if not isinstance(name, str) or name not in PRESETS:
         known = ", ".join(f'"{preset}"' for preset in PRESETS)
-        raise StructureError("model.preset", f"must be one of {known}; found {name!r}")
+        raise StructureError("model.preset", f"must be one of {known}; found {json.dumps(name)}")
     return {**PRESETS[name], **{key: value for key, value in model.items() if key != "preset"}}
 
 
@@ -194,9 +195,10 @@ def _step_into(target: Any, key: str, override: str) -> Any:
 
 def _toml_value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        values = tomllib.loads(f"value = {text}")
     except (tomllib.TOMLDecodeError, RecursionError):
         return text
+    return values["value"] if len(values) == 1 else text
 
 
 def _flat(values: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -17,6 +17,9 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 Settings = TypeVar("Settings")
 
 
+_MOST_LOOKED_AT = 10_000
+
+
 class StructureError(ValueError):
     """A mapping does not fit its dataclass."""
 
@@ -37,7 +40,8 @@ def structure(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
     try:
         text = json.dumps(values)
     except (TypeError, ValueError, RecursionError):
-        raise StructureError("", "holds a value that is no text, number, truth or list") from None
+        problem = "must be a text, number, truth, list or table"
+        raise StructureError(_path_of_odd(values), problem) from None
     try:
         settings: Settings = _adapter(cast("Any", kind)).validate_json(f"[{text}]")[0]
     except ValidationError as error:
@@ -76,7 +80,27 @@ def _explained(kind: type, error: ValidationError) -> StructureError:
                 path, f"must be {first['ctx']['expected']}; found {_shown(first)}"
             )
         case _:
-            return StructureError(path, f"{_lower(first['msg'])}; found {_shown(first)}")
+            problem = _lower(first["msg"].replace("Input should be ", "must be "))
+            return StructureError(path, f"{problem}; found {_shown(first)}")
+
+
+def _path_of_odd(values: Any) -> str:
+    """The path of the first value that JSON does not know, such as a date; empty if none is found.
+
+    It steps into no more than a few tables: what is nested too deeply has no path to tell.
+    """
+    waiting = [(str(key), value) for key, value in values.items()]
+    for _ in range(_MOST_LOOKED_AT):
+        if not waiting:
+            break
+        path, value = waiting.pop(0)
+        if isinstance(value, Mapping):
+            waiting += [(f"{path}.{key}", inner) for key, inner in value.items()]
+        elif isinstance(value, list | tuple):
+            waiting += [(f"{path}.{place}", inner) for place, inner in enumerate(value)]
+        elif not isinstance(value, str | int | float | None):
+            return path
+    return ""
 
 
 def _lower(message: str) -> str:

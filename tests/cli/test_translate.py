@@ -134,7 +134,23 @@ def test_several_translations_need_a_format_that_tells_them_apart(model, output_
 
 @pytest.mark.parametrize(
     "options",
-    [["-i", "no-such-file"], ["--seed", "9" * 30, "x"], ["--length-penalty", "nan", "x"]],
+    [
+        ["-i", "no-such-file"],
+        ["-i", ""],
+        ["x", "-o", ""],
+        ["x", "-o", "n" * 300],
+        ["--seed", "9" * 30, "x"],
+        ["--length-penalty", "nan", "x"],
+        ["--beam-size", "9" * 30, "x"],
+        ["--min-length", "5", "--max-length", "2", "x"],
+        ["--ban", "", "x"],
+        ["--token-scores", "x"],
+        ["--flags", "--format", "tsv", "x"],
+        ["--ensemble-weights", "1,2", "x"],
+        ["--top-k", "5", "x"],
+        ["--temperature", "0.7", "--beam-size", "2", "x"],
+        ["--glossary", "-"],
+    ],
 )
 def test_what_can_be_seen_beforehand_is_one_line_and_status_two(model, options):
     done = run("translate", model, *options)

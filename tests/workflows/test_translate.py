@@ -32,7 +32,7 @@ def test_an_open_directory_is_used_as_it_is(model):
     ("options", "message"),
     [
         ({"n_best": 9}, "--n-best: must be at most beam_size = 3, but is 9"),
-        ({"beam_size": 0}, "--beam-size: must be at least 1, but is 0"),
+        ({"beam_size": 0}, "--beam-size: must be 1 to 10000, but is 0"),
         ({"device": "tpu"}, "--device: must be auto, cpu, cuda or cuda:N"),
     ],
 )

@@ -8,9 +8,7 @@ import typer
 from tformer_cli.cli.console import note
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import QuietOption
-
-MOST_PAIRS = 10_000_000
-"""More would take hours before the grammar is found to have no more."""
+from tformer_cli.data.config import MOST_PAIRS
 
 
 def make_corpus(

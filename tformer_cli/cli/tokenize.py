@@ -20,6 +20,7 @@ from tformer_cli.cli.text_io import (
 from tformer_cli.wording import count_of
 
 from tformer_cli.cli.usage import HelpfulGroup
+from tformer_cli.data.config import MOST_PIECES
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.tokenize import TokenizerStatistics
@@ -69,7 +70,8 @@ def train(
         AlgorithmChoice, typer.Option(help="bpe, unigram and byte lose nothing of any text.")
     ] = AlgorithmChoice.bpe,
     vocab_size: Annotated[
-        int, typer.Option(min=5, help="Entries, 4 special tokens included (byte: always 260).")
+        int,
+        typer.Option(min=5, max=MOST_PIECES, help="Entries, 4 special tokens included (byte: always 260).")
     ] = 8000,
     quiet: QuietOption = False,
 ) -> None:

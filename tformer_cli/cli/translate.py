@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, BinaryIO, Unpack
 
@@ -33,6 +34,7 @@ from tformer_cli.cli.options import (
 from tformer_cli.cli.parts_of_input import chosen_lines, count_lines, opened_output
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
+    check_stdin_is_read_once,
     count_of_lines,
     file_lines,
     input_lines,
@@ -116,11 +118,13 @@ def translate(
     Blank lines stay blank. In float32 a line's translation does not depend on its neighbours.
     """
     _check_format(output_format, n_best, is_aligned=alignments is not None)
+    _check_use(output_format, ensemble, ensemble_weights, token_scores=token_scores, flags=flags)
+    if ban and not all(phrase.strip() for phrase in ban):
+        raise UsageError("--ban: is empty; name the text that no translation may hold")
     counts = LineCounts()
     lines = input_lines(text, input_file, counts, "--input")
-    from_stdin = (input_file or STANDARD_STREAM) == STANDARD_STREAM and (
-        not text or text == [STANDARD_STREAM]
-    )
+    from_stdin = input_file in (None, STANDARD_STREAM) and (not text or text == [STANDARD_STREAM])
+    check_stdin_is_read_once([STANDARD_STREAM if from_stdin else "", glossary])
     from_terminal = from_stdin and sys.stdin.isatty()
 
     with heavy_imports():
@@ -209,6 +213,22 @@ def _check_format(output_format: OutputFormatChoice, n_best: int, *, is_aligned:
         raise UsageError(
             "--alignments: text holds translations alone; choose --format tsv, jsonl or moses"
         )
+
+
+def _check_use(
+    output_format: OutputFormatChoice,
+    ensemble: list[Path] | None,
+    ensemble_weights: str | None,
+    *,
+    token_scores: bool,
+    flags: bool,
+) -> None:
+    """Refuses options that would change nothing where they stand."""
+    if output_format != OutputFormatChoice.jsonl and (token_scores or flags):
+        option = "--token-scores" if token_scores else "--flags"
+        raise UsageError(f"{option}: only jsonl has a place for them; add --format jsonl")
+    if ensemble_weights is not None and not ensemble:
+        raise UsageError("--ensemble-weights: there is one model; add --ensemble MODEL")
 
 
 def _write_all(

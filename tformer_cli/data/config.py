@@ -1,9 +1,16 @@
 """Settings of corpora and tokenizers: the recipe's `[data]` and `[tokenizer]` tables."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 Algorithm = Literal["bpe", "unigram", "word", "char", "byte"]
+MOST_PAIRS = 10_000_000
+"""Of the built-in corpus; more would take hours before the grammar is found to have no more."""
+MOST_PIECES = 1_000_000
+"""Of a vocabulary; training one sets memory aside for as many as are asked for."""
+LARGEST_WEIGHT = 1e6
+"""Of a corpus beside others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +67,14 @@ class CorpusConfig:
             raise ValueError(
                 f'built_in: must be "train", "valid" or "test", but is "{self.built_in}"'
             )
-        if self.pairs < 1:
-            raise ValueError(f"pairs: must be at least 1, but is {self.pairs}")
-        if not self.weight > 0.0:
-            raise ValueError(f"weight: must be above 0, but is {self.weight}")
+        if not 1 <= self.pairs <= MOST_PAIRS:
+            raise ValueError(f"pairs: must be 1 to {MOST_PAIRS}, but is {self.pairs}")
+        if self.seed < 0:
+            raise ValueError(f"seed: must be at least 0, but is {self.seed}")
+        if not 0.0 < self.weight <= LARGEST_WEIGHT:
+            raise ValueError(
+                f"weight: must be above 0 and at most {LARGEST_WEIGHT:g}, but is {self.weight}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +105,7 @@ class DataConfig:
             raise ValueError("train: name at least one corpus")
         if self.max_length < 1:
             raise ValueError(f"max_length: must be at least 1, but is {self.max_length}")
-        if self.max_length_ratio != 0.0 and self.max_length_ratio < 1.0:
+        if self.max_length_ratio != 0.0 and not 1.0 <= self.max_length_ratio < math.inf:
             raise ValueError(
                 f"max_length_ratio: must be 0 (off) or at least 1, but is {self.max_length_ratio}"
             )
@@ -114,8 +125,8 @@ class TokenizerConfig:
     """Chance of skipping each merge while training (Provilkov et al. 2020); "bpe" only."""
 
     def __post_init__(self) -> None:
-        if self.vocab_size < 5:
-            raise ValueError(f"vocab_size: must be at least 5, but is {self.vocab_size}")
+        if not 5 <= self.vocab_size <= MOST_PIECES:
+            raise ValueError(f"vocab_size: must be 5 to {MOST_PIECES}, but is {self.vocab_size}")
         if not 0.0 <= self.bpe_dropout < 1.0:
             raise ValueError(
                 f"bpe_dropout: must be at least 0 and below 1, but is {self.bpe_dropout}"

@@ -6,6 +6,8 @@ from typing import Literal
 
 LARGEST_LENGTH_PENALTY = 10.0
 """Beyond it the divisor of a long translation leaves the range of numbers."""
+MOST_HYPOTHESES = 10_000
+"""Of one sentence; more than any machine has memory for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,9 @@ class DecodingConfig:
     """Of several hypotheses with the same text only the first is returned."""
 
     def __post_init__(self) -> None:
-        for name in ("beam_size", "n_best", "batch_tokens", "diversity_groups", "candidates"):
+        for name in ("beam_size", "n_best", "candidates"):
+            self._check(name, 1 <= getattr(self, name) <= MOST_HYPOTHESES, f"1 to {MOST_HYPOTHESES}")
+        for name in ("batch_tokens", "diversity_groups"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
         for name in ("max_length", "min_length", "no_repeat_ngram", "top_k"):
             self._check(name, getattr(self, name) >= 0, "at least 0")
@@ -71,6 +75,11 @@ class DecodingConfig:
         )
         self._check("repetition_penalty", 1.0 <= self.repetition_penalty <= 1e6, "from 1 to 1e6")
         self._check("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1")
+        if 0 < self.max_length < self.min_length:
+            raise ValueError(
+                f"min_length: must be at most max_length = {self.max_length}, "
+                f"but is {self.min_length}"
+            )
         if self.n_best > self.n_candidates:
             source = "candidates" if self.sampling else "beam_size"
             raise ValueError(

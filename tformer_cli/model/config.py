@@ -101,8 +101,10 @@ class ModelConfig:
             raise ValueError(
                 f"max_positions: must be 2 to {_MOST_POSITIONS}, but is {self.max_positions}"
             )
-        if self.norm_epsilon <= 0.0:
-            raise ValueError(f"norm_epsilon: must be above 0, but is {self.norm_epsilon}")
+        if not 0.0 < self.norm_epsilon <= 1.0:
+            raise ValueError(
+                f"norm_epsilon: must be above 0 and at most 1, but is {self.norm_epsilon}"
+            )
 
     @property
     def head_width(self) -> int:
@@ -130,7 +132,9 @@ class ModelConfig:
             if heads and len(heads) != n_layers:
                 raise ValueError(f"{name}: must name {n_layers} layers, but names {len(heads)}")
             if not all(0 <= n_heads <= self.n_heads for n_heads in heads):
-                raise ValueError(f"{name}: must be 0 to n_heads = {self.n_heads}, but is {heads}")
+                raise ValueError(
+                    f"{name}: must be 0 to n_heads = {self.n_heads}, but is {list(heads)}"
+                )
 
 
 PRESETS = MappingProxyType(

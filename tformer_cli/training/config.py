@@ -1,5 +1,6 @@
 """Settings of training and validation: the recipe's `[training]` and `[validation]` tables."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -115,8 +116,10 @@ class TrainingConfig:
             "r_drop": 0,
         }
         for name, lowest in at_least.items():
-            if not getattr(self, name) >= lowest:
-                raise ValueError(f"{name}: must be at least {lowest}, but is {getattr(self, name)}")
+            value = getattr(self, name)
+            if not lowest <= value < math.inf:
+                what = "finite" if value == math.inf else f"at least {lowest}"
+                raise ValueError(f"{name}: must be {what}, but is {value}")
         if self.seed >= 1 << 63:
             raise ValueError(f"seed: must be below 2^63, but is {self.seed}")
         for name in ("beta1", "beta2", "momentum", "label_smoothing", "ema_decay"):
@@ -125,8 +128,8 @@ class TrainingConfig:
                     f"{name}: must be at least 0 and below 1, but is {getattr(self, name)}"
                 )
         for name in ("learning_rate", "epsilon"):
-            if not getattr(self, name) > 0.0:
-                raise ValueError(f"{name}: must be above 0, but is {getattr(self, name)}")
+            if not 0.0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}: must be a number above 0, but is {getattr(self, name)}")
         if not 0.0 < self.warmup_share <= 1.0:
             raise ValueError(
                 f"warmup_share: must be above 0 and at most 1, but is {self.warmup_share}"

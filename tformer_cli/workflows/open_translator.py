@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SEEDS = 2**63
 """Seeds there are for torch's generators."""
+OF_SAMPLING = ("temperature", "top_k", "top_p", "candidates")
+"""Settings that beam search does not look at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +188,11 @@ def overridden(config: DecodingConfig, **overrides: Unpack[DecodingOverrides]) -
     """
     given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
     try:
-        return replace(config, **given)
+        chosen = replace(config, **given)
     except ValueError as error:
         name, _, reason = str(error).partition(": ")
         raise UsageError(f"--{name.replace('_', '-')}: {reason}") from None
+    idle = next((name for name in OF_SAMPLING if name in given and not chosen.sampling), None)
+    if idle is not None:
+        raise UsageError(f"--{idle.replace('_', '-')}: says how to sample; add --sampling")
+    return chosen
