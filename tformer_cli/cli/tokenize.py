@@ -71,7 +71,9 @@ def train(
     ] = AlgorithmChoice.bpe,
     vocab_size: Annotated[
         int,
-        typer.Option(min=5, max=MOST_PIECES, help="Entries, 4 special tokens included (byte: always 260).")
+        typer.Option(
+            min=5, max=MOST_PIECES, help="Entries, 4 special tokens included (byte: always 260)."
+        ),
     ] = 8000,
     quiet: QuietOption = False,
 ) -> None:
