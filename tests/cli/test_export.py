@@ -30,7 +30,8 @@ def test_what_is_there_already_is_never_lost(model, tmp_path, kind):
     for place in (folder, file):
         done = run(app, ["export", str(model), "--format", kind, "-o", str(place)])
         assert done.exit_code == 2
-        assert done.stderr == f"error: --output: something is there ({place}): name a new directory\n"
+        problem = f"--output: something is there ({place}): name a new directory"
+        assert done.stderr == f"error: {problem}\n"
     assert file.read_text() == "years of work"
     assert list(tmp_path.rglob("*")) == [folder, file]
 

@@ -17,10 +17,9 @@ from tformer_cli.cli.text_io import (
     results,
     warn_of_bytes,
 )
-from tformer_cli.wording import count_of
-
 from tformer_cli.cli.usage import HelpfulGroup
 from tformer_cli.data.config import MOST_PIECES
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.tokenize import TokenizerStatistics
