@@ -44,7 +44,7 @@ def test_a_log_probability_a_line_in_every_format(model, files):
 
 
 def test_features_of_an_n_best_list_may_be_missing(model, files):
-    for features in ("||| ", "|||  |||"):
+    for features in ("||| ", "|||  "):
         line = f"0 ||| the street {features}||| -1\n"
         done = run("score", model, "--source", files[0], "--nbest", "-", "--quiet", stdin=line)
         assert done.exit_code == 0, done.stderr
