@@ -1,4 +1,4 @@
-import datetime
+import datetime as dt
 import re
 from dataclasses import dataclass, field
 from typing import Literal
@@ -51,7 +51,7 @@ def test_nested_settings_are_made_whole():
             "main.kind: must be 'front' or 'rear'; found \"side\"",
         ),
         (
-            {"name": "a", "main": {"size": datetime.date(2024, 1, 1)}},
+            {"name": "a", "main": {"size": dt.date(2024, 1, 1)}},
             "main.size: must be a text, number, truth, list or table",
         ),
         ({"name": 3}, "name: must be a valid string; found 3"),

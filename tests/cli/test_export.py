@@ -22,6 +22,27 @@ def test_exports_and_translates_with_the_engine(model):
     assert "in float32 by ctranslate2" in after.stderr
 
 
+@pytest.mark.parametrize("kind", ["ctranslate2", "int8"])
+def test_what_is_there_already_is_never_lost(model, tmp_path, kind):
+    folder, file = tmp_path / "papers", tmp_path / "papers" / "thesis.txt"
+    folder.mkdir()
+    file.write_text("years of work")
+    for place in (folder, file):
+        done = run(app, ["export", str(model), "--format", kind, "-o", str(place)])
+        assert done.exit_code == 2
+        problem = f"--output: something is there ({place}): name a new directory"
+        assert done.stderr == f"error: {problem}\n"
+    assert file.read_text() == "years of work"
+    assert list(tmp_path.rglob("*")) == [folder, file]
+
+
+def test_an_earlier_export_is_replaced(model, tmp_path):
+    pytest.importorskip("ctranslate2")
+    command = ["export", str(model), "-o", str(tmp_path / "engine")]
+    assert [run(app, command).exit_code for _ in range(2)] == [0, 0]
+    assert (tmp_path / "engine" / "model.bin").is_file()
+
+
 def test_exports_integers_and_translates_with_them(model, tmp_path):
     exported = run(app, ["export", str(model), "--format", "int8", "-o", str(tmp_path / "int8")])
     assert exported.exit_code == 0

@@ -43,6 +43,14 @@ def test_a_log_probability_a_line_in_every_format(model, files):
     assert rows[0][3] == plain.stdout.splitlines()[0]
 
 
+def test_features_of_an_n_best_list_may_be_missing(model, files):
+    for features in ("||| ", "|||  "):
+        line = f"0 ||| the street {features}||| -1\n"
+        done = run("score", model, "--source", files[0], "--nbest", "-", "--quiet", stdin=line)
+        assert done.exit_code == 0, done.stderr
+        assert done.stdout.startswith("0 ||| the street ||| ForcedLogProbability= -")
+
+
 def test_an_n_best_list_of_the_model_keeps_its_order_and_scores(model, files, tmp_path):
     source, nbest = tmp_path / "few.txt", tmp_path / "nbest"
     source.write_text("A man sleeps.\nTwo dogs\n")

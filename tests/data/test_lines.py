@@ -65,7 +65,7 @@ def test_what_the_system_refuses_is_said_in_its_words(tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"^cannot be read \(.*\): file name too long$"):
         open_bytes(tmp_path / ("x" * 300))
     descriptor = os.open(os.devnull, os.O_WRONLY)
-    with open(descriptor) as stdin:
+    with os.fdopen(descriptor) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
         with pytest.raises(DataError, match=r"^cannot be read \(stdin\): "):
             list(read_lines("-"))

@@ -1,3 +1,4 @@
+import struct
 import sys
 
 import pytest
@@ -24,6 +25,40 @@ def test_without_the_extra_one_line_names_it(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r"pip install 'tformer\[tensorboard\]'"):
         TensorBoardLog(tmp_path, 0)
     assert list(tmp_path.iterdir()) == []
+
+
+def records(path):
+    """The contents of a file of TFRecords: a length, its checksum, the content, its checksum."""
+    data, place = path.read_bytes(), 0
+    while place < len(data):
+        (length,) = struct.unpack_from("<Q", data, place)
+        yield data[place + 12 : place + 12 + length]
+        place += length + 16
+
+
+def test_every_number_is_an_event_under_its_name_and_step(tmp_path):
+    pytest.importorskip("tensorboardX")
+    from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+    first = TensorBoardLog(tmp_path, 0)
+    for event in (report(5), validation(5, "current")):
+        first.notify(event)
+    first.close()
+    second = TensorBoardLog(tmp_path, 5)
+    for event in (report(10), validation(10, "average")):
+        second.notify(event)
+    second.notify(RunEnded(step=10, reason="", seconds=1.0, averaged_steps=()))
+
+    files = sorted((tmp_path / "tensorboard").iterdir(), key=lambda file: int(file.suffix[1:]))
+    begun, resumed = ([*map(Event.FromString, records(file))] for file in files)
+    values = [(e.step, v.tag, v.simple_value) for e in begun + resumed for v in e.summary.value]
+    assert sorted(values) == sorted(
+        [(step, f"training/{name}", 0.5) for step in (5, 10) for name in REPORTED]
+        + [(5, "validation/bleu", 12.5), (10, "validation_average/bleu", 12.5)]
+    )
+    # What tells TensorBoard to forget the steps behind a resumption
+    starts = [(e.step, e.session_log.status) for e in resumed if e.HasField("session_log")]
+    assert starts == [(6, SessionLog.START)]
 
 
 def test_events_are_what_tensorboard_reads_and_a_resumption_replaces_later_steps(tmp_path):

@@ -44,8 +44,10 @@ def directory_aside(path: Path) -> Iterator[Path]:
     """Yields a new directory beside `path` that takes its place, with its files, at the end.
 
     Raises:
-        ArtifactError: if it cannot be written.
+        ArtifactError: if it cannot be written, or a file has its name.
     """
+    if path.exists() and not path.is_dir():
+        raise ArtifactError(f"is a file ({path}): name a directory")
     aside = path.with_name(path.name + ASIDE)
     try:
         remove_tree(aside)

@@ -247,6 +247,7 @@ def load_model(
     wrong = next((name for name, tensor in tensors.items() if not tensor.is_floating_point()), None)
     if wrong is not None:
         raise ArtifactError(f"{wrong} holds no floating-point numbers ({path}): not a model's")
+    _check_numbers(path, tensors)
     for name, matrix in matrices.items():
         tensors[name] = torch.empty(matrix.integers.shape, device="meta")
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
@@ -254,6 +255,17 @@ def load_model(
     if matrices:
         use_integers(model, matrices)
     return model
+
+
+def _check_numbers(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Refuses weights that are infinite or no numbers: such a model writes nothing, in silence."""
+    for name, tensor in tensors.items():
+        # The sum is quick, and finite unless one of them is not (or it overflows)
+        if not tensor.float().sum().isfinite() and not tensor.float().isfinite().all():
+            raise ArtifactError(
+                f"{name} holds numbers that are not finite ({path}): the file is damaged, or its "
+                "training diverged"
+            )
 
 
 def _take_matrices(

@@ -24,7 +24,7 @@ def stdout_console() -> "Console":
     return _console()
 
 
-def _console(**options: bool) -> "Console":
+def _console(*, stderr: bool = False, soft_wrap: bool = False) -> "Console":
     from rich.console import Console
 
     class PlainConsole(Console):
@@ -33,7 +33,7 @@ def _console(**options: bool) -> "Console":
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
-    return PlainConsole(highlight=False, **options)
+    return PlainConsole(stderr=stderr, soft_wrap=soft_wrap, highlight=False)
 
 
 def is_live() -> bool:

@@ -106,6 +106,10 @@ def evaluate(
     _check_usage(model, source, hypothesis, output)
     if heads and model is None:
         raise UsageError("--heads: is of use with a MODEL only; name one or leave it out")
+    idle = next((name for name, value in decoding.items() if value is not None), None)
+    if model is None and idle is not None:
+        option = f"--{idle.replace('_', '-')}"
+        raise UsageError(f"{option}: is of use with a MODEL only; name one or leave it out")
     check_stdin_is_read_once([hypothesis or source, *reference])
     from tformer_cli.workflows import evaluate as workflow
     from tformer_cli.workflows.open_translator import open_translator

@@ -11,7 +11,7 @@ from typer.exceptions import TyperException
 class HelpfulGroup(TyperGroup):
     """A group of commands that, named alone, shows its help on stderr: there is no result."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Parses the arguments; see `typer.core.TyperGroup.parse_args`."""
         if not args and not ctx.resilient_parsing:
             with redirect_stdout(sys.stderr):
@@ -34,21 +34,14 @@ def usage_message(error: TyperException) -> str:
 
 
 def _problem(error: TyperException) -> str:
-    name = _name_of(getattr(error, "param", None))
+    parameter = getattr(error, "param", None)
+    options = [] if parameter is None else [n for n in parameter.opts if n.startswith("--")]
     refused = _refused(error.__cause__)
-    if name and refused:
-        return f"{name}: {refused}"
+    if options and refused:
+        return f"{options[0]}: {refused}"
     format_message = getattr(error, "format_message", error.__str__)
     message: str = " ".join(format_message().split())
     return message.rstrip(".")
-
-
-def _name_of(parameter: Any) -> str:  # noqa: ANN401
-    """What a user calls an option (its long form) or an argument."""
-    if parameter is None:
-        return ""
-    names = [name for name in parameter.opts if name.startswith("-")]
-    return max(names, key=len) if names else parameter.human_readable_name.strip("[]{}.")
 
 
 def _refused(cause: BaseException | None) -> str:
@@ -62,9 +55,9 @@ def _refused(cause: BaseException | None) -> str:
     context = first.get("ctx", {})
     match first["type"]:
         case "greater_than_equal":
-            return f"must be at least {context['ge']}, but is {value}"
+            return f"must be at least {context['ge']:g}, but is {value}"
         case "less_than_equal":
-            return f"must be at most {context['le']}, but is {value}"
+            return f"must be at most {context['le']:g}, but is {value}"
         case "int_parsing" | "int_parsing_size" | "int_from_float":
             return f"must be a whole number, but is {value}"
         case "float_parsing":

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from tformer_cli.artifacts.atomic import directory_aside
-from tformer_cli.artifacts.ctranslate2_export import EXPORT, export_ctranslate2
+from tformer_cli.artifacts.ctranslate2_export import EXPORT, ORIGIN, export_ctranslate2
 from tformer_cli.artifacts.model_directory import (
     WEIGHTS,
     load_model_directory,
@@ -35,11 +35,14 @@ def export(
         The folder.
 
     Raises:
-        UsageError: if the engine's package is not installed.
+        UsageError: if the engine's package is not installed, or the folder holds something else
+            than an earlier export.
         ArtifactError: if the model cannot be read or the folder cannot be written.
     """
-    directory = load_model_directory(Path(model))
     path = Path(model) / EXPORT if output is None else Path(output)
+    if not (path / ORIGIN).is_file():
+        _check_free(path)
+    directory = load_model_directory(Path(model))
     export_ctranslate2(directory, path, quantization)
     return path
 
@@ -62,8 +65,7 @@ def export_int8(model: Path | str, output: Path | str) -> tuple[int, int]:
         ArtifactError: if the model cannot be read or the directory cannot be written.
     """
     path = Path(output)
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise UsageError(f"--output: something is there ({path}): name a new directory")
+    _check_free(path)
     directory = load_model_directory(Path(model))
     weights = directory.model.state_dict()
     with directory_aside(path) as aside:
@@ -78,3 +80,9 @@ def export_int8(model: Path | str, output: Path | str) -> tuple[int, int]:
         )
     before, after = ((place / WEIGHTS).stat().st_size for place in (directory.path, path))
     return before, after
+
+
+def _check_free(path: Path) -> None:
+    """Refuses a place where something is: it would be lost."""
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise UsageError(f"--output: something is there ({path}): name a new directory")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ScoreFormat = Literal["text", "tsv", "jsonl"]
 PAIRS_AT_ONCE = 1024
-_MOSES_LINE = re.compile(r"(\d+) \|\|\| (.*?) \|\|\| (.*?)(?: \|\|\| .*)?")
+_MOSES_LINE = re.compile(r"(\d+) \|\|\| (.*?) \|\|\|(?: (.*?))??(?: \|\|\| .*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,4 +183,4 @@ def _entry(line: str, number: int, name: str, sources: Sequence[str]) -> tuple[i
             f"names source line {index}, but there are {len(sources)} ({name}:{number}): "
             "give the source the list was made of; indices count from 0"
         )
-    return index, match[2], match[3]
+    return index, match[2], match[3] or ""
