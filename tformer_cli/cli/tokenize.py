@@ -17,10 +17,9 @@ from tformer_cli.cli.text_io import (
     results,
     warn_of_bytes,
 )
-from tformer_cli.wording import count_of
-
 from tformer_cli.cli.usage import HelpfulGroup
 from tformer_cli.data.config import MOST_PIECES
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.tokenize import TokenizerStatistics
@@ -71,7 +70,9 @@ def train(
     ] = AlgorithmChoice.bpe,
     vocab_size: Annotated[
         int,
-        typer.Option(min=5, max=MOST_PIECES, help="Entries, 4 special tokens included (byte: always 260).")
+        typer.Option(
+            min=5, max=MOST_PIECES, help="Entries, 4 special tokens included (byte: always 260)."
+        ),
     ] = 8000,
     quiet: QuietOption = False,
 ) -> None:

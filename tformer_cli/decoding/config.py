@@ -60,7 +60,9 @@ class DecodingConfig:
 
     def __post_init__(self) -> None:
         for name in ("beam_size", "n_best", "candidates"):
-            self._check(name, 1 <= getattr(self, name) <= MOST_HYPOTHESES, f"1 to {MOST_HYPOTHESES}")
+            self._check(
+                name, 1 <= getattr(self, name) <= MOST_HYPOTHESES, f"1 to {MOST_HYPOTHESES}"
+            )
         for name in ("batch_tokens", "diversity_groups"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
         for name in ("max_length", "min_length", "no_repeat_ngram", "top_k"):
