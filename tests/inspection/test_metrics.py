@@ -115,3 +115,12 @@ def test_diagonality_is_1_along_the_diagonal_and_0_where_rows_do_not_differ(n_ro
     assert head_metrics(square.flip(1), "cross")[0]["diagonality"] == pytest.approx(-1.0)
     mixed = head_metrics(0.6 * square + 0.4 / n_rows, "cross")[0]
     assert mixed["diagonality"] == pytest.approx(0.6)
+
+
+def test_monotonicity_counts_the_steps_that_do_not_go_back():
+    keys = torch.tensor([[0, 1, 1, 3], [3, 2, 1, 0], [0, 3, 1, 2]])
+    weights = torch.nn.functional.one_hot(keys, 5).float()
+    found = [metrics["monotonicity"] for metrics in head_metrics(weights, "cross")]
+    assert found == pytest.approx([1.0, 0.0, 2 / 3])
+    assert "monotonicity" not in head_metrics(weights, "enc")[0]
+    assert "monotonicity" not in head_metrics(weights[:, :1], "cross")[0]

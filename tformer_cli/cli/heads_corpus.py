@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.open_translator import Opened
 
 FORMATS = (HeadsFormat.tty, HeadsFormat.jsonl)
-NO_RARE = "no sentence of 6 tokens or more has one outside the 500 most frequent"
-NO_FREQUENCIES = (
-    "the model directory holds no token frequencies, and to count them the corpus must be a file"
-)
+NO_RARE = "no token outside the 500 most frequent"
+NO_FREQUENCIES = "no frequencies.json in MODEL, and stdin is not read twice"
 
 
 def sum_up_heads(request: HeadsRequest) -> None:

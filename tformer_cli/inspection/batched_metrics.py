@@ -49,6 +49,7 @@ def batch_metric_sums(
     }
     if kind == "cross":
         sums["diagonality"] = layer.diagonality()
+        sums["monotonicity"] = layer.monotonicity()
     return {name: sums[name] for name in METRIC_MEANINGS if name in sums}
 
 
@@ -141,6 +142,12 @@ class _Layer:
         has_value = (variance > NO_VARIANCE) & defined[:, None]
         values = (covariance / scale).where(has_value, 0.0)
         return BatchSums(n_rows * values, self.n_rows.where(defined, 0))
+
+    def monotonicity(self) -> BatchSums:
+        """Rows whose largest weight is not before the previous row's."""
+        steps = self.weights.argmax(dim=-1).diff(dim=-1)  # (B, H, Q - 1)
+        forward = (steps >= 0) & self.is_row[:, None, 1:]
+        return BatchSums(forward.sum(dim=-1).double(), self._with(1))
 
     def sinks(self) -> dict[str, BatchSums]:
         """Weights on the source's end or the target's begin of sentence."""

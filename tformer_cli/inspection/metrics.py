@@ -19,6 +19,8 @@ distance       mean Σ_j A_ij |i − j|        Vig & Belinkov 2019; in cross-att
                                             |j/(S−1) − i/(Q−1)|
 diagonality    correlation of i and j, the  ours; of cross-attention: 1 along the diagonal, 0
                cells weighted by A_ij       where rows do not differ or all look at one key
+monotonicity   share of i with argmax_j A_ij share of rows, but for the first, that do not go back;
+               ≥ argmax_j A_{i−1,j}         of cross-attention
 sink_eos       mean A_{i,EOS}               weight on the source's end of sentence (enc, cross)
 sink_bos       mean A_{i,0}                 weight on the target's begin of sentence (dec)
 ============== ============================ ==================================================
@@ -48,6 +50,7 @@ METRIC_MEANINGS: dict[str, str] = {
     "rare_argmax": "share of rows whose largest weight is on one of the two rarest tokens",
     "distance": "mean distance of what is attended to (cross: as a share of the sentences)",
     "diagonality": "how far later positions attend to later source tokens; 1: along the diagonal",
+    "monotonicity": "share of rows whose largest weight is not before the previous row's",
     "sink_eos": "mean weight on the end of the source sentence",
     "sink_bos": "mean weight on the begin of the target sentence",
 }
@@ -134,6 +137,7 @@ def metric_sums(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> dict[s
         "rare_argmax": _rare(exact, rare) if kind == "enc" else None,
         "distance": _distance(exact, kind),
         "diagonality": _diagonality(exact) if kind == "cross" else None,
+        "monotonicity": _monotonicity(exact) if kind == "cross" else None,
         "sink_eos": None if kind == "dec" else RowSum(exact[:, :, -1].sum(dim=-1), n_rows),
         "sink_bos": RowSum(exact[:, :, 0].sum(dim=-1), n_rows) if kind == "dec" else None,
     }
@@ -219,3 +223,11 @@ def _diagonality(weights: Tensor) -> RowSum | None:
     # A head with all its weight on one key has no variance but for rounding.
     scale = (variance.clamp(min=NO_VARIANCE) * (rows**2).mean()).sqrt()
     return RowSum(n_rows * torch.where(variance > NO_VARIANCE, covariance / scale, 0.0), n_rows)
+
+
+def _monotonicity(weights: Tensor) -> RowSum | None:
+    n_rows = weights.shape[1]
+    if n_rows == 1:
+        return None
+    steps = weights.argmax(dim=-1).diff(dim=-1)
+    return RowSum((steps >= 0).double().sum(dim=-1), n_rows - 1)

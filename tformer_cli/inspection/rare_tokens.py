@@ -30,7 +30,7 @@ class RareTokens:
     """Why rare-word heads cannot be judged by the sentence; empty if they can."""
 
 
-UNKNOWN = RareTokens(reason="the model directory holds no token frequencies; --corpus counts them")
+UNKNOWN = RareTokens(reason="no frequencies.json in MODEL; --corpus counts")
 """Of a model whose directory does not say how frequent tokens are."""
 
 
@@ -56,12 +56,10 @@ class TokenFrequencies:
         """
         tokens = source_ids[:-1]
         if len(tokens) < FEWEST_TOKENS:
-            return RareTokens(reason=f"the sentence has fewer than {FEWEST_TOKENS} tokens")
+            return RareTokens(reason=f"fewer than {FEWEST_TOKENS} tokens")
         rarest = sorted(dict.fromkeys(tokens), key=lambda token: self._counts[token])[:RAREST]
         if self._is_frequent[rarest[0]]:
-            return RareTokens(
-                reason=f"all tokens of the sentence are among the {FREQUENT} most frequent"
-            )
+            return RareTokens(reason=f"no token outside the {FREQUENT} most frequent")
         return RareTokens(tuple(place for place, token in enumerate(tokens) if token in rarest))
 
 
