@@ -52,6 +52,12 @@ def ctranslate2(precision: str, workers: int) -> Contestant:
 
 CONTESTANTS = {
     "tformer-float32": own("float32"),
+    "tformer-float32-torch": Contestant(
+        script="translate_tformer.py",
+        precision="float32",
+        options={"precision": "float32"},
+        environment={"TFORMER_NATIVE": "0"},
+    ),
     "tformer-bfloat16": own("bfloat16"),
     "tformer-int8": own("int8"),
     "ctranslate2-float32": ctranslate2("float32", 1),

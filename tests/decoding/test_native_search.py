@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import signal
 import threading
 import time
 
@@ -268,6 +269,30 @@ def test_what_before_batch_raises_ends_the_search_soon(kernels, translator_of, m
     with pytest.raises(StopError):
         translator.translate(LINES)
     assert ended.is_set()
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="POSIX alone")
+def test_ctrl_c_ends_kernels_that_compute(kernels, translator_of):
+    config = ModelConfig(
+        d_model=256, n_heads=4, d_ff=1024, n_encoder_layers=2, n_decoder_layers=2, max_positions=512
+    )
+    translator = translator_of(config, beam_size=8, max_length=500, max_length_ratio=100.0)
+    # as long as it takes to find that nothing stops it: minutes
+    lines = [" ".join(WORDS * 4)] * 200
+    assert translator.native_refusal() is None
+    main = threading.main_thread().ident
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))
+    begun = time.monotonic()
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            translator.translate(lines)
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - begun < 10
+    assert threading.active_count() < 4  # no worker goes on
 
 
 def test_a_worker_that_fails_ends_the_others(kernels, translator_of, monkeypatch):

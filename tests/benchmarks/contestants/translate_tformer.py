@@ -6,6 +6,8 @@ import torch
 from translation import Translate, measure, read_job
 
 from tformer_cli import __version__
+from tformer_cli.native.library import load_library
+from tformer_cli.native.library_cache import Refused
 from tformer_cli.workflows.open_translator import open_translator
 
 
@@ -31,7 +33,19 @@ def main() -> None:
 
         return translate
 
-    measure(job, load, f"tformer {__version__}, torch {torch.__version__}")
+    version = f"tformer {__version__}, torch {torch.__version__}"
+    if job.options["precision"] == "float32":
+        version += f", {kernels()}"
+    measure(job, load, version)
+
+
+def kernels() -> str:
+    """Says who computes; compiles the kernels, should nobody have done so."""
+    try:
+        load_library()
+    except Refused as refusal:
+        return f"without compiled kernels: {refusal}"
+    return "compiled kernels"
 
 
 if __name__ == "__main__":

@@ -141,17 +141,26 @@ static void weigh(const float *const *entries, size_t offset, size_t n_positions
         weigh_rest(entries, offset + i, n_positions, weights, (int)(width - i), context + i);
 }
 
+/* The scores of one head. Where the width is a constant, the loops over a key disappear. */
+INLINE void score_head(const float *const *entries, size_t offset, size_t n_positions, size_t width,
+                       const float *query, float *scores) {
+    for (size_t t = 0; t < n_positions; t += LANES)
+        store(scores + t, scores_of(entries + t, offset, n_positions - t, width, query));
+}
+
 void attend_to_past(const float *const *entries, size_t offset, size_t n_positions, size_t n_heads,
                     size_t head_width, const float *query, float *scores, float *context) {
     const size_t joined = n_heads * head_width, room = whole_vectors(n_positions);
     for (size_t head = 0; head < n_heads; head++) {
-        const size_t column = head * head_width;
+        const size_t column = head * head_width, keys = offset + column;
         float *weights = scores + head * room;
-        for (size_t t = 0; t < n_positions; t += LANES)
-            store(weights + t, scores_of(entries + t, offset + column, n_positions - t, head_width,
-                                         query + column));
+        if (head_width == 4 * LANES)
+            score_head(entries, keys, n_positions, 4 * LANES, query + column, weights);
+        else if (head_width == 2 * LANES)
+            score_head(entries, keys, n_positions, 2 * LANES, query + column, weights);
+        else
+            score_head(entries, keys, n_positions, head_width, query + column, weights);
         softmax(weights, n_positions);
-        weigh(entries, offset + joined + column, n_positions, weights, head_width,
-              context + column);
+        weigh(entries, keys + joined, n_positions, weights, head_width, context + column);
     }
 }

@@ -66,6 +66,7 @@ typedef struct {
     bool relu;
 } Tile;
 
+/* Bias, ReLU and residual of the first `n` lanes of a sum. */
 INLINE Vector finished(Vector sum, const Tile *tile, size_t row, size_t column, int n) {
     if (tile->bias)
         sum += n == LANES ? load(tile->bias + column) : load_some(tile->bias + column, n, 0.0f);
@@ -78,13 +79,20 @@ INLINE Vector finished(Vector sum, const Tile *tile, size_t row, size_t column, 
     return sum;
 }
 
-INLINE void finish(Vector sum, const Tile *tile, size_t row, size_t column) {
-    float *to = tile->result + row * tile->stride + column;
-    if (column + LANES <= tile->n_columns) {
-        store(to, finished(sum, tile, row, column, LANES));
-    } else if (column < tile->n_columns) {
-        int n = (int)(tile->n_columns - column);
-        store_some(to, finished(sum, tile, row, column, n), n);
+/* Finishes the sums (n_rows, n_vectors) of a tile and writes them. */
+static void write_tile(const Tile *tile, const Vector *sums, int n_rows, int n_vectors) {
+    for (int row = 0; row < n_rows; row++) {
+        float *to = tile->result + (size_t)row * tile->stride;
+        size_t column = 0;
+        for (int i = 0; i < n_vectors; i++, column += LANES) {
+            const Vector sum = sums[row * n_vectors + i];
+            if (column + LANES <= tile->n_columns) {
+                store(to + column, finished(sum, tile, (size_t)row, column, LANES));
+            } else if (column < tile->n_columns) {
+                const int n = (int)(tile->n_columns - column);
+                store_some(to + column, finished(sum, tile, (size_t)row, column, n), n);
+            }
+        }
     }
 }
 
@@ -116,11 +124,14 @@ INLINE void multiply_tile(const Tile *tile, const int n_rows, const int n_panels
                 sums[row][i] += input * weights[i];
         }
     }
+    /* Another array: one that is indexed by a variable would be kept in memory all along. */
+    Vector written[TALLEST_TILE * 2 * MOST_PANELS];
 #pragma GCC unroll 16
     for (int row = 0; row < n_rows; row++)
 #pragma GCC unroll 4
         for (int i = 0; i < n_vectors; i++)
-            finish(sums[row][i], tile, (size_t)row, (size_t)i * LANES);
+            written[row * n_vectors + i] = sums[row][i];
+    write_tile(tile, written, n_rows, n_vectors);
 }
 
 #define TILE_OF(N)                                                                                 \

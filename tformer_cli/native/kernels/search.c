@@ -148,13 +148,16 @@ static bool start_some(Search *search) {
     return true;
 }
 
+static bool is_stopped(const Search *search) { return *search->request->stop != 0; }
+
 /* Starts sentences once a quarter of all places is free: encoding a few would read all weights for
    little. */
 static bool start_sentences(Search *search) {
     const size_t n_free = search->most_active - search->n_active;
     if (search->n_active > 0 && n_free < (search->most_active + 3) / 4)
         return true;
-    while (search->n_active < search->most_active && search->n_started < search->n_sentences)
+    while (search->n_active < search->most_active && search->n_started < search->n_sentences &&
+           !is_stopped(search))
         if (!start_some(search))
             return false;
     return true;
@@ -231,9 +234,11 @@ static bool step(Search *search) {
 
 static int32_t run(Search *search) {
     while (search->n_active > 0 || search->n_started < search->n_sentences) {
-        if (*search->request->stop)
+        if (!start_sentences(search))
+            return SEARCH_NO_MEMORY;
+        if (is_stopped(search))
             return SEARCH_STOPPED;
-        if (!start_sentences(search) || !step(search))
+        if (!step(search))
             return SEARCH_NO_MEMORY;
     }
     return SEARCH_DONE;
