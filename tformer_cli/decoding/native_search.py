@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
+    from torch import nn
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.model.transformer import Transformer
@@ -49,6 +50,7 @@ class NativeSearch:
         self._model = model
         self._tell = tell
         self._native: NativeModel | None = None
+        self._modules: list[nn.Module] = []  # of the model, once it has been packed
 
     def with_model(self, model: Transformer) -> NativeSearch:
         """Makes the same for another model."""

@@ -36,7 +36,7 @@ class MovingAverage:
         self.model = copy.deepcopy(model).eval().requires_grad_(requires_grad=False)
         """The model with the averaged weights."""
         self._sources = [parameter.detach() for parameter in model.parameters()]
-        self._averages = list(self.model.parameters())
+        self._averages: list[Tensor] = list(self.model.parameters())
 
     def update(self, step: int) -> None:
         """Takes in the weights after a step, counted from 1. Waits for no device."""
