@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
+from tformer_cli.native import library
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
 
@@ -42,6 +43,22 @@ def test_stdout_holds_results_only_and_quiet_silences_stderr(model):
     assert told.stdout == done.stdout
     assert told.stderr.startswith("computing on c")
     assert told.stderr.endswith(" in float32\n")
+
+
+def test_without_a_working_compiler_it_translates_just_so(model, tmp_path, monkeypatch):
+    expected = run("translate", model, "--device", "cpu", *LINES).stdout
+    monkeypatch.setattr(library, "_found", None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", "false")
+    told = run("translate", model, "--device", "cpu", *LINES)
+    assert (told.exit_code, told.stdout) == (0, expected)
+    assert told.stderr == (
+        "computing on cpu in float32\ncompiling the decoding kernels, once for this machine\n"
+    )
+    monkeypatch.setattr(library, "_found", None)
+    monkeypatch.setenv("CC", "false -x")  # another one, which is tried anew
+    quiet = run("translate", model, "--device", "cpu", *LINES, "--quiet")
+    assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (0, expected, "")
 
 
 @pytest.mark.parametrize(

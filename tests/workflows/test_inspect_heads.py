@@ -1,6 +1,8 @@
 import pytest
 import torch
 
+from tformer_cli.decoding.hypothesis import Hypothesis
+from tformer_cli.decoding.native_search import NativeSearch
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.workflows.inspect_heads import inspect_heads
 from tformer_cli.workflows.translate import translate_lines
@@ -41,6 +43,22 @@ def test_live_maps_are_those_of_a_forced_pass(model, settings):
                 torch.testing.assert_close(
                     ours.maps.weights(head), theirs.maps.weights(head), atol=1e-5, rtol=0
                 )
+
+
+def test_a_translation_that_torch_would_not_find_is_shown_all_the_same(model, monkeypatch):
+    found = Hypothesis((10, 11, 12), -3.0, -2.0, (-1.0, -1.0, -0.5, -0.5), is_finished=True)
+    monkeypatch.setattr(NativeSearch, "refusal", lambda *_: None)
+    monkeypatch.setattr(NativeSearch, "with_model", lambda *_: NoKernels(None))
+    monkeypatch.setattr(NativeSearch, "search", lambda self, sources, *_: [[found]] * len(sources))
+    text = next(translate_lines(model, LINES[:1], device="cpu")).text
+    record = next(inspect_heads(model, LINES[:1], mode="live", device="cpu"))
+    assert (record.target, record.score, record.mode) == (text, -2.0, "forced")
+    assert record.maps.target_input_ids == (2, 10, 11, 12)
+
+
+class NoKernels(NativeSearch):
+    def refusal(self, config):
+        return "not here"
 
 
 @pytest.mark.parametrize("mode", ["forced", "live"])
