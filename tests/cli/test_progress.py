@@ -165,6 +165,13 @@ def test_durations_read_like_a_clock():
     ]
 
 
+def test_a_checkpoint_better_than_the_average_is_named():
+    ended = RunEnded(step=9, reason="why", seconds=1.0, averaged_steps=(), better_step=1500)
+    assert event_lines(ended) == [
+        "finished in 0:01: why; step 1,500, which scores better than the average"
+    ]
+
+
 @pytest.mark.parametrize("quiet", [True, False])
 def test_what_went_wrong_is_one_line_even_when_quiet(capsys, quiet):
     events = [

@@ -249,8 +249,10 @@ def event_lines(event: TrainingEvent) -> list[str]:
             return []
         case RunEnded():
             averaged = ", ".join(f"{step:,}" for step in event.averaged_steps)
-            average = f"; average of steps {averaged}" if averaged else ""
-            return [f"finished in {clock(event.seconds)}: {event.reason}{average}"]
+            final = f"; average of steps {averaged}" if averaged else ""
+            if event.better_step:
+                final = f"; step {event.better_step:,}, which scores better than the average"
+            return [f"finished in {clock(event.seconds)}: {event.reason}{final}"]
 
 
 def limit_share(report: StepReport, limit: str) -> str:

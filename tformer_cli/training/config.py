@@ -84,7 +84,8 @@ class TrainingConfig:
     """Best checkpoints, by `validation.metric`, that are kept besides."""
     average: Averaging = "last"
     """"last" and "best" average the weights of checkpoints for the final model (the paper, section
-    6.1); "ema" keeps a moving average of the weights, which is what is validated and published."""
+    6.1), unless the best checkpoint scores better; "ema" keeps a moving average of the weights,
+    which is what is validated and published."""
     average_checkpoints: int = 5
     """How many checkpoints are averaged ("last" and "best" only)."""
     ema_decay: float = 0.999

@@ -104,6 +104,8 @@ class RunEnded:
     """Seconds since the start of the run, interruptions left out."""
     averaged_steps: tuple[int, ...]
     """Checkpoints whose weights were averaged; empty where none were."""
+    better_step: int = 0
+    """The checkpoint that is the final model because it scores better than the average; 0: none."""
     damaged: tuple[str, ...] = ()
     """What is wrong with checkpoints that were to be averaged and could not be read."""
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from tformer_cli.artifacts.tensors import load_tensors
+from tformer_cli.errors import ArtifactError
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.averaging import average_weights
 from tformer_cli.training.checkpoints import MODEL
@@ -32,6 +34,9 @@ class PublishedAverage:
     """What is wrong with those left out."""
     report: ValidationReport | None = None
     """Its scores, where the run has a validation corpus."""
+    better_step: int = 0
+    """The checkpoint that scores better than the average and is the final model in its place; 0:
+    none does."""
 
 
 class Judge:
@@ -89,6 +94,11 @@ class Judge:
     ) -> PublishedAverage | None:
         """Makes the final model where it is an average; repeating it is safe.
 
+        Late in a run the weights of neighbouring checkpoints differ by noise, and their mean is
+        better than any of them. In a short run whose learning rate has fallen to 0 they differ by
+        what was learned in between, and the last may be the best: so the average has to score as
+        well as the best checkpoint to take its place.
+
         Returns:
             What went into it; None if a stop was asked for meanwhile.
         """
@@ -97,13 +107,20 @@ class Judge:
             return None
         scores = values["scores"]
         report = Validation(**scores).report(state.step, weights="average") if scores else None
-        return PublishedAverage(values["steps"], values["damaged"], report)
+        return PublishedAverage(
+            values["steps"], values["damaged"], report, better_step=values["better_step"]
+        )
 
     def _average(
         self, saver: RunSaver, state: TrainingState, stop: StopRequest
     ) -> dict[str, Any] | None:
         steps, damaged = saver.sound_averaged_steps(state)
-        found: dict[str, Any] = {"steps": steps, "damaged": damaged, "scores": None}
+        found: dict[str, Any] = {
+            "steps": steps,
+            "damaged": damaged,
+            "scores": None,
+            "better_step": 0,
+        }
         if not steps:
             return found
         weights = average_weights([saver.checkpoints.path(step) / MODEL for step in steps])
@@ -113,8 +130,25 @@ class Judge:
             if found["scores"] is None:
                 return None
         scores = found["scores"]["scores"] if found["scores"] else {}
-        self._publish(weights, state.step, scores)
+        best = self._best_checkpoint(saver, state)
+        if best and scores and _beats(best, scores, self._config):
+            step = int(best["step"])
+            found |= {"steps": [], "better_step": step}
+            best_scores = {name: value for name, value in best.items() if name != "step"}
+            self._publish(load_tensors(saver.checkpoints.path(step) / MODEL), step, best_scores)
+        else:
+            self._publish(weights, state.step, scores)
         return found
+
+    def _best_checkpoint(self, saver: RunSaver, state: TrainingState) -> dict[str, float]:
+        """Finds the scores of the best validation, if its checkpoint is kept and sound."""
+        for step in state.best_steps(self._config)[:1]:
+            try:
+                saver.checkpoints.check(step)
+            except ArtifactError:
+                return {}
+            return next(scores for scores in state.validations if scores["step"] == step)
+        return {}
 
     def _scores(self, state: TrainingState, stop: StopRequest) -> dict[str, Any] | None:
         if self._validator is None:
@@ -127,3 +161,11 @@ class Judge:
             )
         except StopRequested:
             return None
+
+
+def _beats(
+    scores: Mapping[str, float], others: Mapping[str, float], config: ValidationConfig
+) -> bool:
+    """Says whether scores are truly better than others by the metric that counts."""
+    difference = scores[config.metric] - others[config.metric]
+    return difference > 0.0 if config.higher_is_better else difference < 0.0

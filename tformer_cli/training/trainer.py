@@ -356,6 +356,7 @@ class Trainer:
                 reason=state.reason,
                 seconds=state.seconds,
                 averaged_steps=tuple(average.steps),
+                better_step=average.better_step,
                 damaged=tuple(average.damaged),
             )
         )

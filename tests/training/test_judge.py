@@ -1,0 +1,96 @@
+"""Which model a run ends with: the average of its checkpoints, or a better one of them."""
+
+import pytest
+import torch
+
+from tformer_cli.artifacts.tensors import load_tensors
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.training.checkpoints import MODEL, Checkpoints
+from tformer_cli.training.config import TrainingConfig, ValidationConfig
+from tformer_cli.training.judge import Judge
+from tformer_cli.training.optimizer import make_optimizer
+from tformer_cli.training.processes import Processes
+from tformer_cli.training.saving import RunSaver
+from tformer_cli.training.signals import StopRequest
+from tformer_cli.training.state import TrainingState
+from tformer_cli.training.validation import Validation
+
+
+class FixedScores:
+    """A validator that has made up its mind."""
+
+    def __init__(self, loss, bleu):
+        self.scores = {"loss": loss, "bleu": bleu}
+
+    def validate(self, model, sample, before_batch=None):
+        return Validation(scores=self.scores, signatures={}, sample=("", "", ""), seconds=0.0)
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """Returns a function that ends a run of three checkpoints, of which step 2 was the best."""
+
+    def finish(metric, loss, bleu, damaged=False):
+        torch.manual_seed(1)
+        shape = ModelConfig(d_model=8, n_heads=2, d_ff=8, n_encoder_layers=1, n_decoder_layers=1)
+        model = Transformer(shape, 20)
+        config = TrainingConfig(
+            max_steps=3, checkpoint_every=1, average="last", average_checkpoints=3
+        )
+        validation = ValidationConfig(metric=metric)
+        saver = RunSaver(
+            model, make_optimizer(model, config), Checkpoints(tmp_path), config, validation
+        )
+        state = TrainingState()
+        for state.step, (its_loss, its_bleu) in enumerate(((3.0, 10.0), (2.0, 30.0)), start=1):
+            state.add_validation({"loss": its_loss, "bleu": its_bleu}, validation)
+            saver.save(state)
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter += 1.0
+        state.step = 3
+        saver.save(state)
+        if damaged:
+            path = saver.checkpoints.path(2) / MODEL
+            path.write_bytes(path.read_bytes()[:-1])
+        published = []
+        judge = Judge(
+            model,
+            FixedScores(loss, bleu),
+            validation,
+            lambda weights, step, scores: published.append((dict(weights), step, dict(scores))),
+            Processes(),
+        )
+        average = judge.publish_average(saver, state, StopRequest())
+        assert len(published) == 1
+        return average, *published[0], saver.checkpoints
+
+    return finish
+
+
+@pytest.mark.parametrize(
+    ("metric", "loss", "bleu"), [("bleu", 9.0, 30.0), ("bleu", 9.0, 31.0), ("loss", 2.0, 0.0)]
+)
+def test_an_average_as_good_as_the_best_checkpoint_is_the_final_model(finished, metric, loss, bleu):
+    average, weights, step, scores, checkpoints = finished(metric, loss, bleu)
+    assert (average.steps, average.better_step, step) == ([1, 2, 3], 0, 3)
+    assert scores == {"loss": loss, "bleu": bleu}
+    middle = load_tensors(checkpoints.path(2) / MODEL)  # each step added 1 to every weight
+    assert all(torch.allclose(weights[name], middle[name], atol=1e-6) for name in middle)
+
+
+@pytest.mark.parametrize(("metric", "loss", "bleu"), [("bleu", 0.0, 29.9), ("loss", 2.1, 99.0)])
+def test_a_checkpoint_that_scores_better_takes_its_place(finished, metric, loss, bleu):
+    average, weights, step, scores, checkpoints = finished(metric, loss, bleu)
+    assert (average.steps, average.better_step, step) == ([], 2, 2)
+    assert scores == {"loss": 2.0, "bleu": 30.0}, "those of the weights that are published"
+    assert average.report.scores == {"loss": loss, "bleu": bleu}, "the average's own are told"
+    best = load_tensors(checkpoints.path(2) / MODEL)
+    assert all(torch.equal(weights[name], best[name]) for name in best)
+
+
+def test_a_better_checkpoint_that_is_damaged_leaves_the_average(finished):
+    average, _, step, _, _ = finished("bleu", 0.0, 1.0, damaged=True)
+    assert (average.steps, average.better_step, step) == ([1, 3], 0, 3)
+    assert "step-000002" in average.damaged[0]
