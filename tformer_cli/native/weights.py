@@ -84,6 +84,17 @@ def interference(modules: Sequence[nn.Module]) -> str | None:
     return None
 
 
+def versions(modules: Sequence[nn.Module]) -> list[tuple[int, int]]:
+    """Tells the present weights of modules from later ones: where each lies, and torch's count of
+    how often it was written to."""
+    return [
+        (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
+        for module in modules
+        for weight in module._parameters.values()
+        if weight is not None
+    ]
+
+
 class PackedModel:
     """A model's weights as the kernels read them."""
 
