@@ -253,7 +253,9 @@ def test_packed_weights_are_given_back_with_their_model(kernels, translator_of, 
     freed = []
     monkeypatch.setattr(
         "tformer_cli.native.weights.weakref.finalize",
-        lambda owner, free, pointer: finalize(owner, lambda: (freed.append(pointer), free(pointer))),
+        lambda owner, free, pointer: finalize(
+            owner, lambda: (freed.append(pointer), free(pointer))
+        ),
     )
     translator = translator_of()
     translator.translate(LINES[:1])

@@ -85,8 +85,10 @@ def interference(modules: Sequence[nn.Module]) -> str | None:
 
 
 def versions(modules: Sequence[nn.Module]) -> list[tuple[int, int]]:
-    """Tells the present weights of modules from later ones: where each lies, and torch's count of
-    how often it was written to."""
+    """Tells the present weights of modules from later ones.
+
+    Each is known by where it lies and by torch's count of how often it was written to.
+    """
     return [
         (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
         for module in modules
