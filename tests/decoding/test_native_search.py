@@ -6,6 +6,7 @@ import itertools
 import signal
 import threading
 import time
+from dataclasses import replace
 from weakref import finalize
 
 import pytest
@@ -216,6 +217,8 @@ def test_models_that_the_kernels_do_not_know_are_for_torch(translator_of):
     integers = translator_of(seed=3)._model
     use_integers(integers, quantized_matrices(integers.state_dict()))
     assert translator_of(integers).native_refusal() is not None
+    many_positions = translator_of(replace(CONFIG, max_positions=1 << 20))
+    assert "positions would be too large" in many_positions.native_refusal()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert "precision" in translator.native_refusal()
 
@@ -278,6 +281,18 @@ def test_without_a_compiler_torch_translates(translator_of, by_torch, monkeypatc
     monkeypatch.setattr(native_search, "load_library", refuse)
     assert "no C compiler" in translator.native_refusal()
     assert translator.translate(LINES) == by_torch(translator, LINES)
+
+
+def test_without_memory_for_packed_weights_torch_translates(
+    kernels, translator_of, by_torch, monkeypatch
+):
+    def refuse(library, model):
+        raise MemoryError("there is not enough memory for the packed weights")
+
+    monkeypatch.setattr(native_search, "NativeModel", refuse)
+    translator = translator_of()
+    assert "not enough memory" in translator.native_refusal()
+    assert translator.translate(LINES[:4]) == by_torch(translator, LINES[:4])
 
 
 def test_what_before_batch_raises_ends_the_search_soon(kernels, translator_of, monkeypatch):

@@ -73,8 +73,8 @@ def groups_of_lines(stream: BinaryIO, counts: LineCounts) -> Iterator[list[str]]
             begun = [others[-1]]
             lines[0], mark = lines[0].removeprefix(mark), b""
             yield [decode_line(line, counts) for line in lines]
-    if last := b"".join(begun).removeprefix(mark):
-        yield [decode_line(last, counts)]
+    if last := b"".join(begun):
+        yield [decode_line(last.removeprefix(mark), counts)]
 
 
 def _next_block(stream: BinaryIO) -> bytes:

@@ -79,6 +79,8 @@ class NativeSearch:
                 self._native = NativeModel(load_library(self._tell), self._model)
             except Refused as refusal:
                 return str(refusal)
+            except MemoryError as error:
+                return str(error)
             self._modules = list(self._model.modules())
             self._versions = versions(self._modules)
         return reason
