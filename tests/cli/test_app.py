@@ -98,7 +98,8 @@ def test_version_is_on_stdout():
 def test_help_and_version_import_nothing_heavy():
     code = (
         "import sys, tformer_cli.cli.app\n"
-        "heavy = {'torch', 'datasets', 'tokenizers', 'safetensors', 'sacrebleu', 'numpy'}\n"
+        "heavy = {'torch', 'datasets', 'tokenizers', 'safetensors', 'sacrebleu', 'numpy',\n"
+        " 'tformer_cli.native', 'tformer_cli.decoding.native_search'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
@@ -128,6 +129,34 @@ def test_wrong_usage_is_one_line_and_exit_2(args, message):
     assert result.exit_code == 2
     assert result.stdout == ""
     assert message in only_line(result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["train", "quickstart", "-o", ""], "--output"),
+        (["quickstart", "--output="], "--output"),
+        (["export", "m", "-o", ""], "--output"),
+        (["inspect-heads", "m", "--dump", ""], "--dump"),
+        (["inspect-ablate", "m", "s", "--write-pruned", ""], "--write-pruned"),
+    ],
+)
+def test_an_empty_name_is_not_the_current_directory(tmp_path, monkeypatch, arguments, name):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert result.stderr == f"error: {name}: is empty; name a directory\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_too_little_memory_is_one_line(tmp_path, monkeypatch):
+    def fail(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("tformer_cli.workflows.make_corpus.make_corpus", fail)
+    result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: there is not enough memory: ask for less")
 
 
 def test_tracebacks_come_only_with_debug():

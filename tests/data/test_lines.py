@@ -82,6 +82,13 @@ def test_groups_hold_the_lines_of_a_stream_in_order():
     assert counts.lines == 50_001
 
 
+@pytest.mark.parametrize("text", ["one\ntwo\ufeff", "one", "one\n\ufefftwo\n", "\n", ""])
+def test_groups_leave_out_the_byte_order_mark_before_the_first_line(text):
+    marked = io.BytesIO(b"\xef\xbb\xbf" + text.encode())
+    lines = [line for group in groups_of_lines(marked, LineCounts()) for line in group]
+    assert lines == (list(lines_of(io.BytesIO(text.encode()))) or [""])
+
+
 def test_a_group_comes_before_the_stream_ends():
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as stream:

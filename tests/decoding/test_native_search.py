@@ -1,10 +1,13 @@
 """The compiled kernels against torch's search, and when which of them is used."""
 
 import ctypes
+import gc
 import itertools
 import signal
 import threading
 import time
+from dataclasses import replace
+from weakref import finalize
 
 import pytest
 import torch
@@ -214,6 +217,8 @@ def test_models_that_the_kernels_do_not_know_are_for_torch(translator_of):
     integers = translator_of(seed=3)._model
     use_integers(integers, quantized_matrices(integers.state_dict()))
     assert translator_of(integers).native_refusal() is not None
+    many_positions = translator_of(replace(CONFIG, max_positions=1 << 20))
+    assert "positions would be too large" in many_positions.native_refusal()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert "precision" in translator.native_refusal()
 
@@ -236,6 +241,37 @@ def test_a_head_switched_off_or_listened_to_is_for_torch(kernels, translator_of,
     assert translator.translate(LINES) == before
 
 
+@pytest.mark.parametrize("assign", [False, True])
+def test_weights_that_change_are_packed_again(kernels, translator_of, by_torch, assign):
+    translator = translator_of()
+    before = translator.translate(LINES)
+    other = translator_of(seed=5)._model
+    translator._model.load_state_dict(other.state_dict(), assign=assign)
+    after = translator.translate(LINES)
+    assert after == translator_of(other).translate(LINES) != before
+    check_equal(after, by_torch(translator, LINES))
+
+
+def test_packed_weights_are_given_back_with_their_model(kernels, translator_of, monkeypatch):
+    freed = []
+    monkeypatch.setattr(
+        "tformer_cli.native.weights.weakref.finalize",
+        lambda owner, free, pointer: finalize(
+            owner, lambda: (freed.append(pointer), free(pointer))
+        ),
+    )
+    translator = translator_of()
+    translator.translate(LINES[:1])
+    pointer = translator._searcher._native._native._model.pointer
+    with torch.no_grad():
+        translator._model.target_matrix.add_(1.0)
+    translator.translate(LINES[:1])
+    assert freed == [pointer]
+    del translator
+    gc.collect()
+    assert len(freed) == 2
+
+
 def test_without_a_compiler_torch_translates(translator_of, by_torch, monkeypatch):
     translator = translator_of()
 
@@ -245,6 +281,18 @@ def test_without_a_compiler_torch_translates(translator_of, by_torch, monkeypatc
     monkeypatch.setattr(native_search, "load_library", refuse)
     assert "no C compiler" in translator.native_refusal()
     assert translator.translate(LINES) == by_torch(translator, LINES)
+
+
+def test_without_memory_for_packed_weights_torch_translates(
+    kernels, translator_of, by_torch, monkeypatch
+):
+    def refuse(library, model):
+        raise MemoryError("there is not enough memory for the packed weights")
+
+    monkeypatch.setattr(native_search, "NativeModel", refuse)
+    translator = translator_of()
+    assert "not enough memory" in translator.native_refusal()
+    assert translator.translate(LINES[:4]) == by_torch(translator, LINES[:4])
 
 
 def test_what_before_batch_raises_ends_the_search_soon(kernels, translator_of, monkeypatch):
@@ -271,14 +319,16 @@ def test_what_before_batch_raises_ends_the_search_soon(kernels, translator_of, m
     assert ended.is_set()
 
 
+@pytest.mark.parametrize("n_lines", [1, 200])
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="POSIX alone")
-def test_ctrl_c_ends_kernels_that_compute(kernels, translator_of):
+def test_ctrl_c_ends_kernels_that_compute(kernels, translator_of, n_lines):
     config = ModelConfig(
         d_model=256, n_heads=4, d_ff=1024, n_encoder_layers=2, n_decoder_layers=2, max_positions=512
     )
-    translator = translator_of(config, beam_size=8, max_length=500, max_length_ratio=100.0)
+    beam_size = 8 if n_lines > 1 else 300
+    translator = translator_of(config, beam_size=beam_size, max_length=500, max_length_ratio=100.0)
     # as long as it takes to find that nothing stops it: minutes
-    lines = [" ".join(WORDS * 4)] * 200
+    lines = [" ".join(WORDS * 4)] * n_lines
     assert translator.native_refusal() is None
     main = threading.main_thread().ident
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

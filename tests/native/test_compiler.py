@@ -100,6 +100,34 @@ def test_the_processor_is_described_the_same_each_time():
     assert describe_processor() == describe_processor() != ""
 
 
+def test_where_no_file_describes_the_processor_its_machine_is_told(monkeypatch):
+    monkeypatch.setattr(module, "_PROCESSOR_FIELDS", ())
+    monkeypatch.setattr(module.platform, "node", lambda: "one")
+    on_one = describe_processor()
+    monkeypatch.setattr(module.platform, "node", lambda: "another")
+    assert describe_processor() != on_one
+
+
+def test_apples_offer_to_install_a_compiler_is_none(monkeypatch, tmp_path):
+    tool = tmp_path / "clang"
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(module.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(module.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(module, "_APPLE_TOOLS", (str(tool),))
+    monkeypatch.setattr(module, "_CANDIDATES", ("env",))  # a program that is there
+    assert find_compiler() is None
+    tool.touch()
+    assert find_compiler().command == ("/usr/bin/env",)
+
+
+def test_what_a_killed_compiler_leaves_lies_beside_its_target(fake_compiler, tmp_path):
+    fake_compiler('echo >"$TMPDIR/left"', "exit 1")
+    (tmp_path / "aside").mkdir()
+    with pytest.raises(CompileError):
+        find_compiler().compile([], tmp_path / "aside" / "made.so")
+    assert (tmp_path / "aside" / "left").exists()
+
+
 def test_a_program_that_cannot_be_started(tmp_path):
     with pytest.raises(CompileError, match="No such file"):
         Compiler((str(tmp_path / "gone"),), "").compile([], tmp_path / "made.so")

@@ -163,6 +163,9 @@ def test_a_check_that_cannot_run_refuses(tmp_path, monkeypatch):
     monkeypatch.setattr(module.sys, "executable", str(tmp_path / "no-python"))
     with pytest.raises(Refused, match="did not run"):
         check_in_process(tmp_path / "none.so")
+    monkeypatch.setattr(module.sys, "executable", None)
+    with pytest.raises(Refused, match="no interpreter"):
+        check_in_process(tmp_path / "none.so")
 
 
 def test_the_compiler_named_is_the_one_used(sources, fake_compiler, tmp_path):

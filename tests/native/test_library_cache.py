@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tformer_cli.native.library_cache import (
+    ABANDONED_SECONDS,
     ASIDE,
     REFUSAL_SECONDS,
     LibraryCache,
@@ -137,6 +138,19 @@ def test_an_interruption_leaves_nothing(cache, compile_into):
     assert [path.suffix for path in cache.directory.iterdir()] == [".lock"]
 
 
+def test_what_killed_processes_have_left_is_removed_after_a_while(cache, compile_into):
+    make(cache, compile_into)
+    left, present = (cache.directory / f"{name}{ASIDE}" for name in ("left", "present"))
+    for path in (left, present):
+        path.mkdir()
+        (path / "library.so").write_text("half a library")
+    long_ago = time.time() - ABANDONED_SECONDS - 1
+    os.utime(left, (long_ago, long_ago))
+    make(cache, compile_into)
+    assert not left.exists()
+    assert present.exists()
+
+
 def test_the_second_waits_for_the_first(cache, compile_into):
     events = []
 
@@ -180,6 +194,9 @@ def test_where_libraries_are_kept(monkeypatch, tmp_path):
     first, second = cache_directories()
     assert first == tmp_path / "tformer"
     assert second == Path(tempfile.gettempdir()) / f"tformer-{os.geteuid()}"
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+    assert list(cache_directories()) == [first]  # nothing temporary can be written
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert next(cache_directories()) == tmp_path / "home" / ".cache" / "tformer"

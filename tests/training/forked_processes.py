@@ -1,29 +1,44 @@
 """Trains in forked processes that meet each other as under torchrun; a script for tests.
 
 Standard input holds JSON: a list of jobs, done one after the other. A job has `arguments` of the
-program, the `run` directory, `n` processes, and `end`: [] or [signal name, rank, lines], which
-sends a signal to one process when the run's metrics.jsonl has so many lines. Standard output gets a
-list of jobs, each a list of [exit status, standard output, standard error] of its processes.
+program, the `run` directory, `n` processes, and `end`: [] or [signal name, rank, step], with which
+one process sends itself a signal as it begins a step. Standard output gets a list of jobs, each a
+list of [exit status, standard output, standard error] of its processes.
 """
 
 import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 from torch.distributed import TCPStore
 
-import tformer_cli.training.distributed
 import tformer_cli.workflows.train  # noqa: F401 - imported once, before forking
 from tformer_cli.cli.app import main as program
+from tformer_cli.training.distributed import JoinedProcesses
+from tformer_cli.training.processes import Processes
 
 
-def start(arguments: list[str], rank: int, n: int, port: int, streams: tuple[Path, Path]) -> int:
+def end_at_step(kind: type[Processes], name: str, last: int) -> None:
+    """Lets this process send itself a signal: no machine is too busy for that."""
+    seed_step = kind.seed_step
+
+    def seed_and_end(self: Processes, seed: int, step: int) -> None:
+        seed_step(self, seed, step)
+        if step == last:
+            os.kill(os.getpid(), signal.Signals[name])
+
+    kind.seed_step = seed_and_end  # type: ignore[method-assign]
+
+
+def start(job: dict, rank: int, port: int, streams: tuple[Path, Path]) -> int:
     pid = os.fork()
     if pid:
         return pid
+    n, end = job["n"], job["end"]
+    if end and rank == end[1]:
+        end_at_step(JoinedProcesses if n > 1 else Processes, end[0], end[2])
     for descriptor, path in zip((1, 2), streams, strict=True):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), descriptor)
     if n > 1:
@@ -32,24 +47,15 @@ def start(arguments: list[str], rank: int, n: int, port: int, streams: tuple[Pat
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
     status = 1
-    sys.argv[1:] = arguments
+    sys.argv[1:] = job["arguments"]
     try:
         program()
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 0
+    except SystemExit as exiting:
+        status = exiting.code if isinstance(exiting.code, int) else 0
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
-
-
-def wait_for_lines(run: Path, n_lines: int) -> None:
-    metrics = run / "metrics.jsonl"
-    began = time.monotonic()
-    while not metrics.is_file() or metrics.read_bytes().count(b"\n") < n_lines:
-        if time.monotonic() - began > 60:
-            raise TimeoutError("the run does not get on")
-        time.sleep(0.001)
 
 
 def wait_for(pids: list[int]) -> list[int]:
@@ -71,14 +77,7 @@ def do(job: dict) -> list[list]:
         (run.with_name(f"{run.name}-{rank}.out"), run.with_name(f"{run.name}-{rank}.err"))
         for rank in range(job["n"])
     ]
-    pids = [
-        start(job["arguments"], rank, job["n"], store.port, streams[rank])
-        for rank in range(job["n"])
-    ]
-    if job["end"]:
-        name, rank, n_lines = job["end"]
-        wait_for_lines(run, n_lines)
-        os.kill(pids[rank], signal.Signals[name])
+    pids = [start(job, rank, store.port, streams[rank]) for rank in range(job["n"])]
     statuses = wait_for(pids)
     return [
         [status, out.read_text(), err.read_text()]

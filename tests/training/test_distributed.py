@@ -269,11 +269,10 @@ def test_sigterm_to_torchrun_leaves_a_run_that_resumes(ended, directory):
     command = [sys.executable, *launcher.split(), *jobs.jobs[0]["arguments"]]
     with (directory / "torchrun.txt").open("w") as file:
         started = subprocess.Popen(command, env=environment(), stdout=file, stderr=file)
-        began = time.monotonic()
-        while not (run / "metrics.jsonl").is_file() and time.monotonic() - began < 120:
+        while not (run / "metrics.jsonl").is_file() and started.poll() is None:
             time.sleep(0.01)
         started.send_signal(signal.SIGTERM)
-        assert started.wait(60) != 0
+        assert started.wait() != 0
     assert "error: stopped at step " in (directory / "torchrun.txt").read_text()
     done = subprocess.run(command, check=False, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

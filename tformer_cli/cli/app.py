@@ -39,6 +39,8 @@ from tformer_cli.training.launch import launched, let_others_speak
 
 CLOSED_PIPE_STATUS = 141
 """What a shell reports of a program that the closing of a pipe has ended (128 + SIGPIPE)."""
+NO_MEMORY = "there is not enough memory"
+LESS_MEMORY = "ask for less at a time: smaller batches, a smaller beam or fewer threads"
 UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
 """What writing to a stream comes to where it is full, closed or gone."""
 
@@ -70,6 +72,8 @@ class OneLineErrors(HelpfulGroup):
             _end(given, error, usage_message(error), getattr(error, "exit_code", 1))
         except typer.Abort as error:
             _end(given, error, "stopped", 1)
+        except MemoryError as error:
+            _end(given, error, f"{str(error) or NO_MEMORY}: {LESS_MEMORY}", 1)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 _leave_closed_pipe()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import stdout_console
-from tformer_cli.cli.options import DeviceOption, QuietOption, ThreadsOption
+from tformer_cli.cli.options import DeviceOption, QuietOption, ThreadsOption, directory_of
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 def quickstart(
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="RUN", help="Run directory.")
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="RUN",
+            parser=directory_of("--output"),
+            help="Run directory.",
+        ),
     ] = Path("runs/quickstart"),
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import is_live, note, write_line
-from tformer_cli.cli.options import DeviceOption, PrecisionOption, QuietOption, ThreadsOption
+from tformer_cli.cli.options import (
+    DeviceOption,
+    PrecisionOption,
+    QuietOption,
+    ThreadsOption,
+    directory_of,
+)
 from tformer_cli.cli.options import PrecisionChoice as Precision
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
@@ -25,7 +31,13 @@ def train(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="RUN", help="Run directory [runs/RECIPE]."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="RUN",
+            parser=directory_of("--output"),
+            help="Run directory [runs/RECIPE].",
+        ),
     ] = None,
     overrides: Annotated[
         list[str] | None,

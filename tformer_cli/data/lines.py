@@ -64,15 +64,17 @@ def groups_of_lines(stream: BinaryIO, counts: LineCounts) -> Iterator[list[str]]
         DataError: if the stream, which is stdin, cannot be read.
     """
     begun: list[bytes] = []
+    mark = codecs.BOM_UTF8
     while block := _next_block(stream):
         first, *others = block.split(b"\n")
         begun.append(first)
         if others:
             lines = [b"".join(begun), *others[:-1]]
             begun = [others[-1]]
+            lines[0], mark = lines[0].removeprefix(mark), b""
             yield [decode_line(line, counts) for line in lines]
     if last := b"".join(begun):
-        yield [decode_line(last, counts)]
+        yield [decode_line(last.removeprefix(mark), counts)]
 
 
 def _next_block(stream: BinaryIO) -> bytes:

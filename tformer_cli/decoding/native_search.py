@@ -22,7 +22,7 @@ from tformer_cli.decoding.source_batches import LARGEST_LOGITS
 from tformer_cli.native.library import load_library
 from tformer_cli.native.library_cache import Refused
 from tformer_cli.native.search import NativeModel
-from tformer_cli.native.weights import interference, unsupported
+from tformer_cli.native.weights import interference, unsupported, versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.model.transformer import Transformer
 
+MOST_UNHEARD = 2000
+"""So many tokens of one sentence, all its hypotheses together, are found sooner than anybody could
+stop it: within some tenths of a second by a large model."""
 SECONDS_BETWEEN_LOOKS = 0.2
 """While threads compute, so often is asked whether to go on."""
 
@@ -41,7 +44,7 @@ class NativeSearch:
     """Greedy and beam search of one model by the kernels."""
 
     def __init__(self, model: Transformer, tell: Callable[[str], None] | None = None) -> None:
-        """Remembers a model; its weights must not change once something was searched.
+        """Remembers a model; what it has packed is packed again when the weights have changed.
 
         Args:
             model: in evaluation mode, or what a search takes for one.
@@ -51,6 +54,7 @@ class NativeSearch:
         self._tell = tell
         self._native: NativeModel | None = None
         self._modules: list[nn.Module] = []  # of the model, once it has been packed
+        self._versions: list[tuple[int, int]] = []  # of the weights that were packed
 
     def with_model(self, model: Transformer) -> NativeSearch:
         """Makes the same for another model."""
@@ -66,15 +70,19 @@ class NativeSearch:
             return "the settings ask for more than plain beam search"
         if torch.is_autocast_enabled("cpu"):
             return "torch is to compute in another precision"
-        if self._native is not None:
+        if self._native is not None and versions(self._modules) == self._versions:
             return interference(self._modules)
+        self._native = None  # its memory is free before other weights are packed
         reason = unsupported(self._model)
         if reason is None:
             try:
                 self._native = NativeModel(load_library(self._tell), self._model)
             except Refused as refusal:
                 return str(refusal)
+            except MemoryError as error:
+                return str(error)
             self._modules = list(self._model.modules())
+            self._versions = versions(self._modules)
         return reason
 
     def search(
@@ -115,7 +123,11 @@ class NativeSearch:
             )
             return [[Hypothesis(*one) for one in hypotheses] for hypotheses in found]
 
-        results = dict(_side_by_side(find, batches, n_workers, stop, before_batch))
+        look = before_batch or _go_on
+        look()
+        if len(sources) == 1 and limits[0] * config.beam_size <= MOST_UNHEARD:
+            return find([0])
+        results = dict(_side_by_side(find, batches, n_workers, stop, look))
         return [results[index] for index in range(len(sources))]
 
 
@@ -169,17 +181,12 @@ def _side_by_side(
     batches: Sequence[Sequence[int]],
     n_workers: int,
     stop: ctypes.c_int,
-    before_batch: Callable[[], None] | None,
+    look: Callable[[], None],
 ) -> list[tuple[int, list[Hypothesis]]]:
     """Returns what is found for each index of each batch; sets `stop` if that is ended early.
 
-    A kernel hears no signal. So the threads compute and this one waits, unless there is so little
-    to do that it is done sooner than anybody could stop it.
+    A kernel hears no signal. So the threads compute, and this one waits and looks now and then.
     """
-    look = before_batch or _go_on
-    look()
-    if sum(map(len, batches)) < 2:
-        return [pair for batch in batches for pair in zip(batch, find(batch), strict=True)]
     results: list[tuple[int, list[Hypothesis]]] = []
     pool = ThreadPoolExecutor(min(n_workers, len(batches)))
     try:

@@ -21,6 +21,19 @@ LIBRARIES = ("-lm",)
 MOST_SECONDS = 300
 """After this long a compiler is taken to hang."""
 _CANDIDATES = ("cc", "gcc", "clang")
+_APPLE_TOOLS = (
+    "/Library/Developer/CommandLineTools/usr/bin/clang",
+    "/Applications/Xcode.app/Contents/Developer/usr/bin/clang",
+)
+"""What Apple's /usr/bin/cc starts. Where there is none, it opens a window that offers to install
+one; nobody who translates has asked for that."""
+_PROCESSOR_FIELDS = (
+    *("model name", "flags"),  # x86
+    *("Features", "CPU implementer", "CPU part"),  # Arm
+    *("isa", "uarch"),  # RISC-V
+    *("cpu", "cpu model", "features", "machine"),  # POWER, MIPS, Z
+)
+"""Lines of /proc/cpuinfo that say what a processor can do."""
 
 
 class CompileError(Exception):
@@ -53,6 +66,8 @@ class Compiler:
                     capture_output=True,
                     timeout=MOST_SECONDS,
                     check=False,
+                    # What a killed compiler leaves lies where its target lies, and goes with it
+                    env={**os.environ, "TMPDIR": str(target.parent)},
                     # Ctrl-C on the terminal is for the program, which may go on
                     start_new_session=True,
                 )
@@ -73,7 +88,7 @@ def find_compiler() -> Compiler | None:
         return None
     for program, *arguments in commands:
         path = shutil.which(program)
-        if path is None:
+        if path is None or _only_offers_to_install(path):
             continue
         try:
             real = Path(path).resolve(strict=True)
@@ -94,19 +109,29 @@ def tunings() -> list[tuple[str, ...]]:
 
 
 def describe_processor() -> str:
-    """Tells this processor from others that a home directory may be shared with."""
+    """Tells this processor from others that a home directory may be shared with.
+
+    Where the system does not say in a file what it can do, its machine is told from others.
+    """
     parts = [platform.system(), platform.machine(), platform.processor()]
+    n_general = len(parts)
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
             for line in file:
                 if not line.strip():
                     break  # the first processor is told
-                name = line.partition(":")[0].strip()
-                if name in ("model name", "flags", "Features", "CPU implementer", "CPU part"):
+                if line.partition(":")[0].strip() in _PROCESSOR_FIELDS:
                     parts.append(line.strip())
     except OSError:
         pass
+    if len(parts) == n_general:
+        parts.append(platform.node())
     return "\n".join(parts)
+
+
+def _only_offers_to_install(path: str) -> bool:
+    is_stub = platform.system() == "Darwin" and Path(path).parent == Path("/usr/bin")
+    return is_stub and not any(Path(tool).exists() for tool in _APPLE_TOOLS)
 
 
 def _first_error(stderr: bytes) -> str:

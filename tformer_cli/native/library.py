@@ -125,6 +125,8 @@ def check_in_process(library: Path) -> None:
     Raises:
         Refused: if it fails.
     """
+    if not sys.executable:  # Python is part of another program
+        raise Refused("there is no interpreter to check the compiled library with")
     # -P: not even by accident is anything imported from the current directory
     command = [sys.executable, "-P", "-m", "tformer_cli.native.self_test", str(library)]
     path = os.pathsep.join(entry for entry in sys.path if entry)

@@ -12,6 +12,7 @@ import ctypes
 import hashlib
 import json
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 ASIDE = ".partial"
 """Ends the names of what is still being made."""
+ABANDONED_SECONDS = 24 * 3600
+"""What has been in the making for longer was left by a process that was killed."""
 REFUSAL_SECONDS = 24 * 3600
 """A refusal is believed for so long: what was in the way (a full disk) may be gone."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -43,7 +46,7 @@ def cache_directories() -> Iterator[Path]:
     """Yields where libraries may be kept.
 
     That is the user's cache; and, should nothing be writable there, a directory of the user's own
-    in the system's temporary one.
+    in the system's temporary one. A system may have neither.
     """
     named = os.environ.get("XDG_CACHE_HOME", "")
     try:  # a relative path is to be ignored, says the XDG Base Directory Specification
@@ -51,7 +54,11 @@ def cache_directories() -> Iterator[Path]:
         yield home / "tformer"
     except RuntimeError:  # there is no home
         pass
-    yield Path(tempfile.gettempdir()) / f"tformer-{os.geteuid()}"
+    try:
+        temporary = Path(tempfile.gettempdir())
+    except OSError:  # nothing can be written anywhere
+        return
+    yield temporary / f"tformer-{os.geteuid()}"
 
 
 class LibraryCache:
@@ -115,6 +122,7 @@ class LibraryCache:
         Raises:
             OSError: if the directory cannot be written.
         """
+        _remove_abandoned(self.directory)
         with tempfile.TemporaryDirectory(suffix=ASIDE, dir=self.directory) as aside:
             made = Path(aside) / "library.so"
             try:
@@ -182,6 +190,17 @@ def _check_private(status: os.stat_result, path: Path) -> None:
     is_plain = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
     if not is_plain or status.st_uid != os.geteuid() or status.st_mode & _OTHERS_WRITE:
         raise NotPrivate(f"{path} is not this user's alone")
+
+
+def _remove_abandoned(directory: Path) -> None:
+    """Removes what killed processes have left half-made."""
+    for aside in directory.glob(f"*{ASIDE}"):
+        try:
+            age = time.time() - aside.lstat().st_mtime
+        except OSError:  # its maker has just removed it
+            continue
+        if age > ABANDONED_SECONDS:
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def _is_fresh(moment: object) -> bool:

@@ -12,7 +12,6 @@ from torch import nn
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.linear import Linear
 from tformer_cli.model.packed import PackedProduct
-from tformer_cli.model.positions import SinusoidalPositions
 from tformer_cli.model.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from tformer_cli.model.embedding import PositionedEmbedding
     from tformer_cli.model.feed_forward import FeedForward
 
+MOST_POSITION_FLOATS = 1 << 25
+"""Of positions as vectors, 128 MiB: the kernels have them all, torch those that are used."""
 N_SPECIAL_TOKENS = 4
 """Padding, unknown, beginning and end of sentence; the kernels know their ids."""
 
@@ -53,6 +54,8 @@ def unsupported(model: nn.Module) -> str | None:
         return "it is no single Transformer"
     if model.vocab_size < N_SPECIAL_TOKENS:
         return "the vocabulary has no end of sentence"
+    if model.config.max_positions * model.config.d_model > MOST_POSITION_FLOATS:
+        return "the table of all its positions would be too large"
     products = [module.product for module in model.modules() if isinstance(module, Linear)]
     if not all(
         p is None or isinstance(p, PackedProduct) for p in (*products, model.output_product)
@@ -82,6 +85,19 @@ def interference(modules: Sequence[nn.Module]) -> str | None:
         if module.training:
             return "the model is in training mode"
     return None
+
+
+def versions(modules: Sequence[nn.Module]) -> list[tuple[int, int]]:
+    """Tells the present weights of modules from later ones.
+
+    Each is known by where it lies and by torch's count of how often it was written to.
+    """
+    return [
+        (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
+        for module in modules
+        for weight in module._parameters.values()
+        if weight is not None
+    ]
 
 
 class PackedModel:
@@ -159,10 +175,8 @@ def _weights(model: Transformer) -> Iterator[Tensor | None]:
 
 
 def _positions(embedding: PositionedEmbedding) -> Tensor:
-    positions = embedding.positions
-    table = positions.rows(0, embedding.max_positions, torch.device("cpu"))
-    # The sinusoids' table belongs to the module, which makes a new one when it needs more
-    return table.clone() if isinstance(positions, SinusoidalPositions) else table
+    # A sinusoids' table stays as it is: when the module needs more rows, it makes another one
+    return embedding.positions.rows(0, embedding.max_positions, torch.device("cpu"))
 
 
 def _attention(attention: MultiHeadAttention) -> Iterator[Tensor | None]:
