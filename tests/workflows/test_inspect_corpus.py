@@ -77,3 +77,12 @@ def test_a_batch_is_summed_up_as_its_sentences_one_by_one(opened, monkeypatch):
         assert one.role == other.role
         for name, interval in one.intervals.items():
             assert interval == pytest.approx(other.intervals[name], abs=1e-6)
+
+
+def test_rare_source_tokens_may_lie_beyond_the_end_of_every_target(opened, monkeypatch):
+    monkeypatch.setattr(rare_tokens, "FREQUENT", 10)
+    lines = ["the dog and the man and the dog and the man in the street and Zoë"] * 20
+    frequencies = count_frequencies(opened, [*lines, *["the dog and the man in the street"] * 20])
+    inspector = summed_up(opened, lines, ["dogs"] * 20, frequencies=frequencies)
+    measured = {s.head.kind for s in inspector.summaries() if "rare_argmax" in s.metrics}
+    assert measured == {"enc"}

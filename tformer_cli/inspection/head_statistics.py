@@ -224,7 +224,10 @@ class _KindSums:
         layers = [
             batch.heard[place].weights for place in sorted(batch.heard) if place[0] == self._kind
         ]
-        is_rare = None if rare is None else _marked(rare, layers[0].shape[-1])
+        # source positions, which are keys of the encoder; a target may be shorter
+        is_rare = (
+            _marked(rare, layers[0].shape[-1]) if rare is not None and self._kind == "enc" else None
+        )
         totals = np.zeros((len(n_rows), len(self._names), len(self._heads)))
         counts = np.zeros(totals.shape[:2])
         first = 0
