@@ -12,7 +12,7 @@ from tformer_cli.decoding.search import Sentence, search
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.inspection.capture import capture_maps
 from tformer_cli.inspection.heads import HeadId, head_layout
-from tformer_cli.inspection.live_capture import ListenedModel
+from tformer_cli.inspection.live_capture import ListenedModel, NotSearchedError
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -199,9 +199,9 @@ def test_what_no_search_went_through_is_an_error_and_nothing_stays_attached(mode
         ((4, 4), target),
         (SOURCES[0], (5,) * 30),
     ]:
-        with pytest.raises(LookupError, match="no search has gone through"):
+        with pytest.raises(NotSearchedError, match="no search has gone through"):
             listened.maps_of(source, hypothesis)
     listened.forget()
-    with pytest.raises(LookupError):
+    with pytest.raises(NotSearchedError):
         listened.maps_of(SOURCES[0], target)
     assert not any(m._listeners for m in model.modules() if isinstance(m, MultiHeadAttention))

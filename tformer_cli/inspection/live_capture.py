@@ -112,6 +112,10 @@ class _ListenedCache:
         self.sentences = [self.sentences[row] for row in rows.tolist()]
 
 
+class NotSearchedError(LookupError):
+    """No search that was listened to went through a hypothesis."""
+
+
 class ListenedModel:
     """Hands everything on to a model and notes down the attention of searches that run on it."""
 
@@ -178,14 +182,14 @@ class ListenedModel:
             target_ids: the hypothesis without specials.
 
         Raises:
-            LookupError: if no search since the last `forget` has found it.
+            NotSearchedError: if no search since the last `forget` has found it.
         """
         source, target_input = (*source_ids, EOS_ID), (BOS_ID, *target_ids)
         for search in reversed(self._searches):
             rows = search.rows_of(source, target_input)
             if rows is not None:
                 return _gathered(search, rows, source, target_input)
-        raise LookupError("no search has gone through this hypothesis")
+        raise NotSearchedError("no search has gone through this hypothesis")
 
 
 def _own_past(tap: AttentionTap) -> Heard:

@@ -13,7 +13,7 @@ from tformer_cli.inspection.alignment import cross_heads
 from tformer_cli.inspection.best_alignment import StoredHeads, align_words
 from tformer_cli.inspection.capture import AttentionMaps, capture_maps
 from tformer_cli.inspection.heads import HeadId, HeadLayout, head_layout
-from tformer_cli.inspection.live_capture import ListenedModel
+from tformer_cli.inspection.live_capture import ListenedModel, NotSearchedError
 from tformer_cli.inspection.metrics import metrics_of
 from tformer_cli.inspection.rare_tokens import UNKNOWN, RareTokens, TokenFrequencies
 from tformer_cli.inspection.record import CaptureMode, HeadsRecord, ModelSummary
@@ -154,7 +154,7 @@ class HeadInspector:
         self._listening.translate([line], index)
         try:
             return self._listened.maps_of(source_ids, target_ids)
-        except LookupError:
+        except NotSearchedError:
             return None
 
     def _inspect_pair(self, index: int, line: str, target: str) -> HeadsRecord:
