@@ -60,6 +60,12 @@ CONTESTANTS = {
     ),
     "tformer-bfloat16": own("bfloat16"),
     "tformer-int8": own("int8"),
+    "tformer-int8-torch": Contestant(
+        script="translate_tformer.py",
+        precision="int8",
+        options={"precision": "int8"},
+        environment={"TFORMER_NATIVE": "0"},
+    ),
     "ctranslate2-float32": ctranslate2("float32", 1),
     "ctranslate2-float32-2-workers": ctranslate2("float32", 2),
     "ctranslate2-int8": ctranslate2("int8", 1),

@@ -7,11 +7,25 @@ import torch
 
 
 class PackedMatrix(ctypes.Structure):
-    _fields_ = (("n_inputs", c_size_t), ("n_outputs", c_size_t), ("panels", c_void_p))
+    _fields_ = (
+        ("n_inputs", c_size_t),
+        ("n_outputs", c_size_t),
+        ("panels", c_void_p),
+        ("scale", c_void_p),
+    )
 
 
 class Epilogue(ctypes.Structure):
-    _fields_ = (("bias", c_void_p), ("relu", c_bool), ("residual", c_void_p))
+    _fields_ = (
+        ("row_scale", c_void_p),
+        ("bias", c_void_p),
+        ("relu", c_bool),
+        ("residual", c_void_p),
+    )
+
+
+class QuantizedRows(ctypes.Structure):
+    _fields_ = (("integers", c_void_p), ("scale", c_void_p))
 
 
 class Norm(ctypes.Structure):
@@ -61,7 +75,10 @@ def declare(library):
         ("attend", None, [pointer, pointer, size, size, pointer, pointer, size]),
         ("attend_to_past", None, [pointer, *[size] * 4, pointer, pointer, pointer]),
         ("lay_out_vocabulary", None, [pointer, size, size, pointer]),
-        ("best_tokens", None, [pointer, pointer, size, pointer]),
+        ("best_tokens", None, [pointer, pointer, size, pointer, pointer]),
+        ("pack_integers", None, [pointer, size, size, pointer]),
+        ("lay_out_quantized_rows", None, [pointer, size, size, pointer]),
+        ("multiply_any", None, [pointer, pointer, size, size, Epilogue, pointer, size, pointer]),
         ("arena_take", pointer, [pointer, size, size]),
         ("arena_allocate", c_bool, [pointer]),
         ("arena_free", None, [pointer]),
@@ -80,17 +97,38 @@ def packed(library, matrix, *, transposed=False):
     return PackedMatrix(n_inputs, n_outputs, panels.data_ptr()), panels
 
 
+def packed_integers(library, matrix):
+    """Packs a `QuantizedMatrix`; returns it and what must stay."""
+    n_outputs, n_inputs = matrix.integers.shape
+    panels = torch.full((library.packed_size(n_outputs, n_inputs),), torch.nan)
+    library.pack_integers(
+        matrix.integers.contiguous().data_ptr(), n_outputs, n_inputs, panels.data_ptr()
+    )
+    return PackedMatrix(n_inputs, n_outputs, panels.data_ptr(), matrix.scale.data_ptr()), panels
+
+
+def quantized_rows(library, n_rows, width):
+    """Room for rows in integers; returns it and the arena it lies in."""
+    arena, rows = Arena(), QuantizedRows()
+    for step in range(2):
+        library.lay_out_quantized_rows(ctypes.byref(arena), n_rows, width, ctypes.byref(rows))
+        assert step or library.arena_allocate(ctypes.byref(arena))
+    return rows, arena
+
+
 def multiply(library, matrix, x, *, bias=None, relu=False, residual=None):
-    """x·Wᵀ by the kernels, with what follows; `matrix` is from `packed`."""
+    """x·Wᵀ by the kernels, with what follows; `matrix` is from `packed` or `packed_integers`."""
     result = torch.full((len(x), matrix.n_outputs), torch.nan)
     if residual is not None:
         result.copy_(residual)
     epilogue = Epilogue(
+        None,
         None if bias is None else bias.data_ptr(),
         relu,
         None if residual is None else result.data_ptr(),
     )
-    library.multiply(
+    rows, arena = quantized_rows(library, len(x), matrix.n_inputs)
+    library.multiply_any(
         ctypes.byref(matrix),
         x.data_ptr(),
         x.stride(0),
@@ -98,5 +136,7 @@ def multiply(library, matrix, x, *, bias=None, relu=False, residual=None):
         epilogue,
         result.data_ptr(),
         result.stride(0),
+        ctypes.byref(rows),
     )
+    library.arena_free(ctypes.byref(arena))
     return result

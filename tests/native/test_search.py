@@ -12,6 +12,7 @@ from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_translation
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.products import quantized_matrices, use_integers
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.native.search import NativeModel, Stopped
 from tformer_cli.native.weights import unsupported
@@ -69,17 +70,17 @@ def torch_search(model, sources, config):
     return beam_search(model, *batch, config)
 
 
-def assert_equal(found, expected):
+def assert_equal(found, expected, tolerance=1e-4):
     """The same hypotheses in the same order, and the same numbers but for rounding."""
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
         assert [one.token_ids for one in ours] == [one.token_ids for one in theirs]
         for one, other in zip(ours, theirs, strict=True):
             assert one.is_finished == other.is_finished
-            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
-            assert one.score == pytest.approx(other.score, abs=1e-4)
+            assert one.log_probability == pytest.approx(other.log_probability, abs=tolerance)
+            assert one.score == pytest.approx(other.score, abs=tolerance)
             assert one.token_log_probabilities == pytest.approx(
-                other.token_log_probabilities, abs=1e-4
+                other.token_log_probabilities, abs=tolerance
             )
 
 
@@ -91,6 +92,20 @@ def test_every_kind_of_model_is_searched_as_by_torch(kernels, shape):
     for beam_size, n_best in ((1, 1), (4, 2)):
         config = DecodingConfig(beam_size=beam_size, n_best=n_best, max_length_ratio=0.3)
         assert_equal(search(kernels, model, sources, config), torch_search(model, sources, config))
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_every_kind_of_model_in_integers_is_searched_as_by_torch(kernels, shape):
+    model = make_model(**shape)
+    use_integers(model, quantized_matrices(model.state_dict()))
+    assert unsupported(model) is None
+    sources = make_sources(5)
+    for beam_size, n_best in ((1, 1), (4, 2)):
+        config = DecodingConfig(beam_size=beam_size, n_best=n_best, max_length_ratio=0.3)
+        # The last bit of an activation may decide which of two integers it becomes
+        assert_equal(
+            search(kernels, model, sources, config), torch_search(model, sources, config), 0.1
+        )
 
 
 @pytest.mark.parametrize("beam_size", range(1, 9))
@@ -125,8 +140,11 @@ def test_nothing_may_be_said_but_the_end(kernels):
     assert len(found[0][0].token_log_probabilities) == 1
 
 
-def test_a_sentence_alone_and_among_others_has_the_same_bits(kernels):
+@pytest.mark.parametrize("is_quantized", [False, True])
+def test_a_sentence_alone_and_among_others_has_the_same_bits(kernels, is_quantized):
     model = make_model()
+    if is_quantized:
+        use_integers(model, quantized_matrices(model.state_dict()))
     sources = make_sources(23)
     for beam_size in (1, 5):
         config = DecodingConfig(beam_size=beam_size, n_best=beam_size, max_length_ratio=0.3)
@@ -194,7 +212,7 @@ def test_what_would_leave_an_array_is_refused(kernels, wrong, message):
 def test_models_that_the_kernels_do_not_know_are_named():
     assert unsupported(torch.nn.Linear(2, 2)) == "it is no single Transformer"
     assert unsupported(make_model().train()) == "the model is in training mode"
-    assert unsupported(make_model().double()) == "the weights are not float32"
+    assert unsupported(make_model().double()) == "the weights are neither float32 nor int8"
     gated = make_model()
     gated.encoder.layers[0].self_attention.gate = torch.ones(4, 1, 1)
     assert unsupported(gated) == "attention is listened to or gated"

@@ -82,7 +82,7 @@ class QuantizedProduct:
 
     def __init__(self, matrix: QuantizedMatrix, bias: Tensor | None) -> None:
         """Takes a matrix (N, K) and a bias (N), on the CPU."""
-        self._matrix = matrix
+        self.matrix = matrix
         self._bias = matrix.scale.new_zeros(len(matrix.scale)) if bias is None else bias.float()
         self._prepare = _IntegerKernel if integers_are_exact() else _FloatKernel
         self._parts: dict[tuple[int | None, int | None], _Part] = {}
@@ -96,7 +96,7 @@ class QuantizedProduct:
         return result.relu_() if relu else result
 
     def _part(self, rows: slice) -> _Part:
-        matrix = self._matrix
+        matrix = self.matrix
         part = _Part(self._prepare(matrix.integers[rows]), matrix.scale[rows], self._bias[rows])
         self._parts[rows.start, rows.stop] = part
         return part

@@ -12,6 +12,7 @@ from torch import nn
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.linear import Linear
 from tformer_cli.model.packed import PackedProduct
+from tformer_cli.model.quantized import QuantizedProduct
 from tformer_cli.model.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.model.embedding import PositionedEmbedding
     from tformer_cli.model.feed_forward import FeedForward
+    from tformer_cli.model.linear import Product
 
 MOST_POSITION_FLOATS = 1 << 25
 """Of positions as vectors, 128 MiB: the kernels have them all, torch those that are used."""
@@ -56,14 +58,20 @@ def unsupported(model: nn.Module) -> str | None:
         return "the vocabulary has no end of sentence"
     if model.config.max_positions * model.config.d_model > MOST_POSITION_FLOATS:
         return "the table of all its positions would be too large"
-    products = [module.product for module in model.modules() if isinstance(module, Linear)]
-    if not all(
-        p is None or isinstance(p, PackedProduct) for p in (*products, model.output_product)
-    ):
-        return "the weights are not float32"
+    linears = [module for module in model.modules() if isinstance(module, Linear)]
+    for product in (*(linear.product for linear in linears), model.output_product):
+        if not (product is None or isinstance(product, (PackedProduct, QuantizedProduct))):
+            return "the weights are neither float32 nor int8"
+    in_integers = {
+        id(linear.weight) for linear in linears if isinstance(linear.product, QuantizedProduct)
+    }
+    if isinstance(model.output_product, QuantizedProduct) and model.output_projection is not None:
+        in_integers.add(id(model.output_projection.weight))
     for weight in model.parameters():
+        if id(weight) in in_integers:  # only their shapes are left
+            continue
         if weight.dtype != torch.float32:
-            return "the weights are not float32"
+            return "the weights are neither float32 nor int8"
         if weight.device.type != "cpu":
             return "the weights are not on the CPU"
     return interference(list(model.modules()))
@@ -155,9 +163,9 @@ def _weights(model: Transformer) -> Iterator[Tensor | None]:
     """All weights in the order that model.h names; None where there is no bias or norm."""
     yield model.source_embedding.weight
     yield model.target_matrix
-    yield model.output_matrix
     yield _positions(model.encoder_input)
     yield _positions(model.decoder_input)
+    yield from _matrix(model.output_product, model.output_matrix, None)
     for encoder_layer in model.encoder.layers:
         yield from _attention(encoder_layer.self_attention)
         yield from _weight_and_bias(encoder_layer.self_attention_norm)
@@ -180,13 +188,27 @@ def _positions(embedding: PositionedEmbedding) -> Tensor:
 
 
 def _attention(attention: MultiHeadAttention) -> Iterator[Tensor | None]:
-    yield from _weight_and_bias(attention.in_projection)
-    yield from _weight_and_bias(attention.out_projection)
+    yield from _projection(attention.in_projection)
+    yield from _projection(attention.out_projection)
 
 
 def _feed_forward(layer: FeedForward) -> Iterator[Tensor | None]:
-    yield from _weight_and_bias(layer.inner)
-    yield from _weight_and_bias(layer.outer)
+    yield from _projection(layer.inner)
+    yield from _projection(layer.outer)
+
+
+def _projection(linear: Linear) -> Iterator[Tensor | None]:
+    yield from _matrix(linear.product, linear.weight, linear.bias)
+
+
+def _matrix(
+    product: Product | None, weight: Tensor, bias: Tensor | None
+) -> Iterator[Tensor | None]:
+    """A matrix, its bias, and its scale if it is in integers."""
+    if isinstance(product, QuantizedProduct):
+        yield from (product.matrix.integers, bias, product.matrix.scale)
+    else:
+        yield from (weight, bias, None)
 
 
 def _weight_and_bias(module: nn.Module) -> Iterator[Tensor | None]:

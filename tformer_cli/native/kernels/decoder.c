@@ -14,8 +14,9 @@ static void attend_to_own(const Model *model, const Attention *attention, const 
     const size_t joined = attention->n_heads * width;
     const Linear *input = &attention->input;
     const size_t stride = row_stride(3 * joined), context_stride = row_stride(joined);
-    multiply(&input->matrix, x, workspace->hidden_stride, n_rows, (Epilogue){.bias = input->bias},
-             workspace->projected, stride);
+    multiply_any(&input->matrix, x, workspace->hidden_stride, n_rows,
+                 (Epilogue){.bias = input->bias}, workspace->projected, stride,
+                 &workspace->quantized);
     for (size_t row = 0; row < n_rows; row++) {
         const float *query = workspace->projected + row * stride;
         const size_t position = rows[row].position;
@@ -32,8 +33,9 @@ static void attend_to_source(const Model *model, const Attention *attention, siz
     const size_t joined = attention->n_heads * (size_t)model->shape.head_width;
     const Linear *input = &attention->input;
     const size_t stride = row_stride(joined);
-    multiply(&input->matrix, x, workspace->hidden_stride, n_rows, (Epilogue){.bias = input->bias},
-             workspace->projected, stride);
+    multiply_any(&input->matrix, x, workspace->hidden_stride, n_rows,
+                 (Epilogue){.bias = input->bias}, workspace->projected, stride,
+                 &workspace->quantized);
     size_t row = 0;
     for (size_t i = 0; i < n_groups; i++) {
         attend(&groups[i].memories[layer], workspace->projected + row * stride, stride,

@@ -41,9 +41,9 @@ void encode(const Model *model, const Source *sources, size_t n_sources, float *
         const Attention *attention = &layer->self_attention;
         const Linear *input = &attention->input;
         const float *x = before_sublayer(model, &attention->norm, hidden, n_rows, workspace);
-        multiply(&input->matrix, x, workspace->hidden_stride, n_rows,
-                 (Epilogue){.bias = input->bias}, workspace->projected,
-                 row_stride(input->matrix.n_outputs));
+        multiply_any(&input->matrix, x, workspace->hidden_stride, n_rows,
+                     (Epilogue){.bias = input->bias}, workspace->projected,
+                     row_stride(input->matrix.n_outputs), &workspace->quantized);
         attend_within(model, attention, sources, n_sources, workspace);
         add_attention(model, attention, hidden, n_rows, workspace);
         feed_forward(model, &layer->feed_forward, hidden, n_rows, workspace);
@@ -62,8 +62,8 @@ void project_memory(const Attention *cross_attention, const float *hidden,
     for (size_t i = 0; i < n_sources; i++)
         n_rows += memories[i].n_positions;
     float *projected = workspace->projected;
-    multiply(&linear->matrix, hidden, workspace->hidden_stride, n_rows,
-             (Epilogue){.bias = linear->bias}, projected, stride);
+    multiply_any(&linear->matrix, hidden, workspace->hidden_stride, n_rows,
+                 (Epilogue){.bias = linear->bias}, projected, stride, &workspace->quantized);
     for (size_t i = 0; i < n_sources; i++) {
         pack_memory(&memories[i], projected, projected + joined, stride);
         projected += memories[i].n_positions * stride;

@@ -31,6 +31,11 @@ void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t l
     workspace->scores =
         arena_take(arena, source_scores > target_scores ? source_scores : target_scores, row);
     workspace->panels = arena_take(arena, panels, row);
+    if (model->is_quantized) {
+        const size_t wider = d_model > d_ff ? d_model : d_ff;
+        lay_out_quantized_rows(arena, n_rows, wider > model->widest ? wider : model->widest,
+                               &workspace->quantized);
+    }
 }
 
 void embed(const Embedding *embedding, size_t d_model, int32_t token, size_t position,
@@ -64,8 +69,8 @@ void add_attention(const Model *model, const Attention *attention, float *hidden
                    Workspace *workspace) {
     const Linear *output = &attention->output;
     const Epilogue epilogue = {.bias = output->bias, .residual = hidden};
-    multiply(&output->matrix, workspace->context, row_stride(output->matrix.n_inputs), n_rows,
-             epilogue, hidden, workspace->hidden_stride);
+    multiply_any(&output->matrix, workspace->context, row_stride(output->matrix.n_inputs), n_rows,
+                 epilogue, hidden, workspace->hidden_stride, &workspace->quantized);
     after_sublayer(model, &attention->norm, hidden, n_rows);
 }
 
@@ -88,11 +93,13 @@ void feed_forward(const Model *model, const FeedForward *layer, float *hidden, s
         const size_t n = smaller_of(n_rows - first, FEED_FORWARD_ROWS);
         float *rows = hidden + first * stride;
         const float *x = before_sublayer(model, &layer->norm, rows, n, workspace);
-        multiply(&layer->inner.matrix, x, stride, n, inner, workspace->inner, inner_stride);
+        multiply_any(&layer->inner.matrix, x, stride, n, inner, workspace->inner, inner_stride,
+                     &workspace->quantized);
         for (size_t row = 0; model->shape.is_gelu && row < n; row++)
             apply_gelu(workspace->inner + row * inner_stride, d_ff);
         const Epilogue outer = {.bias = layer->outer.bias, .residual = rows};
-        multiply(&layer->outer.matrix, workspace->inner, inner_stride, n, outer, rows, stride);
+        multiply_any(&layer->outer.matrix, workspace->inner, inner_stride, n, outer, rows, stride,
+                     &workspace->quantized);
         after_sublayer(model, &layer->norm, rows, n);
     }
 }

@@ -4,6 +4,7 @@
 
 #include "arena.h"
 #include "model.h"
+#include "quantized.h"
 
 /* Room for what layers compute on the way. Rows of hidden states, too, are as far apart as their
    width's `row_stride`. */
@@ -15,6 +16,7 @@ typedef struct {
     size_t hidden_stride;
     float *scores;    /* of attention */
     float *panels;    /* keys and values of one source sentence */
+    QuantizedRows quantized; /* activations, of a model in integers */
 } Workspace;
 
 /* Takes room for `n_rows` rows, sources of at most `longest_source` tokens and translations of at

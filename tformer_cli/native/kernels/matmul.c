@@ -14,6 +14,7 @@
 
 /* Panels of a tile. */
 #define MOST_PANELS 2
+#define MOST_COLUMNS (MOST_PANELS * PANEL_COLUMNS)
 
 /* So many inputs ahead the panel is fetched. */
 #define AHEAD 32
@@ -52,29 +53,47 @@ void pack_transposed(const float *matrix, size_t n_outputs, size_t n_inputs, siz
     }
 }
 
+/* Products of so many pairs of integers add up exactly in float32: 1024·127² < 2²⁴. */
+#define EXACT_INPUTS ((size_t)1024)
+
 /* What one call of a tile needs. */
 typedef struct {
     const float *x;
     size_t x_stride;
     size_t n_inputs;
     const float *panel;
+    size_t panel_size; /* floats from one panel to the next */
     float *result;
     size_t stride;
     size_t n_columns; /* of the panels that are part of the matrix */
+    const float *before; /* (rows, MOST_COLUMNS) sums of the inputs before these, or NULL */
+    const float *row_scale;
+    const float *scale;
     const float *bias;
     const float *residual;
     bool relu;
 } Tile;
 
-/* Bias, ReLU and residual of the first `n` lanes of a sum. */
+INLINE Vector load_first(const float *from, int n) {
+    return n == LANES ? load(from) : load_some(from, n, 0.0f);
+}
+
+/* Earlier sums, scales, bias, ReLU and residual of the first `n` lanes of a sum. */
 INLINE Vector finished(Vector sum, const Tile *tile, size_t row, size_t column, int n) {
-    if (tile->bias)
-        sum += n == LANES ? load(tile->bias + column) : load_some(tile->bias + column, n, 0.0f);
+    if (tile->before)
+        sum += load_first(tile->before + row * MOST_COLUMNS + column, n);
+    if (tile->row_scale) {
+        /* The second multiplication and the addition are one expression, to be fused as torch does */
+        const Vector bias = tile->bias ? load_first(tile->bias + column, n) : (Vector){0};
+        sum *= broadcast(tile->row_scale[row]);
+        sum = sum * load_first(tile->scale + column, n) + bias;
+    } else if (tile->bias) {
+        sum += load_first(tile->bias + column, n);
+    }
     if (tile->relu)
         sum = larger(sum, broadcast(0.0f));
     if (tile->residual) {
-        const float *from = tile->residual + row * tile->stride + column;
-        sum += n == LANES ? load(from) : load_some(from, n, 0.0f);
+        sum += load_first(tile->residual + row * tile->stride + column, n);
     }
     return sum;
 }
@@ -112,7 +131,7 @@ INLINE void multiply_tile(const Tile *tile, const int n_rows, const int n_panels
         Vector weights[2 * MOST_PANELS];
 #pragma GCC unroll 4
         for (int i = 0; i < n_vectors; i++) {
-            const float *from = panel + (size_t)(i / 2) * n_inputs * PANEL_COLUMNS + i % 2 * LANES;
+            const float *from = panel + (size_t)(i / 2) * tile->panel_size + i % 2 * LANES;
             weights[i] = load(from);
             __builtin_prefetch(from + AHEAD * PANEL_COLUMNS);
         }
@@ -179,6 +198,32 @@ static void (*const tiles[])(const Tile *) = {
 #endif
 };
 
+/* A tile of integers whose sums are exact in parts only: these are summed apart, and then added. */
+static void multiply_long_tile(const Tile *whole, void (*kernel)(const Tile *)) {
+    float sums[TALLEST_TILE * MOST_COLUMNS];
+    Tile part = {
+        .x_stride = whole->x_stride,
+        .n_inputs = EXACT_INPUTS,
+        .panel_size = whole->panel_size,
+        .result = sums,
+        .stride = MOST_COLUMNS,
+        .n_columns = whole->n_columns,
+    };
+    size_t k = 0;
+    for (; whole->n_inputs - k > EXACT_INPUTS; k += EXACT_INPUTS) {
+        part.x = whole->x + k;
+        part.panel = whole->panel + k * PANEL_COLUMNS;
+        kernel(&part);
+        part.before = sums;
+    }
+    Tile last = *whole;
+    last.x += k;
+    last.n_inputs -= k;
+    last.panel += k * PANEL_COLUMNS;
+    last.before = sums;
+    kernel(&last);
+}
+
 static void multiply_rows(const PackedMatrix *matrix, const float *x, size_t x_stride,
                           size_t n_rows, Epilogue epilogue, float *result, size_t stride) {
     const size_t n_inputs = matrix->n_inputs, n_outputs = matrix->n_outputs;
@@ -198,17 +243,22 @@ static void multiply_rows(const PackedMatrix *matrix, const float *x, size_t x_s
                 .x_stride = x_stride,
                 .n_inputs = n_inputs,
                 .panel = matrix->panels + first * n_inputs,
+                .panel_size = n_inputs * PANEL_COLUMNS,
                 .result = result + row * stride + first,
                 .stride = stride,
                 .n_columns = n_left < width ? n_left : width,
+                .row_scale = epilogue.row_scale ? epilogue.row_scale + row : NULL,
+                .scale = matrix->scale ? matrix->scale + first : NULL,
                 .bias = epilogue.bias ? epilogue.bias + first : NULL,
                 .residual = epilogue.residual ? epilogue.residual + row * stride + first : NULL,
                 .relu = epilogue.relu,
             };
-            if (is_wide)
-                (n == 1 ? multiply_wide_tile_1 : multiply_wide_tile_2)(&tile);
+            void (*const kernel)(const Tile *) =
+                !is_wide ? tiles[n] : n == 1 ? multiply_wide_tile_1 : multiply_wide_tile_2;
+            if (matrix->scale && n_inputs > EXACT_INPUTS)
+                multiply_long_tile(&tile, kernel);
             else
-                tiles[n](&tile);
+                kernel(&tile);
             row += n;
         }
     }
@@ -222,6 +272,8 @@ void multiply(const PackedMatrix *matrix, const float *x, size_t x_stride, size_
     for (size_t row = 0; row < n_rows; row += block) {
         const size_t n = n_rows - row < block ? n_rows - row : block;
         Epilogue part = epilogue;
+        if (part.row_scale)
+            part.row_scale += row;
         if (part.residual)
             part.residual += row * stride;
         multiply_rows(matrix, x + row * x_stride, x_stride, n, part, result + row * stride, stride);

@@ -16,13 +16,16 @@ typedef struct {
     size_t n_inputs;     /* K */
     size_t n_outputs;    /* N */
     const float *panels; /* (ceil(N / PANEL_COLUMNS), K, PANEL_COLUMNS) */
+    const float *scale;  /* (N) where the panels hold integers, or NULL: see quantized.h */
 } PackedMatrix;
 
 /* What is done with a sum on its way to memory, in this order. */
 typedef struct {
-    const float *bias;     /* (N) added to each row, or NULL */
-    bool relu;             /* whether negative results become 0 */
-    const float *residual; /* (rows, N), in rows as far apart as those of the result; or NULL */
+    const float *row_scale; /* (rows) scale of rows in integers: each sum is multiplied by that of
+                               its row, and then by that of its output; or NULL */
+    const float *bias;      /* (N) added to each row, or NULL */
+    bool relu;              /* whether negative results become 0 */
+    const float *residual;  /* (rows, N), in rows as far apart as those of the result; or NULL */
 } Epilogue;
 
 /* Floats that the panels of a matrix take. */

@@ -3,36 +3,74 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "quantized.h"
+
 /* Reads the list of weights from its beginning to its end while the arena is laid out. */
 typedef struct {
     Arena *arena;
-    const float *const *next;
+    const void *const *next;
+    bool has_integers;
 } Reader;
 
+/* A projection as Python hands it over. */
+typedef struct {
+    const void *weight; /* (N, K) float, or int8_t where there is a scale */
+    const float *bias;  /* (N) or NULL */
+    const float *scale; /* (N) or NULL */
+} Projection;
+
+static Projection read_projection(Reader *reader) {
+    const void *weight = *reader->next++;
+    const float *bias = *reader->next++, *scale = *reader->next++;
+    reader->has_integers |= scale != NULL;
+    return (Projection){weight, bias, scale};
+}
+
+/* A projection without its first outputs. */
+static Projection outputs_from(Projection whole, size_t first, size_t n_inputs) {
+    const size_t size = whole.scale ? sizeof(int8_t) : sizeof(float);
+    return (Projection){
+        (const char *)whole.weight + first * n_inputs * size,
+        whole.bias ? whole.bias + first : NULL,
+        whole.scale ? whole.scale + first : NULL,
+    };
+}
+
+/* Copies the numbers of all outputs, the first `n_scaled` times a factor. */
+static const float *pack_vector(Arena *arena, const float *values, size_t n, size_t n_scaled,
+                                float factor) {
+    float *copy = arena_take(arena, n, sizeof(float));
+    for (size_t i = 0; copy && i < n; i++)
+        copy[i] = i < n_scaled ? values[i] * factor : values[i];
+    return copy;
+}
+
 /* Packs rows of a projection times a factor; without memory only its size is added up. */
-static Linear pack_linear(Arena *arena, const float *weight, const float *bias, size_t n_outputs,
-                          size_t n_inputs, size_t n_scaled, float factor) {
+static Linear pack_linear(Arena *arena, Projection given, size_t n_outputs, size_t n_inputs,
+                          size_t n_scaled, float factor) {
     const size_t size = saturated_product(
         (n_outputs + PANEL_COLUMNS - 1) / PANEL_COLUMNS * PANEL_COLUMNS, n_inputs);
     float *panels = arena_take(arena, size, sizeof(float));
-    float *scaled_bias = bias ? arena_take(arena, n_outputs, sizeof(float)) : NULL;
-    if (panels) {
-        pack_matrix(weight, n_outputs, n_inputs, n_inputs, panels);
+    Linear linear = {{n_inputs, n_outputs, panels, NULL}, NULL};
+    if (given.bias)
+        linear.bias = pack_vector(arena, given.bias, n_outputs, n_scaled, factor);
+    if (given.scale) {
+        linear.matrix.scale = pack_vector(arena, given.scale, n_outputs, n_scaled, factor);
+        if (panels)
+            pack_integers(given.weight, n_outputs, n_inputs, panels);
+    } else if (panels) {
+        pack_matrix(given.weight, n_outputs, n_inputs, n_inputs, panels);
         for (size_t row = 0; row < n_scaled; row++) {
             float *column = panels + row / PANEL_COLUMNS * PANEL_COLUMNS * n_inputs;
             for (size_t k = 0; k < n_inputs; k++)
                 column[k * PANEL_COLUMNS + row % PANEL_COLUMNS] *= factor;
         }
     }
-    if (scaled_bias)
-        for (size_t row = 0; row < n_outputs; row++)
-            scaled_bias[row] = row < n_scaled ? bias[row] * factor : bias[row];
-    return (Linear){{n_inputs, n_outputs, panels}, scaled_bias};
+    return linear;
 }
 
 static Linear read_linear(Reader *reader, size_t n_outputs, size_t n_inputs) {
-    const float *weight = *reader->next++, *bias = *reader->next++;
-    return pack_linear(reader->arena, weight, bias, n_outputs, n_inputs, 0, 1.0f);
+    return pack_linear(reader->arena, read_projection(reader), n_outputs, n_inputs, 0, 1.0f);
 }
 
 static Norm read_norm(Reader *reader) {
@@ -44,13 +82,13 @@ static Attention read_attention(Reader *reader, const Shape *shape, size_t n_hea
     const size_t d_model = (size_t)shape->d_model, width = (size_t)shape->head_width;
     const size_t joined = n_heads * width;
     const float factor = 1.0f / sqrtf((float)width);
-    const float *weight = *reader->next++, *bias = *reader->next++;
+    const Projection given = read_projection(reader);
     Attention attention = {.n_heads = n_heads};
-    attention.input = pack_linear(reader->arena, weight, bias, is_cross ? joined : 3 * joined,
-                                  d_model, joined, factor);
+    attention.input = pack_linear(reader->arena, given, is_cross ? joined : 3 * joined, d_model,
+                                  joined, factor);
     if (is_cross)
-        attention.memory = pack_linear(reader->arena, weight + joined * d_model,
-                                       bias ? bias + joined : NULL, 2 * joined, d_model, 0, 1.0f);
+        attention.memory = pack_linear(reader->arena, outputs_from(given, joined, d_model),
+                                       2 * joined, d_model, 0, 1.0f);
     attention.output = read_linear(reader, d_model, joined);
     attention.norm = read_norm(reader);
     return attention;
@@ -71,16 +109,14 @@ static void note_width(Model *model, size_t n_heads) {
 }
 
 /* Reads all weights; the layers' own arrays are there in either pass. */
-static void lay_out(Model *model, const Shape *shape, const float *const *weights) {
-    Reader reader = {&model->arena, weights};
+static void lay_out(Model *model, const Shape *shape, const void *const *weights) {
+    Reader reader = {&model->arena, weights, false};
     model->source.tokens = *reader.next++;
     model->target.tokens = *reader.next++;
-    const float *output = *reader.next++;
     model->source.positions = *reader.next++;
     model->target.positions = *reader.next++;
-    model->output = pack_linear(&model->arena, output, NULL, (size_t)shape->vocab_size,
-                                (size_t)shape->d_model, 0, 1.0f)
-                        .matrix;
+    model->output =
+        read_linear(&reader, (size_t)shape->vocab_size, (size_t)shape->d_model).matrix;
     for (int64_t i = 0; i < shape->n_encoder_layers; i++) {
         Layer *layer = &model->encoder[i];
         note_width(model, (size_t)shape->encoder_heads[i]);
@@ -100,9 +136,10 @@ static void lay_out(Model *model, const Shape *shape, const float *const *weight
         layer->feed_forward = read_feed_forward(&reader, shape);
     }
     model->decoder_norm = read_norm(&reader);
+    model->is_quantized = reader.has_integers;
 }
 
-Model *tformer_new_model(const Shape *shape, const float *const *weights) {
+Model *tformer_new_model(const Shape *shape, const void *const *weights) {
     Model *model = calloc(1, sizeof *model);
     if (!model)
         return NULL;

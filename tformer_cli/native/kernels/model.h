@@ -65,21 +65,23 @@ typedef struct {
     Norm encoder_norm, decoder_norm; /* final norms of pre-norm stacks */
     PackedMatrix output;             /* (V, D) */
     size_t widest;                   /* the largest H·E */
+    bool is_quantized;               /* whether any matrix is in integers */
     Arena arena;
 } Model;
 
 /* Packs a model.
 
-   weights: pointers to float32 arrays, NULL for a bias that is not there, in this order: source
-   and target embeddings, output matrix, encoder and decoder positions; of each encoder layer its
+   weights: pointers to float32 arrays, NULL for what is not there, in this order: source and target
+   embeddings, encoder and decoder positions, output projection; of each encoder layer its
    attention, its norm, inner and outer projection, and their norm; the encoder's final norm (two
    NULLs where there is none); of each decoder layer self-attention, norm, cross-attention, norm,
-   feed-forward, norm; the decoder's final norm. Each projection and norm is weight and bias, an
-   attention input and output projection. Embeddings, positions and norms are not copied and must
-   outlive the model.
+   feed-forward, norm; the decoder's final norm. A norm is weight and bias; a projection is weight,
+   bias and the scale of each output, which is NULL unless the weight is an array of int8; an
+   attention is its input and its output projection. Embeddings, positions and norms are not copied and
+   must outlive the model.
 
    Returns NULL where there is no memory. */
-Model *tformer_new_model(const Shape *shape, const float *const *weights);
+Model *tformer_new_model(const Shape *shape, const void *const *weights);
 
 void tformer_free_model(Model *model);
 

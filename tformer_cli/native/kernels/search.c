@@ -214,7 +214,8 @@ static bool step(Search *search) {
         return false;
     decode_step(search->model, search->rows, n_rows, search->groups, search->n_active,
                 search->hidden, &search->workspace);
-    best_tokens(&search->model->output, search->hidden, n_rows, &search->vocabulary);
+    best_tokens(&search->model->output, search->hidden, n_rows, &search->workspace.quantized,
+                &search->vocabulary);
     const NextTokens *next = search->vocabulary.rows;
     size_t n_going_on = 0;
     for (size_t i = 0; i < search->n_active; i++) {

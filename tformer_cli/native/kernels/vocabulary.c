@@ -16,6 +16,7 @@
 #define N_RUNS (BLOCK_TOKENS / RUN)
 
 _Static_assert(BLOCK_TOKENS % GROUP == 0, "a block is whole groups");
+_Static_assert(BLOCK_ROWS <= QUANTIZED_ROWS, "a block is quantized at once");
 
 static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -146,9 +147,22 @@ static void forbid_others(NextTokens *row, float *logits, size_t n, float *runs)
     runs[0] = largest_lane(largest_of_run(logits, smaller_of(n, RUN)));
 }
 
+/* The part of a matrix that n tokens from the `first` one have, which begins a panel. */
+static PackedMatrix part_of(const PackedMatrix *output, size_t first, size_t n) {
+    PackedMatrix part = *output;
+    part.n_outputs = n;
+    part.panels += first * output->n_inputs;
+    if (part.scale)
+        part.scale += first;
+    return part;
+}
+
 static void find_block(const PackedMatrix *output, const float *hidden, size_t n_rows, size_t k,
-                       NextTokens *rows, float *logits) {
+                       QuantizedRows *quantized, NextTokens *rows, float *logits) {
     const size_t d_model = output->n_inputs, stride = row_stride(BLOCK_TOKENS);
+    const size_t hidden_stride = row_stride(d_model);
+    if (output->scale)
+        quantize_rows(hidden, hidden_stride, n_rows, d_model, quantized);
     for (size_t row = 0; row < n_rows; row++) {
         rows[row].n_best = 0;
         rows[row].largest = -INFINITY;
@@ -156,8 +170,11 @@ static void find_block(const PackedMatrix *output, const float *hidden, size_t n
     }
     for (size_t first = 0; first < output->n_outputs; first += BLOCK_TOKENS) {
         const size_t n = smaller_of(output->n_outputs - first, BLOCK_TOKENS);
-        const PackedMatrix part = {d_model, n, output->panels + first * d_model};
-        multiply(&part, hidden, row_stride(d_model), n_rows, (Epilogue){0}, logits, stride);
+        const PackedMatrix part = part_of(output, first, n);
+        if (output->scale)
+            multiply_quantized(&part, quantized, n_rows, (Epilogue){0}, logits, stride);
+        else
+            multiply(&part, hidden, hidden_stride, n_rows, (Epilogue){0}, logits, stride);
         for (size_t row = 0; row < n_rows; row++) {
             float *own = logits + row * stride, runs[N_RUNS];
             add_to_sum(&rows[row], own, n, largest_of_runs(own, n, runs));
@@ -171,9 +188,9 @@ static void find_block(const PackedMatrix *output, const float *hidden, size_t n
 }
 
 void best_tokens(const PackedMatrix *output, const float *hidden, size_t n_rows,
-                 Vocabulary *vocabulary) {
+                 QuantizedRows *quantized, Vocabulary *vocabulary) {
     for (size_t first = 0; first < n_rows; first += BLOCK_ROWS)
         find_block(output, hidden + first * row_stride(output->n_inputs),
-                   smaller_of(n_rows - first, BLOCK_ROWS), vocabulary->k, vocabulary->rows + first,
-                   vocabulary->logits);
+                   smaller_of(n_rows - first, BLOCK_ROWS), vocabulary->k, quantized,
+                   vocabulary->rows + first, vocabulary->logits);
 }

@@ -4,7 +4,7 @@
 #define TFORMER_VOCABULARY_H
 
 #include "arena.h"
-#include "matmul.h"
+#include "quantized.h"
 
 /* Padding, unknown token and beginning of sentence have the ids before this one and are never
    generated. */
@@ -30,9 +30,10 @@ void lay_out_vocabulary(Arena *arena, size_t most_rows, size_t k, Vocabulary *vo
 
 /* Finds the k best next tokens of each row.
 
-   output: (V, D), V larger than END_OF_SENTENCE. hidden: (n_rows, D) last hidden states. A row
-   whose logits are not all numbers may find none. */
+   output: (V, D), V larger than END_OF_SENTENCE. hidden: (n_rows, D) last hidden states.
+   quantized: room for them if the matrix is in integers. A row whose logits are not all numbers may
+   find none. */
 void best_tokens(const PackedMatrix *output, const float *hidden, size_t n_rows,
-                 Vocabulary *vocabulary);
+                 QuantizedRows *quantized, Vocabulary *vocabulary);
 
 #endif
