@@ -149,6 +149,23 @@ def test_an_empty_name_is_not_the_current_directory(tmp_path, monkeypatch, argum
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("signals", "status", "said"), [([], 1, "error: RuntimeError (why)"), ([15], 143, "")]
+)
+def test_a_library_that_a_signal_has_interrupted_is_no_fault(
+    monkeypatch, tmp_path, signals, status, said
+):
+    def fail(*_):
+        raise RuntimeError("why")
+
+    monkeypatch.setattr("tformer_cli.cli.app._signals", signals)
+    monkeypatch.setattr("tformer_cli.workflows.make_corpus.make_corpus", fail)
+    result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
+    assert result.exit_code == status
+    assert result.stderr.startswith(said)
+    assert bool(result.stderr) == bool(said)
+
+
 def test_too_little_memory_is_one_line(tmp_path, monkeypatch):
     def fail(*_):
         raise MemoryError

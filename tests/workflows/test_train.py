@@ -278,7 +278,8 @@ def test_kept_checkpoints_are_the_last_and_the_best(make, tmp_path):
 
 
 def test_the_final_model_is_the_average_of_the_last_checkpoints(make, tmp_path):
-    train(make(data__valid=[], validation__patience=0), tmp_path / "run")  # with scores the best one may take its place
+    # without validation: with scores the best checkpoint may take its place
+    train(make(data__valid=[], validation__patience=0), tmp_path / "run")
     files = sorted((tmp_path / "run" / "checkpoints").glob("*/model.safetensors"))[-3:]
     assert [file.parent.name for file in files] == ["step-000015", "step-000018", "step-000020"]
     mean = average_weights(files)

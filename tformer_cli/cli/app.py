@@ -79,6 +79,8 @@ class OneLineErrors(HelpfulGroup):
                 _leave_closed_pipe()
             _end(given, error, _system_message(error), 1)
         except Exception as error:  # noqa: BLE001 - a fault of ours is one line, too
+            if _signals:  # a library that was interrupted may call that an error of its own
+                sys.exit(128 + _signals[0])
             message = str(error).splitlines()[0] if str(error) else "no message"
             hint = "`tformer --debug …` shows where"
             _end(given, error, f"{type(error).__name__} ({message}): {hint}", 1)
@@ -174,4 +176,9 @@ def main() -> None:
 
 def _leave_on_signal(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
     """Ends like an error does, so that nothing half-written is left."""
+    _signals.append(signal_number)
     sys.exit(128 + signal_number)
+
+
+_signals: list[int] = []
+"""Those that have ended the program."""
