@@ -31,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tformer_cli.data.lines import read_lines
+from tformer_cli.model.runtime import has_fast_bfloat16
 
 SPLIT = "lines"
 """Name of the files of sentences and references."""
@@ -48,6 +49,11 @@ def ctranslate2(precision: str, workers: int) -> Contestant:
         precision=precision,
         options={"precision": precision, "workers": str(workers)},
     )
+
+
+def can_compute(precision: str) -> bool:
+    """Says whether the processor does so itself: emulated bfloat16 is no speed to speak of."""
+    return precision != "bfloat16" or has_fast_bfloat16("cpu")
 
 
 CONTESTANTS = {
@@ -146,7 +152,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--max-length", type=int, default=80, help="tokens of a translation [80]")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="[all cores]")
     everybody = ",".join(CONTESTANTS)
-    parser.add_argument("--contestants", default=everybody, help=f"[{everybody}]")
+    able = [name for name, one in CONTESTANTS.items() if can_compute(one.precision)]
+    parser.add_argument(
+        "--contestants", default=",".join(able), help=f"of {everybody} [what this processor can]"
+    )
     parser.add_argument("--work", type=Path, help="keep all files here [a temporary directory]")
     parser.add_argument("--json", type=Path, help="write all figures here too")
     arguments = parser.parse_args()

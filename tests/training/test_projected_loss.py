@@ -13,6 +13,17 @@ def case(n_tokens, dtype=torch.float64):
     return hidden, matrix, torch.randint(0, 17, (n_tokens,))
 
 
+def assert_same_loss_and_gradients(fast, plain, inputs, atol):
+    assert torch.allclose(fast.smoothed, plain.smoothed.double(), rtol=1e-6)
+    assert torch.allclose(
+        fast.negative_log_likelihood, plain.negative_log_likelihood.double(), rtol=1e-6
+    )
+    got = torch.autograd.grad(fast.smoothed / 7, inputs)
+    expected = torch.autograd.grad(plain.smoothed / 7, inputs)
+    for one, other in zip(got, expected, strict=True):
+        assert torch.allclose(one, other, atol=atol)
+
+
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("rows", [1, 2, 100])
 def test_equals_the_plain_formula_whatever_the_chunks(monkeypatch, rows, label_smoothing):
@@ -20,14 +31,7 @@ def test_equals_the_plain_formula_whatever_the_chunks(monkeypatch, rows, label_s
     hidden, matrix, targets = case(5)
     fast = projected_loss(hidden, matrix, targets, label_smoothing)
     plain = label_smoothed_loss(hidden @ matrix.T, targets, label_smoothing)
-    assert torch.allclose(fast.smoothed, plain.smoothed.double(), rtol=1e-6)
-    assert torch.allclose(
-        fast.negative_log_likelihood, plain.negative_log_likelihood.double(), rtol=1e-6
-    )
-    got = torch.autograd.grad(fast.smoothed / 7, [hidden, matrix])
-    expected = torch.autograd.grad(plain.smoothed / 7, [hidden, matrix])
-    for one, other in zip(got, expected, strict=True):
-        assert torch.allclose(one, other, atol=1e-6)
+    assert_same_loss_and_gradients(fast, plain, [hidden, matrix], atol=1e-6)
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.2])
@@ -69,14 +73,7 @@ def test_r_drop_equals_the_plain_formula_whatever_the_chunks(monkeypatch, rows, 
     fast = projected_loss(hidden, matrix, targets, label_smoothing, r_drop=3.0)
     logits = hidden @ matrix.T
     plain = r_drop_loss(logits[0::2], logits[1::2], targets, label_smoothing, 3.0)
-    assert torch.allclose(fast.smoothed, plain.smoothed.double(), rtol=1e-6)
-    assert torch.allclose(
-        fast.negative_log_likelihood, plain.negative_log_likelihood.double(), rtol=1e-6
-    )
-    got = torch.autograd.grad(fast.smoothed / 7, [hidden, matrix])
-    expected = torch.autograd.grad(plain.smoothed / 7, [hidden, matrix])
-    for one, other in zip(got, expected, strict=True):
-        assert torch.allclose(one, other, atol=1e-5)
+    assert_same_loss_and_gradients(fast, plain, [hidden, matrix], atol=1e-5)
 
 
 def test_r_drop_equals_the_papers_equation_written_out():

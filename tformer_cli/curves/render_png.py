@@ -1,21 +1,17 @@
 """A chart as PNG, by matplotlib (the optional extra `png`)."""
 
-import io
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli.curves.chart import Chart, Panel
 from tformer_cli.curves.palette import LIGHT, style_of
 from tformer_cli.curves.render_svg import columns_of
 from tformer_cli.curves.scales import Scale, x_scale, y_scale
-from tformer_cli.errors import UsageError
+from tformer_cli.figures import new_figure, png_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DOTS_PER_INCH = 150
-"""Resolution of the picture."""
 _DASHES = {"": "-", "6 3": "--", "2 3": ":"}
 _INK, _GREY, _PALE = "#24292f", "#59636e", "#e4e8ec"
 
@@ -26,21 +22,14 @@ def render_png(chart: Chart) -> bytes:
     Raises:
         UsageError: if matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UsageError(
-            "--format png: needs matplotlib; install it with pip install 'tformer[png]', "
-            "or choose svg"
-        ) from None
     n_columns = columns_of(len(chart.panels))
     n_rows = -(-len(chart.panels) // n_columns)
-    figure = Figure(figsize=(3.7 * n_columns, 2.4 * n_rows + 0.5), layout="constrained")
+    figure = new_figure(3.7 * n_columns, 2.4 * n_rows + 0.5)
     x = x_scale(chart)
     for place, panel in enumerate(chart.panels):
         _draw(figure.add_subplot(n_rows, n_columns, place + 1), panel, x)
     _legend(figure, chart)
-    return _saved(figure)
+    return png_bytes(figure)
 
 
 def _draw(axes: "Axes", panel: Panel, x: Scale) -> None:
@@ -100,15 +89,3 @@ def _legend(figure: "Figure", chart: Chart) -> None:
     )
     for text in legend.get_texts():
         text.set_parse_math(False)  # a "$" in a name is a letter like another
-
-
-def _saved(figure: "Figure") -> bytes:
-    file = io.BytesIO()
-    with warnings.catch_warnings():
-        # A character that the font lacks is drawn as a box.
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        warnings.filterwarnings(
-            "ignore", message="Matplotlib currently does not support .* natively"
-        )
-        figure.savefig(file, format="png", dpi=DOTS_PER_INCH, metadata={"Software": "tformer"})
-    return file.getvalue()

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from tformer_cli.figures import new_figure, png_bytes
 from tformer_cli.inspection.head_diff import HeadChange, HeadDiff
 from tformer_cli.inspection.palette import LIGHT_RAMPS, SIGNED_RAMP
-from tformer_cli.inspection.png_figure import draw_map, label_map, new_figure, png_bytes
+from tformer_cli.inspection.png_figure import draw_map, label_map
 from tformer_cli.inspection.render_diff import drawn, summary_of
 
 Panel = tuple[str, Tensor, Sequence[str], float]

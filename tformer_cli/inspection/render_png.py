@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from tformer_cli.figures import new_figure, png_bytes
 from tformer_cli.inspection.heads import HeadId, Kind
 from tformer_cli.inspection.palette import LIGHT_RAMPS
-from tformer_cli.inspection.png_figure import draw_map, label_map, new_figure, png_bytes
+from tformer_cli.inspection.png_figure import draw_map, label_map
 from tformer_cli.inspection.record import HeadsRecord
 
 if TYPE_CHECKING:

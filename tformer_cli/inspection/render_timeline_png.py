@@ -3,9 +3,9 @@
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from tformer_cli.figures import new_figure, png_bytes
 from tformer_cli.inspection.head_timeline import HeadCourse, HeadTimeline
 from tformer_cli.inspection.heads import KIND_NAMES, KINDS
-from tformer_cli.inspection.png_figure import new_figure, png_bytes
 from tformer_cli.inspection.render_timeline import colour_of_role
 from tformer_cli.inspection.roles import ROLES
 
