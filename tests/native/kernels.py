@@ -11,6 +11,8 @@ class PackedMatrix(ctypes.Structure):
         ("n_inputs", c_size_t),
         ("n_outputs", c_size_t),
         ("panels", c_void_p),
+        ("integers", c_void_p),
+        ("starts", c_void_p),
         ("scale", c_void_p),
     )
 
@@ -61,7 +63,7 @@ class Vocabulary(ctypes.Structure):
 
 
 def declare(library):
-    """Tells ctypes the types of the functions that tests call."""
+    """Tells ctypes the types of the functions that tests call, of those that are there."""
     size, pointer = c_size_t, c_void_p
     for name, result, arguments in (
         ("packed_size", size, [size, size]),
@@ -76,15 +78,18 @@ def declare(library):
         ("attend_to_past", None, [pointer, *[size] * 4, pointer, pointer, pointer]),
         ("lay_out_vocabulary", None, [pointer, size, size, pointer]),
         ("best_tokens", None, [pointer, pointer, size, pointer, pointer]),
-        ("pack_integers", None, [pointer, size, size, pointer]),
+        ("integers_size", size, [size, size]),
+        ("starts_size", size, [size]),
+        ("pack_integers", None, [pointer, size, size, pointer, pointer]),
         ("lay_out_quantized_rows", None, [pointer, size, size, pointer]),
         ("multiply_any", None, [pointer, pointer, size, size, Epilogue, pointer, size, pointer]),
         ("arena_take", pointer, [pointer, size, size]),
         ("arena_allocate", c_bool, [pointer]),
         ("arena_free", None, [pointer]),
     ):
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
+        function = getattr(library, name, None)
+        if function is not None:
+            function.restype, function.argtypes = result, arguments
     return library
 
 
@@ -100,11 +105,14 @@ def packed(library, matrix, *, transposed=False):
 def packed_integers(library, matrix):
     """Packs a `QuantizedMatrix`; returns it and what must stay."""
     n_outputs, n_inputs = matrix.integers.shape
-    panels = torch.full((library.packed_size(n_outputs, n_inputs),), torch.nan)
+    integers = torch.full((library.integers_size(n_outputs, n_inputs),), -1, dtype=torch.int8)
+    starts = torch.full((library.starts_size(n_outputs),), -1, dtype=torch.int32)
+    given = matrix.integers.contiguous()
     library.pack_integers(
-        matrix.integers.contiguous().data_ptr(), n_outputs, n_inputs, panels.data_ptr()
+        given.data_ptr(), n_outputs, n_inputs, integers.data_ptr(), starts.data_ptr()
     )
-    return PackedMatrix(n_inputs, n_outputs, panels.data_ptr(), matrix.scale.data_ptr()), panels
+    pointers = integers.data_ptr(), starts.data_ptr(), matrix.scale.data_ptr()
+    return PackedMatrix(n_inputs, n_outputs, None, *pointers), (integers, starts)
 
 
 def quantized_rows(library, n_rows, width):

@@ -13,11 +13,9 @@ from tests.native.kernels import (
     Vocabulary,
     multiply,
     packed,
-    packed_integers,
 )
 from tformer_cli.decoding.top_tokens import top_tokens
 from tformer_cli.model.attention import plain_attention
-from tformer_cli.model.quantized import QuantizedProduct, quantize_matrix
 from tformer_cli.native.library import KERNELS
 
 EOS_ID = 3
@@ -78,38 +76,6 @@ def test_a_row_has_the_same_bits_alone_and_among_any_number(kernels, n_outputs, 
         first = 37
         part = multiply(kernels, weights, x[first : first + n_rows])
         assert torch.equal(part, whole[first : first + n_rows])
-
-
-@pytest.mark.parametrize("n_inputs", [0, 1, 64, 256, 1023, 1024, 1030, 2048])
-@pytest.mark.parametrize(("n_rows", "n_outputs"), [(2, 70), (5, 33), (13, 96), (230, 5)])
-def test_products_of_integers_have_the_bits_of_the_models_own(kernels, n_rows, n_outputs, n_inputs):
-    x = torch.randn(n_rows, n_inputs) * torch.logspace(-3, 3, n_rows).unsqueeze(1)
-    x[0] = 0.0
-    if n_rows > 2:  # the largest sums there are
-        x[1], x[2] = 7.0, -7.0
-    matrix = quantize_matrix(torch.randn(n_outputs, n_inputs).contiguous())
-    matrix.integers[0], matrix.integers[1] = 127, -127
-    bias, residual = torch.randn(n_outputs), torch.randn(n_rows, n_outputs)
-    weights, _panels = packed_integers(kernels, matrix)
-    product = QuantizedProduct(matrix, None)
-    if n_inputs == 0:
-        assert torch.equal(multiply(kernels, weights, x), torch.zeros(n_rows, n_outputs))
-        return
-    assert torch.equal(multiply(kernels, weights, x), product(x))
-    whole = multiply(kernels, weights, x, bias=bias, relu=True, residual=residual)
-    assert torch.equal(whole, QuantizedProduct(matrix, bias)(x, relu=True) + residual)
-    alone = multiply(kernels, weights, x[-1:], bias=bias, relu=True, residual=residual[-1:])
-    assert torch.equal(alone, whole[-1:])
-
-
-@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
-def test_a_row_that_is_not_all_numbers_gives_none(kernels, broken):
-    x = torch.randn(3, 40)
-    x[1, 7] = broken
-    weights, _panels = packed_integers(kernels, quantize_matrix(torch.randn(50, 40)))
-    result = multiply(kernels, weights, x)
-    assert result[1].isnan().all()
-    assert result[[0, 2]].isfinite().all()
 
 
 def test_a_transposed_matrix_packs_to_the_same(kernels):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST_POSITION_FLOATS = 1 << 25
 """Of positions as vectors, 128 MiB: the kernels have them all, torch those that are used."""
+MOST_INTEGER_INPUTS = (2**31 - 1) // 127**2
+"""Products of 8-bit integers that are summed in 32 bits: 133,144."""
 N_SPECIAL_TOKENS = 4
 """Padding, unknown, beginning and end of sentence; the kernels know their ids."""
 
@@ -65,6 +67,8 @@ def unsupported(model: nn.Module) -> str | None:
     in_integers = {
         id(linear.weight) for linear in linears if isinstance(linear.product, QuantizedProduct)
     }
+    if in_integers and max(model.config.d_ff, model.config.d_model) > MOST_INTEGER_INPUTS:
+        return "the layers are too wide for sums in 32 bits"
     if isinstance(model.output_product, QuantizedProduct) and model.output_projection is not None:
         in_integers.add(id(model.output_projection.weight))
     for weight in model.parameters():

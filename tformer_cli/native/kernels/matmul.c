@@ -4,17 +4,7 @@
    row, and makes 2·M multiplications and additions. The tallest tile that the registers hold reads
    least; each height has its own code, so that all sums stay in registers. Panels are the outer
    loop: one panel stays in the nearest cache while all rows pass. */
-#include "matmul.h"
-
-#if VECTOR_BYTES == 64 || defined(__aarch64__)
-#define TALLEST_TILE 14 /* 28 sums, 2 vectors of the panel, 1 of a row: of 32 registers */
-#else
-#define TALLEST_TILE 6 /* 12 sums, 2 vectors of the panel, 1 of a row: of 16 registers */
-#endif
-
-/* Panels of a tile. */
-#define MOST_PANELS 2
-#define MOST_COLUMNS (MOST_PANELS * PANEL_COLUMNS)
+#include "tile.h"
 
 /* So many inputs ahead the panel is fetched. */
 #define AHEAD 32
@@ -53,9 +43,6 @@ void pack_transposed(const float *matrix, size_t n_outputs, size_t n_inputs, siz
     }
 }
 
-/* Products of so many pairs of integers add up exactly in float32: 1024·127² < 2²⁴. */
-#define EXACT_INPUTS ((size_t)1024)
-
 /* What one call of a tile needs. */
 typedef struct {
     const float *x;
@@ -63,57 +50,8 @@ typedef struct {
     size_t n_inputs;
     const float *panel;
     size_t panel_size; /* floats from one panel to the next */
-    float *result;
-    size_t stride;
-    size_t n_columns; /* of the panels that are part of the matrix */
-    const float *before; /* (rows, MOST_COLUMNS) sums of the inputs before these, or NULL */
-    const float *row_scale;
-    const float *scale;
-    const float *bias;
-    const float *residual;
-    bool relu;
+    Target target;
 } Tile;
-
-INLINE Vector load_first(const float *from, int n) {
-    return n == LANES ? load(from) : load_some(from, n, 0.0f);
-}
-
-/* Earlier sums, scales, bias, ReLU and residual of the first `n` lanes of a sum. */
-INLINE Vector finished(Vector sum, const Tile *tile, size_t row, size_t column, int n) {
-    if (tile->before)
-        sum += load_first(tile->before + row * MOST_COLUMNS + column, n);
-    if (tile->row_scale) {
-        /* The second multiplication and the addition are one expression, to be fused as torch does */
-        const Vector bias = tile->bias ? load_first(tile->bias + column, n) : (Vector){0};
-        sum *= broadcast(tile->row_scale[row]);
-        sum = sum * load_first(tile->scale + column, n) + bias;
-    } else if (tile->bias) {
-        sum += load_first(tile->bias + column, n);
-    }
-    if (tile->relu)
-        sum = larger(sum, broadcast(0.0f));
-    if (tile->residual) {
-        sum += load_first(tile->residual + row * tile->stride + column, n);
-    }
-    return sum;
-}
-
-/* Finishes the sums (n_rows, n_vectors) of a tile and writes them. */
-static void write_tile(const Tile *tile, const Vector *sums, int n_rows, int n_vectors) {
-    for (int row = 0; row < n_rows; row++) {
-        float *to = tile->result + (size_t)row * tile->stride;
-        size_t column = 0;
-        for (int i = 0; i < n_vectors; i++, column += LANES) {
-            const Vector sum = sums[row * n_vectors + i];
-            if (column + LANES <= tile->n_columns) {
-                store(to + column, finished(sum, tile, (size_t)row, column, LANES));
-            } else if (column < tile->n_columns) {
-                const int n = (int)(tile->n_columns - column);
-                store_some(to + column, finished(sum, tile, (size_t)row, column, n), n);
-            }
-        }
-    }
-}
 
 /* `n_rows` and `n_panels` are constants wherever this is inlined, so that the loops over them
    disappear. */
@@ -150,7 +88,7 @@ INLINE void multiply_tile(const Tile *tile, const int n_rows, const int n_panels
 #pragma GCC unroll 4
         for (int i = 0; i < n_vectors; i++)
             written[row * n_vectors + i] = sums[row][i];
-    write_tile(tile, written, n_rows, n_vectors);
+    write_tile(&tile->target, written, n_rows, n_vectors);
 }
 
 #define TILE_OF(N)                                                                                 \
@@ -161,104 +99,38 @@ INLINE void multiply_tile(const Tile *tile, const int n_rows, const int n_panels
 static void multiply_wide_tile_1(const Tile *tile) { multiply_tile(tile, 1, 2); }
 static void multiply_wide_tile_2(const Tile *tile) { multiply_tile(tile, 2, 2); }
 
-TILE_OF(1)
-TILE_OF(2)
-TILE_OF(3)
-TILE_OF(4)
-TILE_OF(5)
-TILE_OF(6)
-#if TALLEST_TILE > 6
-TILE_OF(7)
-TILE_OF(8)
-TILE_OF(9)
-TILE_OF(10)
-TILE_OF(11)
-TILE_OF(12)
-TILE_OF(13)
-TILE_OF(14)
-#endif
+FOR_EACH_HEIGHT(TILE_OF)
 
-static void (*const tiles[])(const Tile *) = {
-    NULL,
-    multiply_tile_1,
-    multiply_tile_2,
-    multiply_tile_3,
-    multiply_tile_4,
-    multiply_tile_5,
-    multiply_tile_6,
-#if TALLEST_TILE > 6
-    multiply_tile_7,
-    multiply_tile_8,
-    multiply_tile_9,
-    multiply_tile_10,
-    multiply_tile_11,
-    multiply_tile_12,
-    multiply_tile_13,
-    multiply_tile_14,
-#endif
-};
-
-/* A tile of integers whose sums are exact in parts only: these are summed apart, and then added. */
-static void multiply_long_tile(const Tile *whole, void (*kernel)(const Tile *)) {
-    float sums[TALLEST_TILE * MOST_COLUMNS];
-    Tile part = {
-        .x_stride = whole->x_stride,
-        .n_inputs = EXACT_INPUTS,
-        .panel_size = whole->panel_size,
-        .result = sums,
-        .stride = MOST_COLUMNS,
-        .n_columns = whole->n_columns,
-    };
-    size_t k = 0;
-    for (; whole->n_inputs - k > EXACT_INPUTS; k += EXACT_INPUTS) {
-        part.x = whole->x + k;
-        part.panel = whole->panel + k * PANEL_COLUMNS;
-        kernel(&part);
-        part.before = sums;
-    }
-    Tile last = *whole;
-    last.x += k;
-    last.n_inputs -= k;
-    last.panel += k * PANEL_COLUMNS;
-    last.before = sums;
-    kernel(&last);
-}
+#define NAME_OF(N) multiply_tile_##N,
+static void (*const tiles[])(const Tile *) = {NULL, FOR_EACH_HEIGHT(NAME_OF)};
 
 static void multiply_rows(const PackedMatrix *matrix, const float *x, size_t x_stride,
                           size_t n_rows, Epilogue epilogue, float *result, size_t stride) {
     const size_t n_inputs = matrix->n_inputs, n_outputs = matrix->n_outputs;
-    /* Tiles of nearly one height: 15 rows are 8 and 7, not 14 and 1. */
-    const size_t n_tiles = (n_rows + TALLEST_TILE - 1) / TALLEST_TILE;
-    const size_t height = n_rows / n_tiles, n_taller = n_rows % n_tiles;
+    const Tiling tiling = tiling_of(n_rows, TALLEST_TILE);
     size_t width;
     for (size_t first = 0; first < n_outputs; first += width) {
         const size_t n_left = n_outputs - first;
         const bool is_wide = n_rows <= 2 && n_left > PANEL_COLUMNS;
-        width = is_wide ? 2 * PANEL_COLUMNS : PANEL_COLUMNS;
+        width = is_wide ? MOST_PANELS * PANEL_COLUMNS : PANEL_COLUMNS;
+        const size_t n_columns = n_left < width ? n_left : width;
         size_t row = 0;
-        for (size_t index = 0; index < n_tiles; index++) {
-            const size_t n = height + (index < n_taller);
+        for (size_t index = 0; index < tiling.n_tiles; index++) {
+            const size_t n = height_of(tiling, index);
             const Tile tile = {
                 .x = x + row * x_stride,
                 .x_stride = x_stride,
                 .n_inputs = n_inputs,
                 .panel = matrix->panels + first * n_inputs,
                 .panel_size = n_inputs * PANEL_COLUMNS,
-                .result = result + row * stride + first,
-                .stride = stride,
-                .n_columns = n_left < width ? n_left : width,
-                .row_scale = epilogue.row_scale ? epilogue.row_scale + row : NULL,
-                .scale = matrix->scale ? matrix->scale + first : NULL,
-                .bias = epilogue.bias ? epilogue.bias + first : NULL,
-                .residual = epilogue.residual ? epilogue.residual + row * stride + first : NULL,
-                .relu = epilogue.relu,
+                .target = target_of(matrix, epilogue, result, stride, row, first, n_columns),
             };
-            void (*const kernel)(const Tile *) =
-                !is_wide ? tiles[n] : n == 1 ? multiply_wide_tile_1 : multiply_wide_tile_2;
-            if (matrix->scale && n_inputs > EXACT_INPUTS)
-                multiply_long_tile(&tile, kernel);
+            if (!is_wide)
+                tiles[n](&tile);
+            else if (n == 1)
+                multiply_wide_tile_1(&tile);
             else
-                kernel(&tile);
+                multiply_wide_tile_2(&tile);
             row += n;
         }
     }
@@ -272,8 +144,6 @@ void multiply(const PackedMatrix *matrix, const float *x, size_t x_stride, size_
     for (size_t row = 0; row < n_rows; row += block) {
         const size_t n = n_rows - row < block ? n_rows - row : block;
         Epilogue part = epilogue;
-        if (part.row_scale)
-            part.row_scale += row;
         if (part.residual)
             part.residual += row * stride;
         multiply_rows(matrix, x + row * x_stride, x_stride, n, part, result + row * stride, stride);

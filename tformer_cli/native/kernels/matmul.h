@@ -11,12 +11,14 @@
 #define PANEL_COLUMNS (2 * LANES)
 
 /* A matrix W (N, K), N outputs of K inputs, in panels [panel][k][column] of PANEL_COLUMNS outputs;
-   what is missing in the last panel is 0. */
+   what is missing in the last panel is 0. One in integers has the last three instead: quantized.h. */
 typedef struct {
     size_t n_inputs;     /* K */
     size_t n_outputs;    /* N */
     const float *panels; /* (ceil(N / PANEL_COLUMNS), K, PANEL_COLUMNS) */
-    const float *scale;  /* (N) where the panels hold integers, or NULL: see quantized.h */
+    const int8_t *integers;
+    const int32_t *starts; /* (ceil(N / PANEL_COLUMNS), PANEL_COLUMNS) what sums start from */
+    const float *scale;    /* (N) of each output; NULL: the matrix is not in integers */
 } PackedMatrix;
 
 /* What is done with a sum on its way to memory, in this order. */
@@ -43,7 +45,7 @@ void pack_transposed(const float *matrix, size_t n_outputs, size_t n_inputs, siz
    of two apart take each other's places in the cache. */
 size_t row_stride(size_t width);
 
-/* Multiplies rows by a matrix.
+/* Multiplies rows by a matrix that is not in integers.
 
    x: (n_rows, K), rows `x_stride` floats apart. result: (n_rows, N), rows `stride` floats apart;
    it may be the residual itself. Each element is the sum over k in the order of k, one fused

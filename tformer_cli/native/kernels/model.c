@@ -48,17 +48,23 @@ static const float *pack_vector(Arena *arena, const float *values, size_t n, siz
 /* Packs rows of a projection times a factor; without memory only its size is added up. */
 static Linear pack_linear(Arena *arena, Projection given, size_t n_outputs, size_t n_inputs,
                           size_t n_scaled, float factor) {
-    const size_t size = saturated_product(
-        (n_outputs + PANEL_COLUMNS - 1) / PANEL_COLUMNS * PANEL_COLUMNS, n_inputs);
-    float *panels = arena_take(arena, size, sizeof(float));
-    Linear linear = {{n_inputs, n_outputs, panels, NULL}, NULL};
+    Linear linear = {.matrix = {.n_inputs = n_inputs, .n_outputs = n_outputs}};
     if (given.bias)
         linear.bias = pack_vector(arena, given.bias, n_outputs, n_scaled, factor);
     if (given.scale) {
+        int8_t *integers = arena_take(arena, integers_size(n_outputs, n_inputs), 1);
+        int32_t *starts = arena_take(arena, starts_size(n_outputs), sizeof(int32_t));
         linear.matrix.scale = pack_vector(arena, given.scale, n_outputs, n_scaled, factor);
-        if (panels)
-            pack_integers(given.weight, n_outputs, n_inputs, panels);
-    } else if (panels) {
+        linear.matrix.integers = integers;
+        linear.matrix.starts = starts;
+        if (integers)
+            pack_integers(given.weight, n_outputs, n_inputs, integers, starts);
+        return linear;
+    }
+    const size_t size = saturated_product(packed_size(n_outputs, 1), n_inputs);
+    float *panels = arena_take(arena, size, sizeof(float));
+    linear.matrix.panels = panels;
+    if (panels) {
         pack_matrix(given.weight, n_outputs, n_inputs, n_inputs, panels);
         for (size_t row = 0; row < n_scaled; row++) {
             float *column = panels + row / PANEL_COLUMNS * PANEL_COLUMNS * n_inputs;

@@ -5,11 +5,12 @@
 
    The sums of x̃·W̃ are integers and exact, so they do not depend on how they are added up, and with
    the rest in this order each result has the bits of `model/quantized.py`. Weights and activations
-   are integers from -127 to 127. */
+   are integers from -127 to 127, and lie in the groups of integers.h. */
 #ifndef TFORMER_QUANTIZED_H
 #define TFORMER_QUANTIZED_H
 
 #include "arena.h"
+#include "integers.h"
 #include "matmul.h"
 
 /* Rows that are in integers at a time. */
@@ -17,7 +18,8 @@
 
 /* Rows of activations in integers. */
 typedef struct {
-    float *integers; /* (QUANTIZED_ROWS, K) in rows as far apart as the row stride of K */
+    Input *integers; /* (QUANTIZED_ROWS, K) with SHIFT added, in rows of whole groups, as far apart
+                        as `group_stride` of K says */
     float *scale;    /* (QUANTIZED_ROWS) what each row is multiplied by */
 } QuantizedRows;
 
@@ -25,8 +27,19 @@ typedef struct {
    activations. */
 void lay_out_quantized_rows(Arena *arena, size_t n_rows, size_t widest, QuantizedRows *rows);
 
-/* Writes W̃ (n_outputs, n_inputs) in panels, as many floats as `packed_size` says. */
-void pack_integers(const int8_t *matrix, size_t n_outputs, size_t n_inputs, float *panels);
+/* Bytes that W̃ (n_outputs, n_inputs) takes in panels. */
+size_t integers_size(size_t n_outputs, size_t n_inputs);
+
+/* Numbers that its starts take. */
+size_t starts_size(size_t n_outputs);
+
+/* Writes W̃ (n_outputs, n_inputs) in panels [panel][group][column][input], 0 where there is nothing,
+   and for each column the -SHIFT·Σ W̃[n] that its sums start from. */
+void pack_integers(const int8_t *matrix, size_t n_outputs, size_t n_inputs, int8_t *panels,
+                   int32_t *starts);
+
+/* The part of a matrix that `n` outputs from the `first` one have, which begins a panel. */
+PackedMatrix part_of(const PackedMatrix *matrix, size_t first, size_t n);
 
 /* Rounds at most QUANTIZED_ROWS rows of x (n_rows, width), `stride` floats apart, half to even. The
    scale of a row that is not all numbers is none. */

@@ -8,14 +8,14 @@
 #define RUN ((size_t)(4 * LANES))
 
 /* Tokens whose runs are compared at once: a lane for each run. */
-#define GROUP (RUN * LANES)
+#define COMPARED (RUN * LANES)
 
 /* Rows and tokens whose logits are computed at a time: 450 KiB, for the second cache. */
 #define BLOCK_ROWS ((size_t)112)
 #define BLOCK_TOKENS ((size_t)1024)
 #define N_RUNS (BLOCK_TOKENS / RUN)
 
-_Static_assert(BLOCK_TOKENS % GROUP == 0, "a block is whole groups");
+_Static_assert(BLOCK_TOKENS % COMPARED == 0, "a block is whole groups");
 _Static_assert(BLOCK_ROWS <= QUANTIZED_ROWS, "a block is quantized at once");
 
 static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
@@ -51,7 +51,7 @@ INLINE Vector largest_of_run(const float *logits, size_t n) {
    the largest of all. */
 static float largest_of_runs(const float *logits, size_t n, float *runs) {
     Vector most = broadcast(-INFINITY);
-    for (size_t first = 0; first < BLOCK_TOKENS; first += GROUP) {
+    for (size_t first = 0; first < BLOCK_TOKENS; first += COMPARED) {
         Vector largest[LANES];
         for (size_t run = 0; run < LANES; run++) {
             const size_t start = smaller_of(first + run * RUN, n);
@@ -145,16 +145,6 @@ static void forbid_others(NextTokens *row, float *logits, size_t n, float *runs)
     for (size_t token = 0; token < END_OF_SENTENCE; token++)
         logits[token] = -INFINITY;
     runs[0] = largest_lane(largest_of_run(logits, smaller_of(n, RUN)));
-}
-
-/* The part of a matrix that n tokens from the `first` one have, which begins a panel. */
-static PackedMatrix part_of(const PackedMatrix *output, size_t first, size_t n) {
-    PackedMatrix part = *output;
-    part.n_outputs = n;
-    part.panels += first * output->n_inputs;
-    if (part.scale)
-        part.scale += first;
-    return part;
 }
 
 static void find_block(const PackedMatrix *output, const float *hidden, size_t n_rows, size_t k,
