@@ -171,7 +171,7 @@ class Trainer:
     def _go_back(self, cause: Diverged) -> None:
         """Takes up the last good checkpoint, behind the batches that led astray."""
         self._tick()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         values = self.processes.first(partial(self._rolled_back, cause))
         self.state = TrainingState.from_json(values)
         self.processes.start_alike(self.model, self.optimizer)
@@ -282,7 +282,7 @@ class Trainer:
         self.processes.update(self.model, self.optimizer)
         if self.average is not None:
             self.average.update(self.state.step)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
 
     def _let_look(self, window: Window) -> None:
         """Shows the model to whoever follows it; the time that takes is not training's."""
