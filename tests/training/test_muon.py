@@ -4,6 +4,7 @@ from torch import nn
 
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.training.adam import ParameterGroup
 from tformer_cli.training.config import TrainingConfig
 from tformer_cli.training.muon import Muon, layer_matrices
 from tformer_cli.training.optimizer import make_optimizer, optimizer_tensors, restore_optimizer
@@ -28,9 +29,8 @@ def test_equals_torchs_muon_iterated_to_the_end(shape):
     ours = nn.Parameter(torch.randn(shape))
     theirs = nn.Parameter(ours.detach().clone())
     muon = Muon(
-        [{"params": [ours], "weight_decay": 0.1}],
+        [ParameterGroup(params=[ours], lr=0.02, weight_decay=0.1)],
         {ours: 1},
-        lr=0.02,
         betas=(0.9, 0.98),
         eps=1e-9,
         momentum=0.95,
@@ -68,8 +68,8 @@ def test_the_layers_matrices_are_found_and_nothing_else():
 
 def test_parts_of_a_joined_projection_are_updated_each_by_itself():
     joined, apart = (nn.Parameter(torch.zeros(9, 3)) for _ in range(2))
-    settings = {"lr": 0.1, "betas": (0.9, 0.98), "eps": 1e-9, "momentum": 0.0}
-    groups = [{"params": [joined], "weight_decay": 0.0}]
+    settings = {"betas": (0.9, 0.98), "eps": 1e-9, "momentum": 0.0}
+    groups = [ParameterGroup(params=[joined], lr=0.1)]
     muon = Muon(groups, {joined: 3}, **settings)
     gradient = torch.randn(9, 3, generator=torch.Generator().manual_seed(1))
     joined.grad = gradient.clone()

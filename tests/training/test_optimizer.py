@@ -65,7 +65,5 @@ def test_a_missing_state_is_named():
 def test_weight_decay_spares_biases_and_norms():
     model = network()
     optimizer = make_optimizer(model, TrainingConfig(optimizer="adamw", weight_decay=0.5))
-    decays = {
-        p.dim(): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]
-    }
+    decays = {p.dim(): group.weight_decay for group in optimizer.param_groups for p in group.params}
     assert decays == {2: 0.5, 1: 0.0}

@@ -25,6 +25,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from tformer_cli.data.batching import Batch
 from tformer_cli.errors import AnotherProcessFailed, Interrupted
+from tformer_cli.training.adam import Adam
 from tformer_cli.training.launch import Launch, let_others_speak
 from tformer_cli.training.messages import KeyStore, buckets, cut, talking
 from tformer_cli.training.optimizer import optimizer_tensors
@@ -120,7 +121,7 @@ class JoinedProcesses(Processes):
             dist.all_reduce(numbers, op=dist.ReduceOp.MAX)
         return float(numbers[0])
 
-    def start_alike(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def start_alike(self, model: nn.Module, optimizer: Adam) -> None:
         """Sends weights and the optimizer's state; of a sharded one each keeps its share."""
         weights = model.state_dict()
         for name, tensor in self._broadcast(weights):
@@ -159,7 +160,7 @@ class JoinedProcesses(Processes):
             parameter.grad = total
         return tuple(beside.unbind())
 
-    def update(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def update(self, model: nn.Module, optimizer: Adam) -> None:
         """Makes the optimizer's step; of a sharded one each makes its share and sends the weights.
 
         Source: Rajbhandari et al. 2020 (ZeRO), stage 1. The optimizer passes over parameters
@@ -186,9 +187,7 @@ class JoinedProcesses(Processes):
                     for tensor, part in zip(bucket, cut(flat, bucket), strict=True):
                         tensor.copy_(part)
 
-    def optimizer_tensors(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer
-    ) -> dict[str, Tensor]:
+    def optimizer_tensors(self, model: nn.Module, optimizer: Adam) -> dict[str, Tensor]:
         """Collects the shares of a sharded optimizer's state in the first process."""
         tensors = optimizer_tensors(optimizer, model)
         if not self._shards_optimizer:

@@ -25,8 +25,6 @@ class RunStarted:
     """Batches of the present epoch."""
     notes: tuple[str, ...] = ()
     """What `auto` chose and what was left out of the data, a sentence each."""
-    product_rate: float = 0.0
-    """Operations a second of the hardware in the model's matrix products; 0: not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +54,8 @@ class StepReport:
     share_done: float
     """How much of the run is over, by the nearest of its limits; 0 where there is none."""
     hardware_share: float = 0.0
-    """The model's operations a second as a share of `RunStarted.product_rate`; 0: not measured."""
+    """The model's operations a second as a share of the most that the hardware was seen to reach
+    in its matrix products, 0 to 1; 0: not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,13 @@ of parameters). How a matrix is made orthogonal is in `orthogonal`.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any, overload
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
 from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.training.adam import Adam, ParameterGroup
 from tformer_cli.training.orthogonal import orthogonalized
 
 _ADAMW_SIZE = 0.2
@@ -38,19 +38,19 @@ def layer_matrices(model: nn.Module) -> dict[Tensor, int]:
     return found
 
 
-class Muon(torch.optim.AdamW):
+class Muon(Adam):
     """One optimizer with two rules: Muon for some parameters, AdamW for the others.
 
     The state of a Muon parameter is one tensor, `momentum`: half of AdamW's. A parameter without a
-    gradient is passed over and gets no state.
+    gradient is passed over and gets no state. A step uses up the gradients of Muon's parameters,
+    which become None.
     """
 
     def __init__(
         self,
-        groups: Sequence[dict[str, Any]],
+        groups: Iterable[ParameterGroup],
         matrices: dict[Tensor, int],
         *,
-        lr: float,
         betas: tuple[float, float],
         eps: float,
         momentum: float,
@@ -59,41 +59,27 @@ class Muon(torch.optim.AdamW):
         """Makes the optimizer.
 
         Args:
-            groups: parameter groups with their `weight_decay`, all parameters of both rules.
+            groups: parameters of both rules and their settings.
             matrices: which of them follow Muon, and the number of matrices stacked in each.
-            lr: learning rate of both.
             betas: AdamW's β₁ and β₂.
             eps: AdamW's ε.
             momentum: Muon's μ; Nesterov's form is used.
             dtype: of the products of the iteration.
         """
-        super().__init__(groups, lr=lr, betas=betas, eps=eps, fused=True)
+        super().__init__(groups, betas=betas, eps=eps)
         self._matrices = matrices
         self._momentum = momentum
         self._dtype = dtype
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Makes a step. The gradients of Muon's parameters are used up and become None."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def _update(self) -> None:
         for group in self.param_groups:
-            self._step_matrices(group)
-        super().step()  # passes over what has no gradient any more
-        return loss
+            self._update_matrices(group)
+        super()._update()  # passes over what has no gradient any more
 
-    def _step_matrices(self, group: dict[str, Any]) -> None:
+    def _update_matrices(self, group: ParameterGroup) -> None:
         """Updates Muon's parameters of a group, all matrices of one shape together."""
         by_shape: defaultdict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
-        for parameter in group["params"]:
+        for parameter in group.params:
             if parameter in self._matrices and parameter.grad is not None:
                 direction = self._direction(parameter, parameter.grad)
                 n_parts = self._matrices[parameter]
@@ -101,14 +87,14 @@ class Muon(torch.optim.AdamW):
                 for part, of_part in parts:
                     by_shape[part.shape].append((part, of_part))
                 parameter.grad = None
-        rate = group["lr"]
+        rate = group.lr
         for shape, pairs in by_shape.items():
             updates = orthogonalized(
                 torch.stack([direction for _, direction in pairs]), self._dtype
             )
             scaled_rate = rate * _ADAMW_SIZE * max(shape) ** 0.5
             for (part, _), update in zip(pairs, updates, strict=True):
-                part.mul_(1.0 - rate * group["weight_decay"]).sub_(update, alpha=scaled_rate)
+                part.mul_(1.0 - rate * group.weight_decay).sub_(update, alpha=scaled_rate)
 
     def _direction(self, parameter: Tensor, gradient: Tensor) -> Tensor:
         """Adds the gradient to the momentum; returns where Nesterov's form goes."""

@@ -6,17 +6,18 @@ import torch
 from torch import Tensor, nn
 
 from tformer_cli.model.runtime import Precision
+from tformer_cli.training.adam import Adam, ParameterGroup
 from tformer_cli.training.config import TrainingConfig
 from tformer_cli.training.muon import Muon, layer_matrices
 
 
 def make_optimizer(
     model: nn.Module, config: TrainingConfig, precision: Precision = "float32"
-) -> torch.optim.Optimizer:
+) -> Adam:
     """Makes the optimizer of a model's parameters.
 
     Weight decay falls on matrices alone: shrinking biases and layer norms has no sense of
-    regularising. torch's fused implementation updates all of Adam's parameters in one pass.
+    regularising. Without weight decay, AdamW is Adam.
 
     Args:
         model: whose parameters are trained.
@@ -26,48 +27,37 @@ def make_optimizer(
     decayed = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
     others = [p for p in model.parameters() if p.requires_grad and p.dim() <= 1]
     groups = [
-        {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": others, "weight_decay": 0.0},
+        ParameterGroup(params=decayed, lr=config.learning_rate, weight_decay=config.weight_decay),
+        ParameterGroup(params=others, lr=config.learning_rate),
     ]
     if config.optimizer == "muon":
         return Muon(
             groups,
             layer_matrices(model),
-            lr=config.learning_rate,
             betas=(config.beta1, config.beta2),
             eps=config.epsilon,
             momentum=config.momentum,
             dtype=torch.bfloat16 if precision == "bfloat16" else torch.float32,
         )
-    kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
-    return kind(
-        groups,
-        lr=config.learning_rate,
-        betas=(config.beta1, config.beta2),
-        eps=config.epsilon,
-        fused=True,
-    )
+    return Adam(groups, betas=(config.beta1, config.beta2), eps=config.epsilon)
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+def set_learning_rate(optimizer: Adam, rate: float) -> None:
     """Sets the learning rate of every parameter."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group.lr = rate
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+def optimizer_tensors(optimizer: Adam, model: nn.Module) -> dict[str, Tensor]:
     """Names every tensor of the optimizer's state `PARAMETER:KEY`."""
     return {
         f"{name}:{key}": value
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state[parameter].items()
-        if isinstance(value, Tensor)
     }
 
 
-def restore_optimizer(
-    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
-) -> None:
+def restore_optimizer(optimizer: Adam, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Puts named tensors back where `optimizer_tensors` found them.
 
     Raises:

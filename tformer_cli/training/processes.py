@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tformer_cli.data.batching import Batch
+from tformer_cli.training.adam import Adam
 from tformer_cli.training.launch import Launch
 from tformer_cli.training.optimizer import optimizer_tensors
 
@@ -57,7 +58,7 @@ class Processes:
         """Returns the largest of all processes' numbers."""
         return number
 
-    def start_alike(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def start_alike(self, model: nn.Module, optimizer: Adam) -> None:
         """Gives all processes the first one's weights and state of the optimizer."""
 
     def seed_step(self, seed: int, step: int) -> None:
@@ -78,14 +79,12 @@ class Processes:
     def update(
         self,
         model: nn.Module,  # noqa: ARG002 - the optimizer knows all of it
-        optimizer: torch.optim.Optimizer,
+        optimizer: Adam,
     ) -> None:
         """Makes the optimizer's step."""
         optimizer.step()
 
-    def optimizer_tensors(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer
-    ) -> dict[str, Tensor]:
+    def optimizer_tensors(self, model: nn.Module, optimizer: Adam) -> dict[str, Tensor]:
         """Returns the optimizer's whole state, in the first process."""
         return optimizer_tensors(optimizer, model)
 

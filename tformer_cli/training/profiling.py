@@ -4,7 +4,7 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -50,11 +50,22 @@ class StepProfile:
     flops: float
     """Operations of the model's products, by the formula of `model.flops`."""
     product_rate: float
-    """Operations a second that the hardware reaches in such products."""
+    """Operations a second that the hardware was seen to reach in such products; 0: not known."""
     categories: dict[str, float]
     """Seconds of each category, the largest first."""
     operators: dict[str, tuple[float, int]]
     """Seconds and calls of the operators that took most."""
+
+    @property
+    def rate(self) -> float:
+        """Operations a second of the whole step."""
+        return self.flops / self.seconds
+
+    @property
+    def rate_of_products(self) -> float:
+        """Operations a second while products and attention are computed; 0: none was seen."""
+        seconds = sum(self.categories.get(name, 0.0) for name in ("matrix products", "attention"))
+        return self.flops / seconds if seconds else 0.0
 
     def lines(self) -> Iterator[str]:
         """Says it in lines."""
@@ -73,28 +84,24 @@ class StepProfile:
         yield ""
         yield f"target tokens/s: {self.target_tokens / self.seconds:,.0f}"
         limit = self.product_rate
+        if not limit:
+            return
         yield f"measured limit of the hardware: {limit / 1e9:,.0f} GFLOP/s in the model's products"
-        rate = self.flops / self.seconds
-        yield f"the whole step: {rate / 1e9:,.0f} GFLOP/s, {rate / limit:.0%} of the limit"
-        in_products = sum(self.categories.get(n, 0.0) for n in ("matrix products", "attention"))
-        if in_products:
-            rate = self.flops / in_products
-            yield (
-                f"matrix products and attention alone: {rate / 1e9:,.0f} GFLOP/s, "
-                f"{rate / limit:.0%} of the limit"
-            )
+        for what, rate in (
+            ("the whole step", self.rate),
+            ("matrix products and attention alone", self.rate_of_products),
+        ):
+            if rate:
+                yield f"{what}: {rate / 1e9:,.0f} GFLOP/s, {rate / limit:.0%} of the limit"
 
 
-def profile_steps(
-    trainer: Trainer, n_steps: int, *, vocab_size: int, product_rate: float
-) -> StepProfile:
+def profile_steps(trainer: Trainer, n_steps: int, *, vocab_size: int) -> StepProfile:
     """Makes some steps of a run under the profiler; nothing is saved.
 
     Args:
         trainer: a run that has not begun.
         n_steps: how many steps to measure, after `WARM_UP` others.
         vocab_size: V.
-        product_rate: the hardware's operations a second.
     """
     device = next(trainer.model.parameters()).device
     on_gpu = device.type == "cuda"
@@ -114,18 +121,24 @@ def profile_steps(
             seconds = time.perf_counter() - start
     finally:
         trainer.close_batches()
-    flops = training_flops_per_token(trainer.model.config, vocab_size, *window.mean_lengths)
+    flops_per_token = training_flops_per_token(
+        trainer.model.config, vocab_size, *window.mean_lengths
+    )
+    flops = trainer.config.n_passes * flops_per_token * window.n_target_tokens
     categories, operators = _summed(profiler.events() or [], on_gpu=on_gpu)
     categories[OUTSIDE] = max(0.0, seconds - sum(categories.values()))
-    return StepProfile(
+    measured = StepProfile(
         n_steps=n_steps,
         seconds=seconds,
         target_tokens=window.n_target_tokens,
-        flops=trainer.config.n_passes * flops * window.n_target_tokens,
-        product_rate=product_rate,
+        flops=flops,
+        product_rate=0.0,
         categories=_largest_first(categories),
         operators=operators,
     )
+    for rate in (measured.rate, measured.rate_of_products):
+        trainer.limit.share_of(rate)  # no limit is below what was reached
+    return replace(measured, product_rate=trainer.limit.rate)
 
 
 def _marked(items: Iterator[Item]) -> Iterator[Item]:

@@ -3,6 +3,7 @@
 from tformer_cli.model.flops import training_flops_per_token
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.events import StepReport
+from tformer_cli.training.hardware_limit import HardwareLimit
 from tformer_cli.training.state import TrainingState
 from tformer_cli.training.window import Window
 
@@ -14,7 +15,7 @@ def step_report(
     epoch: float,
     share_done: float,
     learning_rate: float,
-    flops_per_second: float,
+    limit: HardwareLimit,
     model: Transformer,
     n_passes: int = 1,
 ) -> StepReport:
@@ -26,15 +27,12 @@ def step_report(
         epoch: passes over the corpora so far.
         share_done: of the run, from 0 to 1.
         learning_rate: of the last step.
-        flops_per_second: what the hardware can do, all processes together; 0: not known.
+        limit: of what the hardware can do, all processes together.
         model: whose arithmetic is compared with it.
         n_passes: how often each batch goes through it.
     """
     tokens_per_second = window.n_target_tokens / max(1e-9, state.seconds - window.start)
-    share = 0.0
-    if flops_per_second:
-        flops = training_flops_per_token(model.config, model.vocab_size, *window.mean_lengths)
-        share = n_passes * tokens_per_second * flops / flops_per_second
+    flops = training_flops_per_token(model.config, model.vocab_size, *window.mean_lengths)
     return StepReport(
         step=state.step,
         epoch=epoch,
@@ -47,5 +45,5 @@ def step_report(
         tokens=state.tokens,
         seconds=state.seconds,
         share_done=share_done,
-        hardware_share=share,
+        hardware_share=limit.share_of(n_passes * tokens_per_second * flops),
     )

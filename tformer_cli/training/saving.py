@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from tformer_cli.artifacts.tensors import tensor_shapes
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.training.adam import Adam
 from tformer_cli.training.checkpoints import MODEL, Checkpoints
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
 from tformer_cli.training.moving_average import MovingAverage
@@ -27,7 +27,7 @@ class RunSaver:
     def __init__(
         self,
         model: Transformer,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Adam,
         checkpoints: Checkpoints,
         config: TrainingConfig,
         validation: ValidationConfig | None,

@@ -23,6 +23,7 @@ from tformer_cli.training.events import (
     TrainingObserver,
 )
 from tformer_cli.training.gradients import clip_gradients
+from tformer_cli.training.hardware_limit import HardwareLimit
 from tformer_cli.training.judge import Judge, PublishWeights
 from tformer_cli.training.limits import end_reason, share_done
 from tformer_cli.training.memory import GradientsInMemory
@@ -55,6 +56,7 @@ class Trainer:
         observers: Sequence[TrainingObserver],
         precision: Precision,
         fingerprints: list[str],
+        limit: HardwareLimit,
         processes: Processes | None = None,
     ) -> None:
         """Brings together what a run needs.
@@ -70,6 +72,7 @@ class Trainer:
             observers: who is told of events.
             precision: of the model's products.
             fingerprints: content of the corpora.
+            limit: of what the hardware can do, which reports compare the run with.
             processes: those that train together (None: this one alone).
         """
         self.model = model
@@ -79,6 +82,7 @@ class Trainer:
         # a look at a number is free on a CPU; elsewhere it means waiting, and is left to reports
         self.checks_each_step = next(model.parameters()).device.type == "cpu"
         self.precision = precision
+        self.limit = limit
         self.processes = processes or Processes()
         self.optimizer = make_optimizer(model, config, precision)
         # all processes have the same weights: one of them averages
@@ -150,7 +154,6 @@ class Trainer:
         state.tokens_per_batch = state.tokens_per_batch or self.config.tokens_per_batch
         batches = self.open_batches()
         self._clock = time.monotonic() - self.state.seconds
-        self._started = started
         n_batches = self._loader.n_batches(self.state.position.epoch)
         self._notify(replace(started, step=self.state.step, batches_per_epoch=n_batches))
         while True:
@@ -168,7 +171,7 @@ class Trainer:
     def _go_back(self, cause: Diverged) -> None:
         """Takes up the last good checkpoint, behind the batches that led astray."""
         self._tick()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         values = self.processes.first(partial(self._rolled_back, cause))
         self.state = TrainingState.from_json(values)
         self.processes.start_alike(self.model, self.optimizer)
@@ -279,7 +282,7 @@ class Trainer:
         self.processes.update(self.model, self.optimizer)
         if self.average is not None:
             self.average.update(self.state.step)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
 
     def _let_look(self, window: Window) -> None:
         """Shows the model to whoever follows it; the time that takes is not training's."""
@@ -311,7 +314,7 @@ class Trainer:
                 epoch=self._epochs(),
                 share_done=share_done(self.config, self.state, self._epochs()),
                 learning_rate=self._learning_rate,
-                flops_per_second=self._started.product_rate * self.processes.world_size,
+                limit=self.limit,
                 model=self.model,
                 n_passes=self.config.n_passes,
             )

@@ -39,9 +39,4 @@ def profile_training(
         place = training_device(device, threads, Launch())
         prepared = prepare(recipe, Path(directory), place, Processes(), progress)
         started = settle_batches(recipe, prepared, Processes())
-        return profile_steps(
-            prepared.trainer,
-            n_steps,
-            vocab_size=started.vocab_size,
-            product_rate=started.product_rate,
-        )
+        return profile_steps(prepared.trainer, n_steps, vocab_size=started.vocab_size)

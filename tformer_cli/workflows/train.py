@@ -39,7 +39,7 @@ from tformer_cli.errors import (
 )
 from tformer_cli.inspection.head_timeline import HEADS_LOG
 from tformer_cli.model.config import parameter_count
-from tformer_cli.model.hardware import measure_product_rate
+from tformer_cli.model.hardware import ProductProbe
 from tformer_cli.model.runtime import (
     Precision,
     has_fast_bfloat16,
@@ -49,6 +49,7 @@ from tformer_cli.recipe import Recipe, differing_keys, load_recipe
 from tformer_cli.training.batch_budget import PairLengths, settle_tokens_per_batch
 from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.events import RunStarted, TrainingObserver
+from tformer_cli.training.hardware_limit import HardwareLimit
 from tformer_cli.training.launch import launched, one_speaks_for_a_machine
 from tformer_cli.training.metrics_log import MetricsLog
 from tformer_cli.training.processes import Processes, together
@@ -238,6 +239,7 @@ def prepare(
     seed_everything(recipe.training.seed)
     model = Transformer(recipe.model, tokenizer.vocab_size).to(device)
     decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
+    probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
     trainer = Trainer(
         model=model,
         config=recipe.training,
@@ -249,6 +251,7 @@ def prepare(
         observers=(),
         precision=precision,
         fingerprints=fingerprints,
+        limit=HardwareLimit(probe, processes.world_size),
         processes=processes,
     )
     started = RunStarted(
@@ -260,7 +263,6 @@ def prepare(
         vocab_size=tokenizer.vocab_size,
         batches_per_epoch=0,
         notes=tuple(notes(recipe, corpora)),
-        product_rate=measure_product_rate(recipe.model, tokenizer.vocab_size, device, precision),
     )
     return Prepared(
         tokenizer=tokenizer, corpora=corpora, validation=valid, trainer=trainer, started=started
