@@ -91,6 +91,7 @@ class CorpusInspector:
             for numbers, batch in capture_batches(self._model, pairs, self._kinds):
                 indices = [self.report.lines + fitting[number][0] for number in numbers]
                 self._statistics.add_batch(indices, batch, self._rare(batch))
+                del batch  # not to be held beside the next one
             self.report.lines += len(buffer)
             self.report.too_long += len(written) - len(fitting)
             yield self.report.lines
