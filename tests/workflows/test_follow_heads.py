@@ -235,7 +235,8 @@ def test_weights_that_are_no_numbers_leave_no_line(recipe, whole, tmp_path):
 
 def test_rare_words_are_those_of_the_training_corpus(recipe, tmp_path, monkeypatch, whole):
     assert not any("rare_argmax" in line["metrics"] for line in lines_of(whole)), "all are frequent"
-    monkeypatch.setattr(rare_tokens, "FREQUENT", 10)
+    monkeypatch.setattr(rare_tokens, "FREQUENT", 3)
+    monkeypatch.setattr(rare_tokens, "FEWEST_TOKENS", 2)
     train(changed(recipe, max_steps=3), tmp_path / "run")
     lines = lines_of(tmp_path / "run")
     assert {line["step"] for line in lines} == {0, 3}

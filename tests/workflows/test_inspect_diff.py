@@ -9,10 +9,10 @@ from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     save_model_directory,
 )
+from tformer_cli.artifacts.token_frequencies import save_frequencies
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.artifacts.token_frequencies import save_frequencies
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.inspection import rare_tokens
 from tformer_cli.inspection.heads import HeadId, attentions, head_layout

@@ -65,7 +65,9 @@ class TokenFrequencies:
         return RareTokens(tuple(place for place, token in enumerate(tokens) if token in rarest))
 
 
-def rare_positions(frequencies: TokenFrequencies | None, source_ids: Sequence[int]) -> Sequence[int]:
+def rare_positions(
+    frequencies: TokenFrequencies | None, source_ids: Sequence[int]
+) -> tuple[int, ...]:
     """Finds where the rarest tokens of a sentence are; none if it is not known what is frequent.
 
     Args:
