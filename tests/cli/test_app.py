@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from tformer_cli import __version__
 from tformer_cli.cli.app import app
+from tformer_cli.cli.checked_command import NAMED, CheckedCommand
 
 HELP = Path(__file__).parent / "help"
 COMMANDS = {
@@ -139,6 +140,10 @@ def test_wrong_usage_is_one_line_and_exit_2(args, message):
         (["export", "m", "-o", ""], "--output"),
         (["inspect-heads", "m", "--dump", ""], "--dump"),
         (["inspect-ablate", "m", "s", "--write-pruned", ""], "--write-pruned"),
+        (["make-corpus", ""], "DIR"),
+        (["translate", "", "A man"], "MODEL"),
+        (["inspect-diff", "m", "", "A man"], "B"),
+        (["plot", "runs/a", ""], "RUN"),
     ],
 )
 def test_an_empty_name_is_not_the_current_directory(tmp_path, monkeypatch, arguments, name):
@@ -146,6 +151,40 @@ def test_an_empty_name_is_not_the_current_directory(tmp_path, monkeypatch, argum
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert result.stderr == f"error: {name}: is empty; name a directory\n"
+    assert not list(tmp_path.iterdir())
+
+
+def every_parameter():
+    """The parameters of every command, each with the words that call the command."""
+    found = []
+
+    def walk(command, words):
+        for name, part in getattr(command, "commands", {}).items():
+            walk(part, [*words, name])
+        if words and not hasattr(command, "commands"):
+            found.extend((words, command, parameter) for parameter in command.params)
+
+    walk(typer.main.get_command(app), [])
+    return found
+
+
+def test_whatever_names_a_file_or_a_directory_is_known_to_be_refused_empty():
+    for words, command, parameter in every_parameter():
+        is_path = "pathlib" in str(parameter.type_descriptor.annotation)
+        assert not is_path or parameter.metavar in NAMED, (words, parameter.name)
+        assert isinstance(command, CheckedCommand), words
+
+
+def test_every_output_option_refuses_an_empty_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    places = [(words, p) for words, _, p in every_parameter() if "--output" in p.opts]
+    assert len(places) > 12
+    for words, parameter in places:
+        for given in (["-o", ""], ["--output="]):
+            result = CliRunner().invoke(app, [*words, *given])
+            assert result.exit_code == 2
+            kind = NAMED[parameter.metavar]
+            assert result.stderr == f"error: --output: is empty; name a {kind}\n"
     assert not list(tmp_path.iterdir())
 
 

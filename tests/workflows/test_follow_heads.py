@@ -8,8 +8,10 @@ import torch
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import RecipeError, TformerError, UsageError
+from tformer_cli.inspection import rare_tokens
 from tformer_cli.inspection.head_steps import look_at_heads
 from tformer_cli.inspection.head_timeline import read_timeline
+from tformer_cli.inspection.rare_tokens import TokenFrequencies, count_tokens
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
 from tformer_cli.training.events import StepReport
@@ -229,6 +231,23 @@ def test_weights_that_are_no_numbers_leave_no_line(recipe, whole, tmp_path):
     opened = open_model_or_checkpoint(whole / "checkpoints" / "step-000012")
     opened.model.encoder.layers[0].self_attention.in_projection.weight.data.fill_(torch.nan)
     assert look_at_heads(opened.model, [([5, 6], [7])], 3) == []
+
+
+def test_rare_words_are_those_of_the_training_corpus(recipe, tmp_path, monkeypatch, whole):
+    assert not any("rare_argmax" in line["metrics"] for line in lines_of(whole)), "all are frequent"
+    monkeypatch.setattr(rare_tokens, "FREQUENT", 3)
+    monkeypatch.setattr(rare_tokens, "FEWEST_TOKENS", 2)
+    train(changed(recipe, max_steps=3), tmp_path / "run")
+    lines = lines_of(tmp_path / "run")
+    assert {line["step"] for line in lines} == {0, 3}
+    for line in lines:
+        assert ("rare_argmax" in line["metrics"]) == (line["kind"] == "enc")
+    opened = open_model_or_checkpoint(tmp_path / "run")
+    pairs = [tuple(opened.tokenizer.encode_batch([line, f"{line} t"])) for line in LINES[:3]]
+    counts = opened.tokenizer.encode_batch(LINES)
+    frequencies = TokenFrequencies(count_tokens(counts, opened.tokenizer.vocab_size))
+    found = look_at_heads(opened.model, pairs, 3, frequencies)
+    assert [head.describe() for head in found] == [line for line in lines if line["step"] == 3]
 
 
 def test_the_mode_of_the_model_is_left_as_it_was(whole):

@@ -9,10 +9,12 @@ from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     save_model_directory,
 )
+from tformer_cli.artifacts.token_frequencies import save_frequencies
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, DataError
+from tformer_cli.inspection import rare_tokens
 from tformer_cli.inspection.heads import HeadId, attentions, head_layout
 from tformer_cli.inspection.pruning import prune_heads
 from tformer_cli.model.config import ModelConfig
@@ -170,6 +172,58 @@ def test_chosen_heads_alone_are_told_of(first, second):
     assert set(chosen.changes) <= set(everything.changes)
     by_role = inspect_diff(first, second, LINES, heads=["@role=broad"])
     assert by_role.changes == tuple(c for c in everything.changes if c.first_role == "broad")
+
+
+def reads_rare_tokens(directory, path, rare):
+    """The model with a head enc.0.0 whose queries all look for some tokens."""
+    model = Transformer(directory.model.config, directory.model.vocab_size)
+    model.load_state_dict(directory.model.state_dict())
+    weights = model.source_embedding.weight.data
+    weights[:, 0], weights[rare, 0] = 0.0, 5.0
+    attention = model.encoder.layers[0].self_attention
+    width, d_model = attention.head_width, directory.model.config.d_model
+    queries, keys = slice(0, width), slice(d_model, d_model + width)
+    for part in (queries, keys):
+        attention.in_projection.weight.data[part] = 0.0
+        attention.in_projection.bias.data[part] = 0.0
+    attention.in_projection.bias.data[0] = 10.0
+    attention.in_projection.weight.data[d_model, 0] = 1.0
+    save_model_directory(
+        path,
+        model.state_dict(),
+        config=directory.model.config,
+        tokenizer=directory.tokenizer,
+        decoding=directory.decoding,
+        info=ModelInfo(),
+    )
+    return load_model_directory(path)
+
+
+@pytest.mark.parametrize("known_to", ["a", "b"])
+def test_rare_word_heads_are_named_by_the_frequencies_of_either_model(
+    first, tmp_path, monkeypatch, known_to
+):
+    monkeypatch.setattr(rare_tokens, "FREQUENT", 10)
+    ids = first.tokenizer.encode(LINES[1])
+    counts = torch.full((first.tokenizer.vocab_size,), 100)
+    counts[ids] = 50
+    counts[ids[2]] = 1
+    counts[ids[-1]] = 2
+    rare = reads_rare_tokens(first, tmp_path / "a", [ids[2], ids[-1]])
+    other = replace(first, path=tmp_path / "b")
+    other.path.mkdir()
+    lines, targets = [LINES[1]], ["A man sleeps."]
+    before = inspect_diff(rare, other, lines, targets=targets)
+    assert "rare" not in {change.first_role for change in before.changes}
+    assert before.rare_reason == "no frequencies.json in A or B"
+    save_frequencies(tmp_path / known_to, counts.numpy())
+    diff = inspect_diff(rare, other, lines, targets=targets, heads=["@role=rare"])
+    assert [str(change.match.first) for change in diff.changes] == ["enc.0.0"]
+    assert diff.changes[0].first_role == "rare"
+    assert diff.changes[0].has_changed_role
+    assert diff.rare_reason == ""
+    frequent = inspect_diff(rare, other, ["A man"], targets=["A man"])
+    assert "10 most frequent" in frequent.rare_reason or frequent.rare_reason
 
 
 def test_models_of_other_depths_are_compared_across_layers(first, tmp_path):

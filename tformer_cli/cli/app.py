@@ -4,6 +4,7 @@ import errno
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -12,6 +13,7 @@ from typer.exceptions import TyperException
 
 from tformer_cli import __version__
 from tformer_cli.cli.benchmark import benchmark
+from tformer_cli.cli.checked_command import CheckedCommand
 from tformer_cli.cli.console import error_line
 from tformer_cli.cli.evaluate import evaluate
 from tformer_cli.cli.export import export
@@ -146,25 +148,26 @@ def root(
     """Train, use and understand translation Transformers."""
 
 
-app.command("quickstart")(quickstart)
-app.command("make-corpus")(make_corpus)
+_command = partial(app.command, cls=CheckedCommand)
+_command("quickstart")(quickstart)
+_command("make-corpus")(make_corpus)
 app.add_typer(tokenize_app, name="tokenize")
-app.command("train")(train)
-app.command("plot")(plot)
-app.command("translate")(translate)
-app.command("evaluate")(evaluate)
-app.command("export")(export)
-app.command("benchmark")(benchmark)
-app.command("score")(score)
+_command("train")(train)
+_command("plot")(plot)
+_command("translate")(translate)
+_command("evaluate")(evaluate)
+_command("export")(export)
+_command("benchmark")(benchmark)
+_command("score")(score)
 app.command("inspect-heads", cls=CommandWithWeights)(inspect_heads)
-app.command("inspect-step")(inspect_step)
-app.command("inspect-positions")(inspect_positions)
-app.command("inspect-logits")(inspect_logits)
-app.command("inspect-flow")(inspect_flow)
-app.command("inspect-align")(inspect_align)
-app.command("inspect-ablate")(inspect_ablate)
-app.command("inspect-report")(inspect_report)
-app.command("inspect-diff")(inspect_diff)
+_command("inspect-step")(inspect_step)
+_command("inspect-positions")(inspect_positions)
+_command("inspect-logits")(inspect_logits)
+_command("inspect-flow")(inspect_flow)
+_command("inspect-align")(inspect_align)
+_command("inspect-ablate")(inspect_ablate)
+_command("inspect-report")(inspect_report)
+_command("inspect-diff")(inspect_diff)
 
 
 def main() -> None:

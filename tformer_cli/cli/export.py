@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tformer_cli.cli.console import note
-from tformer_cli.cli.options import ModelArgument, QuietOption, directory_of
+from tformer_cli.cli.options import ModelArgument, QuietOption
 from tformer_cli.errors import UsageError
 
 
@@ -37,7 +37,6 @@ def export(
             "--output",
             "-o",
             metavar="DIR",
-            parser=directory_of("--output"),
             help="Where to write [MODEL/ctranslate2]; int8 needs one.",
         ),
     ] = None,

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.open_translator import Opened
 
 FORMATS = (HeadsFormat.tty, HeadsFormat.jsonl)
-NO_RARE = "no token outside the 500 most frequent"
 NO_FREQUENCIES = "no frequencies.json in MODEL, and stdin is not read twice"
 
 
@@ -55,6 +54,7 @@ def sum_up_heads(request: HeadsRequest) -> None:
         request.texts, request.source, request.target, request.target_file, counts
     )
 
+    from tformer_cli.inspection.rare_tokens import NO_RARE_SENTENCE
     from tformer_cli.workflows.inspect_corpus import CorpusInspector
     from tformer_cli.workflows.inspect_heads import frequencies_of
 
@@ -65,7 +65,7 @@ def sum_up_heads(request: HeadsRequest) -> None:
     )
     summaries = _summed_up(inspector, lines, targets, quiet=request.quiet)
     request.check_residual(max((s.residual for s in summaries), default=0.0), "of the corpus")
-    reason = "" if inspector.report.rare else NO_RARE if frequencies else NO_FREQUENCIES
+    reason = "" if inspector.report.rare else NO_RARE_SENTENCE if frequencies else NO_FREQUENCIES
     _write(summaries, request.chosen, request.output, reason)
     warn_of_bytes(counts)
 

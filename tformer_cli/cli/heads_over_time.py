@@ -125,6 +125,8 @@ def _appearances(timeline: "HeadTimeline", is_ascii: bool) -> list[Text]:
             n_now = sum(course.roles[-1] == role for course in timeline.courses)
             line = Text.assemble(sign_of(role, is_ascii=is_ascii), f" {role:<9}")
             lines.append(line.append(f"first at {step:,} ({head}), now {n_now}", style="dim"))
+    if timeline.rare_reason:
+        lines.append(Text(f"rare-word heads are not judged: {timeline.rare_reason}", style="dim"))
     return lines
 
 

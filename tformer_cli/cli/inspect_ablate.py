@@ -16,7 +16,7 @@ from tformer_cli.cli.inspection_options import (
     takes_opening_options,
 )
 from tformer_cli.cli.line_progress import LineProgress, line_progress
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, directory_of
+from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
@@ -106,7 +106,6 @@ def inspect_ablate(
         Path | None,
         typer.Option(
             metavar="DIR",
-            parser=directory_of("--write-pruned"),
             help="Write a model directory without heads (--keep or --prune).",
         ),
     ] = None,

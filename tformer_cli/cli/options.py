@@ -1,28 +1,10 @@
 """Options that several commands share, each with its help sentence."""
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from tformer_cli.errors import UsageError
-
-
-def directory_of(name: str) -> Callable[[str | Path], Path]:
-    """Makes what reads the directory that an option or argument is given.
-
-    An empty one is an error, as a script's unset variable is: as a path it would be the current
-    directory, and what is written would lie among other things.
-    """
-
-    def read(value: str | Path) -> Path:
-        if not str(value):
-            raise UsageError(f"{name}: is empty; name a directory")
-        return Path(value)
-
-    return read
 
 
 class PrecisionChoice(StrEnum):

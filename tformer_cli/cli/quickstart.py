@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import stdout_console
-from tformer_cli.cli.options import DeviceOption, QuietOption, ThreadsOption, directory_of
+from tformer_cli.cli.options import DeviceOption, QuietOption, ThreadsOption
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ def quickstart(
             "--output",
             "-o",
             metavar="RUN",
-            parser=directory_of("--output"),
             help="Run directory.",
         ),
     ] = Path("runs/quickstart"),

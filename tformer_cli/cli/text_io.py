@@ -85,8 +85,6 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
         return
     from tformer_cli.artifacts.atomic import not_writable, written_aside
 
-    if not str(output):
-        raise UsageError("--output: is empty; name a file, or - for stdout")
     path = Path(output).resolve()
     try:
         if path.is_dir():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tformer_cli.cli.checked_command import CheckedCommand
 from tformer_cli.cli.console import flush_results, note, stdout_console, write_line
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import QuietOption
@@ -58,7 +59,7 @@ FilesArgument = Annotated[
 IdsOption = Annotated[bool, typer.Option("--ids", help="Numbers instead of pieces.")]
 
 
-@tokenize_app.command("train")
+@tokenize_app.command("train", cls=CheckedCommand)
 def train(
     files: FilesArgument,
     *,
@@ -96,7 +97,7 @@ def train(
     )
 
 
-@tokenize_app.command("encode")
+@tokenize_app.command("encode", cls=CheckedCommand)
 def encode(tokenizer: TokenizerArgument, *, ids: IdsOption = False) -> None:
     """Turn lines from stdin into pieces, or ids, separated by single spaces."""
     from tformer_cli.data.tokenizer import Tokenizer
@@ -106,7 +107,7 @@ def encode(tokenizer: TokenizerArgument, *, ids: IdsOption = False) -> None:
     _stream(lambda lines, _: encode_lines(opened, lines, ids=ids))
 
 
-@tokenize_app.command("decode")
+@tokenize_app.command("decode", cls=CheckedCommand)
 def decode(tokenizer: TokenizerArgument, *, ids: IdsOption = False) -> None:
     """Turn lines of pieces, or ids, from stdin back into text."""
     from tformer_cli.data.tokenizer import Tokenizer
@@ -116,7 +117,7 @@ def decode(tokenizer: TokenizerArgument, *, ids: IdsOption = False) -> None:
     _stream(lambda lines, number: decode_lines(opened, lines, ids=ids, first_line=number))
 
 
-@tokenize_app.command("stats")
+@tokenize_app.command("stats", cls=CheckedCommand)
 def stats(
     tokenizer: TokenizerArgument,
     files: FilesArgument,

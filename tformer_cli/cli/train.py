@@ -14,7 +14,6 @@ from tformer_cli.cli.options import (
     PrecisionOption,
     QuietOption,
     ThreadsOption,
-    directory_of,
 )
 from tformer_cli.cli.options import PrecisionChoice as Precision
 from tformer_cli.errors import UsageError
@@ -35,7 +34,6 @@ def train(
             "--output",
             "-o",
             metavar="RUN",
-            parser=directory_of("--output"),
             help="Run directory [runs/RECIPE].",
         ),
     ] = None,

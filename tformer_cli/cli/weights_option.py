@@ -5,7 +5,8 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+
+from tformer_cli.cli.checked_command import CheckedCommand
 
 NAME = "--weights"
 
@@ -34,11 +35,11 @@ WeightsOption = Annotated[
 ]
 
 
-class CommandWithWeights(TyperCommand):
+class CommandWithWeights(CheckedCommand):
     """A command that reads ``--weights`` without a value as ``--weights alpha``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's
-        """Writes the value in where it was left out; see `typer.core.TyperCommand`."""
+        """Writes the value in where it was left out; see `CheckedCommand`."""
         return super().parse_args(ctx, with_value(args))
 
 

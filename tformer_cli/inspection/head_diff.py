@@ -58,6 +58,8 @@ class HeadDiff:
     """Sentences that were compared."""
     changes: tuple[HeadChange, ...]
     """The heads of A, then those that only B has; by kind."""
+    rare_reason: str = ""
+    """Why no head could have the role "rare"; empty if it was looked for."""
     shown: tuple[HeadsRecord, HeadsRecord]
     """A sentence as A and as B read it, with the same target, whose maps can be subtracted."""
 

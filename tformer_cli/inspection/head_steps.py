@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tformer_cli.inspection.batched_capture import IdPair, capture_pairs
 from tformer_cli.inspection.heads import HeadId, head_layout
 from tformer_cli.inspection.metric_means import MetricMeans
+from tformer_cli.inspection.rare_tokens import TokenFrequencies, rare_positions
 from tformer_cli.inspection.render_json import rounded
 from tformer_cli.inspection.roles import role_of
 from tformer_cli.model.transformer import Transformer
@@ -47,13 +48,19 @@ class HeadAtStep:
         }
 
 
-def look_at_heads(model: Transformer, pairs: Sequence[IdPair], step: int) -> list[HeadAtStep]:
+def look_at_heads(
+    model: Transformer,
+    pairs: Sequence[IdPair],
+    step: int,
+    frequencies: TokenFrequencies | None = None,
+) -> list[HeadAtStep]:
     """Measures every head of a model that is being trained; its mode is left as it was.
 
     Args:
         model: the model.
         pairs: what it reads.
         step: steps made.
+        frequencies: how frequent source tokens are; None: rare-word heads are not judged.
 
     Returns:
         The heads by kind, layer and head; none where the weights have become no numbers, which the
@@ -67,7 +74,7 @@ def look_at_heads(model: Transformer, pairs: Sequence[IdPair], step: int) -> lis
     model.eval()
     try:
         for _, maps in capture_pairs(model, pairs):
-            means.add(maps)
+            means.add(maps, rare_positions(frequencies, maps.source_ids))
     finally:
         model.train(was_training)
     found = means.means()

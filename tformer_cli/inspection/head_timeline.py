@@ -16,6 +16,7 @@ from tformer_cli.inspection.roles import Role
 
 HEADS_LOG = "heads.jsonl"
 TIMELINE_SCHEMA = "tformer.headtimeline/1"
+NO_RARE = "the run had no token frequencies, or none of its sentence pairs a rare token"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,14 @@ class HeadTimeline:
             for course in self.courses:
                 found.setdefault(course.roles[place], (step, course.head))
         return found
+
+    @property
+    def rare_reason(self) -> str:
+        """Why no head can have the role "rare" at the last step; empty if it was looked for."""
+        encoder = [course.metrics for course in self.courses if course.head.kind == "enc"]
+        if not encoder or any("rare_argmax" in metrics for metrics in encoder):
+            return ""
+        return NO_RARE
 
     def describe(self, course: HeadCourse) -> dict[str, object]:
         """Tells of a head as JSON data."""

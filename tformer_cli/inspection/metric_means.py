@@ -30,12 +30,18 @@ class MetricMeans:
         self._totals: dict[tuple[Kind, str], Tensor] = {}
         self._counts: dict[tuple[Kind, str], int] = {}
 
-    def add(self, maps: AttentionMaps) -> None:
-        """Adds a sentence."""
+    def add(self, maps: AttentionMaps, rare: Sequence[int] = ()) -> None:
+        """Adds a sentence.
+
+        Args:
+            maps: its maps of the kinds that are measured.
+            rare: positions of its rarest source tokens; none if it has none, or that is not known.
+        """
         for kind, heads in self._heads.items():
             if not heads:
                 continue
-            for name, (total, n_rows) in metric_sums(torch.cat(maps.layers(kind)), kind).items():
+            sums = metric_sums(torch.cat(maps.layers(kind)), kind, rare)
+            for name, (total, n_rows) in sums.items():
                 place = kind, name
                 self._totals[place] = self._totals.get(place, 0.0) + total
                 self._counts[place] = self._counts.get(place, 0) + n_rows

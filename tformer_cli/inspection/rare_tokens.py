@@ -16,6 +16,8 @@ FREQUENT = 500
 """Tokens that are not rare anywhere (Voita et al. 2019)."""
 RAREST = 2
 """Tokens of a sentence that count as its rarest (Voita et al. 2019)."""
+NO_RARE_SENTENCE = f"no token outside the {FREQUENT} most frequent"
+"""Why rare-word heads cannot be judged by sentences of frequent tokens alone."""
 FEWEST_TOKENS = 6
 """Shorter sentences tell nothing, as two of their tokens are too many of them; ours."""
 
@@ -59,8 +61,20 @@ class TokenFrequencies:
             return RareTokens(reason=f"fewer than {FEWEST_TOKENS} tokens")
         rarest = sorted(dict.fromkeys(tokens), key=lambda token: self._counts[token])[:RAREST]
         if self._is_frequent[rarest[0]]:
-            return RareTokens(reason=f"no token outside the {FREQUENT} most frequent")
+            return RareTokens(reason=NO_RARE_SENTENCE)
         return RareTokens(tuple(place for place, token in enumerate(tokens) if token in rarest))
+
+
+def rare_positions(
+    frequencies: TokenFrequencies | None, source_ids: Sequence[int]
+) -> tuple[int, ...]:
+    """Finds where the rarest tokens of a sentence are; none if it is not known what is frequent.
+
+    Args:
+        frequencies: how frequent tokens are, if that is known.
+        source_ids: (S) the tokens, the end of sentence last.
+    """
+    return () if frequencies is None else frequencies.rare_tokens(source_ids).positions
 
 
 def count_tokens(sentences: Iterable[Sequence[int]], vocab_size: int) -> NDArray[np.int64]:

@@ -125,6 +125,8 @@ def summary_of(diff: HeadDiff) -> str:
         "B": [str(c.match.second) for c in diff.changes if c.match.first is None],
     }
     parts = [f"only in {side}: {', '.join(heads)}" for side, heads in only.items() if heads]
+    if diff.rare_reason and any(change.kind == "enc" for change in diff.changes):
+        parts.append(f"rare-word heads are not judged: {diff.rare_reason}")
     return "; ".join([text, *parts])
 
 

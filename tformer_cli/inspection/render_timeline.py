@@ -64,10 +64,12 @@ def render_timeline_html(timeline: HeadTimeline) -> str:
     )
     looks = count_of(len(timeline.steps), "look")
     pairs = count_of(timeline.n_sentences, "sentence pair")
+    reason = timeline.rare_reason
+    rare = f"; rare-word heads are not judged: {escaped(reason)}" if reason else ""
     body = (
         f"<h1>Heads of {escaped(timeline.run)}</h1>"
         f'<p class="facts">{looks}, steps {timeline.steps[0]:,} to '
-        f"{timeline.steps[-1]:,}, on {pairs}</p>"
+        f"{timeline.steps[-1]:,}, on {pairs}{rare}</p>"
         f'<section class="card">{render_timeline_svg(timeline)}</section>'
         f'<section class="card"><div class="scroll"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div></section>"

@@ -19,6 +19,7 @@ from tformer_cli.decoding.limits import longest_source
 from tformer_cli.inspection.batched_capture import IdPair
 from tformer_cli.inspection.head_steps import look_at_heads
 from tformer_cli.inspection.head_timeline import HEADS_LOG
+from tformer_cli.inspection.rare_tokens import TokenFrequencies
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.events import RolledBack, TrainingEvent
 
@@ -62,6 +63,7 @@ class HeadFollower:
         tokenizer: Tokenizer,
         pairs: Sequence[SentencePair],
         step: int,
+        frequencies: TokenFrequencies | None = None,
     ) -> None:
         """Takes up the file of a run that stands at a step, without what came after it.
 
@@ -71,12 +73,14 @@ class HeadFollower:
             tokenizer: of the run.
             pairs: the validation pairs.
             step: steps made.
+            frequencies: of the source tokens; None: rare-word heads are not judged.
 
         Raises:
             ArtifactError: if the run directory cannot be written.
         """
         self._path = run / HEADS_LOG
         self._model = model
+        self._frequencies = frequencies
         chosen = probe_pairs(pairs, tokenizer, model.config.max_positions)
         self._pairs = [ids for _, _, ids in chosen]
         self.seconds = 0.0
@@ -96,7 +100,7 @@ class HeadFollower:
         """
         start = time.monotonic()
         if self._pairs:
-            found = look_at_heads(self._model, self._pairs, step)
+            found = look_at_heads(self._model, self._pairs, step, self._frequencies)
             text = "".join(json.dumps(head.describe(), allow_nan=False) + "\n" for head in found)
             try:
                 with self._path.open("a", encoding="utf-8", newline="") as file:

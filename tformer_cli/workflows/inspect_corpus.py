@@ -7,11 +7,12 @@ from itertools import islice
 import numpy as np
 
 from tformer_cli.decoding.limits import longest_source
-from tformer_cli.inspection.batched_capture import CapturedBatch, capture_batches
+from tformer_cli.inspection.batched_capture import CapturedBatch, IdPair, capture_batches
 from tformer_cli.inspection.head_statistics import HeadStatistics, HeadSummary
 from tformer_cli.inspection.heads import head_layout
 from tformer_cli.inspection.rare_tokens import TokenFrequencies, count_tokens
 from tformer_cli.inspection.selectors import HeadSelection
+from tformer_cli.model.runtime import StandardProducts
 from tformer_cli.workflows.corpus_pairs import BUFFER_LINES, corpus_pairs
 from tformer_cli.workflows.open_translator import Opened
 
@@ -87,13 +88,23 @@ class CorpusInspector:
             limit = longest_source(self._model.config.max_positions)
             written = [(place, pair) for place, pair in enumerate(buffer) if pair[0] and pair[1]]
             fitting = [(place, pair) for place, pair in written if max(map(len, pair)) <= limit]
-            pairs = [pair for _, pair in fitting]
-            for numbers, batch in capture_batches(self._model, pairs, self._kinds):
-                indices = [self.report.lines + fitting[number][0] for number in numbers]
-                self._statistics.add_batch(indices, batch, self._rare(batch))
+            places = [place for place, _ in fitting]
+            self._measure(places, [pair for _, pair in fitting])
             self.report.lines += len(buffer)
             self.report.too_long += len(written) - len(fitting)
             yield self.report.lines
+
+    def _measure(self, places: Sequence[int], pairs: Sequence[IdPair]) -> None:
+        """Adds the pairs of a buffer, which stand at some places in it.
+
+        oneDNN keeps what it has made for each of the last thousand shapes of a product, and so
+        grows with the lengths a corpus holds; the standard products keep nothing.
+        """
+        with StandardProducts():
+            for numbers, batch in capture_batches(self._model, pairs, self._kinds):
+                indices = [self.report.lines + places[number] for number in numbers]
+                self._statistics.add_batch(indices, batch, self._rare(batch))
+                del batch  # not to be held beside the next one
 
     def _rare(self, batch: CapturedBatch) -> list[tuple[int, ...]] | None:
         """The rarest tokens of each sentence, if it is known how frequent tokens are."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencies
 from tformer_cli.decoding.limits import longest_source
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspection.batched_capture import IdPair, capture_pairs
@@ -15,13 +16,18 @@ from tformer_cli.inspection.head_distance import HeadDistances
 from tformer_cli.inspection.head_matching import Matching, default_matching
 from tformer_cli.inspection.heads import head_layout
 from tformer_cli.inspection.metric_means import MetricMeans
+from tformer_cli.inspection.rare_tokens import (
+    NO_RARE_SENTENCE,
+    TokenFrequencies,
+    rare_positions,
+)
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.selectors import HeadSelection
 from tformer_cli.model.runtime import prepare_cpu, resolve_device
 from tformer_cli.workflows.corpus_pairs import corpus_pairs
 from tformer_cli.workflows.inspect_heads import summary_of
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
-from tformer_cli.workflows.open_checkpoint import open_model_or_checkpoint
+from tformer_cli.workflows.open_checkpoint import open_model_or_checkpoint, run_of_checkpoint
 from tformer_cli.workflows.open_translator import Opened
 
 BUFFER_LINES = 256
@@ -111,6 +117,8 @@ class ModelComparer:
         self._kinds = self._selection.kinds
         self._distances = HeadDistances(*self._layouts, self._kinds)
         self._means = tuple(MetricMeans(layout, self._kinds) for layout in self._layouts)
+        self._frequencies = _frequencies(self._directories)
+        self._has_rare = False
         self._shown: IdPair | None = None
         self._n_sentences = 0
         self.report = DiffReport()
@@ -143,8 +151,10 @@ class ModelComparer:
         # Both take the pairs in one order, which their lengths decide.
         for (_, before), (_, after) in zip(*captured, strict=True):
             self._distances.add(before, after)
+            rare = rare_positions(self._frequencies, before.source_ids)
+            self._has_rare = self._has_rare or bool(rare)
             for means, maps in zip(self._means, (before, after), strict=True):
-                means.add(maps)
+                means.add(maps, rare)
         self._n_sentences += len(pairs)
 
     def diff(self) -> HeadDiff:
@@ -165,8 +175,15 @@ class ModelComparer:
             matching=self._matching,
             n_sentences=self._n_sentences,
             changes=tuple(self._chosen(changes)),
+            rare_reason=self._rare_reason(),
             shown=(self._record(self._shown, 0), self._record(self._shown, 1)),
         )
+
+    def _rare_reason(self) -> str:
+        """Why rare-word heads cannot be told; empty if they can."""
+        if self._frequencies is None:
+            return f"no {FREQUENCIES} in A or B"
+        return "" if self._has_rare else NO_RARE_SENTENCE
 
     def _chosen(self, changes: list[HeadChange]) -> list[HeadChange]:
         """The changes of the heads that are asked for, chosen by A's own means."""
@@ -193,6 +210,19 @@ class ModelComparer:
             maps=maps,
             heads=(),
         )
+
+
+def _frequencies(directories: Iterable[ModelDirectory]) -> TokenFrequencies | None:
+    """How frequent source tokens were when A was trained, or else B.
+
+    Both models are judged by the same tokens, so that a changed role is the heads' own change.
+    """
+    for directory in directories:
+        place = run_of_checkpoint(directory.path) or directory.path
+        counts = load_frequencies(place, directory.tokenizer.vocab_size)
+        if counts is not None:
+            return TokenFrequencies(counts)
+    return None
 
 
 def _check_vocabularies(first: ModelDirectory, second: ModelDirectory) -> None:

@@ -27,10 +27,10 @@ def open_model_or_checkpoint(path: Path, device: torch.device | str = "cpu") -> 
         RecipeError: if the run's recipe cannot be read.
         DataError: if its tokenizer cannot be.
     """
-    if not (path / STATE).is_file() or (path / CONFIG).exists():
+    run = run_of_checkpoint(path)
+    if run is None:
         return load_model_directory(path, device)
     place = path.resolve()
-    run = place.parents[1]
     checkpoints = Checkpoints(run)
     steps = [step for step in checkpoints.steps() if checkpoints.path(step) == place]
     if not steps or not has_run(run):
@@ -52,3 +52,14 @@ def open_model_or_checkpoint(path: Path, device: torch.device | str = "cpu") -> 
             step=steps[0],
         ),
     )
+
+
+def run_of_checkpoint(path: Path) -> Path | None:
+    """Names the run that a checkpoint lies in, as RUN/checkpoints/step-NNNNNN.
+
+    Returns:
+        None if the directory is no checkpoint, such as a model directory.
+    """
+    if not (path / STATE).is_file() or (path / CONFIG).exists():
+        return None
+    return path.resolve().parent.parent

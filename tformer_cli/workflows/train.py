@@ -26,7 +26,11 @@ from tformer_cli.artifacts.model_directory import (
     ModelInfo,
     save_model_directory,
 )
-from tformer_cli.artifacts.token_frequencies import FREQUENCIES, save_frequencies
+from tformer_cli.artifacts.token_frequencies import (
+    FREQUENCIES,
+    load_frequencies,
+    save_frequencies,
+)
 from tformer_cli.data.corpora import SentencePair, corpus_name
 from tformer_cli.data.encoded import EncodedCorpus
 from tformer_cli.data.loader import LoaderPosition, TrainingLoader
@@ -38,6 +42,7 @@ from tformer_cli.errors import (
     TformerError,
 )
 from tformer_cli.inspection.head_timeline import HEADS_LOG
+from tformer_cli.inspection.rare_tokens import TokenFrequencies
 from tformer_cli.model.config import parameter_count
 from tformer_cli.model.hardware import ProductProbe
 from tformer_cli.model.runtime import (
@@ -301,8 +306,14 @@ def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | N
     is_asked = recipe.training.inspect_every > 0
     if not (is_asked or (run / HEADS_LOG).is_file()):
         return None
+    counts = load_frequencies(run, prepared.tokenizer.vocab_size)
     follower = HeadFollower(
-        run, trainer.model, prepared.tokenizer, prepared.validation, trainer.state.step
+        run,
+        trainer.model,
+        prepared.tokenizer,
+        prepared.validation,
+        trainer.state.step,
+        None if counts is None else TokenFrequencies(counts),
     )
     if is_asked:
         trainer.look = follower.look
