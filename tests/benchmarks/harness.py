@@ -187,7 +187,7 @@ def run_contestant(
     (scratch / "job.json").write_text(json.dumps(job), encoding="utf-8")
     environment = {**os.environ, **contestant.environment, "OMP_NUM_THREADS": str(job["threads"])}
     if python != sys.executable:
-        environment.pop("PYTHONPATH", None)
+        environment["PYTHONPATH"] = str(HERE.parents[1])  # this tformer, and nothing else of ours
     log = scratch / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -44,7 +44,7 @@ class Term:
     """An entry of a glossary."""
 
     source: str
-    """The phrase that calls for it, as whole words of a line; empty: every line."""
+    """The phrase that calls for it, as whole words of a line; empty: every line but blank ones."""
     target: str
     """What the translation must hold, or must not."""
     is_banned: bool
@@ -79,7 +79,7 @@ def with_terms(demands: Demands, line: str, terms: Sequence[Term]) -> Demands:
     called = [
         term
         for term in terms
-        if not term.source or (term.source in line and holds(line, term.source))
+        if (term.source in line and holds(line, term.source) if term.source else line.strip())
     ]
     if not called:
         return demands

@@ -307,7 +307,7 @@ class Translator:
             len(parts),
             prepared.is_truncated,
             prepared.texts,
-            tuple(unsatisfied(texts[0].text, demands.required, demands.banned)) if parts else (),
+            tuple(unsatisfied(texts[0].text, demands.required, demands.banned)),
         )
 
     def _joined(self, spelt: Sequence[_Spelt]) -> TranslatedText:

@@ -7,11 +7,11 @@ Both take their positions from a table, which is overwritten, so that no formula
 from typing import Any
 
 import torch
+from layer_copy import check_copyable, copy_stacks
 from torch import Tensor, nn
 from transformers import M2M100Config, M2M100ForConditionalGeneration, MarianConfig, MarianMTModel
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
-from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.transformer import Transformer
 
 
@@ -19,17 +19,14 @@ def hf_copy(model: Transformer, attention: str = "sdpa") -> Any:
     """Makes a `MarianMTModel`, or for norms before the sub-layers an `M2M100…`.
 
     Args:
-        model: of one vocabulary matrix, sinusoidal positions, and layers with biases and all heads.
+        model: of one vocabulary matrix, with biases and all heads.
         attention: the library's name for how to compute attention.
 
     Raises:
         ValueError: if the library has no such model.
     """
     config = model.config
-    if config.tied_embeddings != "all" or config.positions != "sinusoidal" or not config.bias:
-        raise ValueError("Hugging Face has no model of this shape")
-    if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
-        raise ValueError("Hugging Face has no model whose layers have lost heads")
+    check_copyable(config)
     is_pre = config.norm == "pre"
     shape: Any = {
         "vocab_size": model.vocab_size,
@@ -68,18 +65,8 @@ def hf_copy(model: Transformer, attention: str = "sdpa") -> Any:
         ):
             table = ours.positions.rows(0, config.max_positions, torch.device("cpu"))
             _copy_positions(stack.embed_positions, table)
-        for their, our in zip(theirs.model.encoder.layers, model.encoder.layers, strict=True):
-            _copy_layer(their, our)
-        for their, decoder_layer in zip(
-            theirs.model.decoder.layers, model.decoder.layers, strict=True
-        ):
-            _copy_attention(their.encoder_attn, decoder_layer.cross_attention)
-            _copy_norm(their.encoder_attn_layer_norm, decoder_layer.cross_attention_norm)
-            _copy_layer(their, decoder_layer)
-        if is_pre:
-            _copy_norm(theirs.model.encoder.layer_norm, model.encoder.final_norm)
-            _copy_norm(theirs.model.decoder.layer_norm, model.decoder.final_norm)
-        else:
+        copy_stacks(theirs.model.encoder, theirs.model.decoder, model)
+        if not is_pre:
             theirs.final_logits_bias.zero_()
     theirs.tie_weights()
     return theirs.eval()
@@ -90,26 +77,3 @@ def _copy_positions(their: Any, table: Tensor) -> None:
         their.weight.copy_(table)
     else:  # M2M100 counts from 1 after padding, and has a row to spare
         their.weights[1 : len(table) + 1].copy_(table)
-
-
-def _copy_layer(their: Any, our: Any) -> None:
-    _copy_attention(their.self_attn, our.self_attention)
-    _copy_norm(their.self_attn_layer_norm, our.self_attention_norm)
-    their.fc1.load_state_dict(our.feed_forward.inner.state_dict())
-    their.fc2.load_state_dict(our.feed_forward.outer.state_dict())
-    _copy_norm(their.final_layer_norm, our.feed_forward_norm)
-
-
-def _copy_attention(their: Any, our: MultiHeadAttention) -> None:
-    # (3·D, D): the rows of queries, keys and values
-    weights, biases = our.in_projection.weight.chunk(3), our.in_projection.bias.chunk(3)
-    parts = (their.q_proj, their.k_proj, their.v_proj)
-    for part, weight, bias in zip(parts, weights, biases, strict=True):
-        part.weight.copy_(weight)
-        part.bias.copy_(bias)
-    their.out_proj.load_state_dict(our.out_projection.state_dict())
-
-
-def _copy_norm(their: nn.LayerNorm, our: Any) -> None:
-    their.load_state_dict(our.state_dict())
-    their.eps = our.eps

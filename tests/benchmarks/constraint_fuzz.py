@@ -1,0 +1,264 @@
+"""Random lines with random constraints through `tformer translate`: satisfied, or reported?
+
+    python tests/benchmarks/constraint_fuzz.py [--cases 10000] [--seed 1]
+
+Models are tiny and random, so nothing they would say by themselves helps. A line may require and
+ban phrases, and so may a glossary: several at once, of words the text is made of, of words that the
+tokenizer does not know, longer than a translation may be, one inside another, the same one required
+and banned; what is banned is often what the model would have said. Lines are blank, short, or too
+long to be translated whole.
+
+Whether a phrase stands in a translation is looked up by a search of its own, not by the program's.
+A line counts as satisfied if it holds all it must and nothing it must not, and as reported if
+"unsatisfied" names exactly what is wrong with it. Exit status 1 if a line is neither, has lost
+its number or is another's.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.data.config import Algorithm, TokenizerConfig
+from tformer_cli.data.tokenizer import UNK_ID, Tokenizer
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+
+TEXT = (
+    "the a cat cats bobcat category dog dogs man men woman snow street street-car sees holds and "
+    "two 12 3.5 l'animal été naïve über (red) red reddish here . , ! “quoted” 雪 ein_wort don't"
+)
+WORDS = TEXT.split()
+UNKNOWN_WORDS = ("zzyzx", "Ωmega", "☃", "QQ", "7%")
+"""Words that no text has: some tokenizers have no tokens for them."""
+ALGORITHMS: tuple[Algorithm, ...] = ("bpe", "word", "char")
+BEAM_SIZES = (1, 2, 5)
+LONGEST = 48
+"""Tokens of a translation; a phrase that has more cannot be said."""
+POSITIONS = 64
+"""Tokens a model reads; longer lines are split."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A line and what is demanded of its translation."""
+
+    source: str
+    required: tuple[str, ...]
+    """By itself."""
+    banned: tuple[str, ...]
+    """By itself."""
+    all_required: tuple[str, ...]
+    """By itself or the glossary."""
+    all_banned: tuple[str, ...]
+    """By itself or the glossary."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Fuzzes constraints of `tformer translate`.")
+    parser.add_argument("--cases", type=int, default=10_000, help="lines in all [10000]")
+    parser.add_argument("--seed", type=int, default=1, help="of lines, constraints, models [1]")
+    arguments = parser.parse_args()
+    groups = [(algorithm, beam) for algorithm in ALGORITHMS for beam in BEAM_SIZES]
+    counts: Counter[str] = Counter()
+    begun = time.perf_counter()
+    with tempfile.TemporaryDirectory() as directory:
+        for i, (algorithm, beam_size) in enumerate(groups):
+            # as many each, the first ones one more where the number is no multiple
+            n_cases = arguments.cases // len(groups) + (i < arguments.cases % len(groups))
+            dice = random.Random(f"{arguments.seed} {i}")
+            counts += fuzz(Path(directory) / str(i), algorithm, beam_size, n_cases, dice)
+            sys.stderr.write(f"{algorithm}, beam {beam_size}: {counts['lines']:,} lines done\n")
+    for name in (
+        "lines", "with constraints", "satisfied", "reported", "neither", "out of place",
+        "reported although there is room", "phrases required", "of which said",
+        "phrases banned", "of which said all the same",
+    ):  # fmt: skip
+        sys.stdout.write(f"{counts[name]:>8,} {name}\n")
+    sys.stdout.write(f"{time.perf_counter() - begun:>8,.0f} s\n")
+    if counts["neither"] or counts["out of place"] or counts["lines"] != arguments.cases:
+        sys.exit(1)
+
+
+def fuzz(
+    directory: Path, algorithm: Algorithm, beam_size: int, n_cases: int, dice: random.Random
+) -> Counter[str]:
+    """Makes a model, a glossary and lines, translates them, and counts what came of them."""
+    directory.mkdir()
+    tokenizer = make_model(directory / "model", algorithm, dice)
+    command = [
+        sys.executable, "-m", "tformer_cli", "translate", str(directory / "model"), "--quiet",
+        "--beam-size", str(beam_size), "--max-length", str(LONGEST), "--format", "jsonl",
+    ]  # fmt: skip
+    sources = [a_line(dice) for _ in range(n_cases)]
+    plain = "".join(f"{source}\n" for source in sources)
+    spoken = [json.loads(row)["translation"] for row in output_of(command, plain)]
+    glossary = list(a_glossary(dice))
+    entries = "".join("\t".join(entry) + "\n" for entry in glossary)
+    (directory / "glossary.tsv").write_text(entries, encoding="utf-8")
+    cases = [
+        a_case(dice, source, text, glossary) for source, text in zip(sources, spoken, strict=True)
+    ]
+    records = "".join(
+        json.dumps({"source": c.source, "required": c.required, "banned": c.banned, "id": i}) + "\n"
+        for i, c in enumerate(cases)
+    )
+    command += ["--input-format", "jsonl", "--glossary", str(directory / "glossary.tsv")]
+    rows = [json.loads(row) for row in output_of(command, records)]
+    counts: Counter[str] = Counter({"lines": len(rows)})
+    for i, (case, row) in enumerate(zip(cases, rows, strict=True)):
+        count(counts, i, case, row, tokenizer)
+    return counts
+
+
+def make_model(path: Path, algorithm: Algorithm, dice: random.Random) -> Tokenizer:
+    """Writes a model with random weights."""
+    text = [" ".join(dice.sample(WORDS, 6)) for _ in range(300)]
+    tokenizer = train_tokenizer(text, TokenizerConfig(algorithm=algorithm, vocab_size=400))
+    config = ModelConfig(
+        d_model=16,
+        n_heads=2,
+        d_ff=16,
+        n_encoder_layers=1,
+        n_decoder_layers=1,
+        max_positions=POSITIONS,
+    )
+    torch.manual_seed(dice.randrange(1 << 30))
+    save_model_directory(
+        path,
+        Transformer(config, tokenizer.vocab_size).state_dict(),
+        config=config,
+        tokenizer=tokenizer,
+        decoding=DecodingConfig(),
+        info=ModelInfo(),
+    )
+    return tokenizer
+
+
+def output_of(command: Sequence[str], text: str) -> list[str]:
+    """Lines that a command makes of a text."""
+    done = subprocess.run(command, input=text.encode(), stdout=subprocess.PIPE, check=True)
+    return done.stdout.decode().split("\n")[:-1]
+
+
+def a_line(dice: random.Random) -> str:
+    """A line, rarely blank or too long."""
+    n_words = dice.choices((0, dice.randint(1, 8), 80), weights=(2, 96, 2))[0]
+    return " ".join(dice.choice(WORDS) for _ in range(n_words))
+
+
+def a_phrase(dice: random.Random) -> str:
+    """One word to three, rarely with unknown ones or far too many."""
+    if dice.random() < 0.02:
+        return " ".join(dice.choice(WORDS) for _ in range(LONGEST + 2))
+    words = UNKNOWN_WORDS if dice.random() < 0.05 else WORDS
+    return " ".join(dice.choice(words) for _ in range(dice.choice((1, 1, 1, 2, 2, 3))))
+
+
+def a_glossary(dice: random.Random) -> Iterator[tuple[str, ...]]:
+    """Entries: source, target and, for what is forbidden, "ban"."""
+    for source in dice.sample(WORDS, 8):
+        yield source, a_phrase(dice)
+    for source in dice.sample(WORDS, 4):
+        yield source, a_phrase(dice), "ban"
+    yield "", dice.choice(WORDS), "ban"
+
+
+def a_case(
+    dice: random.Random, source: str, spoken: str, glossary: Sequence[tuple[str, ...]]
+) -> Case:
+    """Draws a line's own constraints and adds the glossary's.
+
+    Args:
+        dice: what decides.
+        source: the line.
+        spoken: its translation without constraints.
+        glossary: as `a_glossary` makes it.
+    """
+    required = [a_phrase(dice) for _ in range(dice.choice((0, 0, 1, 1, 2, 3)))]
+    banned = [a_phrase(dice) for _ in range(dice.choice((0, 0, 0, 1, 2)))]
+    if spoken.split() and dice.random() < 0.5:
+        banned.append(dice.choice(spoken.split()))
+    if required and dice.random() < 0.05:
+        banned.append(dice.choice(required))
+    if required and dice.random() < 0.05:
+        banned.append(dice.choice(dice.choice(required).split()))
+    called = [e for e in glossary if (stands_in(source, e[0]) if e[0] else bool(source))]
+    return Case(
+        source,
+        tuple(required),
+        tuple(banned),
+        all_required=(*required, *(entry[1] for entry in called if len(entry) == 2)),
+        all_banned=(*banned, *(entry[1] for entry in called if len(entry) == 3)),
+    )
+
+
+def count(
+    counts: Counter[str], number: int, case: Case, row: dict[str, Any], tokenizer: Tokenizer
+) -> None:
+    """Adds what came of a line."""
+    text, reported = row["translation"], set(row.get("unsatisfied", []))
+    said = {phrase for phrase in case.all_required if stands_in(text, phrase)}
+    forbidden = {phrase for phrase in case.all_banned if stands_in(text, phrase)}
+    wrong = (set(case.all_required) - said) | forbidden
+    counts["phrases required"] += len(set(case.all_required))
+    counts["of which said"] += len(said)
+    counts["phrases banned"] += len(set(case.all_banned))
+    counts["of which said all the same"] += len(forbidden)
+    counts["with constraints"] += bool(case.all_required or case.all_banned)
+    counts["out of place"] += (row["index"], row["id"], row["source"]) != (
+        number, number, case.source,
+    )  # fmt: skip
+    if reported != wrong:
+        counts["neither"] += 1
+        sys.stderr.write(f"neither: {case}\n  {text!r}\n  reported {reported}, wrong {wrong}\n")
+    elif wrong:
+        counts["reported"] += 1
+        counts["reported although there is room"] += has_room(case, tokenizer)
+    else:
+        counts["satisfied"] += 1
+
+
+def has_room(case: Case, tokenizer: Tokenizer) -> bool:
+    """Whether the required phrases, one after another, would make a translation that is allowed."""
+    ids = tokenizer.encode(" ".join(dict.fromkeys(case.all_required)))
+    is_contradiction = any(
+        stands_in(phrase, banned) for phrase in case.all_required for banned in case.all_banned
+    )
+    return bool(case.source) and len(ids) < LONGEST and UNK_ID not in ids and not is_contradiction
+
+
+def stands_in(text: str, phrase: str) -> bool:
+    """Whether a phrase stands in a text and no word reaches over either of its ends."""
+    start = text.find(phrase)
+    while start >= 0:
+        end = start + len(phrase)
+        is_cut = (start and _in_word(text[start - 1 : start + 1])) or _in_word(
+            text[end - 1 : end + 1]
+        )
+        if not is_cut:
+            return True
+        start = text.find(phrase, start + 1)
+    return False
+
+
+def _in_word(pair: str) -> bool:
+    """Whether two characters belong to one word."""
+    return len(pair) == 2 and all(character.isalnum() or character == "_" for character in pair)
+
+
+if __name__ == "__main__":
+    main()

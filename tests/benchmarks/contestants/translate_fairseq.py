@@ -1,0 +1,100 @@
+"""fairseq's `SequenceGenerator` with the same weights, sentences of like length together."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import fairseq
+import torch
+from fairseq.data.data_utils import collate_tokens
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq_copy import FairseqCopy, fairseq_copy
+from torch import Tensor
+from translation import Translate, TranslationJob, measure, read_job
+
+from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
+from tformer_cli.model.transformer import Transformer
+
+TOKENS_PER_BATCH = 2048
+"""Source tokens with padding."""
+LARGEST_DIFFERENCE = 1e-4
+"""Of a log-probability."""
+
+
+def main() -> None:
+    job = read_job()
+    torch.set_num_threads(job.threads)
+    if "onednn" in job.options:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # torch's name for oneDNN's float32
+    directory = load_model_directory(job.model)
+    copy = fairseq_copy(directory.model)
+    check_equal(directory.model, copy, directory.tokenizer, job.lines)
+    version = f"fairseq {fairseq.__version__}, torch {torch.__version__}"
+    measure(job, lambda: translator(copy, directory.tokenizer, job), version, is_load_timed=False)
+
+
+@torch.inference_mode()
+def check_equal(ours: Transformer, copy: FairseqCopy, tokenizer: Tokenizer, file: Path) -> None:
+    """Compares log-probabilities on real sentences, each with itself as its translation."""
+    lines = file.read_text(encoding="utf-8").split("\n")[:8]
+    ids = [torch.tensor([*row, EOS_ID]) for row in tokenizer.encode_batch(lines)]
+    source = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=PAD_ID)
+    target = torch.cat((torch.full_like(source[:, :1], BOS_ID), source[:, :-1]), dim=1)
+    mask = source != PAD_ID
+    expected = ours(source, mask, target).log_softmax(-1)[mask]
+    found = copy.model(copy.to_theirs[source], mask.sum(1), copy.to_theirs[target])
+    probabilities = copy.model.get_normalized_probs(found, log_probs=True)
+    difference = (probabilities[..., copy.to_theirs][mask] - expected).abs().max().item()
+    if not difference <= LARGEST_DIFFERENCE:
+        raise SystemExit(f"the copied model's log-probabilities differ by {difference:g}")
+
+
+def translator(copy: FairseqCopy, tokenizer: Tokenizer, job: TranslationJob) -> Translate:
+    """Makes what translates with a model of the library."""
+    generator = SequenceGenerator(
+        [copy.model],
+        copy.dictionary,
+        beam_size=job.beam_size,
+        max_len_b=job.max_length,
+        min_len=0,
+        len_penalty=job.length_penalty,
+        unk_penalty=math.inf,
+        tokens_to_suppress=(copy.dictionary.bos_word,),
+    )
+
+    @torch.inference_mode()
+    def translate(lines: Sequence[str]) -> list[tuple[str, int]]:
+        sources = [copy.to_theirs[[*ids, EOS_ID]] for ids in tokenizer.encode_batch(list(lines))]
+        found: dict[int, Tensor] = {}
+        for members in batches(sources):
+            source = collate_tokens(
+                [sources[i] for i in members], copy.dictionary.pad(), left_pad=True
+            )
+            lengths = torch.tensor([len(sources[i]) for i in members])
+            net_input = {"src_tokens": source, "src_lengths": lengths}
+            start = copy.dictionary.bos()
+            output = generator.generate([], {"net_input": net_input}, bos_token=start)
+            best = (hypotheses[0]["tokens"] for hypotheses in output)
+            found.update(zip(members, best, strict=True))
+        rows = [copy.to_ours[found[i]].tolist() for i in range(len(sources))]
+        texts = tokenizer.decode_batch([row[:-1] for row in rows])  # without the end of sentence
+        return [(text, len(row)) for text, row in zip(texts, rows, strict=True)]
+
+    return translate
+
+
+def batches(sources: Sequence[Tensor]) -> Iterator[list[int]]:
+    """Yields the numbers of sentences of like length, as many as the budget of tokens allows."""
+    members: list[int] = []
+    for i in sorted(range(len(sources)), key=lambda i: len(sources[i])):
+        if members and (len(members) + 1) * len(sources[i]) > TOKENS_PER_BATCH:
+            yield members
+            members = []
+        members.append(i)
+    if members:
+        yield members
+
+
+if __name__ == "__main__":
+    main()
