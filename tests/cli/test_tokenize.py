@@ -48,6 +48,14 @@ def test_every_algorithm_is_trained_and_encodes(text, tmp_path, algorithm):
     assert run("decode", path, stdin=encoded).stdout == LINES[0] + "\n"
 
 
+def test_a_vocabulary_without_room_for_the_bytes_is_one_line(text, tmp_path):
+    path = tmp_path / "t.json"
+    done = run("train", text, "-o", path, "--vocab-size", 100)
+    assert done.exit_code == 2
+    assert done.stderr.startswith('error: --vocab-size: must be 260 to 1000000 for "bpe" (256 ')
+    assert not path.exists()
+
+
 def test_a_dash_reads_stdin_and_writes_stdout(tokenizer, text):
     result = run("train", "-", "-o", "-", "--vocab-size", 290, stdin=text.read_bytes())
     assert result.stdout == tokenizer.read_text()

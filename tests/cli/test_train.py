@@ -258,6 +258,45 @@ def test_a_profile_is_a_result_and_leaves_no_run(recipe, run):
     assert not run.exists()
 
 
+def test_what_trains_nothing_removes_nothing_and_asks_nothing(recipe, whole_run):
+    run, _, _ = whole_run
+    before = sorted(run.rglob("*"))
+    for options in (("--profile", "1"), ("--dry-run",)):
+        done = train(recipe, run, "--fresh", "--quiet", *options)
+        assert (done.exit_code, done.stderr) == (0, "")
+    assert sorted(run.rglob("*")) == before
+
+
+def test_a_dry_run_has_no_profile(recipe, run):
+    done = train(recipe, run, "--dry-run", "--profile", "1")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "error: --dry-run and --profile exclude each other: leave one out\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "data.train: holds no text (source, target): give sentence pairs"),
+        ("\n \n", "data.train: holds no text (source, target): give sentence pairs"),
+        (
+            "a\n" + "b " * 300 + "\n",
+            (
+                "data.train: no sentence pair is left (source, target: 0 pairs; left out: 1 blank "
+                "on a side, 1 over 256 tokens): give others, or raise data.max_length and "
+                "data.max_length_ratio"
+            ),
+        ),
+    ],
+)
+def test_a_corpus_without_a_pair_is_named(recipe, run, tmp_path, text, problem):
+    (tmp_path / "source").write_text(text)
+    (tmp_path / "target").write_text(text.replace("a", " "))
+    corpus = f'data.directory="{tmp_path}"', 'data.train=[{source="source", target="target"}]'
+    done = train(recipe, run, *(word for value in corpus for word in ("--set", value)))
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"error: {problem}\n")
+    assert not run.exists()
+
+
 def test_tensorboard_without_its_extra_is_one_line_and_no_run(recipe, run, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     result = train(recipe, run, "--tensorboard")

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from tformer_cli.data.config import TokenizerConfig
@@ -34,9 +36,13 @@ def test_text_without_words_is_an_error(algorithm):
         train_tokenizer(["", "  "], TokenizerConfig(algorithm=algorithm))
 
 
-def test_too_small_a_vocabulary_is_an_error():
-    with pytest.raises(DataError, match=r'vocab_size: must be at least 260 for "bpe".*but is 100'):
-        train_tokenizer(["text"], TokenizerConfig(vocab_size=100))
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+def test_a_vocabulary_without_room_for_the_bytes_is_an_error(algorithm):
+    message = f'vocab_size: must be 260 to 1000000 for "{algorithm}" (256 bytes and 4 special'
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TokenizerConfig(algorithm=algorithm, vocab_size=259)
+    config = TokenizerConfig(algorithm=algorithm, vocab_size=260)
+    assert train_tokenizer(["text"] * 3, config).vocab_size == 260
 
 
 def test_text_that_looks_special_teaches_no_special_piece():

@@ -20,6 +20,7 @@ from tformer_cli.cli.text_io import (
 )
 from tformer_cli.cli.usage import HelpfulGroup
 from tformer_cli.data.config import MOST_PIECES
+from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -81,7 +82,10 @@ def train(
     from tformer_cli.data.config import TokenizerConfig
     from tformer_cli.workflows import tokenize
 
-    config = TokenizerConfig(algorithm=algorithm.value, vocab_size=vocab_size)
+    try:
+        config = TokenizerConfig(algorithm=algorithm.value, vocab_size=vocab_size)
+    except ValueError as error:
+        raise UsageError(str(error).replace("vocab_size", "--vocab-size", 1)) from None
     to_stdout = str(output) == STANDARD_STREAM
     check_stdin_is_read_once(files)
     with results(output) as stream:

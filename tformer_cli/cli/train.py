@@ -81,6 +81,7 @@ def train(
     from tformer_cli.training.launch import launched, one_speaks_for_a_machine
 
     run = output or Path("runs") / Path(recipe).stem
+    trains = not dry_run and profile is None
     with one_speaks_for_a_machine():
         limits = {
             "training.max_steps": max_steps,
@@ -91,10 +92,12 @@ def train(
         }
         given = [f"{key}={value}" for key, value in limits.items() if value is not None]
         chosen = load_recipe(recipe, [*(overrides or []), *given])
-        if fresh and not (dry_run or yes):
+        if dry_run and profile is not None:
+            raise UsageError("--dry-run and --profile exclude each other: leave one out")
+        if fresh and trains and not yes:
             _ask_before_removing(run)
     is_first = launched().rank == 0
-    if not dry_run and profile is None:
+    if trains:
         run_training(
             chosen,
             run,

@@ -7,6 +7,8 @@ from typing import Literal
 Algorithm = Literal["bpe", "unigram", "word", "char", "byte"]
 MOST_PAIRS = 10_000_000
 """Of the built-in corpus; more would take hours before the grammar is found to have no more."""
+FEWEST_PIECES = 5
+"""The special tokens and something to say."""
 MOST_PIECES = 1_000_000
 """Of a vocabulary; training one sets memory aside for as many as are asked for."""
 LARGEST_WEIGHT = 1e6
@@ -125,8 +127,13 @@ class TokenizerConfig:
     """Chance of skipping each merge while training (Provilkov et al. 2020); "bpe" only."""
 
     def __post_init__(self) -> None:
-        if not 5 <= self.vocab_size <= MOST_PIECES:
-            raise ValueError(f"vocab_size: must be 5 to {MOST_PIECES}, but is {self.vocab_size}")
+        has_bytes = self.algorithm in ("bpe", "unigram") and not self.path
+        least = FEWEST_PIECES + 255 if has_bytes else FEWEST_PIECES
+        if not least <= self.vocab_size <= MOST_PIECES:
+            why = f' for "{self.algorithm}" (256 bytes and 4 special tokens)' if has_bytes else ""
+            raise ValueError(
+                f"vocab_size: must be {least} to {MOST_PIECES}{why}, but is {self.vocab_size}"
+            )
         if not 0.0 <= self.bpe_dropout < 1.0:
             raise ValueError(
                 f"bpe_dropout: must be at least 0 and below 1, but is {self.bpe_dropout}"

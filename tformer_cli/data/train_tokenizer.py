@@ -37,7 +37,7 @@ def train_tokenizer(
         n_lines: how many lines there are, if known.
 
     Raises:
-        DataError: if there is no text, or no room for the alphabet.
+        DataError: if there is no text.
     """
     tokenizer = blank_tokenizer(config.algorithm)
     sample = map(without_surrogates, sampled(lines, n_lines))
@@ -53,17 +53,12 @@ def train_tokenizer(
 
 def _trainer(config: TokenizerConfig) -> trainers.Trainer:
     alphabet = sorted(BYTE_CHARACTERS)
-    least = len(SPECIAL_PIECES) + len(alphabet)
-    if config.algorithm in ("bpe", "unigram") and config.vocab_size < least:
-        raise DataError(
-            f'vocab_size: must be at least {least} for "{config.algorithm}" (256 bytes and 4 '
-            f"special tokens), but is {config.vocab_size}: raise it"
-        )
     special = list(SPECIAL_PIECES)
     match config.algorithm:
         case "bpe" | "byte":
+            n_bytes = len(SPECIAL_PIECES) + len(alphabet)
             return trainers.BpeTrainer(
-                vocab_size=config.vocab_size if config.algorithm == "bpe" else least,
+                vocab_size=config.vocab_size if config.algorithm == "bpe" else n_bytes,
                 min_frequency=2,
                 initial_alphabet=alphabet,
                 special_tokens=special,

@@ -51,13 +51,17 @@ def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenize
 
 
 def _both_sides(recipe: Recipe, progress: Progress | None) -> Iterator[str]:
-    n_pairs = 0
+    n_pairs, has_text = 0, False
     for corpus in recipe.data.train:
         for pair in read_corpus(corpus, recipe.data.directory):
             yield from pair
+            has_text = has_text or any(map(str.strip, pair))
             n_pairs += 1
             if progress and n_pairs % 1000 == 0:
                 progress("training the tokenizer", n_pairs)
+    if not has_text:
+        names = ", ".join(map(corpus_name, recipe.data.train))
+        raise DataError(f"data.train: holds no text ({names}): give sentence pairs")
 
 
 def encoded_corpora(
@@ -73,7 +77,10 @@ def encoded_corpora(
         tell = partial(progress, f"encoding {corpus_name(corpus)}")
         corpora.append(encode_corpus(corpus, recipe.data, tokenizer, tell))
     if not sum(len(corpus) for corpus in corpora):
-        raise DataError("data.train: no sentence pair is left after filtering; check the corpora")
+        raise DataError(
+            f"data.train: no sentence pair is left ({'. '.join(notes(recipe, corpora))}): give "
+            "others, or raise data.max_length and data.max_length_ratio"
+        )
     return corpora
 
 

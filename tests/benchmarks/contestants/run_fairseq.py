@@ -99,7 +99,7 @@ def train_arguments(job: Job, data: Path) -> list[str]:
         "--lr", "5e-4", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4000",
         "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1",
         *(QUALITY if job.minutes else SPEED), "--max-tokens", str(job.tokens_per_batch),
-        "--no-save", "--disable-validation", "--no-progress-bar", "--log-interval", "100",
+        "--no-save", "--no-save-optimizer-state", "--disable-validation", "--no-progress-bar", "--log-interval", "100",
         "--save-dir", str(job.scratch / "unused"),
     ]  # fmt: skip
 
