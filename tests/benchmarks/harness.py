@@ -54,6 +54,7 @@ CONTESTANTS = {
     "tformer": Contestant(script="run_tformer.py", precision="auto"),
     "tformer-float32": Contestant(script="run_tformer.py", options={"precision": "float32"}),
     "hf": Contestant(script="run_hf.py"),
+    "hf-trainer": Contestant(script="run_hf.py", options={"trainer": ""}),
     "hf-tuned": Contestant(
         script="run_hf.py",
         precision="bfloat16",

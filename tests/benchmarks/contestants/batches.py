@@ -36,6 +36,18 @@ def endless_batches(job: Job) -> Iterator[Batch]:
             yield _collate([sources[i] for i in group], [targets[i] for i in group])
 
 
+def endless_random_batches(job: Job, n_pairs: int) -> Iterator[Batch]:
+    """Makes batches of so many pairs, drawn anew each epoch whatever their lengths."""
+    sources, targets = (read_ids(job.ids / f"train.{side}") for side in ("source", "target"))
+    order = list(range(len(sources)))
+    shuffler = random.Random(job.seed)
+    while True:
+        shuffler.shuffle(order)
+        for start in range(0, len(order), n_pairs):
+            group = order[start : start + n_pairs]
+            yield _collate([sources[i] for i in group], [targets[i] for i in group])
+
+
 def padded(rows: list[list[int]]) -> Tensor:
     """(B, longest) ids."""
     width = max(map(len, rows))

@@ -1,15 +1,46 @@
 """The plain training loop around a model that comes without one."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from batches import PAD, Batch, endless_batches
+from batches import PAD, Batch, endless_batches, endless_random_batches
 from job import Job, Stopwatch
 from torch import Tensor, nn
 
-LEARNING_RATE = 1e-3
-WARMUP_STEPS = 300
+
+@dataclass(frozen=True, kw_only=True)
+class LoopRecipe:
+    """Settings of the loop: linear warm-up, then linearly down to 0 at the end of the run."""
+
+    learning_rate: float
+    """Highest."""
+    warmup_steps: int
+    """Of the rise."""
+    betas: tuple[float, float]
+    """Adam's."""
+    epsilon: float
+    """Adam's."""
+    label_smoothing: float
+    """ε_ls."""
+    pairs_per_batch: int = 0
+    """Pairs drawn at random for a batch; 0: the job's tokens, pairs of like length together."""
+
+
+OURS = LoopRecipe(
+    learning_rate=1e-3, warmup_steps=300, betas=(0.9, 0.98), epsilon=1e-9, label_smoothing=0.1
+)
+"""Chosen by us for short trainings from scratch."""
+TRAINER = LoopRecipe(
+    learning_rate=5e-5,
+    warmup_steps=0,
+    betas=(0.9, 0.999),
+    epsilon=1e-8,
+    label_smoothing=0.0,
+    pairs_per_batch=8,
+)
+"""The defaults of Hugging Face's `TrainingArguments` (5.23): made for fine-tuning."""
 
 
 def prepare_torch(job: Job) -> None:
@@ -40,22 +71,26 @@ def train(
         forward: a batch to logits (B, T, V).
         save: called at checkpoints; its time does not count.
     """
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9)
-    batches = endless_batches(job)
+    recipe = TRAINER if "trainer" in job.options else OURS
+    optimizer = torch.optim.Adam(model.parameters(), betas=recipe.betas, eps=recipe.epsilon)
+    if recipe.pairs_per_batch:
+        batches = endless_random_batches(job, recipe.pairs_per_batch)
+    else:
+        batches = endless_batches(job)
     batch = next(batches)
     model.train()
     stopwatch = Stopwatch(job)
     # a processor that does not multiply bfloat16 would be slowed down by it
     is_bfloat16 = "bfloat16" in job.options and "avx512_bf16" in _processor_flags()
     while not stopwatch.is_over:
-        optimizer.param_groups[0]["lr"] = _learning_rate(stopwatch)
+        optimizer.param_groups[0]["lr"] = _learning_rate(recipe, stopwatch)
         with torch.autocast("cpu", torch.bfloat16, enabled=is_bfloat16):
             logits = forward(batch)
         loss = nn.functional.cross_entropy(
             logits.flatten(0, 1).float(),
             batch.target_output.flatten(),
             ignore_index=PAD,
-            label_smoothing=0.1,
+            label_smoothing=recipe.label_smoothing,
         )
         loss.backward()
         if job.minutes:
@@ -70,7 +105,6 @@ def train(
     return stopwatch
 
 
-def _learning_rate(stopwatch: Stopwatch) -> float:
-    """Linear warm-up, then down to 0 at the end of the run."""
-    warm = (len(stopwatch.updates) + 1) / WARMUP_STEPS
-    return LEARNING_RATE * min(1.0, warm, max(1e-3, 1.0 - stopwatch.share_done))
+def _learning_rate(recipe: LoopRecipe, stopwatch: Stopwatch) -> float:
+    warm = (len(stopwatch.updates) + 1) / max(1, recipe.warmup_steps)
+    return recipe.learning_rate * min(1.0, warm, max(1e-3, 1.0 - stopwatch.share_done))
