@@ -46,7 +46,8 @@ class Checkpoints:
         """Lists the steps that have a checkpoint, oldest first."""
         if not self.directory.is_dir():
             return []
-        names = (_NAME.fullmatch(entry.name) for entry in self.directory.iterdir())
+        directories = (entry for entry in self.directory.iterdir() if entry.is_dir())
+        names = (_NAME.fullmatch(entry.name) for entry in directories)
         return sorted(int(name.group(1)) for name in names if name)
 
     def save(
