@@ -1,7 +1,7 @@
 """Adam and AdamW over torch's own fused update, without torch's optimizer classes."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -19,7 +19,7 @@ from torch.profiler import record_function
 class ParameterGroup:
     """Parameters that share their settings."""
 
-    params: list[Tensor]
+    params: Sequence[Tensor]
     """What is trained."""
     lr: float
     """Learning rate of the next step."""
