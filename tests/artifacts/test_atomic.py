@@ -56,3 +56,5 @@ def test_places_that_cannot_be_written_are_errors_of_one_line(tmp_path):
         make_directory(tmp_path / "file")
     with pytest.raises(ArtifactError, match="cannot be written"):
         make_directory(tmp_path / "file" / "below")
+    with pytest.raises(ArtifactError, match=r"cannot be written \(.*a\.txt\): not a directory"):
+        write_text(tmp_path / "file" / "a.txt", "text")

@@ -95,6 +95,17 @@ def test_the_signed_map_writes_its_signs(model, other, encoding, minus):
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
+def test_no_sentence_gives_orders_to_the_terminal(model):
+    text = "\x1b[31mred\x07 \u2028"
+    for command in ("inspect-heads", "inspect-logits", "inspect-flow"):
+        result = CliRunner().invoke(app, [command, str(model), text, "--format", "tty"])
+        assert "<0x1B>[31mred<0x07>" in result.stdout
+        assert not set(result.stdout) & {"\x1b", "\x07", "\u2028"}
+    diff = inspect_diff(model, model, [text])
+    assert "<0x1B>[31mred<0x07>" in shown(diff, no_color=True)
+    assert "\x1b" not in shown(diff, no_color=True)
+
+
 def test_colours_say_the_same_as_the_signs(model, other):
     diff = inspect_diff(model, other, ["Two dogs run."])
     options = {"force_terminal": True, "color_system": "truecolor", "legacy_windows": False}

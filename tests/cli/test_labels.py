@@ -32,6 +32,13 @@ def test_only_texts_that_run_from_right_to_left_are_isolated():
     assert left_aligned(HEBREW, 2) == f"\u2068{HEBREW[:2]}\u2069"  # cut inside, never an isolate
 
 
+def test_nothing_in_a_text_is_obeyed_by_the_terminal():
+    assert shown("\x1b[31mred\x07", is_ascii=False) == "<0x1B>[31mred<0x07>"
+    assert shown("a\u2028b\x9b", is_ascii=True) == "a<0xE2><0x80><0xA8>b<0xC2><0x9B>"
+    for text in ("a\tb", "👩‍👩‍👧", HEBREW, WIDE, COMBINED, "", "▁a b"):
+        assert shown(text, is_ascii=False) == text
+
+
 def test_a_wide_character_is_never_halved():
     assert cut(WIDE, 3) == "漢 "
     assert cut(WIDE, 4) == WIDE

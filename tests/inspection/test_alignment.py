@@ -102,3 +102,10 @@ def test_only_cross_attention_aligns():
         cross_heads(["enc.0", "cross"], layout)
     assert default_selection(layout) == "cross.0"
     assert default_selection(HeadLayout((), (1,), (1,))) == "cross.0"
+
+
+def test_by_default_layers_without_heads_are_passed_over():
+    assert default_selection(HeadLayout((), (1,), (2, 0, 2, 0))) == "cross.0"
+    assert default_selection(HeadLayout((), (1,), (0, 2, 0))) == "cross.1"
+    with pytest.raises(UsageError, match="no cross-attention head left"):
+        default_selection(HeadLayout((2,), (1,), (0, 0)))

@@ -1,9 +1,13 @@
+import weakref
+
 import pytest
+import torch
 
 from tformer_cli.errors import DataError
-from tformer_cli.inspection import rare_tokens
+from tformer_cli.inspection import batched_capture, rare_tokens
 from tformer_cli.inspection.head_statistics import HeadStatistics
 from tformer_cli.inspection.heads import KINDS, head_layout
+from tformer_cli.workflows import inspect_corpus
 from tformer_cli.workflows.inspect_corpus import CorpusInspector, count_frequencies
 from tformer_cli.workflows.inspect_heads import HeadInspector
 from tformer_cli.workflows.open_translator import open_translator
@@ -77,6 +81,26 @@ def test_a_batch_is_summed_up_as_its_sentences_one_by_one(opened, monkeypatch):
         assert one.role == other.role
         for name, interval in one.intervals.items():
             assert interval == pytest.approx(other.intervals[name], abs=1e-6)
+
+
+def test_one_batch_is_held_at_a_time_and_no_product_is_kept(opened, monkeypatch):
+    monkeypatch.setattr(batched_capture, "MOST_CELLS", 1)
+    captured, held, settings = inspect_corpus.capture_batches, [], []
+
+    def watched(*arguments):
+        for numbers, batch in captured(*arguments):
+            assert all(reference() is None for reference in held), "the one before is still held"
+            held[:] = [weakref.ref(batch)]
+            settings.append(torch.backends.mkldnn.matmul.fp32_precision)
+            given = [(numbers, batch)]
+            del batch
+            yield given.pop()
+
+    monkeypatch.setattr(inspect_corpus, "capture_batches", watched)
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    assert summed_up(opened, LINES, TARGETS).n_sentences == len(settings) == 4
+    assert set(settings) == {"ieee"}, "oneDNN would keep something for every shape"
+    assert torch.backends.mkldnn.matmul.fp32_precision == before
 
 
 def test_rare_source_tokens_may_lie_beyond_the_end_of_every_target(opened, monkeypatch):

@@ -7,7 +7,7 @@ or a power cut at any moment leaves the old state or the new one.
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tformer_cli.errors import ArtifactError
@@ -32,11 +32,17 @@ def written_aside(path: Path) -> Iterator[Path]:
         aside.replace(path)
         flush_directory(path.parent)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        _discard(aside)
         raise not_writable(path, error) from None
     except BaseException:
-        aside.unlink(missing_ok=True)
+        _discard(aside)
         raise
+
+
+def _discard(file: Path) -> None:
+    """Removes a file, if it is there; where nothing can be written nothing was."""
+    with suppress(OSError):
+        file.unlink()
 
 
 @contextmanager

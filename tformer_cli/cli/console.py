@@ -6,6 +6,7 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING
 
+from tformer_cli.data.labels import visible
 from tformer_cli.data.lines import without_surrogates
 
 if TYPE_CHECKING:
@@ -75,5 +76,5 @@ def flush_results() -> None:
 def _labelled(label: str, style: str, message: str) -> None:
     from rich.text import Text
 
-    line = " ".join(message.split())
+    line = visible(" ".join(message.split()))
     stderr_console().print(Text.assemble((f"{label}:", style), " ", line), soft_wrap=True)

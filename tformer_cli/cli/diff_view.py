@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from tformer_cli.cli.labels import isolated, left_aligned, right_aligned, shown
 from tformer_cli.cli.role_grid import sign_of
 from tformer_cli.wording import count_of
 
@@ -47,18 +48,20 @@ def signed_map(console: Console, diff: "HeadDiff", change: "HeadChange") -> Grou
     """Draws B − A of a pair in hundredths, signs written out; what does not fit is counted."""
     is_ascii = not console.encoding.lower().startswith("utf")
     record = diff.shown[0]
-    rows, keys = record.row_labels(change.kind), record.column_labels(change.kind)
+    sides = record.row_labels(change.kind), record.column_labels(change.kind)
+    rows, keys = ([shown(label, is_ascii=is_ascii) for label in side] for side in sides)
     difference = diff.difference(change)
     largest = difference.abs().max().item()
     label_width = min(max(map(cell_len, rows)), max(8, console.width // 4))
     n_shown = min(len(keys), max(1, (console.width - label_width - 2) // CELL))
     header = Text(" " * (label_width + 2))
     for key in keys[:n_shown]:
-        header.append(set_cell_size(key, CELL - 1) + " ", style="dim")
-    lines = [_title(change, largest, is_ascii), Text(record.source), Text(record.target), header]
+        header.append(left_aligned(key, CELL - 1) + " ", style="dim")
+    texts = record.source, record.target
+    sentences = [Text(isolated(shown(text, is_ascii=is_ascii))) for text in texts]
+    lines = [_title(change, largest, is_ascii), *sentences, header]
     for label, row in zip(rows, difference.tolist(), strict=True):
-        shown = set_cell_size(label, min(cell_len(label), label_width))
-        line = Text(" " * (label_width - cell_len(shown)) + shown + "  ")
+        line = Text(right_aligned(label, label_width) + "  ")
         for value in row[:n_shown]:
             line.append_text(_cell(console, value, largest))
         lines.append(line)
@@ -107,12 +110,12 @@ def _number(divergence: float | None) -> str:
 def _roles(change: "HeadChange", is_ascii: bool) -> Text:
     """The role of a pair, or that of A and that of B where they differ."""
     roles = [change.first_role, change.second_role] if change.has_changed_role else []
-    shown = [
+    named = [
         Text.assemble(sign_of(role, is_ascii=is_ascii), f" {role}")
         for role in roles or [change.first_role or change.second_role]
         if role is not None
     ]
-    return Text(" -> " if is_ascii else " → ").join(shown)
+    return Text(" -> " if is_ascii else " → ").join(named)
 
 
 def _title(change: "HeadChange", largest: float, is_ascii: bool) -> Text:
@@ -128,13 +131,13 @@ def _title(change: "HeadChange", largest: float, is_ascii: bool) -> Text:
 
 def _cell(console: Console, value: float, largest: float) -> Text:
     """One difference with its sign; the colour says the same, relative to the largest."""
-    shown = f"{100 * value:+.0f}" if abs(value) >= 0.005 else ""
+    number = f"{100 * value:+.0f}" if abs(value) >= 0.005 else ""
     if console.color_system is None or console.no_color:
-        return Text(shown.rjust(CELL - 1) + " ")
+        return Text(number.rjust(CELL - 1) + " ")
     from tformer_cli.inspection.palette import signed_colour
 
     red, green, blue = signed_colour(value / max(largest, 1e-30), on_dark=True)
     is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
     ink = "#0c0f16" if is_bright else "#ffffff"
     style = Style(color=ink, bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
-    return Text(shown.rjust(3).center(CELL), style=style)
+    return Text(number.rjust(3).center(CELL), style=style)

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from tformer_cli.cli.heat_map import map_lines
 from tformer_cli.cli.step_view import ASCII
+from tformer_cli.data.labels import visible
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.flow import FlowRecord, Method
@@ -90,4 +91,5 @@ def _largest(record: "FlowRecord", method: "Method", position: int, is_ascii: bo
 
 
 def _plain(text: str, is_ascii: bool) -> Text:
+    text = visible(text)
     return Text(text.translate(ASCII) if is_ascii else text)

@@ -11,7 +11,7 @@ import unicodedata
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
-from tformer_cli.data.labels import SPACE_LABEL
+from tformer_cli.data.labels import SPACE_LABEL, visible
 
 ISOLATE, END_OF_ISOLATE = "\u2068", "\u2069"
 RIGHT_TO_LEFT = ("R", "AL", "AN")
@@ -25,7 +25,8 @@ def is_ascii_only(console: Console) -> bool:
 
 
 def shown(text: str, *, is_ascii: bool) -> str:
-    """A text as the terminal can show it."""
+    """A text as the terminal can show it, which obeys nothing that stands in it."""
+    text = visible(text)
     if is_ascii:
         return text.translate(ASCII_FOR).encode("ascii", "replace").decode("ascii")
     return text

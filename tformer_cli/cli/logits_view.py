@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tformer_cli.cli.step_view import ASCII
+from tformer_cli.data.labels import visible
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.logits import LogitsRecord, PositionLogits
@@ -17,6 +18,7 @@ def show_logits(console: Console, record: "LogitsRecord") -> None:
     is_ascii = not console.encoding.lower().startswith("utf")
 
     def plain(text: str) -> str:
+        text = visible(text)
         return text.translate(ASCII) if is_ascii else text
 
     sentence = record.sentence

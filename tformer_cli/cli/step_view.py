@@ -9,6 +9,8 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
+from tformer_cli.data.labels import visible
+
 if TYPE_CHECKING:
     from tformer_cli.inspection.quiz import Quiz
     from tformer_cli.inspection.step import Step, StepRecord, Table
@@ -158,6 +160,7 @@ class StepView:
         return Text("  " + self._plain("█") * round(BAR_WIDTH * share), style="cyan")
 
     def _plain(self, text: str) -> str:
+        text = visible(text)
         return text.translate(ASCII) if self._is_ascii else text
 
     def _line(self, text: str, style: str) -> None:

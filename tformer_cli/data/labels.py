@@ -6,6 +6,8 @@ character. A label is what a person reads instead: the text itself, with ``▁``
 different pieces have different labels, because no pipeline lets ``<`` share a piece with a letter.
 """
 
+import unicodedata
+
 SPACE_LABEL = "▁"
 
 
@@ -17,6 +19,8 @@ def _byte_characters() -> str:
     return "".join(chr(stand_ins.get(byte, byte)) for byte in range(256))
 
 
+_CONTROLS = ("Cc", "Zl", "Zp")
+"""Unicode's categories of controls, and of separators of lines and paragraphs."""
 BYTE_CHARACTERS = _byte_characters()
 _BYTE_OF = {character: byte for byte, character in enumerate(BYTE_CHARACTERS)}
 
@@ -30,6 +34,21 @@ def label_of(text: bytes) -> str:
     """The label of a piece, given the bytes of its text (maybe cut inside a character)."""
     characters = text.decode("utf-8", errors="surrogateescape")
     return "".join(_character_label(character) for character in characters)
+
+
+def visible(text: str) -> str:
+    """A text whose control characters are written out as in labels: none reaches a terminal.
+
+    There they would colour, overwrite or erase what stands around the text. Separators of lines are
+    written out too; a tab stays.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_character_label(c) if _is_control(c) else c for c in text)
+
+
+def _is_control(character: str) -> bool:
+    return character != "\t" and unicodedata.category(character) in _CONTROLS
 
 
 def _character_label(character: str) -> str:

@@ -63,9 +63,19 @@ def cross_heads(selections: Sequence[str], layout: HeadLayout) -> list[HeadId]:
 def default_selection(layout: HeadLayout) -> str:
     """The heads to align by where nothing better is known: the last layer but one.
 
-    Its mean, read the naive way, is where Garg et al. 2019 begin, too.
+    Its mean, read the naive way, is where Garg et al. 2019 begin, too. Layers whose heads are all
+    pruned are not counted.
+
+    Raises:
+        UsageError: if the model has no cross-attention head.
     """
-    return f"cross.{max(len(layout.cross) - 2, 0)}"
+    layers = [layer for layer, n_heads in enumerate(layout.cross) if n_heads]
+    if not layers:
+        raise UsageError(
+            "MODEL: has no cross-attention head left to align words by; take the model before it "
+            "was pruned"
+        )
+    return f"cross.{layers[-2:][0]}"
 
 
 def head_mean(maps: AttentionMaps, heads: Sequence[HeadId]) -> Numbers:
