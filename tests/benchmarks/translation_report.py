@@ -14,7 +14,7 @@ SPLIT = "lines"
 """Name of the files of sentences and references."""
 REFERENCE = "tformer-float32"
 """The contestant whose translations the others' are compared with."""
-RIVALS = (("ctranslate2",), ("hf", "fairseq"))
+RIVALS = (("ctranslate2",), ("hf", "fairseq", "eole"))
 """Engines that tformer is compared with; of several the fastest."""
 
 
