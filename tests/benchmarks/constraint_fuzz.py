@@ -53,6 +53,7 @@ WORDS_TOO_MANY = 60
 """Of a phrase that no translation has room for."""
 POSITIONS = 64
 """Tokens a model reads; longer lines are split."""
+PROGRESS = ("lines", "satisfied", "reported", "neither")
 LARGEST_GROUP = 250
 """Most lines of a model and a glossary."""
 
@@ -117,7 +118,8 @@ def main() -> None:
         with ThreadPoolExecutor(arguments.processes) as pool:
             for found in pool.map(fuzz, groups):
                 counts += found
-                sys.stderr.write(f"{counts['lines']:,} lines, {counts['neither']:,} neither\n")
+                said = (f"{counts[name]:,} {name}" for name in PROGRESS)
+                sys.stderr.write(", ".join(said) + "\n")
     for name in (
         "lines", "with constraints", "satisfied", "reported", "neither", "out of place",
         "reported although there is room", "phrases required", "of which said",
