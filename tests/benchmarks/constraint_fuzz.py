@@ -16,6 +16,7 @@ its number or is another's.
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,12 +46,34 @@ TEXT = (
 WORDS = TEXT.split()
 UNKNOWN_WORDS = ("zzyzx", "Ωmega", "☃", "QQ", "7%")
 """Words that no text has: some tokenizers have no tokens for them."""
-ALGORITHMS: tuple[Algorithm, ...] = ("bpe", "word", "char")
-BEAM_SIZES = (1, 2, 5)
-LONGEST = 48
-"""Tokens of a translation; a phrase that has more cannot be said."""
+LONGEST: dict[Algorithm, int] = {"bpe": 24, "word": 24, "char": 60}
+"""Most tokens of a translation by tokenizer; a phrase that has more cannot be said."""
+BEAM_SIZES = (1, 2, 4)
+WORDS_TOO_MANY = 60
+"""Of a phrase that no translation has room for."""
 POSITIONS = 64
 """Tokens a model reads; longer lines are split."""
+PROGRESS = ("lines", "satisfied", "reported", "neither")
+LARGEST_GROUP = 250
+"""Most lines of a model and a glossary."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Lines that one model translates by one command."""
+
+    directory: Path
+    """Holds `model` and `glossary.tsv`."""
+    tokenizer: Tokenizer
+    longest: int
+    """Most tokens of a translation."""
+    beam_size: int
+    glossary: tuple[tuple[str, ...], ...]
+    """Entries: source, target and, for what is forbidden, "ban"."""
+    sources: tuple[str, ...]
+    """The lines."""
+    dice: random.Random
+    """Decides what is demanded of them."""
 
 
 @dataclass(frozen=True)
@@ -71,17 +95,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Fuzzes constraints of `tformer translate`.")
     parser.add_argument("--cases", type=int, default=10_000, help="lines in all [10000]")
     parser.add_argument("--seed", type=int, default=1, help="of lines, constraints, models [1]")
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count(), help="side by side [all cores]"
+    )
     arguments = parser.parse_args()
-    groups = [(algorithm, beam) for algorithm in ALGORITHMS for beam in BEAM_SIZES]
+    os.environ["OMP_NUM_THREADS"] = "1"
+    kinds = [(algorithm, beam) for algorithm in LONGEST for beam in BEAM_SIZES]
+    n_groups = -(-arguments.cases // LARGEST_GROUP)
     counts: Counter[str] = Counter()
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
-        for i, (algorithm, beam_size) in enumerate(groups):
-            # as many each, the first ones one more where the number is no multiple
-            n_cases = arguments.cases // len(groups) + (i < arguments.cases % len(groups))
-            dice = random.Random(f"{arguments.seed} {i}")
-            counts += fuzz(Path(directory) / str(i), algorithm, beam_size, n_cases, dice)
-            sys.stderr.write(f"{algorithm}, beam {beam_size}: {counts['lines']:,} lines done\n")
+        groups = [
+            a_group(
+                Path(directory) / str(i),
+                *kinds[i % len(kinds)],
+                # as many each, the first ones one more where the number is no multiple
+                arguments.cases // n_groups + (i < arguments.cases % n_groups),
+                random.Random(f"{arguments.seed} {i}"),
+            )
+            for i in range(n_groups)
+        ]
+        with ThreadPoolExecutor(arguments.processes) as pool:
+            for found in pool.map(fuzz, groups):
+                counts += found
+                said = (f"{counts[name]:,} {name}" for name in PROGRESS)
+                sys.stderr.write(", ".join(said) + "\n")
     for name in (
         "lines", "with constraints", "satisfied", "reported", "neither", "out of place",
         "reported although there is room", "phrases required", "of which said",
@@ -93,34 +131,41 @@ def main() -> None:
         sys.exit(1)
 
 
-def fuzz(
+def a_group(
     directory: Path, algorithm: Algorithm, beam_size: int, n_cases: int, dice: random.Random
-) -> Counter[str]:
-    """Makes a model, a glossary and lines, translates them, and counts what came of them."""
+) -> Group:
+    """Makes a model and a glossary, and draws lines."""
     directory.mkdir()
     tokenizer = make_model(directory / "model", algorithm, dice)
-    command = [
-        sys.executable, "-m", "tformer_cli", "translate", str(directory / "model"), "--quiet",
-        "--beam-size", str(beam_size), "--max-length", str(LONGEST), "--format", "jsonl",
-    ]  # fmt: skip
-    sources = [a_line(dice) for _ in range(n_cases)]
-    plain = "".join(f"{source}\n" for source in sources)
-    spoken = [json.loads(row)["translation"] for row in output_of(command, plain)]
-    glossary = list(a_glossary(dice))
+    glossary = tuple(a_glossary(dice))
     entries = "".join("\t".join(entry) + "\n" for entry in glossary)
     (directory / "glossary.tsv").write_text(entries, encoding="utf-8")
+    sources = tuple(a_line(dice) for _ in range(n_cases))
+    return Group(directory, tokenizer, LONGEST[algorithm], beam_size, glossary, sources, dice)
+
+
+def fuzz(group: Group) -> Counter[str]:
+    """Translates a group's lines under constraints and counts what came of them."""
+    command = [
+        sys.executable, "-m", "tformer_cli", "translate", str(group.directory / "model"),
+        "--beam-size", str(group.beam_size), "--max-length", str(group.longest),
+        "--format", "jsonl", "--threads", "1", "--quiet",
+    ]  # fmt: skip
+    plain = "".join(f"{source}\n" for source in group.sources)
+    spoken = [json.loads(row)["translation"] for row in output_of(command, plain)]
     cases = [
-        a_case(dice, source, text, glossary) for source, text in zip(sources, spoken, strict=True)
+        a_case(group.dice, source, text, group.glossary)
+        for source, text in zip(group.sources, spoken, strict=True)
     ]
     records = "".join(
         json.dumps({"source": c.source, "required": c.required, "banned": c.banned, "id": i}) + "\n"
         for i, c in enumerate(cases)
     )
-    command += ["--input-format", "jsonl", "--glossary", str(directory / "glossary.tsv")]
+    command += ["--input-format", "jsonl", "--glossary", str(group.directory / "glossary.tsv")]
     rows = [json.loads(row) for row in output_of(command, records)]
     counts: Counter[str] = Counter({"lines": len(rows)})
     for i, (case, row) in enumerate(zip(cases, rows, strict=True)):
-        count(counts, i, case, row, tokenizer)
+        count(counts, i, case, row, group)
     return counts
 
 
@@ -163,7 +208,7 @@ def a_line(dice: random.Random) -> str:
 def a_phrase(dice: random.Random) -> str:
     """One word to three, rarely with unknown ones or far too many."""
     if dice.random() < 0.02:
-        return " ".join(dice.choice(WORDS) for _ in range(LONGEST + 2))
+        return " ".join(dice.choice(WORDS) for _ in range(WORDS_TOO_MANY))
     words = UNKNOWN_WORDS if dice.random() < 0.05 else WORDS
     return " ".join(dice.choice(words) for _ in range(dice.choice((1, 1, 1, 2, 2, 3))))
 
@@ -206,9 +251,7 @@ def a_case(
     )
 
 
-def count(
-    counts: Counter[str], number: int, case: Case, row: dict[str, Any], tokenizer: Tokenizer
-) -> None:
+def count(counts: Counter[str], number: int, case: Case, row: dict[str, Any], group: Group) -> None:
     """Adds what came of a line."""
     text, reported = row["translation"], set(row.get("unsatisfied", []))
     said = {phrase for phrase in case.all_required if stands_in(text, phrase)}
@@ -227,18 +270,23 @@ def count(
         sys.stderr.write(f"neither: {case}\n  {text!r}\n  reported {reported}, wrong {wrong}\n")
     elif wrong:
         counts["reported"] += 1
-        counts["reported although there is room"] += has_room(case, tokenizer)
+        counts["reported although there is room"] += has_room(case, group)
     else:
         counts["satisfied"] += 1
 
 
-def has_room(case: Case, tokenizer: Tokenizer) -> bool:
+def has_room(case: Case, group: Group) -> bool:
     """Whether the required phrases, one after another, would make a translation that is allowed."""
-    ids = tokenizer.encode(" ".join(dict.fromkeys(case.all_required)))
+    ids = group.tokenizer.encode(" ".join(dict.fromkeys(case.all_required)))
     is_contradiction = any(
         stands_in(phrase, banned) for phrase in case.all_required for banned in case.all_banned
     )
-    return bool(case.source) and len(ids) < LONGEST and UNK_ID not in ids and not is_contradiction
+    return (
+        bool(case.source)
+        and len(ids) < group.longest
+        and UNK_ID not in ids
+        and not is_contradiction
+    )
 
 
 def stands_in(text: str, phrase: str) -> bool:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tformer_cli.data.lines import read_lines
+
 HERE = Path(__file__).parent
 TFORMER = (sys.executable, "-m", "tformer_cli")
 SIDES = ("source", "target")
@@ -227,12 +229,12 @@ def decode(work: Path, hypotheses: Path) -> Path:
 
 def bleu(work: Path, hypotheses: Path, split: str) -> tuple[float, str]:
     """Cased BLEU of text against the raw reference, with its signature."""
+    # What this process held before it started others would count as their peak memory
+    from tformer_cli.evaluation import scores
+
     reference = work / "text" / f"{split}.target"
-    output = hypotheses.with_name(f"{hypotheses.name}.scores")
-    files = ("--hypothesis", hypotheses, "--reference", reference)
-    _tformer("evaluate", *files, "--format", "json", stdout=output)
-    score = json.loads(output.read_text(encoding="utf-8"))["bleu"]
-    return score["score"], score["signature"]
+    score = scores.bleu(list(read_lines(hypotheses)), [list(read_lines(reference))])
+    return score.value, score.signature
 
 
 def _tformer(*arguments: object, stdin: Path = DEVNULL, stdout: Path = DEVNULL) -> None:

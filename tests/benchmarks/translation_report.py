@@ -14,7 +14,7 @@ SPLIT = "lines"
 """Name of the files of sentences and references."""
 REFERENCE = "tformer-float32"
 """The contestant whose translations the others' are compared with."""
-RIVALS = (("ctranslate2",), ("hf", "fairseq"))
+RIVALS = (("ctranslate2",), ("hf", "fairseq", "eole"))
 """Engines that tformer is compared with; of several the fastest."""
 
 
@@ -85,7 +85,7 @@ def percent_same(result: Result, reference: Result) -> float:
 
 def show(report: list[dict[str, Any]], title: str) -> None:
     """Prints a table for each beam size, and how tformer's rows compare with the others'."""
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 130, highlight=False)
     columns = ("sentences/s", "min", "max", "tokens/s", "p50 ms", "p95 ms", "peak MB", "load s",
                "BLEU", "same %")  # fmt: skip
     keys = ("sentences_per_second", "lowest", "highest", "tokens_per_second", "single_p50_ms",

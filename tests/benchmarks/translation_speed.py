@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import (
+    HERE,
     KEEP_PAGES,
     TFORMER,
     Contestant,
@@ -29,12 +30,9 @@ from harness import (
     work_directory,
 )
 from translation_report import SPLIT, Result, show, summary
-from widen import widen_directory
 
 from tformer_cli.data.lines import read_lines
-from tformer_cli.errors import TformerError
 from tformer_cli.model.config import PRESETS
-from tformer_cli.model.runtime import has_fast_bfloat16
 
 
 def own(precision: str) -> Contestant:
@@ -51,9 +49,30 @@ def ctranslate2(precision: str, workers: int) -> Contestant:
     )
 
 
+def in_environment(name: str) -> dict[str, Contestant]:
+    """A library on PyTorch that needs an environment of its own, as it is and tuned."""
+    script = f"translate_{name}.py"
+    return {
+        name: Contestant(script=script, venv=name),
+        f"{name}-tuned": Contestant(
+            script=script, options={"onednn": ""}, environment=KEEP_PAGES, venv=name
+        ),
+    }
+
+
 def can_compute(precision: str) -> bool:
-    """Says whether the processor does so itself: emulated bfloat16 is no speed to speak of."""
-    return precision != "bfloat16" or has_fast_bfloat16("cpu")
+    """Says whether the processor does so itself: emulated bfloat16 is no speed to speak of.
+
+    Asked in another process, as is all that needs torch: what this one holds would count as its
+    contestants' peak memory.
+    """
+    if precision != "bfloat16":
+        return True
+    question = (
+        "from tformer_cli.model.runtime import has_fast_bfloat16\n"
+        "raise SystemExit(not has_fast_bfloat16('cpu'))"
+    )
+    return not subprocess.run([sys.executable, "-c", question], check=False).returncode
 
 
 CONTESTANTS = {
@@ -82,13 +101,8 @@ CONTESTANTS = {
         options={"attention": "eager", "onednn": ""},
         environment=KEEP_PAGES,
     ),
-    "fairseq": Contestant(script="translate_fairseq.py", venv="fairseq"),
-    "fairseq-tuned": Contestant(
-        script="translate_fairseq.py",
-        options={"onednn": ""},
-        environment=KEEP_PAGES,
-        venv="fairseq",
-    ),
+    **in_environment("fairseq"),
+    **in_environment("eole"),
 }
 
 
@@ -108,6 +122,7 @@ def main() -> None:
             "model": str(model.resolve()),
             "export": str(export),
             "lines": str(work / "text" / f"{SPLIT}.source"),
+            "length_normalization": arguments.length_normalization,
             "length_penalty": arguments.length_penalty,
             "max_length": arguments.max_length,
             "threads": arguments.threads,
@@ -136,6 +151,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each contestant [3]")
     parser.add_argument("--beams", default="1,5", help="beam sizes; 1 is greedy [1,5]")
     parser.add_argument("--length-penalty", type=float, default=0.6, help="exponent [0.6]")
+    parser.add_argument(
+        "--length-normalization",
+        choices=("gnmt", "average"),
+        default="gnmt",
+        help="tformer's; the others divide by length^exponent, as average does with 1 [gnmt]",
+    )
     parser.add_argument("--max-length", type=int, default=80, help="tokens of a translation [80]")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="[all cores]")
     parser.add_argument(
@@ -153,6 +174,8 @@ def parse_arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     if arguments.single_lines < 2:
         parser.error("--single-lines: must be at least 2")
+    if arguments.length_normalization == "average" and arguments.length_penalty != 1:
+        parser.error("--length-normalization average: needs --length-penalty 1")
     unknown = set(filter(None, arguments.contestants.split(","))) - CONTESTANTS.keys()
     if unknown:
         parser.error(f"--contestants: no {', '.join(unknown)}; there are {everybody}")
@@ -182,10 +205,10 @@ def write_lines(arguments: argparse.Namespace, work: Path) -> int:
 def widened_model(arguments: argparse.Namespace, model: Path) -> Path:
     """Writes the larger model there."""
     say(f"making the model as large as {arguments.widen}")
-    try:
-        widen_directory(arguments.model, model, arguments.widen)
-    except (TformerError, ValueError) as error:
-        fail(f"no larger model ({arguments.model}): {error}")
+    widen = (sys.executable, str(HERE / "widen.py"))
+    command = [*widen, str(arguments.model), str(model), arguments.widen]
+    if subprocess.run(command, check=False).returncode:
+        sys.exit(2)
     return model
 
 

@@ -1,5 +1,7 @@
 """A trained model made as large as a preset without changing what it computes.
 
+    python tests/benchmarks/widen.py MODEL OUTPUT PRESET
+
 Speed depends on the shape of a model and on the lengths of what it writes. Random weights write
 nothing with an end, and a large model takes long to train, so a small one is grown as in Net2Net
 (Chen et al. 2016): every unit is repeated and what reads it takes the mean of its copies, and
@@ -7,7 +9,9 @@ behind each layer come others whose outputs are zero. Sentences, lengths, and so
 matrices have the large model's shape, and every engine multiplies them in full.
 """
 
+import argparse
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +21,25 @@ from torch import Tensor, nn
 
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.data.tokenizer import EOS_ID
+from tformer_cli.errors import TformerError
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.transformer import Transformer
 
 LARGEST_DIFFERENCE = 1e-3
 """Of a log-probability; sums of float32 in another order differ by some 1e-5."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Makes a model as large as a preset.")
+    parser.add_argument("model", type=Path, help="a model directory of tformer")
+    parser.add_argument("output", type=Path, help="the model directory to write")
+    parser.add_argument("preset", choices=tuple(PRESETS))
+    arguments = parser.parse_args()
+    try:
+        widen_directory(arguments.model, arguments.output, arguments.preset)
+    except (TformerError, ValueError) as error:
+        sys.stderr.write(f"error: no larger model ({arguments.model}): {error}\n")
+        sys.exit(2)
 
 
 def widen_directory(model: Path, output: Path, preset: str) -> None:
@@ -135,3 +153,7 @@ def _repeat(large: Tensor, small: Tensor) -> None:
     """Writes a matrix or vector as often as it goes in."""
     times = [n // m for n, m in zip(large.shape, small.shape, strict=True)]
     large.copy_(small.repeat(times))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """fairseq's `SequenceGenerator` with the same weights, sentences of like length together."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import fairseq
@@ -10,7 +10,7 @@ from fairseq.data.data_utils import collate_tokens
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq_copy import FairseqCopy, fairseq_copy
 from torch import Tensor
-from translation import Translate, TranslationJob, measure, read_job
+from translation import Translate, TranslationJob, batches_of_like_length, measure, read_job
 
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
@@ -67,7 +67,7 @@ def translator(copy: FairseqCopy, tokenizer: Tokenizer, job: TranslationJob) -> 
     def translate(lines: Sequence[str]) -> list[tuple[str, int]]:
         sources = [copy.to_theirs[[*ids, EOS_ID]] for ids in tokenizer.encode_batch(list(lines))]
         found: dict[int, Tensor] = {}
-        for members in batches(sources):
+        for members in batches_of_like_length(list(map(len, sources)), TOKENS_PER_BATCH):
             source = collate_tokens(
                 [sources[i] for i in members], copy.dictionary.pad(), left_pad=True
             )
@@ -82,18 +82,6 @@ def translator(copy: FairseqCopy, tokenizer: Tokenizer, job: TranslationJob) -> 
         return [(text, len(row)) for text, row in zip(texts, rows, strict=True)]
 
     return translate
-
-
-def batches(sources: Sequence[Tensor]) -> Iterator[list[int]]:
-    """Yields the numbers of sentences of like length, as many as the budget of tokens allows."""
-    members: list[int] = []
-    for i in sorted(range(len(sources)), key=lambda i: len(sources[i])):
-        if members and (len(members) + 1) * len(sources[i]) > TOKENS_PER_BATCH:
-            yield members
-            members = []
-        members.append(i)
-    if members:
-        yield members
 
 
 if __name__ == "__main__":

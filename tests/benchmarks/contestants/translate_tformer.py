@@ -21,6 +21,7 @@ def main() -> None:
             precision=job.options["precision"],
             threads=job.threads,
             beam_size=job.beam_size,
+            length_normalization=job.length_normalization,
             length_penalty=job.length_penalty,
             max_length=job.max_length,
         ).translator

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -26,6 +26,8 @@ class TranslationJob:
     scratch: Path
     """Empty directory for whatever the contestant writes."""
     beam_size: int
+    length_normalization: str
+    """tformer's; the others divide by T to the power of the length penalty."""
     length_penalty: float
     max_length: int
     """Most tokens of a translation."""
@@ -89,3 +91,20 @@ def measure(
         "version": version,
     }
     (job.scratch / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
+
+
+def batches_of_like_length(lengths: Sequence[int], n_tokens: int) -> Iterator[list[int]]:
+    """Yields the numbers of sentences, shortest first, in batches of a budget.
+
+    Args:
+        lengths: tokens of each sentence.
+        n_tokens: most tokens of a batch, with padding.
+    """
+    members: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if members and (len(members) + 1) * lengths[i] > n_tokens:
+            yield members
+            members = []
+        members.append(i)
+    if members:
+        yield members
