@@ -1,5 +1,7 @@
 """Differential test against random Hugging Face models; nothing is downloaded."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -8,11 +10,16 @@ from tformer_cli.model.attention import attention_weights
 
 pytest.importorskip("transformers")
 
+CONTESTANTS = Path(__file__).parents[1] / "benchmarks" / "contestants"
+"""Programs that import each other from their own folder."""
+
 
 @pytest.fixture(scope="module", params=["post", "pre"])
 def pair(request):
     """One of our models and a Marian or M2M100 model with the same weights."""
-    from tests.benchmarks.contestants.hf_copy import hf_copy
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(CONTESTANTS)
+        from hf_copy import hf_copy
 
     ours = small_model(norm=request.param)
     return ours, hf_copy(ours, "eager")
