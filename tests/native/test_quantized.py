@@ -12,13 +12,13 @@ import torch
 
 from tests.native.kernels import declare, multiply, packed_integers
 from tformer_cli.model.quantized import QuantizedProduct, quantize_matrix
-from tformer_cli.native.compiler import FLAGS, LIBRARIES, find_compiler
+from tformer_cli.native.compiler import FLAGS, LIBRARIES, find_compiler, tunings
 from tformer_cli.native.library import KERNELS
 
 BUILDS = {
     "native": (),
-    "plain-2": ("-march=native", "-DTFORMER_PLAIN_GROUP=2"),
-    "plain-4": ("-march=native", "-DTFORMER_PLAIN_GROUP=4"),
+    "plain-2": (*tunings()[0], "-DTFORMER_PLAIN_GROUP=2"),
+    "plain-4": (*tunings()[0], "-DTFORMER_PLAIN_GROUP=4"),
     "avx2": ("-march=haswell",),
     "sse2": ("-march=x86-64",),
 }
