@@ -9,7 +9,14 @@ from typing import Any
 import torch
 from eole.predict import GNMTGlobalScorer, Translator
 from eole_copy import eole_copy
-from translation import Translate, TranslationJob, batches_of_like_length, measure, read_job
+from translation import (
+    Translate,
+    TranslationJob,
+    batches_of_like_length,
+    measure,
+    read_job,
+    set_up_torch,
+)
 
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
@@ -30,9 +37,7 @@ class Vocabulary(dict[str, int]):
 
 def main() -> None:
     job = read_job()
-    torch.set_num_threads(job.threads)
-    if "onednn" in job.options:
-        torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # torch's name for oneDNN's float32
+    set_up_torch(job)
     directory = load_model_directory(job.model)
     model = eole_copy(directory.model)
     check_equal(directory.model, model, directory.tokenizer, job.lines)

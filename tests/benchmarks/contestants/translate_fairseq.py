@@ -10,7 +10,14 @@ from fairseq.data.data_utils import collate_tokens
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq_copy import FairseqCopy, fairseq_copy
 from torch import Tensor
-from translation import Translate, TranslationJob, batches_of_like_length, measure, read_job
+from translation import (
+    Translate,
+    TranslationJob,
+    batches_of_like_length,
+    measure,
+    read_job,
+    set_up_torch,
+)
 
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
@@ -24,9 +31,7 @@ LARGEST_DIFFERENCE = 1e-4
 
 def main() -> None:
     job = read_job()
-    torch.set_num_threads(job.threads)
-    if "onednn" in job.options:
-        torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # torch's name for oneDNN's float32
+    set_up_torch(job)
     directory = load_model_directory(job.model)
     copy = fairseq_copy(directory.model)
     check_equal(directory.model, copy, directory.tokenizer, job.lines)

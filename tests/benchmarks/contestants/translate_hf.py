@@ -8,7 +8,7 @@ import torch
 import transformers
 from batches import padded
 from hf_copy import hf_copy
-from translation import Translate, TranslationJob, measure, read_job
+from translation import Translate, TranslationJob, measure, read_job, set_up_torch
 
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.data.tokenizer import EOS_ID, PAD_ID, Tokenizer
@@ -21,9 +21,7 @@ LARGEST_DIFFERENCE = 1e-3
 
 def main() -> None:
     job = read_job()
-    torch.set_num_threads(job.threads)
-    if "onednn" in job.options:
-        torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # torch's name for oneDNN's float32
+    set_up_torch(job)
     directory = load_model_directory(job.model)
     model = hf_copy(directory.model, job.options.get("attention", "sdpa"))
     check_equal(directory.model, model, directory.tokenizer, job.lines)

@@ -38,6 +38,15 @@ class TranslationJob:
     """What sets variants of one contestant apart."""
 
 
+def set_up_torch(job: TranslationJob) -> None:
+    """Gives torch the job's threads and, where a variant asks for it, oneDNN's float32."""
+    import torch  # not every contestant needs it, and its memory would be counted
+
+    torch.set_num_threads(job.threads)
+    if "onednn" in job.options:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # torch's name for oneDNN's float32
+
+
 def read_job() -> TranslationJob:
     """Reads the job whose file is the one argument."""
     values = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
