@@ -53,7 +53,7 @@ def test_without_a_working_compiler_it_translates_just_so(model, tmp_path, monke
     told = run("translate", model, "--device", "cpu", *LINES)
     assert (told.exit_code, told.stdout) == (0, expected)
     assert told.stderr == (
-        "computing on cpu in float32\ncompiling the decoding kernels, once for this machine\n"
+        "computing on cpu in float32\ncompiling the kernels, once for this machine\n"
     )
     monkeypatch.setattr(library, "_found", None)
     monkeypatch.setenv("CC", "false -x")  # another one, which is tried anew

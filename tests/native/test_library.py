@@ -37,7 +37,7 @@ def found_in(sources, told):
 def test_it_is_compiled_once(compiler, sources):
     told = []
     assert found_in(sources, told).add(2, 3) == 5
-    assert told == ["compiling the decoding kernels, once for this machine"]
+    assert told == ["compiling the kernels, once for this machine"]
     assert found_in(sources, told).add(2, 3) == 5
     assert len(told) == 1
 

@@ -50,7 +50,7 @@ class PlainView(TrainingView):
     def prepare(self, what: str, n_pairs: int) -> None:
         """Says every few seconds how far the preparation of data is."""
         if monotonic() - self._said_at > 5.0:
-            self._say(f"{what}: {count_of(n_pairs, 'pair')}")
+            self._say(f"{what}: {count_of(n_pairs, 'pair')}" if n_pairs else what)
 
     def notify(self, event: TrainingEvent) -> None:
         """Says what happened."""
@@ -78,7 +78,7 @@ class Dashboard(TrainingView):
 
     def prepare(self, what: str, n_pairs: int) -> None:
         """Shows how far the preparation of data is."""
-        self._preparing = f"{what} … {count_of(n_pairs, 'pair')}"
+        self._preparing = f"{what} … {count_of(n_pairs, 'pair')}" if n_pairs else f"{what} …"
         self._draw()
 
     def notify(self, event: TrainingEvent) -> None:

@@ -17,6 +17,7 @@ from torch.nn import functional
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import dropout
 from tformer_cli.model.linear import Linear
+from tformer_cli.model.operations import Operations
 from tformer_cli.model.runtime import StandardProducts
 
 FUSED_FROM_KEYS = 192
@@ -118,6 +119,8 @@ class MultiHeadAttention(nn.Module):
     unless heads were pruned.
     """
 
+    operations: Operations | None = None
+    """What attends while training; None: torch does."""
     gate: Tensor | None = None
     """Factors ξ on each head's weighted values before W_O, broadcastable to (B, H, Q, E): (H, 1, 1)
     for all sentences, (B, H, 1, 1) for each its own; 0 switches a head off. None: nothing is
@@ -168,6 +171,16 @@ class MultiHeadAttention(nn.Module):
         Returns:
             (B, Q, D) output of the projection W_O.
         """
+        if self.operations is not None and self._is_plain(hidden if memory is None else memory):
+            if memory is None:
+                query, key_value = self.in_projection(hidden), None
+            else:
+                joined = self.n_heads * self.head_width
+                query = self.in_projection.part(hidden, slice(joined))
+                key_value = self.in_projection.part(memory, slice(joined, None))
+            return self.out_projection(
+                self.operations.attention(query, key_value, self.n_heads, mask)
+            )
         if memory is None:
             query, key, value = self.project_all(hidden)
         else:
@@ -218,6 +231,17 @@ class MultiHeadAttention(nn.Module):
             context = context * self.gate.to(context.dtype)
         # (B, H, Q, E) -> (B, Q, H, E) -> (B, Q, H·E) -> (B, Q, D)
         return self.out_projection(context.transpose(1, 2).flatten(2))
+
+    def _is_plain(self, memory: Tensor) -> bool:
+        """Whether all there is to training's attention is the formula, over few keys."""
+        return (
+            self.training
+            and self.dropout_rate == 0.0
+            and self.gate is None
+            and not self._listeners
+            and self.n_heads > 0
+            and memory.shape[-2] < FUSED_FROM_KEYS
+        )
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         # (B, Q, H·E) -> (B, Q, H, E) -> (B, H, Q, E)

@@ -82,7 +82,7 @@ class DecoderLayer(nn.Module):
         return normed
 
     def _after(self, norm: nn.LayerNorm, hidden: Tensor, output: Tensor) -> Tensor:
-        hidden = hidden + self.dropout(output)
+        hidden = self.dropout.added(hidden, output)
         normed: Tensor = hidden if self.is_pre_norm else norm(hidden)
         return normed
 

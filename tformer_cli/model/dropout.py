@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tformer_cli.model.operations import Operations
+
 _LEVELS = 1 << 16
 
 
@@ -35,13 +37,26 @@ def dropout(values: Tensor, rate: float) -> Tensor:
 class Dropout(nn.Module):
     """Dropout as a module: active while training, the identity otherwise."""
 
+    operations: Operations | None = None
+    """What computes while training; None: torch does."""
+
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate = rate
 
     def forward(self, values: Tensor) -> Tensor:
         """Drops values of a tensor of any shape."""
-        return dropout(values, self.rate) if self.training else values
+        if not self.training or self.rate == 0.0:
+            return values
+        if self.operations is not None:
+            return self.operations.dropout(values, self.rate)
+        return dropout(values, self.rate)
+
+    def added(self, hidden: Tensor, values: Tensor) -> Tensor:
+        """Computes hidden + dropout(values), the residual sum of a sub-layer."""
+        if self.training and self.rate > 0.0 and self.operations is not None:
+            return self.operations.add_dropout(hidden, values, self.rate)
+        return hidden + self(values)
 
     if TYPE_CHECKING:
         __call__ = forward

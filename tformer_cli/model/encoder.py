@@ -40,12 +40,12 @@ class EncoderLayer(nn.Module):
         """
         if self.is_pre_norm:
             normed = self.self_attention_norm(hidden)
-            hidden = hidden + self.dropout(self.self_attention(normed, mask=mask))
-            return hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)))
-        attended = self.dropout(self.self_attention(hidden, mask=mask))
-        hidden = self.self_attention_norm(hidden + attended)
+            hidden = self.dropout.added(hidden, self.self_attention(normed, mask=mask))
+            return self.dropout.added(hidden, self.feed_forward(self.feed_forward_norm(hidden)))
+        attended = self.dropout.added(hidden, self.self_attention(hidden, mask=mask))
+        hidden = self.self_attention_norm(attended)
         normed_output: Tensor = self.feed_forward_norm(
-            hidden + self.dropout(self.feed_forward(hidden))
+            self.dropout.added(hidden, self.feed_forward(hidden))
         )
         return normed_output
 

@@ -53,8 +53,12 @@ class Linear(nn.Linear):
         bias: Tensor | None = self.bias
         if rows != ALL_ROWS:
             weight, bias = weight[rows], None if bias is None else bias[rows]
-        result = functional.linear(values, weight, bias)
-        return functional.relu(result) if relu else result
+        if not relu:
+            return functional.linear(values, weight, bias)
+        # Nobody else needs the sums, so they are replaced; in a matrix, for torch would copy a view
+        rows_of_values = values.flatten(end_dim=-2)
+        result = functional.linear(rows_of_values, weight, bias).relu_()
+        return result.view(*values.shape[:-1], -1)
 
     if TYPE_CHECKING:
         __call__ = forward

@@ -14,6 +14,7 @@ from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.encoder import Encoder
 from tformer_cli.model.linear import Product
 from tformer_cli.model.masks import causal_mask, key_mask
+from tformer_cli.model.operations import Operations
 from tformer_cli.model.positions import LearnedPositions
 
 
@@ -23,6 +24,8 @@ class Transformer(nn.Module):
     output_product: Product | None = None
     """What multiplies by the output matrix while no gradient is asked for; None: torch's function.
     """
+    operations: Operations | None = None
+    """What computes in training, here and in the layers; None: torch does."""
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         """Makes a model with fresh weights, drawn from torch's global generator.

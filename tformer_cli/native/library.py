@@ -95,7 +95,7 @@ def find_library(
                 with cache.locked():
                     library = cache.load()  # another process may just have made it
                     if library is None:
-                        tell("compiling the decoding kernels, once for this machine")
+                        tell("compiling the kernels, once for this machine")
                         cache.make(_compiling(compiler, sources), check or check_in_process)
                         library = cache.load()
         except (OSError, NotPrivate) as error:

@@ -1,12 +1,14 @@
 """What a newly compiled library must pass: `python -m tformer_cli.native.self_test LIBRARY`.
 
 Small models of every kind translate, and torch computes the same log-probabilities again in one
-pass over each translation. It runs in a process of its own, once, after compiling: a compiler that
-makes wrong code, or code that this processor cannot run, must not take the program with it.
+pass over each translation; their gradients are compared with torch's, too. It runs in a process of
+its own, once, after compiling: a compiler that makes wrong code, or code that this processor cannot
+run, must not take the program with it.
 """
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import random
 import sys
@@ -17,9 +19,11 @@ import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.products import quantized_matrices, use_integers
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.native.search import NativeModel
+from tformer_cli.native.training import NativeOperations, use_native_operations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +33,8 @@ TOLERANCE = 1e-4
 INTEGER_TOLERANCE = 0.2
 """The same of a model in integers, where rounding alone may send an activation to the next integer,
 which comes to about 0.01."""
+GRADIENT_TOLERANCE = 1e-3
+"""Largest difference of a gradient, in its largest element; rounding comes to about 1e-6."""
 VOCABULARY = 77
 LIMIT = 12
 BEAM_SIZE = 3
@@ -79,8 +85,10 @@ def check_library(library: ctypes.CDLL) -> None:
     for number, config in enumerate(CONFIGS):
         model = random_model(config, seed=number)
         _check_model(library, model, number, TOLERANCE)
+        _check_training(library, model, number)
         use_integers(model, quantized_matrices(model.state_dict()))
         _check_model(library, model, number, INTEGER_TOLERANCE)
+    _check_dropout(NativeOperations(library))
 
 
 def random_model(config: ModelConfig, seed: int) -> Transformer:
@@ -147,6 +155,52 @@ def _compare(
         loss = (own[:, EOS_ID:].amax(dim=1) - expected).max().item()
         if not loss <= tolerance:
             raise Mismatch(f"model {number}: a token is not the most probable one")
+
+
+def _check_training(library: ctypes.CDLL, model: Transformer, number: int) -> None:
+    """Compares the gradients of a step without dropout."""
+    trained = copy.deepcopy(model)
+    use_native_operations(trained, library)
+    expected, found = (_gradients(each, number) for each in (model, trained))
+    for name, slope in expected.items():
+        error = (found[name] - slope).abs().max() if slope.numel() else slope.new_zeros(())
+        largest = slope.abs().max() if slope.numel() else slope.new_ones(())
+        if not error <= GRADIENT_TOLERANCE * largest + 1e-6:
+            raise Mismatch(f"model {number}: the gradient of {name} is off by {error:.1e}")
+
+
+def _gradients(model: Transformer, seed: int) -> dict[str, torch.Tensor]:
+    dice = torch.Generator().manual_seed(seed)
+    source, target = torch.randint(EOS_ID + 1, VOCABULARY, (2, 3, 18), generator=dice)
+    mask = torch.arange(18) < torch.tensor([[18], [5], [1]])
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.rate = 0.0
+    hidden = model.train().decode_hidden(target, model.encode(source, mask), mask).flatten(0, 1)
+    if model.operations is None:
+        logits = model.project(hidden)
+        torch.nn.functional.cross_entropy(logits, target.flatten(), reduction="sum").backward()  # type: ignore[no-untyped-call]
+    else:
+        logits = (hidden @ model.output_matrix.t()).detach()
+        model.operations.loss(logits, target.flatten(), 1.0, writes_slope=True)
+        model.project(hidden).backward(logits)  # type: ignore[no-untyped-call]
+    model.eval()
+    return {
+        name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None
+    }
+
+
+def _check_dropout(operations: NativeOperations) -> None:
+    """Values are zeroed at their rate, and what was zeroed gets no gradient."""
+    n_values = 1 << 16
+    values = torch.ones(n_values, requires_grad=True)
+    dropped = operations.dropout(values, 0.25)
+    dropped.sum().backward()  # type: ignore[no-untyped-call]
+    n_dropped = int((dropped == 0.0).sum())
+    if abs(n_dropped - n_values / 4) > 6 * (n_values * 3 / 16) ** 0.5:
+        raise Mismatch(f"{n_dropped} of {n_values} values were dropped instead of a quarter")
+    if values.grad is None or not torch.equal(values.grad, dropped):
+        raise Mismatch("dropped values have gradients")
 
 
 if __name__ == "__main__":

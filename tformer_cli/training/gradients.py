@@ -78,7 +78,9 @@ def batch_loss(
         hidden = model.decode_hidden(_moved(target_input, device), memory, source_mask)
         # (B, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding
         hidden = hidden.flatten(0, 1).index_select(0, positions)
-        return projected_loss(hidden, model.output_matrix, targets, label_smoothing, r_drop)
+        return projected_loss(
+            hidden, model.output_matrix, targets, label_smoothing, r_drop, model.operations
+        )
 
 
 def clip_gradients(model: Transformer, largest_norm: float) -> Tensor:

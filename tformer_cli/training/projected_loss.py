@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tformer_cli.model.operations import Operations
 from tformer_cli.training.loss import Loss, smoothing_entropy
 from tformer_cli.training.r_drop import add_disagreement
 
@@ -31,7 +32,12 @@ _CHUNK_CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}
 
 
 def projected_loss(
-    hidden: Tensor, matrix: Tensor, targets: Tensor, label_smoothing: float, r_drop: float = 0.0
+    hidden: Tensor,
+    matrix: Tensor,
+    targets: Tensor,
+    label_smoothing: float,
+    r_drop: float = 0.0,
+    operations: Operations | None = None,
 ) -> Loss:
     """Computes `label_smoothed_loss(hidden·matrixᵀ, targets, label_smoothing)`, or `r_drop_loss`.
 
@@ -45,10 +51,14 @@ def projected_loss(
         targets: (N) token ids.
         label_smoothing: ε.
         r_drop: α (0: one pass).
+        operations: what computes the loss of a chunk; None, or with R-Drop: torch does.
     """
     if r_drop:
         targets = targets.repeat_interleave(2)
-    smoothed, likelihood = _ProjectedLoss.apply(hidden, matrix, targets, label_smoothing, r_drop)  # type: ignore[no-untyped-call]
+    operations = None if r_drop else operations
+    smoothed, likelihood = _ProjectedLoss.apply(  # type: ignore[no-untyped-call]
+        hidden, matrix, targets, label_smoothing, r_drop, operations
+    )
     return Loss(smoothed / 2.0, likelihood / 2.0) if r_drop else Loss(smoothed, likelihood)
 
 
@@ -71,6 +81,7 @@ class _ProjectedLoss(torch.autograd.Function):
         targets: Tensor,
         label_smoothing: float,
         r_drop: float,
+        operations: Operations | None,
     ) -> tuple[Tensor, Tensor]:
         n_tokens, vocab_size = len(hidden), len(matrix)
         device = hidden.device.type
@@ -90,18 +101,25 @@ class _ProjectedLoss(torch.autograd.Function):
             for start in range(0, n_tokens, n_rows):
                 rows = slice(start, start + n_rows)
                 logits = functional.linear(low_hidden[rows], low_matrix)
-                lse, right, probabilities = _statistics(logits, targets[rows, None])
+                if operations is not None:
+                    lse, right = operations.loss(
+                        logits,
+                        targets[rows],
+                        1.0 - label_smoothing,
+                        writes_slope=gradients is not None,
+                    )
+                    slope = logits
+                else:
+                    lse, right, slope = _statistics(logits, targets[rows, None])
+                    if r_drop:
+                        disagreement += add_disagreement(slope, logits, lse, r_drop)
+                    if gradients is not None:
+                        minus_right = slope.new_full((len(lse), 1), label_smoothing - 1.0)
+                        slope.scatter_add_(1, targets[rows, None], minus_right)
+                        slope = slope.to(dtype)
                 normaliser += lse.sum()
                 likelihood += (lse - right).sum()
-                if r_drop:
-                    disagreement += add_disagreement(probabilities, logits, lse, r_drop)
                 if gradients is not None:
-                    probabilities.scatter_add_(
-                        1,
-                        targets[rows, None],
-                        probabilities.new_full((len(lse), 1), label_smoothing - 1.0),
-                    )
-                    slope = probabilities.to(dtype)
                     gradients.hidden[rows] = slope @ low_matrix
                     if dtype == gradients.matrix.dtype:
                         gradients.matrix.addmm_(slope.t(), low_hidden[rows])
@@ -126,9 +144,11 @@ class _ProjectedLoss(torch.autograd.Function):
         ctx: Any,  # noqa: ANN401
         gradient: Tensor,
         _likelihood: Tensor,
-    ) -> tuple[Tensor, Tensor, None, None, None]:
+    ) -> tuple[Tensor, Tensor, None, None, None, None]:
         gradients: _Gradients = ctx.gradients
-        return gradients.hidden.mul_(gradient), gradients.matrix.mul_(gradient), None, None, None
+        for part in (gradients.hidden, gradients.matrix):
+            part.mul_(gradient)
+        return gradients.hidden, gradients.matrix, None, None, None, None
 
 
 def _statistics(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

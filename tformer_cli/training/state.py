@@ -35,6 +35,8 @@ class TrainingState:
     """Why it ended."""
     world_size: int = 1
     """Processes that made the last steps."""
+    by_kernels: bool = False
+    """Whether the last steps were computed by the compiled kernels."""
     fingerprints: list[str] = field(default_factory=list)
     """Content of the corpora; a resumption with other data is refused."""
     tokens_per_batch: int = 0

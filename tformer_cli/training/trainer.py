@@ -116,7 +116,7 @@ class Trainer:
             names: what messages call the corpora that the fingerprints are of.
 
         Returns:
-            Notes for the user: a newer one was damaged, or made by another number of processes.
+            Notes for the user: a newer one was damaged, or what goes on differs from what made it.
 
         Raises:
             ArtifactError: if all checkpoints are damaged.
@@ -133,6 +133,14 @@ class Trainer:
                 "other dropout and roundings"
             )
         self.state.world_size = now
+        by_kernels = self.model.operations is not None
+        if self.state.step and self.state.by_kernels != by_kernels:
+            how = "with" if by_kernels else "without"
+            notes.append(
+                f"the run goes on {how} compiled kernels, unlike before: the same data and steps, "
+                "but other dropout and roundings"
+            )
+        self.state.by_kernels = by_kernels
         return notes
 
     def _restore(self, names: Sequence[str]) -> dict[str, Any]:

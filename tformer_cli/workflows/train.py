@@ -73,7 +73,7 @@ from tformer_cli.workflows.training_data import (
     notes,
     validation_pairs,
 )
-from tformer_cli.workflows.training_device import training_device
+from tformer_cli.workflows.training_device import training_device, use_kernels
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 
@@ -243,6 +243,7 @@ def prepare(
     precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
     seed_everything(recipe.training.seed)
     model = Transformer(recipe.model, tokenizer.vocab_size).to(device)
+    kernel_notes = use_kernels(model, lambda what: progress(what, 0))
     decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
     trainer = Trainer(
@@ -267,7 +268,7 @@ def prepare(
         n_pairs=sum(len(corpus) for corpus in corpora),
         vocab_size=tokenizer.vocab_size,
         batches_per_epoch=0,
-        notes=tuple(notes(recipe, corpora)),
+        notes=(*notes(recipe, corpora), *kernel_notes),
     )
     return Prepared(
         tokenizer=tokenizer, corpora=corpora, validation=valid, trainer=trainer, started=started

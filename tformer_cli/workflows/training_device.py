@@ -1,9 +1,15 @@
-"""Where a training computes."""
+"""Where a training computes, and by what."""
+
+from collections.abc import Callable
 
 import torch
 
 from tformer_cli.errors import UsageError
 from tformer_cli.model.runtime import prepare_cpu, resolve_device, set_threads
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.native.library import load_library
+from tformer_cli.native.library_cache import Refused
+from tformer_cli.native.training import use_native_operations
 from tformer_cli.training.launch import Launch
 
 
@@ -30,6 +36,25 @@ def training_device(name: str, threads: int, launch: Launch) -> torch.device:
         raise UsageError(f"--threads: {error}") from None
     prepare_cpu()
     return device
+
+
+def use_kernels(model: Transformer, tell: Callable[[str], None]) -> list[str]:
+    """Lets a model on the CPU train by the compiled kernels, where there are any.
+
+    Args:
+        model: on its device.
+        tell: is told that compiling takes a while.
+
+    Returns:
+        A note for the user where torch has to do without them.
+    """
+    if next(model.parameters()).device.type != "cpu":
+        return []
+    try:
+        use_native_operations(model, load_library(tell))
+    except Refused as refusal:
+        return [f"training without compiled kernels, which is slower: {refusal}"]
+    return []
 
 
 def _own_gpu(name: str, launch: Launch) -> torch.device:

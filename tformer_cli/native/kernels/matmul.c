@@ -23,11 +23,16 @@ size_t packed_size(size_t n_outputs, size_t n_inputs) {
 
 void pack_matrix(const float *matrix, size_t n_outputs, size_t n_inputs, size_t stride,
                  float *panels) {
-    for (size_t first = 0; first < n_outputs; first += PANEL_COLUMNS) {
-        size_t n_left = n_outputs - first;
+    for (size_t first = 0; first < n_outputs; first += LANES)
+        for (size_t k = 0; k < n_inputs; k += LANES)
+            transpose_block(matrix + first * stride + k, stride, n_outputs - first, n_inputs - k,
+                            panels + first / PANEL_COLUMNS * PANEL_COLUMNS * n_inputs +
+                                k * PANEL_COLUMNS + first % PANEL_COLUMNS,
+                            PANEL_COLUMNS);
+    if ((n_outputs + LANES - 1) / LANES % 2) { /* the last panel's second half is empty */
+        float *half = panels + n_outputs / PANEL_COLUMNS * PANEL_COLUMNS * n_inputs + LANES;
         for (size_t k = 0; k < n_inputs; k++)
-            for (size_t column = 0; column < PANEL_COLUMNS; column++)
-                *panels++ = column < n_left ? matrix[(first + column) * stride + k] : 0.0f;
+            store(half + k * PANEL_COLUMNS, (Vector){0});
     }
 }
 
@@ -35,10 +40,15 @@ void pack_transposed(const float *matrix, size_t n_outputs, size_t n_inputs, siz
                      float *panels) {
     for (size_t first = 0; first < n_outputs; first += PANEL_COLUMNS) {
         const size_t n_left = n_outputs - first;
-        const size_t n = n_left < PANEL_COLUMNS ? n_left : PANEL_COLUMNS;
         for (size_t k = 0; k < n_inputs; k++, panels += PANEL_COLUMNS) {
-            memcpy(panels, matrix + k * stride + first, n * sizeof(float));
-            memset(panels + n, 0, (PANEL_COLUMNS - n) * sizeof(float));
+            const float *from = matrix + k * stride + first;
+            if (n_left >= PANEL_COLUMNS) {
+                store(panels, load(from));
+                store(panels + LANES, load(from + LANES));
+            } else {
+                memcpy(panels, from, n_left * sizeof(float));
+                memset(panels + n_left, 0, (PANEL_COLUMNS - n_left) * sizeof(float));
+            }
         }
     }
 }

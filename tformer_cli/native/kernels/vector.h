@@ -139,6 +139,51 @@ INLINE Vector largest_of_vectors(Vector *vectors) {
     return vectors[0];
 }
 
+/* One step of exchanging rows and columns: rows at a distance give each other the lanes in which the
+   distance's bit says that they belong there. */
+#define OWN_OR_OTHER(lane, distance) (((lane) & (distance)) ? LANES + OTHER(lane, distance) : (lane))
+#define OTHER_OR_OWN(lane, distance) (((lane) & (distance)) ? LANES + (lane) : OTHER(lane, distance))
+#define EXCHANGE(rows, distance)                                                                   \
+    _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) if (!(i & (distance))) {              \
+        const Vector first = rows[i], second = rows[i + (distance)];                               \
+        rows[i] = SHUFFLE(first, second, LIST(OWN_OR_OTHER, distance));                            \
+        rows[i + (distance)] = SHUFFLE(first, second, LIST(OTHER_OR_OWN, distance));               \
+    }
+
+/* Transposes LANES rows of LANES numbers. */
+INLINE void transpose(Vector *rows) {
+    EXCHANGE(rows, 1)
+    EXCHANGE(rows, 2)
+#if LANES > 4
+    EXCHANGE(rows, 4)
+#endif
+#if LANES > 8
+    EXCHANGE(rows, 8)
+#endif
+}
+
+/* Transposes a corner of at most LANES rows and columns, which are `stride` and `to_stride` floats
+   apart; of each column LANES numbers are written, 0 where there is no row. */
+INLINE void transpose_block(const float *from, size_t stride, size_t n_rows, size_t n_columns,
+                            float *to, size_t to_stride) {
+    Vector rows[LANES];
+    if (n_rows >= LANES && n_columns >= LANES) {
+#pragma GCC unroll 16
+        for (size_t row = 0; row < LANES; row++)
+            rows[row] = load(from + row * stride);
+    } else {
+        const int n = n_columns < LANES ? (int)n_columns : LANES;
+#pragma GCC unroll 16
+        for (size_t row = 0; row < LANES; row++)
+            rows[row] = row < n_rows ? load_some(from + row * stride, n, 0.0f) : (Vector){0};
+    }
+    transpose(rows);
+#pragma GCC unroll 16
+    for (size_t column = 0; column < LANES; column++)
+        if (column < n_columns)
+            store(to + column * to_stride, rows[column]);
+}
+
 /* -1 in the first `n` lanes, 0 in the others. */
 INLINE IntVector first_lanes(int n) {
     static const int32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

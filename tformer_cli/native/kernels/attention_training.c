@@ -1,0 +1,248 @@
+/* A thread takes a sentence, and goes through its heads one by one: all that belongs to a head fits in
+   the nearest caches. Products are those of matmul.h; what they multiply by is packed first. */
+#include "attention_training.h"
+
+#include <math.h>
+
+#include "arena.h"
+#include "exponential.h"
+#include "matmul.h"
+#include "parallel.h"
+
+static const Epilogue NOTHING = {0};
+
+int64_t tformer_weights_stride(int64_t n_keys) { return (int64_t)whole_vectors((size_t)n_keys); }
+
+typedef struct {
+    const AttentionPass *pass;
+    bool has_failed;
+} Job;
+
+/* Room of one thread. Rows of heads are E floats apart, rows of scores whole vectors. */
+typedef struct {
+    IntVector *visible;        /* (Q, K) -1 where a query may attend */
+    float *query, *key, *value, *context; /* (Q or K, E) of one head */
+    float *slope;              /* (Q, K) gradient of the weights, then of the scores */
+    float *turned;             /* (K, Q) weights or slopes, rows and columns exchanged */
+    float *panels;
+} Room;
+
+static void lay_out(Arena *arena, const AttentionPass *pass, Room *room) {
+    const size_t n_queries = (size_t)pass->n_queries, n_keys = (size_t)pass->n_keys;
+    const size_t width = (size_t)pass->head_width, stride = whole_vectors(n_keys);
+    const size_t n = n_queries > n_keys ? n_queries : n_keys;
+    size_t most = packed_size(whole_vectors(n_keys), width);
+    if (packed_size(width, n) > most)
+        most = packed_size(width, n);
+    room->visible = arena_take(arena, saturated_product(n_queries, stride), sizeof(float));
+    room->query = arena_take(arena, saturated_product(n_queries, width), sizeof(float));
+    room->key = arena_take(arena, saturated_product(n_keys, width), sizeof(float));
+    room->value = arena_take(arena, saturated_product(n_keys, width), sizeof(float));
+    room->context = arena_take(arena, saturated_product(n_queries, width), sizeof(float));
+    room->slope = arena_take(arena, saturated_product(n_queries, stride), sizeof(float));
+    room->turned = arena_take(
+        arena, saturated_product(n_keys, whole_vectors(n_queries)), sizeof(float));
+    room->panels = arena_take(arena, most, sizeof(float));
+}
+
+/* Reads one head's rows (n_rows, E), each number times a factor. The next head's are fetched meanwhile:
+   they lie beside them, too far apart from row to row for the processor to foresee. */
+static void read_head(const HeadRows *rows, size_t sentence, size_t head, size_t n_rows,
+                      size_t width, float factor, NumberKind kind, float *to) {
+    const size_t start = sentence * (size_t)rows->sentence_stride + head * width;
+    for (size_t row = 0; row < n_rows; row++, to += width) {
+        const size_t at = start + row * (size_t)rows->row_stride;
+        size_t i = 0;
+        for (; i + LANES <= width; i += LANES) {
+            __builtin_prefetch(number_at(rows->numbers, at + width + i, kind));
+            store(to + i, load_numbers(number_at(rows->numbers, at + i, kind), kind) *
+                              broadcast(factor));
+        }
+        if (i < width) {
+            const int n = (int)(width - i);
+            const void *from = number_at(rows->numbers, at + i, kind);
+            store_some(to + i, load_some_numbers(from, n, kind) * broadcast(factor), n);
+        }
+    }
+}
+
+static void write_head(const HeadRows *rows, size_t sentence, size_t head, size_t n_rows,
+                       size_t width, float factor, NumberKind kind, const float *from) {
+    const size_t start = sentence * (size_t)rows->sentence_stride + head * width;
+    for (size_t row = 0; row < n_rows; row++, from += width) {
+        const size_t at = start + row * (size_t)rows->row_stride;
+        size_t i = 0;
+        for (; i + LANES <= width; i += LANES)
+            store_numbers((void *)number_at(rows->numbers, at + i, kind),
+                          load(from + i) * broadcast(factor), kind);
+        if (i < width) {
+            const int n = (int)(width - i);
+            store_some_numbers((void *)number_at(rows->numbers, at + i, kind),
+                               load_some(from + i, n, 0.0f) * broadcast(factor), n, kind);
+        }
+    }
+}
+
+/* (n_rows, E)·matrixᵀ, for a matrix (N, E) of a head; the result's rows are whole vectors. */
+static void multiply_by_rows(const float *x, size_t n_rows, const float *matrix, size_t n_outputs,
+                             size_t width, float *panels, float *result) {
+    const size_t stride = whole_vectors(n_outputs);
+    pack_matrix(matrix, n_outputs, width, width, panels);
+    const PackedMatrix packed = {.n_inputs = width, .n_outputs = stride, .panels = panels};
+    multiply(&packed, x, width, n_rows, NOTHING, result, stride);
+}
+
+/* (n_rows, n)·matrix, for a matrix (n, E) of a head. */
+static void multiply_by_columns(const float *x, size_t x_stride, size_t n_rows, const float *matrix,
+                                size_t n, size_t width, float *panels, float *result) {
+    pack_transposed(matrix, width, n, width, panels);
+    const PackedMatrix packed = {.n_inputs = n, .n_outputs = width, .panels = panels};
+    multiply(&packed, x, x_stride, n_rows, NOTHING, result, width);
+}
+
+/* Exchanges rows and columns; the result's rows are whole vectors. */
+static void turn(const float *from, size_t stride, size_t n_rows, size_t n_columns, float *to) {
+    const size_t to_stride = whole_vectors(n_rows);
+    for (size_t row = 0; row < n_rows; row += LANES)
+        for (size_t column = 0; column < n_columns; column += LANES)
+            transpose_block(from + row * stride + column, stride, n_rows - row, n_columns - column,
+                            to + column * to_stride + row, to_stride);
+}
+
+/* Which keys each query of a sentence may attend to; those that fill the last vector are hidden. */
+static void read_mask(const AttentionPass *pass, size_t sentence, IntVector *visible) {
+    const size_t n_keys = (size_t)pass->n_keys, stride = whole_vectors(n_keys);
+    int32_t *to = (int32_t *)visible;
+    for (int64_t query = 0; query < pass->n_queries; query++, to += stride) {
+        const uint8_t *row = pass->mask ? pass->mask + (int64_t)sentence * pass->mask_strides[0] +
+                                              query * pass->mask_strides[1]
+                                        : NULL;
+        for (size_t key = 0; key < stride; key++) {
+            const bool is_key = key < n_keys;
+            to[key] = -(int32_t)(is_key && (!row || row[(int64_t)key * pass->mask_strides[2]]));
+        }
+    }
+}
+
+/* Softmax over the visible scores of a row; hidden ones become exactly 0. */
+static void masked_softmax(float *scores, const IntVector *visible, size_t n) {
+    Vector most = broadcast(-INFINITY);
+    for (size_t i = 0; i < n; i += LANES)
+        most = larger(choose(visible[i / LANES], load(scores + i), most), most);
+    const Vector largest = broadcast(largest_lane(most));
+    Vector sum = {0};
+    for (size_t i = 0; i < n; i += LANES) {
+        const IntVector weight = (IntVector)exponential(load(scores + i) - largest);
+        sum += (Vector)(weight & visible[i / LANES]);
+        store(scores + i, (Vector)(weight & visible[i / LANES]));
+    }
+    const float total = sum_of_lanes(sum);
+    const Vector factor = broadcast(total == 0.0f ? 0.0f : 1.0f / total);
+    for (size_t i = 0; i < n; i += LANES)
+        store(scores + i, load(scores + i) * factor);
+}
+
+/* dS from dP, in place: P∘(dP - Σ P∘dP). */
+static void slope_of_scores(const float *weights, size_t n, float *slope) {
+    Vector sum = {0};
+    for (size_t i = 0; i < n; i += LANES)
+        sum += load(weights + i) * load(slope + i);
+    const Vector mean = broadcast(sum_of_lanes(sum));
+    for (size_t i = 0; i < n; i += LANES)
+        store(slope + i, load(weights + i) * (load(slope + i) - mean));
+}
+
+static float *weights_of(const AttentionPass *pass, size_t sentence, size_t head) {
+    const size_t stride = whole_vectors((size_t)pass->n_keys);
+    const size_t number = sentence * (size_t)pass->n_heads + head;
+    return pass->weights + number * (size_t)pass->n_queries * stride;
+}
+
+static void attend_sentence(const AttentionPass *pass, size_t sentence, const Room *room) {
+    const size_t n_queries = (size_t)pass->n_queries, n_keys = (size_t)pass->n_keys;
+    const size_t width = (size_t)pass->head_width, stride = whole_vectors(n_keys);
+    const NumberKind kind = (NumberKind)pass->kind;
+    const float factor = 1.0f / sqrtf((float)width);
+    read_mask(pass, sentence, room->visible);
+    for (size_t head = 0; head < (size_t)pass->n_heads; head++) {
+        float *weights = weights_of(pass, sentence, head);
+        read_head(&pass->query, sentence, head, n_queries, width, factor, kind, room->query);
+        read_head(&pass->key, sentence, head, n_keys, width, 1.0f, kind, room->key);
+        read_head(&pass->value, sentence, head, n_keys, width, 1.0f, kind, room->value);
+        multiply_by_rows(room->query, n_queries, room->key, n_keys, width, room->panels, weights);
+        for (size_t row = 0; row < n_queries; row++)
+            masked_softmax(weights + row * stride, room->visible + row * stride / LANES, stride);
+        multiply_by_columns(weights, stride, n_queries, room->value, n_keys, width, room->panels,
+                            room->context);
+        write_head(&pass->context, sentence, head, n_queries, width, 1.0f, kind, room->context);
+    }
+}
+
+static void attend_sentence_backward(const AttentionPass *pass, size_t sentence,
+                                     const Room *room) {
+    const size_t n_queries = (size_t)pass->n_queries, n_keys = (size_t)pass->n_keys;
+    const size_t width = (size_t)pass->head_width, stride = whole_vectors(n_keys);
+    const NumberKind kind = (NumberKind)pass->kind;
+    const float factor = 1.0f / sqrtf((float)width);
+    for (size_t head = 0; head < (size_t)pass->n_heads; head++) {
+        const float *weights = weights_of(pass, sentence, head);
+        read_head(&pass->context, sentence, head, n_queries, width, 1.0f, kind, room->context);
+        turn(weights, stride, n_queries, n_keys, room->turned);
+        multiply_by_columns(room->turned, whole_vectors(n_queries), n_keys, room->context, n_queries, width,
+                            room->panels, room->key);
+        write_head(&pass->value_gradient, sentence, head, n_keys, width, 1.0f, kind, room->key);
+
+        read_head(&pass->value, sentence, head, n_keys, width, 1.0f, kind, room->value);
+        multiply_by_rows(room->context, n_queries, room->value, n_keys, width, room->panels,
+                         room->slope);
+        for (size_t row = 0; row < n_queries; row++)
+            slope_of_scores(weights + row * stride, stride, room->slope + row * stride);
+
+        read_head(&pass->key, sentence, head, n_keys, width, 1.0f, kind, room->key);
+        multiply_by_columns(room->slope, stride, n_queries, room->key, n_keys, width, room->panels,
+                            room->context);
+        write_head(&pass->query_gradient, sentence, head, n_queries, width, factor, kind,
+                   room->context);
+
+        read_head(&pass->query, sentence, head, n_queries, width, factor, kind, room->query);
+        turn(room->slope, stride, n_queries, n_keys, room->turned);
+        multiply_by_columns(room->turned, whole_vectors(n_queries), n_keys, room->query, n_queries, width,
+                            room->panels, room->key);
+        write_head(&pass->key_gradient, sentence, head, n_keys, width, 1.0f, kind, room->key);
+    }
+}
+
+static void run_sentences(Job *job, Shares *shares,
+                          void (*run)(const AttentionPass *, size_t, const Room *)) {
+    Arena arena = {0};
+    Room room;
+    lay_out(&arena, job->pass, &room);
+    if (!arena_allocate(&arena)) {
+        __atomic_store_n(&job->has_failed, true, __ATOMIC_RELAXED);
+        return;
+    }
+    lay_out(&arena, job->pass, &room);
+    size_t first, last;
+    while (next_share(shares, &first, &last))
+        for (size_t sentence = first; sentence < last; sentence++)
+            run(job->pass, sentence, &room);
+    arena_free(&arena);
+}
+
+static void attend_share(void *job, Shares *shares) { run_sentences(job, shares, attend_sentence); }
+
+static void attend_share_backward(void *job, Shares *shares) {
+    run_sentences(job, shares, attend_sentence_backward);
+}
+
+static bool run_pass(const AttentionPass *pass, Task task) {
+    Job job = {.pass = pass};
+    run_parallel(task, &job, (size_t)pass->n_sentences, 1, (size_t)pass->n_threads);
+    return !job.has_failed;
+}
+
+bool tformer_attend(const AttentionPass *pass) { return run_pass(pass, attend_share); }
+
+bool tformer_attend_backward(const AttentionPass *pass) {
+    return run_pass(pass, attend_share_backward);
+}

@@ -1,0 +1,92 @@
+#include "dropout.h"
+
+#include "parallel.h"
+
+/* Values that share a run of counters: each 32-bit number decides about two of them. */
+#define BLOCK 32
+
+/* Values of a thread's share. */
+#define SHARE ((size_t)1 << 15)
+
+/* A bijection of 32 bits in which every bit of the argument bears on every bit of the result; its
+   constants are those of Wellons' search for such functions ("lowbias32", 2018). */
+INLINE UnsignedVector mixed(UnsignedVector x) {
+    x ^= x >> 16;
+    x *= 0x7feb352dU;
+    x ^= x >> 15;
+    x *= 0x846ca68bU;
+    return x ^ x >> 16;
+}
+
+/* Random bits of the counters; two rounds, so that the sequences of two seeds are not the same one
+   in another order. */
+INLINE UnsignedVector random_bits(UnsignedVector counters, const uint32_t *seed) {
+    return mixed(mixed(counters ^ seed[0]) + seed[1]);
+}
+
+INLINE Vector kept(const Dropout *dropout, Vector values, UnsignedVector draws) {
+    const IntVector is_kept = (IntVector)draws >= dropout->threshold;
+    return (Vector)(is_kept & (IntVector)(values * broadcast(dropout->scale)));
+}
+
+/* Writes the result of the LANES values from `index` on, or of the first `n`. The kinds are constants
+   wherever this is inlined. */
+INLINE void drop_vector(const Dropout *dropout, size_t index, int n, UnsignedVector draws,
+                        NumberKind values_kind, NumberKind result_kind) {
+    const void *from = number_at(dropout->values, index, values_kind);
+    void *to = (void *)number_at(dropout->result, index, result_kind);
+    if (n == LANES) {
+        Vector values = kept(dropout, load_numbers(from, values_kind), draws);
+        if (dropout->residual)
+            values += load(dropout->residual + index);
+        store_numbers(to, values, result_kind);
+    } else {
+        Vector values = kept(dropout, load_some_numbers(from, n, values_kind), draws);
+        if (dropout->residual)
+            values += load_some(dropout->residual + index, n, 0.0f);
+        store_some_numbers(to, values, n, result_kind);
+    }
+}
+
+INLINE void drop_range(const Dropout *dropout, size_t first, size_t last, NumberKind values_kind,
+                       NumberKind result_kind) {
+    UnsignedVector lanes;
+    for (int i = 0; i < LANES; i++)
+        lanes[i] = (uint32_t)i;
+    for (size_t block = first; block < last; block += BLOCK)
+        for (size_t part = 0; part < BLOCK / 2; part += LANES) {
+            const UnsignedVector bits =
+                random_bits(lanes + (uint32_t)(block / 2 + part), dropout->seed);
+            const UnsignedVector draws[2] = {bits & 0xffff, bits >> 16};
+            for (size_t half = 0; half < 2; half++) {
+                const size_t index = block + half * (BLOCK / 2) + part;
+                if (index + LANES <= last)
+                    drop_vector(dropout, index, LANES, draws[half], values_kind, result_kind);
+                else if (index < last)
+                    drop_vector(dropout, index, (int)(last - index), draws[half], values_kind,
+                                result_kind);
+            }
+        }
+}
+
+static void drop(void *job, Shares *shares) {
+    const Dropout *dropout = job;
+    const bool is_low = dropout->values_kind == BFLOAT16;
+    size_t first, last;
+    while (next_share(shares, &first, &last))
+        if (dropout->result_kind == BFLOAT16) {
+            if (is_low)
+                drop_range(dropout, first, last, BFLOAT16, BFLOAT16);
+            else
+                drop_range(dropout, first, last, FLOAT32, BFLOAT16);
+        } else if (is_low) {
+            drop_range(dropout, first, last, BFLOAT16, FLOAT32);
+        } else {
+            drop_range(dropout, first, last, FLOAT32, FLOAT32);
+        }
+}
+
+void tformer_dropout(const Dropout *dropout) {
+    Dropout job = *dropout;
+    run_parallel(drop, &job, (size_t)job.n_values, SHARE, (size_t)job.n_threads);
+}

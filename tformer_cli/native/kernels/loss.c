@@ -1,0 +1,77 @@
+#include "loss.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "exponential.h"
+#include "parallel.h"
+
+typedef struct {
+    const RowLoss *loss;
+    bool has_failed;
+} Job;
+
+INLINE Vector load_up_to(const void *from, size_t n, NumberKind kind, float rest) {
+    if (n >= LANES)
+        return load_numbers(from, kind);
+    return choose(first_lanes((int)n), load_some_numbers(from, (int)n, kind), broadcast(rest));
+}
+
+/* One row; `room` holds V numbers, rounded up to whole vectors. */
+INLINE void loss_of_row(const RowLoss *loss, size_t row, float *room, NumberKind kind) {
+    const size_t n = (size_t)loss->vocab_size;
+    const size_t target = (size_t)loss->targets[row];
+    void *logits = (void *)number_at(loss->logits, row * n, kind);
+    Vector most = broadcast(-INFINITY);
+    for (size_t i = 0; i < n; i += LANES)
+        most = larger(load_up_to(number_at(logits, i, kind), n - i, kind, -INFINITY), most);
+    const float largest = largest_lane(most);
+    Vector sum = {0};
+    for (size_t i = 0; i < n; i += LANES) {
+        const Vector logit = load_up_to(number_at(logits, i, kind), n - i, kind, -INFINITY);
+        Vector weight = exponential(logit - broadcast(largest));
+        if (n - i < LANES)
+            weight = choose(first_lanes((int)(n - i)), weight, broadcast(0.0f));
+        sum += weight;
+        store(room + i, weight);
+    }
+    const float total = sum_of_lanes(sum);
+    loss->normaliser[row] = largest + logf(total);
+    loss->right[row] = load_some_numbers(number_at(logits, target, kind), 1, kind)[0];
+    if (!loss->writes_slope)
+        return;
+    const Vector factor = broadcast(1.0f / total);
+    room[target] -= loss->target_weight * total;
+    for (size_t i = 0; i < n; i += LANES) {
+        void *to = (void *)number_at(logits, i, kind);
+        const Vector slope = load(room + i) * factor;
+        if (n - i >= LANES)
+            store_numbers(to, slope, kind);
+        else
+            store_some_numbers(to, slope, (int)(n - i), kind);
+    }
+}
+
+static void loss_of_rows(void *argument, Shares *shares) {
+    Job *job = argument;
+    const RowLoss *loss = job->loss;
+    float *room = malloc(whole_vectors((size_t)loss->vocab_size) * sizeof(float));
+    if (!room) {
+        __atomic_store_n(&job->has_failed, true, __ATOMIC_RELAXED);
+        return;
+    }
+    size_t first, last;
+    while (next_share(shares, &first, &last))
+        for (size_t row = first; row < last; row++)
+            if (loss->kind == BFLOAT16)
+                loss_of_row(loss, row, room, BFLOAT16);
+            else
+                loss_of_row(loss, row, room, FLOAT32);
+    free(room);
+}
+
+bool tformer_loss(const RowLoss *loss) {
+    Job job = {.loss = loss};
+    run_parallel(loss_of_rows, &job, (size_t)loss->n_rows, 8, (size_t)loss->n_threads);
+    return !job.has_failed;
+}

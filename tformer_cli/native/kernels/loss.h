@@ -1,0 +1,23 @@
+/* The loss of rows of logits and its gradient, in place of the logits. */
+#ifndef TFORMER_LOSS_H
+#define TFORMER_LOSS_H
+
+#include "number.h"
+
+/* The struct `_Loss` of native/training.py. */
+typedef struct {
+    int64_t n_rows, vocab_size;
+    void *logits;           /* (N, V); receives p, or stays where that is not asked for */
+    int32_t kind;           /* `NumberKind` */
+    int32_t writes_slope;   /* whether p - weight·onehot(target) replaces the logits */
+    const int64_t *targets; /* (N) */
+    float target_weight;
+    float *normaliser; /* (N) ln Σ exp logit */
+    float *right;      /* (N) the target's logit */
+    int64_t n_threads;
+} RowLoss;
+
+/* Returns false where there is no memory. */
+bool tformer_loss(const RowLoss *loss);
+
+#endif
