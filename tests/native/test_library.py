@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -174,3 +175,22 @@ def test_the_compiler_named_is_the_one_used(sources, fake_compiler, tmp_path):
         found_in(sources, [])
     assert (tmp_path / "called").exists()
     assert find_compiler() is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "right", "wrong"),
+    [
+        ("loss.c", "load(room + i) * factor", "load(room + i) * factor * 1.01f"),
+        ("dropout.c", ">= dropout->threshold", ">= dropout->threshold / 2"),
+        ("attention_training.c", "(load(slope + i) - mean)", "load(slope + i)"),
+        ("norm.c", "sum_of_lanes(sum) / (float)width", "sum_of_lanes(sum) / (float)width * 1.01f"),
+    ],
+)
+def test_wrong_kernels_fail_their_check(compiler, tmp_path, file, right, wrong):
+    folder = shutil.copytree(module.KERNELS, tmp_path / "kernels")
+    text = (folder / file).read_text()
+    assert right in text
+    (folder / file).write_text(text.replace(right, wrong))
+    with pytest.raises(Refused, match="failed its check"):
+        find_library(lambda message: None, folder)

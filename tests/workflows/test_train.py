@@ -15,6 +15,8 @@ from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, TformerError
+from tformer_cli.native.library import load_library
+from tformer_cli.native.library_cache import Refused
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
 from tformer_cli.training.averaging import average_weights
@@ -132,6 +134,39 @@ def test_stops_and_crashes_leave_no_trace(make, tmp_path, whole):
     assert digest(run) == digest(whole)
     assert reports(run) == reports(whole)
     assert steps_kept(run) == steps_kept(whole)
+
+
+def test_without_compiled_kernels_a_run_is_as_exact(make, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFORMER_NATIVE", "0")
+    watcher = Watcher()
+    train(make(), tmp_path / "whole", observers=[watcher])
+    notes = " ".join(watcher.of(RunStarted)[0].notes)
+    assert "training without compiled kernels, which is slower: TFORMER_NATIVE=0" in notes
+    crash_at(make(), tmp_path / "run", 13)
+    train(make(), tmp_path / "run")
+    assert digest(tmp_path / "run") == digest(tmp_path / "whole")
+
+
+@pytest.fixture
+def kernels():
+    try:
+        return load_library()
+    except Refused as refusal:
+        pytest.skip(str(refusal))
+
+
+def test_a_run_that_goes_on_with_or_without_kernels_says_so(make, tmp_path, kernels, monkeypatch):
+    run = tmp_path / "run"
+    crash_at(make(), run, 4)
+    for step, switch, how in ((8, "0", "without"), (12, "1", "with")):
+        monkeypatch.setenv("TFORMER_NATIVE", switch)
+        watcher = Watcher(step, crash)
+        with pytest.raises(RuntimeError, match="power"):
+            train(make(), run, observers=[watcher])
+        assert f"goes on {how} compiled kernels" in " ".join(watcher.of(RunStarted)[0].notes)
+    watcher = Watcher()
+    train(make(), run, observers=[watcher])
+    assert "compiled kernels" not in " ".join(watcher.of(RunStarted)[0].notes)
 
 
 @pytest.mark.parametrize("average", ["best", "ema", "none"])

@@ -22,6 +22,7 @@ from tformer_cli.training.events import (
     TrainingEvent,
     TrainingObserver,
 )
+from tformer_cli.training.freed_pages import FreedPages
 from tformer_cli.training.gradients import clip_gradients
 from tformer_cli.training.hardware_limit import HardwareLimit
 from tformer_cli.training.judge import Judge, PublishWeights
@@ -105,6 +106,7 @@ class Trainer:
         """Called with the step every `training.inspect_every` steps; it may read the model."""
         self._open_loader = loader
         self._gradients = GradientsInMemory()
+        self._freed_pages = FreedPages()
         self._guesser_loss = guesser_loss(config.label_smoothing, model.vocab_size)
         self._clock = time.monotonic()
         self._learning_rate = 0.0
@@ -207,6 +209,7 @@ class Trainer:
             self._end_if(self._stop_number(stop))
         while not self._end_reason():
             self.update(batches, window)
+            self._freed_pages.after_step()
             self._let_look(window)
             window_end = self._tick()
             step = self.state.step
