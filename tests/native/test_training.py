@@ -4,20 +4,28 @@ import copy
 import ctypes
 import math
 import platform
+import random
 import subprocess
+from itertools import pairwise
 
 import pytest
 import torch
 
-from tformer_cli.model.attention import MultiHeadAttention, plain_attention
+from tformer_cli.data.batching import collate
+from tformer_cli.model.attention import FUSED_FROM_KEYS, MultiHeadAttention, plain_attention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.unpadded import Spans, unpadded
 from tformer_cli.native.compiler import FLAGS, LIBRARIES, find_compiler
 from tformer_cli.native.library import KERNELS
 from tformer_cli.native.training import NativeOperations, use_native_operations
+from tformer_cli.training.gradients import batch_loss
 from tformer_cli.training.loss import label_smoothed_loss
 from tformer_cli.training.projected_loss import projected_loss
+
+SIZES = [(9, 11), (3, 2), (1, 1), (17, 8)]
+"""Tokens of each pair of a batch."""
 
 
 @pytest.fixture(autouse=True)
@@ -146,52 +154,64 @@ def test_other_numbers_are_refused(operations):
 
 
 def split(joined, n_heads):
-    return joined.unflatten(-1, (n_heads, -1)).transpose(1, 2)
+    return joined.unflatten(-1, (n_heads, -1)).transpose(0, 1)
 
 
-def attention_by_formula(query, memory, n_heads, mask):
+def attention_by_formula(query, memory, n_heads, spans):
+    """Each sentence by itself; rows that belong to none are zeros."""
     if memory is None:
-        query, key, value = query.chunk(3, dim=-1)
+        query, key, value = query[0].chunk(3, dim=-1)
     else:
-        key, value = memory.chunk(2, dim=-1)
-    heads = (split(part, n_heads) for part in (query, key, value))
-    return plain_attention(*heads, mask).transpose(1, 2).flatten(2)
+        query, (key, value) = query[0], memory[0].chunk(2, dim=-1)
+    context = torch.zeros_like(query)
+    queries, keys = (pairwise(starts.tolist()) for starts in (spans.queries, spans.keys))
+    parts = []
+    for (first, last), (first_key, last_key) in zip(queries, keys, strict=True):
+        heads = (
+            split(query[first:last], n_heads),
+            split(key[first_key:last_key], n_heads),
+            split(value[first_key:last_key], n_heads),
+        )
+        mask = torch.ones(last - first, last_key - first_key, dtype=torch.bool)
+        mask = mask.tril() if spans.is_causal else mask
+        parts.append(plain_attention(*heads, mask).transpose(0, 1).flatten(1))
+    return torch.cat([*parts, context[sum(map(len, parts)) :]])[None]
 
 
-def visible(n_sentences, n_keys):
-    """(B, 1, 1, K): each sentence sees as many keys less."""
-    lengths = torch.tensor([max(1, n_keys - 3 * i) for i in range(n_sentences)])
-    return (torch.arange(n_keys) < lengths[:, None])[:, None, None, :]
+def starts_of(*lengths):
+    return torch.tensor([0, *lengths]).cumsum(0)
 
 
 @pytest.mark.parametrize(("n_heads", "width"), [(4, 64), (3, 12), (2, 5), (1, 40)])
-@pytest.mark.parametrize("n_positions", [1, 7, 16, 33, 65])
+@pytest.mark.parametrize("lengths", [(1,), (7, 1, 12), (16, 16), (33, 2, 65, 3)])
+@pytest.mark.parametrize("is_causal", [True, False])
 def test_self_attention_and_its_gradient_are_those_of_the_formula(
-    operations, n_heads, width, n_positions
+    operations, n_heads, width, lengths, is_causal
 ):
-    values = torch.randn(3, n_positions, 3 * n_heads * width, requires_grad=True)
-    mask = torch.ones(n_positions, n_positions, dtype=torch.bool).tril()
+    starts = starts_of(*lengths)
+    spans = Spans(starts, starts, is_causal)
+    values = torch.randn(1, sum(lengths) + 5, 3 * n_heads * width, requires_grad=True)
     exact_values = values.detach().double().requires_grad_()
-    exact = attention_by_formula(exact_values, None, n_heads, mask)
-    context = operations.attention(values, None, n_heads, mask)
+    exact = attention_by_formula(exact_values, None, n_heads, spans)
+    context = operations.attention(values, None, n_heads, spans)
     slope = torch.randn_like(context)
     context.backward(slope)
     exact.backward(slope.double())
     assert torch.allclose(context.double(), exact, atol=5e-6)
     assert torch.allclose(values.grad.double(), exact_values.grad, atol=2e-5)
+    assert torch.equal(context[:, sum(lengths) :], torch.zeros(1, 5, n_heads * width))
 
 
-@pytest.mark.parametrize(("n_queries", "n_keys"), [(1, 1), (5, 20), (20, 5), (31, 48)])
-@pytest.mark.parametrize("is_masked", [True, False])
-def test_cross_attention_and_its_gradient_are_those_of_the_formula(
-    operations, n_queries, n_keys, is_masked
-):
-    query = torch.randn(4, n_queries, 2 * 24, requires_grad=True)
-    memory = torch.randn(4, n_keys, 2 * 2 * 24, requires_grad=True)
-    mask = visible(4, n_keys) if is_masked else None
+@pytest.mark.parametrize("lengths", [((1,), (1,)), ((5, 31), (20, 3)), ((20, 1, 4), (5, 48, 16))])
+@pytest.mark.parametrize("filling", [0, 3])
+def test_cross_attention_and_its_gradient_are_those_of_the_formula(operations, lengths, filling):
+    n_queries, n_keys = map(sum, lengths)
+    query = torch.randn(1, n_queries + filling, 2 * 24, requires_grad=True)
+    memory = torch.randn(1, n_keys + 2 * filling, 2 * 2 * 24, requires_grad=True)
+    spans = Spans(*(starts_of(*some) for some in lengths), is_causal=False)
     exact_query, exact_memory = (x.detach().double().requires_grad_() for x in (query, memory))
-    exact = attention_by_formula(exact_query, exact_memory, 2, mask)
-    context = operations.attention(query, memory, 2, mask)
+    exact = attention_by_formula(exact_query, exact_memory, 2, spans)
+    context = operations.attention(query, memory, 2, spans)
     slope = torch.randn_like(context)
     context.backward(slope)
     exact.backward(slope.double())
@@ -200,37 +220,37 @@ def test_cross_attention_and_its_gradient_are_those_of_the_formula(
     assert torch.allclose(memory.grad.double(), exact_memory.grad, atol=2e-5)
 
 
-def test_hidden_keys_and_values_make_no_difference(operations):
-    mask = visible(2, 9)
-    query, memory = torch.randn(2, 4, 16), torch.randn(2, 9, 32)
-    other = torch.where(mask[:, 0, 0, :, None], memory, 1e30)
-    results = []
-    for keys in (memory, other):
-        keys = keys.clone().requires_grad_()
-        context = operations.attention(query, keys, 2, mask)
-        context.sum().backward()
-        results.append((context, keys.grad))
-    (one, slope), (same, same_slope) = results
-    assert torch.equal(one, same)
-    assert torch.equal(slope[1, 6:], torch.zeros(3, 32))
-    assert torch.equal(slope[1, :6], same_slope[1, :6])
+def test_sentences_know_nothing_of_each_other(operations):
+    spans = Spans(starts_of(4, 6), starts_of(4, 6), is_causal=True)
+    values = torch.randn(1, 12, 3 * 16)
+    other = values.clone()
+    other[:, 4:] = 1e30
+    one, same = (operations.attention(each, None, 2, spans) for each in (values, other))
+    assert torch.equal(one[:, :4], same[:, :4])
 
 
-def test_a_query_that_sees_nothing_gets_zeros(operations):
-    query, memory = torch.randn(1, 2, 8), torch.randn(1, 5, 16)
-    mask = torch.tensor([[False] * 5, [True] * 5])
-    context = operations.attention(query, memory, 1, mask)
-    assert torch.equal(context[0, 0], torch.zeros(8))
-    assert context[0, 1].abs().min() > 0
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_attention_does_not_depend_on_the_number_of_threads(operations, threads):
+    starts = starts_of(*range(1, 30))
+    spans = Spans(starts, starts, is_causal=True)
+    values = torch.randn(1, int(starts[-1]), 3 * 32)
+    expected = operations.attention(values, None, 2, spans)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        assert torch.equal(operations.attention(values, None, 2, spans), expected)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_attention_in_bfloat16_is_within_its_rounding(operations):
-    values = torch.randn(3, 17, 3 * 64).bfloat16().requires_grad_()
+    starts = starts_of(17, 9, 25)
+    spans = Spans(starts, starts, is_causal=True)
+    values = torch.randn(1, 51, 3 * 64).bfloat16().requires_grad_()
     exact_values = values.detach().double().requires_grad_()
-    mask = torch.ones(17, 17, dtype=torch.bool).tril()
-    exact = attention_by_formula(exact_values, None, 4, mask)
-    context = operations.attention(values, None, 4, mask)
-    slope = torch.randn(3, 17, 64).bfloat16()
+    exact = attention_by_formula(exact_values, None, 4, spans)
+    context = operations.attention(values, None, 4, spans)
+    slope = torch.randn(1, 51, 64).bfloat16()
     context.backward(slope)
     exact.backward(slope.double())
     assert context.dtype == values.grad.dtype == torch.bfloat16
@@ -258,6 +278,17 @@ def test_the_loss_and_its_gradient_are_those_of_the_formula(
     assert torch.allclose(logits.double(), given.grad + label_smoothing * onehot, atol=1e-6)
 
 
+def test_rows_without_a_target_count_for_nothing(operations):
+    logits = torch.randn(4, 40)
+    alone = logits[[0, 2]].clone()
+    lse, right = operations.loss(logits, torch.tensor([1, -1, 39, -1]), 0.9, writes_slope=True)
+    same = operations.loss(alone, torch.tensor([1, 39]), 0.9, writes_slope=True)
+    assert torch.equal(torch.stack([lse, right])[:, [0, 2]], torch.stack(same))
+    assert torch.equal(torch.stack([lse, right])[:, [1, 3]], torch.zeros(2, 2))
+    assert torch.equal(logits[[0, 2]], alone)
+    assert torch.equal(logits[[1, 3]], torch.zeros(2, 40))
+
+
 def test_the_loss_leaves_logits_alone_where_no_gradient_is_wanted(operations):
     logits = torch.randn(3, 40).bfloat16()
     before = logits.clone()
@@ -268,46 +299,46 @@ def test_the_loss_leaves_logits_alone_where_no_gradient_is_wanted(operations):
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 def test_the_projected_loss_is_the_same_by_the_kernels(operations, label_smoothing):
-    hidden, matrix = torch.randn(30, 16), torch.randn(50, 16)
-    targets = torch.randint(50, (30,))
+    hidden, matrix = torch.randn(35, 16), torch.randn(50, 16)
+    targets = torch.cat([torch.randint(50, (30,)), torch.full((5,), -1)])
     results = []
-    for by in (None, operations):
+    for by, n_rows in ((None, 30), (operations, 35)):  # the last rows only fill up
         inputs = [tensor.clone().requires_grad_() for tensor in (hidden, matrix)]
-        loss = projected_loss(*inputs, targets, label_smoothing, operations=by)
+        rows = inputs[0][:n_rows]
+        loss = projected_loss(rows, inputs[1], targets[:n_rows], label_smoothing, operations=by)
         loss.smoothed.backward()
         results.append((*loss, *(tensor.grad for tensor in inputs)))
     for one, other in zip(*results, strict=True):
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def gradients(model, precision=torch.float32):
-    torch.manual_seed(3)
-    sources, targets = torch.randint(4, 40, (3, 9)), torch.randint(4, 40, (3, 11))
-    mask = torch.ones(3, 9, dtype=torch.bool)
-    mask[1, 4:] = False
+def gradients(model, precision="float32", r_drop=0.0):
+    dice = random.Random(3)
+    pairs = [[[dice.randrange(4, 40) for _ in range(n)] for n in sizes] for sizes in SIZES]
+    batch = collate(*zip(*pairs, strict=True))
     model.zero_grad()
-    with torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
-        hidden = model.decode_hidden(targets, model.encode(sources, mask), mask).flatten(0, 1)
-        loss = projected_loss(
-            hidden, model.output_matrix, targets.flatten(), 0.1, operations=model.operations
-        )
+    loss = batch_loss(model, batch, label_smoothing=0.1, precision=precision, r_drop=r_drop)
     loss.smoothed.backward()
     return {name: weight.grad.clone() for name, weight in model.named_parameters()}
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_a_models_gradients_are_the_same(library, norm, activation):
+@pytest.mark.parametrize(("activation", "positions"), [("relu", "sinusoidal"), ("gelu", "learned")])
+@pytest.mark.parametrize("r_drop", [0.0, 5.0])
+def test_a_models_gradients_are_the_same(library, norm, activation, positions, r_drop):
     config = ModelConfig(
         d_model=32, n_heads=4, d_ff=40, n_encoder_layers=2, n_decoder_layers=2, dropout=0.0,
-        norm=norm, activation=activation, max_positions=20,
+        norm=norm, activation=activation, positions=positions, max_positions=20,
+        encoder_heads=(4, 0), cross_heads=(1, 4),
     )  # fmt: skip
     model = Transformer(config, 40).train()
     same = copy.deepcopy(model)
     assert use_native_operations(same, library)
-    expected, found = gradients(model), gradients(same)
+    assert same.trains_unpadded(20)
+    expected, found = gradients(model, r_drop=r_drop), gradients(same, r_drop=r_drop)
     for name, slope in expected.items():
-        assert torch.allclose(found[name], slope, rtol=1e-4, atol=1e-5 * slope.abs().max()), name
+        largest = max(map(abs, slope.flatten().tolist()), default=0.0)
+        assert torch.allclose(found[name], slope, rtol=1e-4, atol=1e-5 * largest), name
 
 
 def test_in_bfloat16_a_models_gradients_are_as_near_to_float32_as_torchs(library):
@@ -323,8 +354,8 @@ def test_in_bfloat16_a_models_gradients_are_as_near_to_float32_as_torchs(library
         return math.sqrt(sum((slopes[name] - exact[name]).square().sum() for name in exact))
 
     exact = gradients(model)
-    by_torch = error(gradients(model, torch.bfloat16))
-    assert error(gradients(same, torch.bfloat16)) < 1.2 * by_torch
+    by_torch = error(gradients(model, "bfloat16"))
+    assert error(gradients(same, "bfloat16")) < 1.2 * by_torch
 
 
 def test_models_that_the_kernels_do_not_know_are_left_alone(library):
@@ -345,15 +376,29 @@ def test_copies_of_a_model_share_its_operations(library):
     )
 
 
-def test_taps_and_gates_are_served_by_torch(library):
+def test_what_attention_by_the_kernels_would_pass_by_is_left_to_torch(library):
     config = ModelConfig(d_model=8, n_heads=2, d_ff=8, dropout=0.0, max_positions=8)
-    layer = MultiHeadAttention(config).train()
-    layer.operations = NativeOperations(library)
-    hidden, seen = torch.randn(1, 3, 8), []
-    handle = layer.tap(seen.append)
-    tapped = layer(hidden)
+    model = Transformer(config, 20).train()
+    assert not model.trains_unpadded(5)
+    use_native_operations(model, library)
+    assert model.trains_unpadded(5)
+    assert not model.trains_unpadded(FUSED_FROM_KEYS)
+    attention = model.decoder.layers[0].cross_attention
+    handle = attention.tap(lambda tap: None)
+    assert not model.trains_unpadded(5)
     handle.remove()
-    assert len(seen) == 1
-    assert torch.allclose(layer(hidden), tapped, atol=1e-6)
-    layer.gate = torch.zeros(2, 1, 1)
-    assert torch.allclose(layer(hidden), layer.out_projection(torch.zeros(1, 3, 8)))
+    attention.gate = torch.zeros(2, 1, 1)
+    assert not model.trains_unpadded(5)
+    with pytest.raises(ValueError, match="operations"):
+        attention(torch.randn(1, 3, 8), mask=Spans(starts_of(3), starts_of(3), is_causal=True))
+    attention.gate = None
+    assert not model.eval().trains_unpadded(5)
+
+
+def test_unpadding_lays_sentences_out_one_after_the_other():
+    tokens = torch.tensor([[5, 6, 7], [8, 0, 0], [9, 9, 0]])
+    sentences = unpadded(tokens, tokens > 0)
+    assert sentences.tokens.shape == (1, 64)
+    assert sentences.tokens[0, :6].tolist() == [5, 6, 7, 8, 9, 9]
+    assert sentences.positions[:6].tolist() == [0, 1, 2, 0, 0, 1]
+    assert sentences.starts.tolist() == [0, 3, 4, 6]

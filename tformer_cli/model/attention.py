@@ -19,6 +19,7 @@ from tformer_cli.model.dropout import dropout
 from tformer_cli.model.linear import Linear
 from tformer_cli.model.operations import Operations
 from tformer_cli.model.runtime import StandardProducts
+from tformer_cli.model.unpadded import Spans
 
 FUSED_FROM_KEYS = 192
 """On a CPU the fused kernel wins only from about this many keys on: below, its blocks are mostly
@@ -149,6 +150,12 @@ class MultiHeadAttention(nn.Module):
         """Whether anybody listens."""
         return bool(self._listeners)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is the formula and nothing else: no dropout of weights, gates or taps."""
+        has_dropout = self.training and self.dropout_rate > 0.0
+        return not (has_dropout or self._listeners) and self.gate is None
+
     def tap(self, listener: Callable[[AttentionTap], None]) -> TapHandle:
         """Hands `listener` every later call's queries, keys, values, mask and result.
 
@@ -159,28 +166,21 @@ class MultiHeadAttention(nn.Module):
         return TapHandle(self._listeners, len(self._listeners) - 1)
 
     def forward(
-        self, hidden: Tensor, memory: Tensor | None = None, mask: Tensor | None = None
+        self, hidden: Tensor, memory: Tensor | None = None, mask: Tensor | Spans | None = None
     ) -> Tensor:
         """Attends from `hidden` to `memory`, or to itself.
 
         Args:
             hidden: (B, Q, D) where the queries come from.
             memory: (B, K, D) where keys and values come from; None: `hidden` (self-attention).
-            mask: boolean, broadcastable to (B, H, Q, K); True means "may attend".
+            mask: boolean, broadcastable to (B, H, Q, K); True means "may attend". Or where each
+                sentence lies in a single row (B = 1), while training by `operations`.
 
         Returns:
             (B, Q, D) output of the projection W_O.
         """
-        if self.operations is not None and self._is_plain(hidden if memory is None else memory):
-            if memory is None:
-                query, key_value = self.in_projection(hidden), None
-            else:
-                joined = self.n_heads * self.head_width
-                query = self.in_projection.part(hidden, slice(joined))
-                key_value = self.in_projection.part(memory, slice(joined, None))
-            return self.out_projection(
-                self.operations.attention(query, key_value, self.n_heads, mask)
-            )
+        if isinstance(mask, Spans):
+            return self._attend_within(hidden, memory, mask)
         if memory is None:
             query, key, value = self.project_all(hidden)
         else:
@@ -232,16 +232,20 @@ class MultiHeadAttention(nn.Module):
         # (B, H, Q, E) -> (B, Q, H, E) -> (B, Q, H·E) -> (B, Q, D)
         return self.out_projection(context.transpose(1, 2).flatten(2))
 
-    def _is_plain(self, memory: Tensor) -> bool:
-        """Whether all there is to training's attention is the formula, over few keys."""
-        return (
-            self.training
-            and self.dropout_rate == 0.0
-            and self.gate is None
-            and not self._listeners
-            and self.n_heads > 0
-            and memory.shape[-2] < FUSED_FROM_KEYS
-        )
+    def _attend_within(self, hidden: Tensor, memory: Tensor | None, spans: Spans) -> Tensor:
+        """Attends within sentences that lie one after the other, (1, Q, D) to (1, Q, D)."""
+        if self.operations is None or not self.is_plain:
+            raise ValueError("attention without padding is for `operations`, and for them alone")
+        if memory is None:
+            query, key_value = self.in_projection(hidden), None
+        else:
+            joined = self.n_heads * self.head_width
+            query = self.in_projection.part(hidden, slice(joined))
+            key_value = self.in_projection.part(memory, slice(joined, None))
+        context = query  # of no width, if there is no head
+        if self.n_heads:
+            context = self.operations.attention(query, key_value, self.n_heads, spans)
+        return self.out_projection(context)
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         # (B, Q, H·E) -> (B, Q, H, E) -> (B, H, Q, E)

@@ -11,6 +11,7 @@ from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.masks import key_mask
 from tformer_cli.model.norm import layer_norm
+from tformer_cli.model.unpadded import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,15 +34,15 @@ class DecoderLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(
-        self, hidden: Tensor, memory: Tensor, causal: Tensor, source_mask: Tensor
+        self, hidden: Tensor, memory: Tensor, causal: Tensor | Spans, source_mask: Tensor | Spans
     ) -> Tensor:
         """Maps (B, T, D) to (B, T, D).
 
         Args:
             hidden: (B, T, D) hidden states.
             memory: (B, S, D) encoder output.
-            causal: (T, T) causal mask.
-            source_mask: (B, 1, 1, S) True where a source position is a token.
+            causal: (T, T) causal mask; or where each sentence lies, in a single row.
+            source_mask: (B, 1, 1, S) True where a source position is a token; or the same.
         """
         attended = self.self_attention(self._before(self.self_attention_norm, hidden), mask=causal)
         hidden = self._after(self.self_attention_norm, hidden, attended)
@@ -103,15 +104,15 @@ class Decoder(nn.Module):
         self.final_norm = layer_norm(config) if config.norm == "pre" else nn.Identity()
 
     def forward(
-        self, hidden: Tensor, memory: Tensor, causal: Tensor, source_mask: Tensor
+        self, hidden: Tensor, memory: Tensor, causal: Tensor | Spans, source_mask: Tensor | Spans
     ) -> Tensor:
         """Maps embedded target tokens (B, T, D) to hidden states (B, T, D).
 
         Args:
             hidden: (B, T, D) embedded target tokens.
             memory: (B, S, D) encoder output.
-            causal: (T, T) causal mask.
-            source_mask: (B, 1, 1, S) True where a source position is a token.
+            causal: (T, T) causal mask; or where each sentence lies, in a single row.
+            source_mask: (B, 1, 1, S) True where a source position is a token; or the same.
         """
         for layer in self.layers:
             hidden = layer(hidden, memory, causal, source_mask)

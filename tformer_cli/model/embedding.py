@@ -9,6 +9,7 @@ from torch.nn import functional
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.positions import LearnedPositions, SinusoidalPositions
+from tformer_cli.model.unpadded import Unpadded
 
 
 class PositionedEmbedding(nn.Module):
@@ -51,6 +52,21 @@ class PositionedEmbedding(nn.Module):
             )
         embedded = functional.embedding(tokens, matrix) * self.scale
         return self.dropout(embedded + self.positions.rows(start, stop, embedded.device))
+
+    def unpadded(self, sentences: Unpadded, matrix: Tensor) -> Tensor:
+        """Embeds sentences that lie one after the other.
+
+        Args:
+            sentences: at most `max_positions` tokens each.
+            matrix: (V, D) embeddings.
+
+        Returns:
+            (1, N, D) hidden states.
+        """
+        embedded = functional.embedding(sentences.tokens, matrix) * self.scale
+        n_positions = int(sentences.positions.max()) + 1
+        rows = self.positions.rows(0, n_positions, embedded.device)
+        return self.dropout(embedded + rows.index_select(0, sentences.positions))
 
     if TYPE_CHECKING:
         __call__ = forward

@@ -9,6 +9,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.norm import layer_norm
+from tformer_cli.model.unpadded import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,12 +32,13 @@ class EncoderLayer(nn.Module):
         self.feed_forward_norm = layer_norm(config)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, mask: Tensor | Spans | None = None) -> Tensor:
         """Maps (B, S, D) to (B, S, D).
 
         Args:
             hidden: (B, S, D) hidden states.
-            mask: boolean, broadcastable to (B, H, S, S); True means "may attend".
+            mask: boolean, broadcastable to (B, H, S, S); True means "may attend". Or where each
+                sentence lies, in a single row.
         """
         if self.is_pre_norm:
             normed = self.self_attention_norm(hidden)
@@ -64,12 +66,13 @@ class Encoder(nn.Module):
         )  # what torch's types do not say of a ModuleList
         self.final_norm = layer_norm(config) if config.norm == "pre" else nn.Identity()
 
-    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, mask: Tensor | Spans | None = None) -> Tensor:
         """Maps embedded tokens (B, S, D) to the memory (B, S, D).
 
         Args:
             hidden: (B, S, D) embedded tokens.
-            mask: boolean, broadcastable to (B, H, S, S); True means "may attend".
+            mask: boolean, broadcastable to (B, H, S, S); True means "may attend". Or where each
+                sentence lies, in a single row.
         """
         for layer in self.layers:
             hidden = layer(hidden, mask)

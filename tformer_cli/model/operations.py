@@ -4,6 +4,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from tformer_cli.model.unpadded import Spans
+
 
 class Operations(Protocol):
     """Operations on the CPU, each with its gradient, that give what the model's own formulas give.
@@ -17,19 +19,17 @@ class Operations(Protocol):
     def add_dropout(self, hidden: Tensor, values: Tensor, rate: float) -> Tensor:
         """Computes hidden + dropout(values), float32 like `hidden`."""
 
-    def attention(
-        self, query: Tensor, memory: Tensor | None, n_heads: int, mask: Tensor | None
-    ) -> Tensor:
-        """Attends with all heads.
+    def attention(self, query: Tensor, memory: Tensor | None, n_heads: int, spans: Spans) -> Tensor:
+        """Attends with all heads, in sentences that lie one after the other.
 
         Args:
-            query: (B, Q, H·E) queries; or (B, Q, 3·H·E) queries, keys and values.
-            memory: (B, K, 2·H·E) keys and values; None: `query` has them.
+            query: (1, Q, H·E) queries; or (1, Q, 3·H·E) queries, keys and values.
+            memory: (1, K, 2·H·E) keys and values; None: `query` has them.
             n_heads: H.
-            mask: boolean, broadcastable to (B, 1, Q, K); True means "may attend".
+            spans: which rows belong together; the others give zeros.
 
         Returns:
-            (B, Q, H·E) the weighted values.
+            (1, Q, H·E) the weighted values.
         """
 
     def loss(
@@ -39,7 +39,7 @@ class Operations(Protocol):
 
         Args:
             logits: (N, V); becomes softmax - target_weight·onehot if `writes_slope`.
-            targets: (N) token ids.
+            targets: (N) token ids; rows with a negative one count for nothing.
             target_weight: 1 - ε of label smoothing.
             writes_slope: whether the logits are replaced.
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.attention import FUSED_FROM_KEYS, MultiHeadAttention
 from tformer_cli.model.cache import DecoderCache
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.decoder import Decoder
@@ -16,6 +16,7 @@ from tformer_cli.model.linear import Product
 from tformer_cli.model.masks import causal_mask, key_mask
 from tformer_cli.model.operations import Operations
 from tformer_cli.model.positions import LearnedPositions
+from tformer_cli.model.unpadded import Spans, Unpadded
 
 
 class Transformer(nn.Module):
@@ -93,6 +94,37 @@ class Transformer(nn.Module):
         hidden = self.decoder_input(target_input, self.target_matrix)
         causal = causal_mask(target_input.shape[1], target_input.device)
         return self.decoder(hidden, memory, causal, key_mask(source_mask))
+
+    def trains_unpadded(self, longest: int) -> bool:
+        """Whether `hidden_unpadded` is for it: it trains by `operations`, with plain attention.
+
+        Args:
+            longest: tokens of the longest sentence; of long ones all weights would be kept.
+        """
+        return (
+            self.operations is not None
+            and self.training
+            and longest < FUSED_FROM_KEYS
+            and all(m.is_plain for m in self.modules() if isinstance(m, MultiHeadAttention))
+        )
+
+    def hidden_unpadded(self, source: Unpadded, target_input: Unpadded) -> Tensor:
+        """Computes what `decode_hidden` does after `encode`, without padding.
+
+        Args:
+            source: B source sentences.
+            target_input: B target sentences, the sentence's start first.
+
+        Returns:
+            (N, D) the decoder's last hidden states.
+        """
+        within_source = Spans(source.starts, source.starts, is_causal=False)
+        within_target = Spans(target_input.starts, target_input.starts, is_causal=True)
+        across = Spans(target_input.starts, source.starts, is_causal=False)
+        hidden = self.encoder_input.unpadded(source, self.source_embedding.weight)
+        memory = self.encoder(hidden, within_source)
+        hidden = self.decoder_input.unpadded(target_input, self.target_matrix)
+        return self.decoder(hidden, memory, within_target, across).squeeze(0)
 
     def project(self, hidden: Tensor) -> Tensor:
         """Turns hidden states (…, D) into logits (…, V)."""

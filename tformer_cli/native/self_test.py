@@ -22,6 +22,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.products import quantized_matrices, use_integers
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.unpadded import unpadded
 from tformer_cli.native.search import NativeModel
 from tformer_cli.native.training import NativeOperations, use_native_operations
 
@@ -176,13 +177,17 @@ def _gradients(model: Transformer, seed: int) -> dict[str, torch.Tensor]:
     for module in model.modules():
         if isinstance(module, Dropout):
             module.rate = 0.0
-    hidden = model.train().decode_hidden(target, model.encode(source, mask), mask).flatten(0, 1)
+    model.train()
     if model.operations is None:
+        hidden = model.decode_hidden(target, model.encode(source, mask), mask)[mask]
         logits = model.project(hidden)
-        torch.nn.functional.cross_entropy(logits, target.flatten(), reduction="sum").backward()  # type: ignore[no-untyped-call]
+        torch.nn.functional.cross_entropy(logits, target[mask], reduction="sum").backward()  # type: ignore[no-untyped-call]
     else:
+        hidden = model.hidden_unpadded(unpadded(source, mask), unpadded(target, mask))
         logits = (hidden @ model.output_matrix.t()).detach()
-        model.operations.loss(logits, target.flatten(), 1.0, writes_slope=True)
+        targets = torch.full((len(hidden),), -1)
+        targets[: int(mask.sum())] = target[mask]
+        model.operations.loss(logits, targets, 1.0, writes_slope=True)
         model.project(hidden).backward(logits)  # type: ignore[no-untyped-call]
     model.eval()
     return {

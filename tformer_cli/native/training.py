@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn import functional
 
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.dropout import Dropout
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.model.transformer import Transformer
+    from tformer_cli.model.unpadded import Spans
 
 _KINDS = {torch.float32: 0, torch.bfloat16: 1}
 _LEVELS = 1 << 16
@@ -49,7 +51,6 @@ class _HeadRows(ctypes.Structure):
 
     _fields_ = (
         ("numbers", ctypes.c_void_p),
-        ("sentence_stride", ctypes.c_int64),
         ("row_stride", ctypes.c_int64),
     )
 
@@ -61,14 +62,16 @@ class _Attention(ctypes.Structure):
         ("n_sentences", ctypes.c_int64),
         ("n_heads", ctypes.c_int64),
         ("head_width", ctypes.c_int64),
-        ("n_queries", ctypes.c_int64),
-        ("n_keys", ctypes.c_int64),
         ("kind", ctypes.c_int32),
+        ("is_causal", ctypes.c_int32),
         ("query", _HeadRows),
         ("key", _HeadRows),
         ("value", _HeadRows),
-        ("mask", ctypes.c_void_p),
-        ("mask_strides", ctypes.c_int64 * 3),
+        ("query_starts", ctypes.c_void_p),
+        ("key_starts", ctypes.c_void_p),
+        ("weight_starts", ctypes.c_void_p),
+        ("most_queries", ctypes.c_int64),
+        ("most_keys", ctypes.c_int64),
         ("weights", ctypes.c_void_p),
         ("context", _HeadRows),
         ("query_gradient", _HeadRows),
@@ -134,21 +137,19 @@ class NativeOperations:
         result: Tensor = _DropoutFunction.apply(self, values, hidden, rate)  # type: ignore[no-untyped-call]
         return result
 
-    def attention(
-        self, query: Tensor, memory: Tensor | None, n_heads: int, mask: Tensor | None
-    ) -> Tensor:
-        """Attends with all heads.
+    def attention(self, query: Tensor, memory: Tensor | None, n_heads: int, spans: Spans) -> Tensor:
+        """Attends with all heads, in sentences that lie one after the other.
 
         Args:
-            query: (B, Q, H·E) queries; or (B, Q, 3·H·E) queries, keys and values.
-            memory: (B, K, 2·H·E) keys and values; None: `query` has them.
+            query: (1, Q, H·E) queries; or (1, Q, 3·H·E) queries, keys and values.
+            memory: (1, K, 2·H·E) keys and values; None: `query` has them.
             n_heads: H.
-            mask: boolean, broadcastable to (B, 1, Q, K); True means "may attend".
+            spans: which rows belong together; the others give zeros.
 
         Returns:
-            (B, Q, H·E) the weighted values.
+            (1, Q, H·E) the weighted values.
         """
-        context: Tensor = _AttentionFunction.apply(self, query, memory, n_heads, mask)  # type: ignore[no-untyped-call]
+        context: Tensor = _AttentionFunction.apply(self, query, memory, n_heads, spans)  # type: ignore[no-untyped-call]
         return context
 
     def loss(
@@ -158,7 +159,7 @@ class NativeOperations:
 
         Args:
             logits: (N, V); becomes softmax - target_weight·onehot if `writes_slope`.
-            targets: (N) token ids.
+            targets: (N) token ids; rows with a negative one count for nothing.
             target_weight: 1 - ε of label smoothing.
             writes_slope: whether the logits are replaced.
 
@@ -285,19 +286,17 @@ class _AttentionFunction(torch.autograd.Function):
         query: Tensor,
         memory: Tensor | None,
         n_heads: int,
-        mask: Tensor | None,
+        spans: Spans,
     ) -> Tensor:
         query = query.contiguous()
         memory = None if memory is None else memory.contiguous()
         joined = query.shape[2] // (3 if memory is None else 1)
-        n_sentences, n_queries, _ = query.shape
-        n_keys = n_queries if memory is None else memory.shape[1]
-        if mask is not None:
-            mask = mask.expand(n_sentences, 1, n_queries, n_keys)
-        weights = torch.empty(n_sentences, n_heads, n_queries, operations.weights_stride(n_keys))
-        context = query.new_empty(n_sentences, n_queries, joined)
-        operations.attend(_attention_pass(query, memory, n_heads, mask, weights, context))
-        ctx.operations, ctx.n_heads = operations, n_heads
+        layout = _Layout(operations, spans, n_heads)
+        weights = torch.empty(layout.n_weights)
+        context = query.new_empty(1, query.shape[1], joined)
+        context[:, layout.n_queries :] = 0.0
+        operations.attend(layout.attention(query, memory, weights, context))
+        ctx.operations, ctx.layout = operations, layout
         ctx.save_for_backward(query, memory, weights)
         return context
 
@@ -307,44 +306,56 @@ class _AttentionFunction(torch.autograd.Function):
         gradient: Tensor,
     ) -> tuple[None, Tensor, Tensor | None, None, None]:
         query, memory, weights = ctx.saved_tensors
-        gradients = (torch.empty_like(query), None if memory is None else torch.empty_like(memory))
-        attention = _attention_pass(
-            query, memory, ctx.n_heads, None, weights, gradient.contiguous(), gradients
-        )
-        ctx.operations.attend_backward(attention)
-        return None, *gradients, None, None
-
-
-def _attention_pass(
-    query: Tensor,
-    memory: Tensor | None,
-    n_heads: int,
-    mask: Tensor | None,
-    weights: Tensor,
-    context: Tensor,
-    gradients: tuple[Tensor, Tensor | None] | None = None,
-) -> _Attention:
-    """Says where everything lies; all tensors must stay alive until the pass is over."""
-    joined = context.shape[2]
-    attention = _Attention(
-        n_sentences=query.shape[0],
-        n_heads=n_heads,
-        head_width=joined // n_heads,
-        n_queries=query.shape[1],
-        n_keys=(query if memory is None else memory).shape[1],
-        kind=_KINDS[query.dtype],
-        weights=weights.data_ptr(),
-        context=_head_rows(context, 0, joined),
-        n_threads=torch.get_num_threads(),
-    )
-    attention.query, attention.key, attention.value = _parts(query, memory, joined)
-    if mask is not None:
-        attention.mask = mask.data_ptr()
-        attention.mask_strides = (mask.stride(0), mask.stride(2), mask.stride(3))
-    if gradients is not None:
-        parts = _parts(*gradients, joined)
+        layout: _Layout = ctx.layout
+        query_gradient = torch.empty_like(query)
+        query_gradient[:, layout.n_queries :] = 0.0
+        memory_gradient = None
+        if memory is not None:
+            memory_gradient = torch.empty_like(memory)
+            memory_gradient[:, layout.n_keys :] = 0.0
+        attention = layout.attention(query, memory, weights, gradient := gradient.contiguous())
+        parts = _parts(query_gradient, memory_gradient, gradient.shape[2])
         attention.query_gradient, attention.key_gradient, attention.value_gradient = parts
-    return attention
+        ctx.operations.attend_backward(attention)
+        return None, query_gradient, memory_gradient, None, None
+
+
+class _Layout:
+    """Where the sentences of an attention lie, and their weights."""
+
+    def __init__(self, operations: NativeOperations, spans: Spans, n_heads: int) -> None:
+        self._n_heads, self._is_causal = n_heads, spans.is_causal
+        self._queries, self._keys = spans.queries.contiguous(), spans.keys.contiguous()
+        n_queries, n_keys = self._queries.diff(), self._keys.diff()
+        self._most = int(n_queries.max()), int(n_keys.max())
+        self.n_queries, self.n_keys = int(self._queries[-1]), int(self._keys[-1])
+        lanes = operations.weights_stride(1)
+        strides = (n_keys + (lanes - 1)) // lanes * lanes
+        self._weights = functional.pad((n_heads * n_queries * strides).cumsum(0), (1, 0))
+        self.n_weights = int(self._weights[-1])
+
+    def attention(
+        self, query: Tensor, memory: Tensor | None, weights: Tensor, context: Tensor
+    ) -> _Attention:
+        """Says where everything lies; all tensors must stay alive until the pass is over."""
+        joined = context.shape[2]
+        attention = _Attention(
+            n_sentences=len(self._queries) - 1,
+            n_heads=self._n_heads,
+            head_width=joined // self._n_heads,
+            kind=_KINDS[query.dtype],
+            is_causal=self._is_causal,
+            query_starts=self._queries.data_ptr(),
+            key_starts=self._keys.data_ptr(),
+            weight_starts=self._weights.data_ptr(),
+            most_queries=self._most[0],
+            most_keys=self._most[1],
+            weights=weights.data_ptr(),
+            context=_head_rows(context, 0, joined),
+            n_threads=torch.get_num_threads(),
+        )
+        attention.query, attention.key, attention.value = _parts(query, memory, joined)
+        return attention
 
 
 def _parts(query: Tensor, memory: Tensor | None, joined: int) -> tuple[_HeadRows, ...]:
@@ -360,7 +371,7 @@ def _parts(query: Tensor, memory: Tensor | None, joined: int) -> tuple[_HeadRows
 
 def _head_rows(tensor: Tensor, part: int, joined: int) -> _HeadRows:
     start = tensor.data_ptr() + part * joined * tensor.element_size()
-    return _HeadRows(start, tensor.stride(0), tensor.stride(1))
+    return _HeadRows(start, tensor.stride(1))
 
 
 def _is_known(values: Tensor) -> bool:

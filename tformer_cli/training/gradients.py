@@ -5,11 +5,13 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tformer_cli.data.batching import Batch
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.model.runtime import Precision, autocast
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.unpadded import unpadded
 from tformer_cli.training.loss import Loss
 from tformer_cli.training.projected_loss import projected_loss
 from tformer_cli.training.window import Window
@@ -60,27 +62,50 @@ def batch_loss(
     For R-Drop the batch goes through the model twice, as one of twice as many sentences.
     """
     device = next(model.parameters()).device
-    output = batch.target_output.flatten()
-    # Real tokens are found before the batch goes to the device: nothing waits for it there.
-    positions = (output != PAD_ID).nonzero().squeeze(1)
-    targets = _moved(output.index_select(0, positions), device)
-    source, source_mask, target_input = batch.source, batch.source_mask, batch.target_input
-    if r_drop:
-        source, source_mask, target_input = (
-            side.repeat(2, 1) for side in (source, source_mask, target_input)
-        )
-        # (N) -> (2N): each token's place in the first pass, then in the second
-        positions = torch.stack([positions, positions + len(output)], dim=1).flatten()
-    positions = _moved(positions, device)
-    source_mask = _moved(source_mask, device)
+    targets = batch.target_output[batch.target_output != PAD_ID]
     with autocast(device, precision):
-        memory = model.encode(_moved(source, device), source_mask)
-        hidden = model.decode_hidden(_moved(target_input, device), memory, source_mask)
-        # (B, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding
-        hidden = hidden.flatten(0, 1).index_select(0, positions)
+        hidden = _target_hidden(model, batch, device, n_passes=2 if r_drop else 1)
+        if r_drop:
+            # (2N, D), the passes one after the other -> the passes of each token
+            passes = hidden[: 2 * len(targets)].view(2, len(targets), -1)
+            hidden = passes.transpose(0, 1).flatten(0, 1)
+        else:
+            filling = (0, len(hidden) - len(targets))
+            targets = functional.pad(targets, filling, value=-1)
+        targets = _moved(targets, device)
         return projected_loss(
             hidden, model.output_matrix, targets, label_smoothing, r_drop, model.operations
         )
+
+
+def _target_hidden(model: Transformer, batch: Batch, device: torch.device, n_passes: int) -> Tensor:
+    """Computes the hidden states that target tokens are predicted from.
+
+    Args:
+        model: the model.
+        batch: B pairs with N target tokens.
+        device: of the model.
+        n_passes: how often the batch goes through, as one of so many times as many sentences.
+
+    Returns:
+        (n_passes·N, D), the passes one after the other; and perhaps rows that only fill up.
+    """
+    source, source_mask, target_input, output = (
+        side.repeat(n_passes, 1)
+        for side in (batch.source, batch.source_mask, batch.target_input, batch.target_output)
+    )
+    is_target = output != PAD_ID
+    if model.trains_unpadded(max(source.shape[1], output.shape[1])):
+        return model.hidden_unpadded(
+            unpadded(source, source_mask), unpadded(target_input, is_target)
+        )
+    # Real tokens are found before the batch goes to the device: nothing waits for it there.
+    positions = _moved(is_target.flatten().nonzero().squeeze(1), device)
+    source_mask = _moved(source_mask, device)
+    memory = model.encode(_moved(source, device), source_mask)
+    hidden = model.decode_hidden(_moved(target_input, device), memory, source_mask)
+    # (B, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding
+    return hidden.flatten(0, 1).index_select(0, positions)
 
 
 def clip_gradients(model: Transformer, largest_norm: float) -> Tensor:

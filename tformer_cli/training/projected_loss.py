@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tformer_cli.model.operations import Operations
+from tformer_cli.model.unpadded import ROUNDED_TO
 from tformer_cli.training.loss import Loss, smoothing_entropy
 from tformer_cli.training.r_drop import add_disagreement
 
@@ -48,7 +49,7 @@ def projected_loss(
         hidden: (N, D) hidden states of N target tokens, padding left out; for R-Drop (2N, D), the
             two passes of each token one after the other.
         matrix: (V, D) rows that hidden states are compared with.
-        targets: (N) token ids.
+        targets: (N) token ids. With `operations` the last may be -1: these rows count for nothing.
         label_smoothing: ε.
         r_drop: α (0: one pass).
         operations: what computes the loss of a chunk; None, or with R-Drop: torch does.
@@ -83,7 +84,8 @@ class _ProjectedLoss(torch.autograd.Function):
         r_drop: float,
         operations: Operations | None,
     ) -> tuple[Tensor, Tensor]:
-        n_tokens, vocab_size = len(hidden), len(matrix)
+        n_rows, vocab_size = len(hidden), len(matrix)
+        n_tokens = n_rows if operations is None else int((targets >= 0).sum())
         device = hidden.device.type
         is_autocast = torch.is_autocast_enabled(device)
         dtype = torch.get_autocast_dtype(device) if is_autocast else hidden.dtype
@@ -94,12 +96,14 @@ class _ProjectedLoss(torch.autograd.Function):
             gradients = _Gradients(torch.empty_like(hidden), torch.zeros_like(matrix))
         likelihood = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         normaliser, disagreement = likelihood.clone(), likelihood.clone()
-        n_rows = max(1, _CHUNK_CELLS.get(device, _CHUNK_CELLS["cuda"]) // vocab_size)
-        if r_drop:  # both passes of a token lie in the same chunk
-            n_rows += n_rows % 2
+        chunk = max(1, _CHUNK_CELLS.get(device, _CHUNK_CELLS["cuda"]) // vocab_size)
+        if chunk > ROUNDED_TO:  # so that the last one, too, is of a size that comes again
+            chunk -= chunk % ROUNDED_TO
+        elif r_drop:  # both passes of a token lie in the same chunk
+            chunk += chunk % 2
         with torch.autocast(device, enabled=False):
-            for start in range(0, n_tokens, n_rows):
-                rows = slice(start, start + n_rows)
+            for start in range(0, n_rows, chunk):
+                rows = slice(start, start + chunk)
                 logits = functional.linear(low_hidden[rows], low_matrix)
                 if operations is not None:
                     lse, right = operations.loss(
@@ -125,9 +129,9 @@ class _ProjectedLoss(torch.autograd.Function):
                         gradients.matrix.addmm_(slope.t(), low_hidden[rows])
                     else:
                         gradients.matrix += slope.t() @ low_hidden[rows]
-        sum_hidden = hidden.sum(dim=0)
+        sum_hidden = hidden[:n_tokens].sum(dim=0)
         if gradients is not None:
-            gradients.hidden -= label_smoothing * mean_row
+            gradients.hidden[:n_tokens] -= label_smoothing * mean_row
             gradients.matrix -= (label_smoothing / vocab_size) * sum_hidden
         ctx.gradients = gradients
         ctx.mark_non_differentiable(likelihood)

@@ -18,23 +18,41 @@ typedef struct {
     bool has_failed;
 } Job;
 
-/* Room of one thread. Rows of heads are E floats apart, rows of scores whole vectors. */
+/* Room of one thread, for its longest sentence. Rows of heads are E floats apart, rows of scores whole
+   vectors. */
 typedef struct {
-    IntVector *visible;        /* (Q, K) -1 where a query may attend */
     float *query, *key, *value, *context; /* (Q or K, E) of one head */
-    float *slope;              /* (Q, K) gradient of the weights, then of the scores */
-    float *turned;             /* (K, Q) weights or slopes, rows and columns exchanged */
+    float *slope;                         /* (Q, K) gradient of the weights, then of the scores */
+    float *turned;                        /* (K, Q) weights or slopes, rows and columns exchanged */
     float *panels;
 } Room;
 
+/* One sentence's part of everything. */
+typedef struct {
+    size_t first_query, n_queries, first_key, n_keys;
+    size_t stride; /* of rows of scores */
+    float *weights;
+} Sentence;
+
+static Sentence sentence_of(const AttentionPass *pass, size_t index) {
+    const int64_t *queries = pass->query_starts + index, *keys = pass->key_starts + index;
+    return (Sentence){
+        .first_query = (size_t)queries[0],
+        .n_queries = (size_t)(queries[1] - queries[0]),
+        .first_key = (size_t)keys[0],
+        .n_keys = (size_t)(keys[1] - keys[0]),
+        .stride = whole_vectors((size_t)(keys[1] - keys[0])),
+        .weights = pass->weights + pass->weight_starts[index],
+    };
+}
+
 static void lay_out(Arena *arena, const AttentionPass *pass, Room *room) {
-    const size_t n_queries = (size_t)pass->n_queries, n_keys = (size_t)pass->n_keys;
+    const size_t n_queries = (size_t)pass->most_queries, n_keys = (size_t)pass->most_keys;
     const size_t width = (size_t)pass->head_width, stride = whole_vectors(n_keys);
     const size_t n = n_queries > n_keys ? n_queries : n_keys;
-    size_t most = packed_size(whole_vectors(n_keys), width);
+    size_t most = packed_size(stride, width);
     if (packed_size(width, n) > most)
         most = packed_size(width, n);
-    room->visible = arena_take(arena, saturated_product(n_queries, stride), sizeof(float));
     room->query = arena_take(arena, saturated_product(n_queries, width), sizeof(float));
     room->key = arena_take(arena, saturated_product(n_keys, width), sizeof(float));
     room->value = arena_take(arena, saturated_product(n_keys, width), sizeof(float));
@@ -47,9 +65,9 @@ static void lay_out(Arena *arena, const AttentionPass *pass, Room *room) {
 
 /* Reads one head's rows (n_rows, E), each number times a factor. The next head's are fetched meanwhile:
    they lie beside them, too far apart from row to row for the processor to foresee. */
-static void read_head(const HeadRows *rows, size_t sentence, size_t head, size_t n_rows,
-                      size_t width, float factor, NumberKind kind, float *to) {
-    const size_t start = sentence * (size_t)rows->sentence_stride + head * width;
+static void read_head(const HeadRows *rows, size_t first, size_t head, size_t n_rows, size_t width,
+                      float factor, NumberKind kind, float *to) {
+    const size_t start = first * (size_t)rows->row_stride + head * width;
     for (size_t row = 0; row < n_rows; row++, to += width) {
         const size_t at = start + row * (size_t)rows->row_stride;
         size_t i = 0;
@@ -66,9 +84,9 @@ static void read_head(const HeadRows *rows, size_t sentence, size_t head, size_t
     }
 }
 
-static void write_head(const HeadRows *rows, size_t sentence, size_t head, size_t n_rows,
-                       size_t width, float factor, NumberKind kind, const float *from) {
-    const size_t start = sentence * (size_t)rows->sentence_stride + head * width;
+static void write_head(const HeadRows *rows, size_t first, size_t head, size_t n_rows, size_t width,
+                       float factor, NumberKind kind, const float *from) {
+    const size_t start = first * (size_t)rows->row_stride + head * width;
     for (size_t row = 0; row < n_rows; row++, from += width) {
         const size_t at = start + row * (size_t)rows->row_stride;
         size_t i = 0;
@@ -109,37 +127,28 @@ static void turn(const float *from, size_t stride, size_t n_rows, size_t n_colum
                             to + column * to_stride + row, to_stride);
 }
 
-/* Which keys each query of a sentence may attend to; those that fill the last vector are hidden. */
-static void read_mask(const AttentionPass *pass, size_t sentence, IntVector *visible) {
-    const size_t n_keys = (size_t)pass->n_keys, stride = whole_vectors(n_keys);
-    int32_t *to = (int32_t *)visible;
-    for (int64_t query = 0; query < pass->n_queries; query++, to += stride) {
-        const uint8_t *row = pass->mask ? pass->mask + (int64_t)sentence * pass->mask_strides[0] +
-                                              query * pass->mask_strides[1]
-                                        : NULL;
-        for (size_t key = 0; key < stride; key++) {
-            const bool is_key = key < n_keys;
-            to[key] = -(int32_t)(is_key && (!row || row[(int64_t)key * pass->mask_strides[2]]));
-        }
-    }
-}
-
-/* Softmax over the visible scores of a row; hidden ones become exactly 0. */
-static void masked_softmax(float *scores, const IntVector *visible, size_t n) {
-    Vector most = broadcast(-INFINITY);
-    for (size_t i = 0; i < n; i += LANES)
-        most = larger(choose(visible[i / LANES], load(scores + i), most), most);
+/* Softmax over the first `n_visible` scores of a row of whole vectors; the others become exactly 0. */
+static void masked_softmax(float *scores, size_t n_visible, size_t stride) {
+    const size_t last = whole_vectors(n_visible) - LANES;
+    const IntVector is_visible = first_lanes((int)(n_visible - last));
+    const Vector end = choose(is_visible, load(scores + last), broadcast(-INFINITY));
+    Vector most = end;
+    for (size_t i = 0; i < last; i += LANES)
+        most = larger(load(scores + i), most);
     const Vector largest = broadcast(largest_lane(most));
-    Vector sum = {0};
-    for (size_t i = 0; i < n; i += LANES) {
-        const IntVector weight = (IntVector)exponential(load(scores + i) - largest);
-        sum += (Vector)(weight & visible[i / LANES]);
-        store(scores + i, (Vector)(weight & visible[i / LANES]));
+    const Vector weight = exponential(end - largest);
+    Vector sum = (Vector)((IntVector)weight & is_visible);
+    store(scores + last, sum);
+    for (size_t i = 0; i < last; i += LANES) {
+        const Vector weights = exponential(load(scores + i) - largest);
+        sum += weights;
+        store(scores + i, weights);
     }
-    const float total = sum_of_lanes(sum);
-    const Vector factor = broadcast(total == 0.0f ? 0.0f : 1.0f / total);
-    for (size_t i = 0; i < n; i += LANES)
+    const Vector factor = broadcast(1.0f / sum_of_lanes(sum));
+    for (size_t i = 0; i <= last; i += LANES)
         store(scores + i, load(scores + i) * factor);
+    for (size_t i = last + LANES; i < stride; i += LANES)
+        store(scores + i, (Vector){0});
 }
 
 /* dS from dP, in place: P∘(dP - Σ P∘dP). */
@@ -152,68 +161,65 @@ static void slope_of_scores(const float *weights, size_t n, float *slope) {
         store(slope + i, load(weights + i) * (load(slope + i) - mean));
 }
 
-static float *weights_of(const AttentionPass *pass, size_t sentence, size_t head) {
-    const size_t stride = whole_vectors((size_t)pass->n_keys);
-    const size_t number = sentence * (size_t)pass->n_heads + head;
-    return pass->weights + number * (size_t)pass->n_queries * stride;
-}
-
-static void attend_sentence(const AttentionPass *pass, size_t sentence, const Room *room) {
-    const size_t n_queries = (size_t)pass->n_queries, n_keys = (size_t)pass->n_keys;
-    const size_t width = (size_t)pass->head_width, stride = whole_vectors(n_keys);
+static void attend_sentence(const AttentionPass *pass, const Sentence *sentence,
+                            const Room *room) {
+    const size_t n_queries = sentence->n_queries, n_keys = sentence->n_keys;
+    const size_t width = (size_t)pass->head_width, stride = sentence->stride;
+    const size_t first_query = sentence->first_query, first_key = sentence->first_key;
     const NumberKind kind = (NumberKind)pass->kind;
     const float factor = 1.0f / sqrtf((float)width);
-    read_mask(pass, sentence, room->visible);
-    for (size_t head = 0; head < (size_t)pass->n_heads; head++) {
-        float *weights = weights_of(pass, sentence, head);
-        read_head(&pass->query, sentence, head, n_queries, width, factor, kind, room->query);
-        read_head(&pass->key, sentence, head, n_keys, width, 1.0f, kind, room->key);
-        read_head(&pass->value, sentence, head, n_keys, width, 1.0f, kind, room->value);
+    float *weights = sentence->weights;
+    for (size_t head = 0; head < (size_t)pass->n_heads; head++, weights += n_queries * stride) {
+        read_head(&pass->query, first_query, head, n_queries, width, factor, kind, room->query);
+        read_head(&pass->key, first_key, head, n_keys, width, 1.0f, kind, room->key);
+        read_head(&pass->value, first_key, head, n_keys, width, 1.0f, kind, room->value);
         multiply_by_rows(room->query, n_queries, room->key, n_keys, width, room->panels, weights);
         for (size_t row = 0; row < n_queries; row++)
-            masked_softmax(weights + row * stride, room->visible + row * stride / LANES, stride);
+            masked_softmax(weights + row * stride, pass->is_causal ? row + 1 : n_keys, stride);
         multiply_by_columns(weights, stride, n_queries, room->value, n_keys, width, room->panels,
                             room->context);
-        write_head(&pass->context, sentence, head, n_queries, width, 1.0f, kind, room->context);
+        write_head(&pass->context, first_query, head, n_queries, width, 1.0f, kind, room->context);
     }
 }
 
-static void attend_sentence_backward(const AttentionPass *pass, size_t sentence,
+static void attend_sentence_backward(const AttentionPass *pass, const Sentence *sentence,
                                      const Room *room) {
-    const size_t n_queries = (size_t)pass->n_queries, n_keys = (size_t)pass->n_keys;
-    const size_t width = (size_t)pass->head_width, stride = whole_vectors(n_keys);
+    const size_t n_queries = sentence->n_queries, n_keys = sentence->n_keys;
+    const size_t width = (size_t)pass->head_width, stride = sentence->stride;
+    const size_t first_query = sentence->first_query, first_key = sentence->first_key;
+    const size_t turned_stride = whole_vectors(n_queries);
     const NumberKind kind = (NumberKind)pass->kind;
     const float factor = 1.0f / sqrtf((float)width);
-    for (size_t head = 0; head < (size_t)pass->n_heads; head++) {
-        const float *weights = weights_of(pass, sentence, head);
-        read_head(&pass->context, sentence, head, n_queries, width, 1.0f, kind, room->context);
+    const float *weights = sentence->weights;
+    for (size_t head = 0; head < (size_t)pass->n_heads; head++, weights += n_queries * stride) {
+        read_head(&pass->context, first_query, head, n_queries, width, 1.0f, kind, room->context);
         turn(weights, stride, n_queries, n_keys, room->turned);
-        multiply_by_columns(room->turned, whole_vectors(n_queries), n_keys, room->context, n_queries, width,
+        multiply_by_columns(room->turned, turned_stride, n_keys, room->context, n_queries, width,
                             room->panels, room->key);
-        write_head(&pass->value_gradient, sentence, head, n_keys, width, 1.0f, kind, room->key);
+        write_head(&pass->value_gradient, first_key, head, n_keys, width, 1.0f, kind, room->key);
 
-        read_head(&pass->value, sentence, head, n_keys, width, 1.0f, kind, room->value);
+        read_head(&pass->value, first_key, head, n_keys, width, 1.0f, kind, room->value);
         multiply_by_rows(room->context, n_queries, room->value, n_keys, width, room->panels,
                          room->slope);
         for (size_t row = 0; row < n_queries; row++)
             slope_of_scores(weights + row * stride, stride, room->slope + row * stride);
 
-        read_head(&pass->key, sentence, head, n_keys, width, 1.0f, kind, room->key);
+        read_head(&pass->key, first_key, head, n_keys, width, 1.0f, kind, room->key);
         multiply_by_columns(room->slope, stride, n_queries, room->key, n_keys, width, room->panels,
                             room->context);
-        write_head(&pass->query_gradient, sentence, head, n_queries, width, factor, kind,
+        write_head(&pass->query_gradient, first_query, head, n_queries, width, factor, kind,
                    room->context);
 
-        read_head(&pass->query, sentence, head, n_queries, width, factor, kind, room->query);
+        read_head(&pass->query, first_query, head, n_queries, width, factor, kind, room->query);
         turn(room->slope, stride, n_queries, n_keys, room->turned);
-        multiply_by_columns(room->turned, whole_vectors(n_queries), n_keys, room->query, n_queries, width,
+        multiply_by_columns(room->turned, turned_stride, n_keys, room->query, n_queries, width,
                             room->panels, room->key);
-        write_head(&pass->key_gradient, sentence, head, n_keys, width, 1.0f, kind, room->key);
+        write_head(&pass->key_gradient, first_key, head, n_keys, width, 1.0f, kind, room->key);
     }
 }
 
 static void run_sentences(Job *job, Shares *shares,
-                          void (*run)(const AttentionPass *, size_t, const Room *)) {
+                          void (*run)(const AttentionPass *, const Sentence *, const Room *)) {
     Arena arena = {0};
     Room room;
     lay_out(&arena, job->pass, &room);
@@ -224,8 +230,11 @@ static void run_sentences(Job *job, Shares *shares,
     lay_out(&arena, job->pass, &room);
     size_t first, last;
     while (next_share(shares, &first, &last))
-        for (size_t sentence = first; sentence < last; sentence++)
-            run(job->pass, sentence, &room);
+        for (size_t index = first; index < last; index++) {
+            const Sentence sentence = sentence_of(job->pass, index);
+            if (sentence.n_queries > 0 && sentence.n_keys > 0)
+                run(job->pass, &sentence, &room);
+        }
     arena_free(&arena);
 }
 

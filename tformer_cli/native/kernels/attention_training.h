@@ -4,21 +4,24 @@
 
 #include "number.h"
 
-/* Rows of heads, (B, T, H·E), that may be columns of a wider tensor. */
+/* Rows of heads, (N, H·E), that may be columns of a wider matrix. */
 typedef struct {
     void *numbers;
-    int64_t sentence_stride, row_stride; /* in numbers */
+    int64_t row_stride; /* in numbers */
 } HeadRows;
 
-/* The struct `_Attention` of native/training.py. All tensors of heads are of one kind. */
+/* The struct `_Attention` of native/training.py. Sentences lie one after the other, without padding
+   between them. All matrices of heads are of one kind. */
 typedef struct {
-    int64_t n_sentences, n_heads, head_width, n_queries, n_keys;
-    int32_t kind; /* `NumberKind` */
+    int64_t n_sentences, n_heads, head_width;
+    int32_t kind;      /* `NumberKind` */
+    int32_t is_causal; /* whether query i sees keys 0 to i of its sentence alone */
     HeadRows query, key, value;
-    const uint8_t *mask; /* (B, Q, K) 1 where a query may attend; NULL: everywhere */
-    int64_t mask_strides[3];
-    float *weights;   /* (B, H, Q, K rounded up to whole vectors) made by the forward pass */
-    HeadRows context; /* (B, Q, H·E) result, or its gradient */
+    const int64_t *query_starts, *key_starts; /* (B + 1) first rows of the sentences, and the end */
+    const int64_t *weight_starts;             /* (B + 1) first of its numbers in `weights` */
+    int64_t most_queries, most_keys;          /* of a sentence */
+    float *weights;   /* for each sentence (H, Q, K rounded up to whole vectors), by the forward pass */
+    HeadRows context; /* (N, H·E) result, or its gradient */
     HeadRows query_gradient, key_gradient, value_gradient;
     int64_t n_threads;
 } AttentionPass;
@@ -26,9 +29,8 @@ typedef struct {
 /* Numbers between two rows of `weights`. */
 int64_t tformer_weights_stride(int64_t n_keys);
 
-/* weights = softmax(query·keyᵀ/√E) where the mask allows it, context = weights·value (Vaswani et al.
-   2017, section 3.2.1). A query that may attend to nothing gets zeros. Returns false where there is
-   no memory. */
+/* weights = softmax(query·keyᵀ/√E) within each sentence, context = weights·value (Vaswani et al. 2017,
+   section 3.2.1). Returns false where there is no memory. */
 bool tformer_attend(const AttentionPass *pass);
 
 /* Gradients of queries, keys and values from that of the context. With weights P and dP = dC·Vᵀ:

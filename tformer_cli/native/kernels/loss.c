@@ -20,8 +20,14 @@ INLINE Vector load_up_to(const void *from, size_t n, NumberKind kind, float rest
 /* One row; `room` holds V numbers, rounded up to whole vectors. */
 INLINE void loss_of_row(const RowLoss *loss, size_t row, float *room, NumberKind kind) {
     const size_t n = (size_t)loss->vocab_size;
-    const size_t target = (size_t)loss->targets[row];
     void *logits = (void *)number_at(loss->logits, row * n, kind);
+    if (loss->targets[row] < 0) {
+        loss->normaliser[row] = loss->right[row] = 0.0f;
+        if (loss->writes_slope)
+            memset(logits, 0, n * (kind == BFLOAT16 ? 2 : 4));
+        return;
+    }
+    const size_t target = (size_t)loss->targets[row];
     Vector most = broadcast(-INFINITY);
     for (size_t i = 0; i < n; i += LANES)
         most = larger(load_up_to(number_at(logits, i, kind), n - i, kind, -INFINITY), most);

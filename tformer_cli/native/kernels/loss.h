@@ -10,7 +10,7 @@ typedef struct {
     void *logits;           /* (N, V); receives p, or stays where that is not asked for */
     int32_t kind;           /* `NumberKind` */
     int32_t writes_slope;   /* whether p - weight·onehot(target) replaces the logits */
-    const int64_t *targets; /* (N) */
+    const int64_t *targets; /* (N); rows with a negative one count for nothing and get no slope */
     float target_weight;
     float *normaliser; /* (N) ln Σ exp logit */
     float *right;      /* (N) the target's logit */
