@@ -2,26 +2,28 @@
 
     python tests/benchmarks/plain_training.py RECIPE -o RUN [options of tformer train]
 
-All logits at once under `log_softmax`; torch's dropout; attention by the plain formula; Adam
-parameter by parameter; products as torch makes them by default. What is left is the oracle that
+No compiled kernels; all logits at once under `log_softmax`; torch's dropout; attention by the plain
+formula, over padded sentences; Adam parameter by parameter; products as torch makes them by
+default. What is left is the oracle that
 `loss_curves.py` compares the fast path with.
 """
 
 import functools
+import os
 
-import torch
 from torch.nn import functional
 
 import tformer_cli.model.attention
 import tformer_cli.model.dropout
+import tformer_cli.training.adam
 import tformer_cli.training.gradients
-import tformer_cli.training.optimizer
 import tformer_cli.workflows.training_device
 from tformer_cli.cli.app import main
+from tformer_cli.native.library import SWITCH
 from tformer_cli.training.loss import label_smoothed_loss, r_drop_loss
 
 
-def plain_loss(hidden, matrix, targets, label_smoothing, r_drop=0.0):
+def plain_loss(hidden, matrix, targets, label_smoothing, r_drop=0.0, operations=None):
     """All logits at once."""
     if r_drop:
         first, second = (functional.linear(hidden[number::2], matrix) for number in (0, 1))
@@ -41,13 +43,12 @@ def replace_fast_paths():
     tformer_cli.model.attention.dropout = plain_dropout
     tformer_cli.model.attention.fused_attention = tformer_cli.model.attention.plain_attention
     tformer_cli.workflows.training_device.prepare_cpu = lambda: False
-    for name in ("Adam", "AdamW"):
-        kind = getattr(torch.optim, name)
-        setattr(torch.optim, name, functools.partial(_one_by_one, kind))
+    tformer_cli.training.adam.adam = functools.partial(_one_by_one, tformer_cli.training.adam.adam)
+    os.environ[SWITCH] = "0"
 
 
-def _one_by_one(kind, *arguments, **settings):
-    return kind(*arguments, **{**settings, "fused": False, "foreach": False})
+def _one_by_one(update, *arguments, **settings):
+    update(*arguments, **{**settings, "fused": False, "foreach": False})
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.model.unpadded import Spans, unpadded
+from tformer_cli.native import training
 from tformer_cli.native.compiler import FLAGS, LIBRARIES, find_compiler
 from tformer_cli.native.library import KERNELS
 from tformer_cli.native.training import NativeOperations, use_native_operations
@@ -362,6 +363,19 @@ def test_models_that_the_kernels_do_not_know_are_left_alone(library):
     model = Transformer(ModelConfig(d_model=8, n_heads=2, d_ff=8, max_positions=8), 20).double()
     assert not use_native_operations(model, library)
     assert model.operations is None
+
+
+def test_one_thread_does_not_do_the_work_of_several(library, monkeypatch):
+    model = Transformer(ModelConfig(d_model=8, n_heads=2, d_ff=8, max_positions=8), 20)
+    monkeypatch.setattr(training, "threads_of_torch", lambda: None)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert not use_native_operations(model, library)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert use_native_operations(model, library)
+    monkeypatch.undo()
+    if platform.system() == "Linux":
+        assert training.threads_of_torch() is not None
+    NativeOperations(library)  # has threads again
 
 
 def test_copies_of_a_model_share_its_operations(library):

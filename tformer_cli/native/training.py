@@ -102,7 +102,7 @@ class NativeOperations:
     """The operations of `tformer_cli.model.operations`, by the kernels."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        """Takes the library's functions; it computes with as many threads as torch."""
+        """Takes the library's functions."""
         self._dropout = library.tformer_dropout
         self._dropout.argtypes = [ctypes.c_void_p]
         self._dropout.restype = None
@@ -117,7 +117,10 @@ class NativeOperations:
         self._weights_stride.restype = ctypes.c_int64
         library.tformer_use_threads.argtypes = [ctypes.c_void_p]
         library.tformer_use_threads.restype = None
-        library.tformer_use_threads(_threads_of_torch())
+        start_threads = threads_of_torch()
+        library.tformer_use_threads(start_threads)
+        self.has_threads = start_threads is not None
+        """Whether it computes with as many threads as torch, or else with one."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NativeOperations:
         """Copies of a model share what it computes with."""
@@ -235,12 +238,15 @@ def use_native_operations(model: Transformer, library: ctypes.CDLL) -> bool:
     """Lets a model on the CPU train by the kernels.
 
     Returns:
-        Whether it does: not if its weights are not float32 on the CPU.
+        Whether it does: not if its weights are not float32 on the CPU, or if one thread would have
+        to do what torch divides among several.
     """
     for weight in model.parameters():
         if not (weight.dtype == torch.float32 and weight.device.type == "cpu"):
             return False
     operations = NativeOperations(library)
+    if torch.get_num_threads() > 1 and not operations.has_threads:
+        return False
     model.operations = operations
     for module in model.modules():
         if isinstance(module, Dropout | MultiHeadAttention):
@@ -383,11 +389,11 @@ def _succeed(has_succeeded: bool) -> None:
         raise MemoryError("there is not enough memory for a part of the training step")
 
 
-def _threads_of_torch() -> ctypes.c_void_p | None:
+def threads_of_torch() -> ctypes.c_void_p | None:
     """Finds OpenMP's entry point in the very library that torch computes with.
 
     The loader looks a name up in a library and in all that this one was loaded with. None where
-    torch has no OpenMP: then one thread does everything.
+    torch has no OpenMP, or one without the name that GNU's has.
     """
     folder = Path(torch.__file__).parent / "lib"
     found = itertools.chain(*(folder.glob(f"libtorch_cpu.{end}") for end in ("so", "dylib")))

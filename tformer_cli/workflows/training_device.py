@@ -51,10 +51,12 @@ def use_kernels(model: Transformer, tell: Callable[[str], None]) -> list[str]:
     if next(model.parameters()).device.type != "cpu":
         return []
     try:
-        use_native_operations(model, load_library(tell))
+        if use_native_operations(model, load_library(tell)):
+            return []
+        reason = "torch's threads cannot be used by them"
     except Refused as refusal:
-        return [f"training without compiled kernels, which is slower: {refusal}"]
-    return []
+        reason = str(refusal)
+    return [f"training without compiled kernels, which is slower: {reason}"]
 
 
 def _own_gpu(name: str, launch: Launch) -> torch.device:
