@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from tformer_cli.model import runtime
 from tformer_cli.model.runtime import (
     StandardProducts,
     autocast,
@@ -8,6 +9,7 @@ from tformer_cli.model.runtime import (
     prepare_cpu,
     resolve_device,
     set_threads,
+    training_products,
 )
 
 
@@ -49,6 +51,28 @@ def test_standard_products_are_put_back():
     with StandardProducts():
         assert matmul.fp32_precision == "ieee"
     assert matmul.fp32_precision == before
+
+
+@pytest.mark.parametrize(
+    ("vendor", "is_intel"), [("GenuineIntel", True), ("AuthenticAMD", False), (None, False)]
+)
+def test_intels_processors_train_by_intels_library(tmp_path, vendor, is_intel):
+    file = tmp_path / "cpuinfo"
+    if vendor:
+        file.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\n\nprocessor\t: 1\n")
+    assert runtime._is_intel(file) is is_intel
+
+
+@pytest.mark.parametrize("is_intel", [True, False])
+def test_products_are_back_as_they_were_after_training(monkeypatch, is_intel):
+    if not torch.backends.mkl.is_available():
+        pytest.skip("torch has no MKL")
+    monkeypatch.setattr(runtime, "_is_intel", lambda: is_intel)
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    with training_products():
+        during = torch.backends.mkldnn.matmul.fp32_precision
+        assert during == ("ieee" if is_intel else before)
+    assert torch.backends.mkldnn.matmul.fp32_precision == before
 
 
 def test_autocast_computes_products_in_bfloat16_only_when_asked():

@@ -3,9 +3,11 @@
 import copy
 import ctypes
 import math
+import os
 import platform
 import random
 import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
@@ -80,7 +82,7 @@ def test_dropout_goes_by_the_bits_of_seed_and_index(operations, n_values, dtype,
     values = torch.randn(n_values).to(dtype)
     residual = torch.randn(n_values) if result_dtype == torch.float32 else None
     seed = (0x89ABCDEF, 0xFEDCBA98)
-    result = operations.drop(values, residual, 0.3, seed, result_dtype)
+    result = operations.masked_dropout.masked(values, residual, 0.3, seed, result_dtype)
     threshold = round(0.3 * 65536)
     scale = torch.tensor(65536 / (65536 - threshold), dtype=torch.float32)
     expected = torch.where(draws_of(n_values, seed) >= threshold, values.float() * scale, 0.0)
@@ -97,7 +99,7 @@ def test_dropout_does_not_depend_on_the_number_of_threads(operations, threads):
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(threads)
-        result = operations.drop(values, None, 0.5, (3, 4), torch.float32)
+        result = operations.masked_dropout.masked(values, None, 0.5, (3, 4), torch.float32)
     finally:
         torch.set_num_threads(before)
     kept = draws_of(len(values), (3, 4)) >= 32768
@@ -148,10 +150,69 @@ def test_dropout_takes_tensors_that_are_not_contiguous(operations):
 
 
 def test_other_numbers_are_refused(operations):
+    one = torch.ones(3)
     with pytest.raises(TypeError, match="float64"):
-        operations.dropout(torch.ones(3, dtype=torch.float64), 0.5)
-    with pytest.raises(TypeError, match="bfloat16"):
-        operations.add_dropout(torch.ones(3, dtype=torch.bfloat16), torch.ones(3), 0.5)
+        operations.dropout(one.double(), 0.5)
+    with pytest.raises(TypeError, match="must be float32 of"):
+        operations.add_dropout(one.bfloat16(), one, 0.5)
+    with pytest.raises(TypeError, match="same shape"):
+        operations.add_dropout(one, torch.ones(5), 0.5)
+    starts = starts_of(1)
+    spans = Spans(starts, starts, is_causal=False)
+    for other in (torch.ones(1, 1, 12, device="meta"), torch.ones(1, 1, 12).half()):
+        with pytest.raises(TypeError, match="on the CPU"):
+            operations.attention(other, None, 2, spans)
+    with pytest.raises(TypeError, match="but keys"):
+        operations.attention(torch.ones(1, 1, 4), torch.ones(1, 1, 8).bfloat16(), 2, spans)
+    with pytest.raises(TypeError, match="float16"):
+        operations.loss(torch.ones(1, 3).half(), torch.tensor([1]), 1.0, writes_gradient=True)
+    with pytest.raises(TypeError, match="rows"):
+        operations.loss(torch.ones(3, 3).t()[:2], torch.tensor([1]), 1.0, writes_gradient=True)
+    with pytest.raises(IndexError, match="less than 3"):
+        operations.loss(torch.ones(1, 3), torch.tensor([3]), 1.0, writes_gradient=True)
+
+
+@pytest.mark.parametrize("lengths", [((0,), (1,)), ((3, 2), (4, 0)), ((), ())])
+def test_sentences_without_tokens_are_refused(operations, lengths):
+    spans = Spans(*(starts_of(*some) for some in lengths), is_causal=False)
+    with pytest.raises(ValueError, match="each with a token"):
+        operations.attention(torch.ones(1, 5, 4), torch.ones(1, 5, 8), 2, spans)
+
+
+def test_torchs_default_type_is_of_no_concern(operations):
+    logits, targets = torch.randn(4, 9), torch.tensor([1, 2, 3, 8])
+    expected = logits.logsumexp(dim=1)
+    try:
+        torch.set_default_dtype(torch.bfloat16)
+        lse, _ = operations.loss(logits, targets, 1.0, writes_gradient=False)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.allclose(lse, expected)
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc")
+def test_few_shares_leave_torchs_threads_as_they_are(kernels):
+    """OpenMP ends threads that a smaller team leaves idle, and torch would start them again."""
+    seen = set()
+    code = """
+import os, torch
+from tformer_cli.native.library import find_library
+from tformer_cli.native.training import NativeOperations
+torch.set_num_threads(6)
+operations = NativeOperations(find_library(lambda message: None, check=lambda path: None))
+values, large = torch.ones(40_000), torch.ones(1 << 20)
+for _ in range(20):
+    large.exp()
+    operations.dropout(values, 0.5)
+    print(*os.listdir("/proc/self/task"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "6"},
+    )  # fmt: skip
+    for line in done.stdout.splitlines():
+        seen.update(line.split())
+    assert len(seen) <= 12, "6 of OpenMP, and what else torch starts"
 
 
 def split(joined, n_heads):
@@ -272,7 +333,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_formula(
     given = logits.double().requires_grad_()
     exact = label_smoothed_loss(given, targets, 0.0)
     exact.smoothed.backward()
-    lse, right = operations.loss(logits, targets, 1.0 - label_smoothing, writes_slope=True)
+    lse, right = operations.loss(logits, targets, 1.0 - label_smoothing, writes_gradient=True)
     assert torch.equal(right, given.detach().float()[torch.arange(37), targets])
     assert torch.allclose(lse.double(), given.detach().logsumexp(dim=1), rtol=1e-6)
     onehot = torch.nn.functional.one_hot(targets, vocab_size)
@@ -282,8 +343,8 @@ def test_the_loss_and_its_gradient_are_those_of_the_formula(
 def test_rows_without_a_target_count_for_nothing(operations):
     logits = torch.randn(4, 40)
     alone = logits[[0, 2]].clone()
-    lse, right = operations.loss(logits, torch.tensor([1, -1, 39, -1]), 0.9, writes_slope=True)
-    same = operations.loss(alone, torch.tensor([1, 39]), 0.9, writes_slope=True)
+    lse, right = operations.loss(logits, torch.tensor([1, -1, 39, -1]), 0.9, writes_gradient=True)
+    same = operations.loss(alone, torch.tensor([1, 39]), 0.9, writes_gradient=True)
     assert torch.equal(torch.stack([lse, right])[:, [0, 2]], torch.stack(same))
     assert torch.equal(torch.stack([lse, right])[:, [1, 3]], torch.zeros(2, 2))
     assert torch.equal(logits[[0, 2]], alone)
@@ -293,7 +354,7 @@ def test_rows_without_a_target_count_for_nothing(operations):
 def test_the_loss_leaves_logits_alone_where_no_gradient_is_wanted(operations):
     logits = torch.randn(3, 40).bfloat16()
     before = logits.clone()
-    lse, _ = operations.loss(logits, torch.tensor([1, 2, 39]), 1.0, writes_slope=False)
+    lse, _ = operations.loss(logits, torch.tensor([1, 2, 39]), 1.0, writes_gradient=False)
     assert torch.equal(logits, before)
     assert torch.allclose(lse, before.float().logsumexp(dim=1))
 
@@ -407,6 +468,14 @@ def test_what_attention_by_the_kernels_would_pass_by_is_left_to_torch(library):
         attention(torch.randn(1, 3, 8), mask=Spans(starts_of(3), starts_of(3), is_causal=True))
     attention.gate = None
     assert not model.eval().trains_unpadded(5)
+
+
+def test_more_tokens_than_positions_are_refused_with_and_without_padding(library):
+    model = Transformer(ModelConfig(d_model=8, n_heads=2, d_ff=8, max_positions=8), 20).train()
+    use_native_operations(model, library)
+    tokens = torch.full((1, 9), 5)
+    with pytest.raises(ValueError, match="at most max_positions = 8 tokens, but has 9"):
+        model.hidden_unpadded(unpadded(tokens, tokens > 0), unpadded(tokens, tokens > 0))
 
 
 def test_unpadding_lays_sentences_out_one_after_the_other():

@@ -1,7 +1,9 @@
 import pytest
 
+from tformer_cli.training.divergence import Diverged
 from tformer_cli.training.events import RolledBack
-from tformer_cli.training.recovery import rollbacks_in_a_row
+from tformer_cli.training.recovery import roll_back, rollbacks_in_a_row
+from tformer_cli.training.state import TrainingState
 
 
 def rollbacks(*pairs):
@@ -25,3 +27,21 @@ def rollbacks(*pairs):
 )
 def test_returns_count_until_a_checkpoint_lies_beyond_the_step_that_failed(earlier, step, expected):
     assert rollbacks_in_a_row(rollbacks(*earlier), step) == expected
+
+
+class Saver:
+    """Of a run whose only checkpoint is that of step 0."""
+
+    def go_back(self, step, fingerprints):
+        return TrainingState(fingerprints=fingerprints)
+
+    def save_rollback(self, state):
+        self.saved = state
+
+
+def test_who_computes_is_known_after_a_return():
+    state = TrainingState(step=7, world_size=3, by_kernels=True, fingerprints=["a"])
+    saver = Saver()
+    back = roll_back(saver, state, Diverged("the loss is no number", 0), 3)
+    assert back is saver.saved
+    assert (back.step, back.world_size, back.by_kernels) == (0, 3, True)

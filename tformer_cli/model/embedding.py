@@ -3,6 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -44,29 +45,35 @@ class PositionedEmbedding(nn.Module):
         Raises:
             ValueError: if there are more positions than `max_positions`.
         """
-        stop = start + tokens.shape[1]
-        if stop > self.max_positions:
-            raise ValueError(
-                f"a sentence may have at most max_positions = {self.max_positions} tokens, "
-                f"but has {stop}"
-            )
+        positions = self._rows(start, start + tokens.shape[1], tokens.device)
         embedded = functional.embedding(tokens, matrix) * self.scale
-        return self.dropout(embedded + self.positions.rows(start, stop, embedded.device))
+        return self.dropout(embedded + positions)
 
     def unpadded(self, sentences: Unpadded, matrix: Tensor) -> Tensor:
         """Embeds sentences that lie one after the other.
 
         Args:
-            sentences: at most `max_positions` tokens each.
+            sentences: their token ids.
             matrix: (V, D) embeddings.
 
         Returns:
             (1, N, D) hidden states.
+
+        Raises:
+            ValueError: if one has more tokens than `max_positions`.
         """
+        longest = int(sentences.positions.max()) + 1
+        rows = self._rows(0, longest, sentences.tokens.device)
         embedded = functional.embedding(sentences.tokens, matrix) * self.scale
-        n_positions = int(sentences.positions.max()) + 1
-        rows = self.positions.rows(0, n_positions, embedded.device)
         return self.dropout(embedded + rows.index_select(0, sentences.positions))
+
+    def _rows(self, start: int, stop: int, device: torch.device) -> Tensor:
+        if stop > self.max_positions:
+            raise ValueError(
+                f"a sentence may have at most max_positions = {self.max_positions} tokens, "
+                f"but has {stop}"
+            )
+        return self.positions.rows(start, stop, device)
 
     if TYPE_CHECKING:
         __call__ = forward

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.runtime import Precision
+from tformer_cli.model.runtime import Precision, training_products
 
 _PRODUCT_SECONDS, _ALL_SECONDS = 0.002, 0.2
 _FEWEST_ROWS, _MOST_ROWS, _MOST_WEIGHTS, _MOST_OUTPUTS = 16, 8192, 1 << 22, 1 << 25
@@ -66,7 +66,7 @@ class ProductProbe:
         """Measures a few products of one shape, in some milliseconds; the shapes take turns."""
         shape = list(self._counts)[self._next % len(self._counts)]
         self._next += 1
-        with torch.inference_mode():
+        with torch.inference_mode(), training_products():
             self._measure_shape(shape)
 
     def _measure_shape(self, shape: Shape) -> None:

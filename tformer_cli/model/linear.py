@@ -56,9 +56,9 @@ class Linear(nn.Linear):
         if not relu:
             return functional.linear(values, weight, bias)
         # Nobody else needs the sums, so they are replaced; in a matrix, for torch would copy a view
-        rows_of_values = values.flatten(end_dim=-2)
+        rows_of_values = values.reshape(-1, values.shape[-1])
         result = functional.linear(rows_of_values, weight, bias).relu_()
-        return result.view(*values.shape[:-1], -1)
+        return result.view(*values.shape[:-1], weight.shape[0])
 
     if TYPE_CHECKING:
         __call__ = forward

@@ -33,15 +33,15 @@ class Operations(Protocol):
         """
 
     def loss(
-        self, logits: Tensor, targets: Tensor, target_weight: float, *, writes_slope: bool
+        self, logits: Tensor, targets: Tensor, target_weight: float, *, writes_gradient: bool
     ) -> tuple[Tensor, Tensor]:
         """Computes the parts of a cross-entropy, and its gradient in place of the logits.
 
         Args:
-            logits: (N, V); becomes softmax - target_weight·onehot if `writes_slope`.
+            logits: (N, V); becomes softmax - target_weight·onehot if `writes_gradient`.
             targets: (N) token ids; rows with a negative one count for nothing.
             target_weight: 1 - ε of label smoothing.
-            writes_slope: whether the logits are replaced.
+            writes_gradient: whether the logits are replaced.
 
         Returns:
             ln Σ exp of the logits and the target's logit, (N) each, float32.

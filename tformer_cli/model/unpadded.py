@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-ROUNDED_TO = 64
+ROW_MULTIPLE = 64
 """Rows are filled up to a multiple of this: a library that prepares each product for its sizes
 then has seen most of them after a few steps, and freed memory fits what is asked for next."""
 
@@ -48,7 +48,7 @@ def unpadded(tokens: Tensor, mask: Tensor) -> Unpadded:
     starts = functional.pad(lengths.cumsum(0), (1, 0))
     n_tokens = int(starts[-1])
     positions = torch.arange(n_tokens) - starts[:-1].repeat_interleave(lengths)
-    filling = (0, -n_tokens % ROUNDED_TO)
+    filling = (0, -n_tokens % ROW_MULTIPLE)
     return Unpadded(
         functional.pad(tokens[mask], filling)[None], functional.pad(positions, filling), starts
     )

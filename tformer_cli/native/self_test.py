@@ -87,6 +87,8 @@ def check_library(library: ctypes.CDLL) -> None:
         model = random_model(config, seed=number)
         _check_model(library, model, number, TOLERANCE)
         _check_training(library, model, number)
+        if number == 0:  # what the others add is no matter of numbers or threads
+            _check_other_numbers_and_threads(library, model, number)
         use_integers(model, quantized_matrices(model.state_dict()))
         _check_model(library, model, number, INTEGER_TOLERANCE)
     _check_dropout(NativeOperations(library))
@@ -160,14 +162,41 @@ def _compare(
 
 def _check_training(library: ctypes.CDLL, model: Transformer, number: int) -> None:
     """Compares the gradients of a step without dropout."""
-    trained = copy.deepcopy(model)
-    use_native_operations(trained, library)
-    expected, found = (_gradients(each, number) for each in (model, trained))
+    expected, found = _gradients(model, number), _gradients(_trained(library, model), number)
     for name, slope in expected.items():
-        error = (found[name] - slope).abs().max() if slope.numel() else slope.new_zeros(())
-        largest = slope.abs().max() if slope.numel() else slope.new_ones(())
+        error, largest = _largest(found[name] - slope), _largest(slope)
         if not error <= GRADIENT_TOLERANCE * largest + 1e-6:
             raise Mismatch(f"model {number}: the gradient of {name} is off by {error:.1e}")
+
+
+def _check_other_numbers_and_threads(library: ctypes.CDLL, model: Transformer, number: int) -> None:
+    """In bfloat16 gradients are not much farther off than torch's, and on two threads the same."""
+    trained = _trained(library, model)
+    exact, one = _gradients(model, number), _gradients(trained, number)
+    torch.set_num_threads(2)
+    two = _gradients(trained, number)
+    torch.set_num_threads(1)
+    if any(not torch.equal(two[name], slope) for name, slope in one.items()):
+        raise Mismatch("two threads compute other gradients than one")
+    with torch.autocast("cpu", torch.bfloat16):
+        by_torch, by_kernels = (_gradients(each, number) for each in (model, trained))
+    errors = [
+        sum((some[name] - slope).square().sum().item() for name, slope in exact.items()) ** 0.5
+        for some in (by_torch, by_kernels)
+    ]
+    if not errors[1] <= 2.0 * errors[0]:
+        raise Mismatch(f"bfloat16 gradients are off by {errors[1]:.1e}, torch's by {errors[0]:.1e}")
+
+
+def _trained(library: ctypes.CDLL, model: Transformer) -> Transformer:
+    trained = copy.deepcopy(model)
+    if not use_native_operations(trained, library):
+        raise Mismatch("a model is not trained by the kernels")
+    return trained
+
+
+def _largest(values: torch.Tensor) -> float:
+    return values.abs().max().item() if values.numel() else 0.0
 
 
 def _gradients(model: Transformer, seed: int) -> dict[str, torch.Tensor]:
@@ -177,21 +206,25 @@ def _gradients(model: Transformer, seed: int) -> dict[str, torch.Tensor]:
     for module in model.modules():
         if isinstance(module, Dropout):
             module.rate = 0.0
+    model.zero_grad()
     model.train()
     if model.operations is None:
         hidden = model.decode_hidden(target, model.encode(source, mask), mask)[mask]
-        logits = model.project(hidden)
+        logits = model.project(hidden).float()
         torch.nn.functional.cross_entropy(logits, target[mask], reduction="sum").backward()  # type: ignore[no-untyped-call]
     else:
         hidden = model.hidden_unpadded(unpadded(source, mask), unpadded(target, mask))
-        logits = (hidden @ model.output_matrix.t()).detach()
+        logits = model.project(hidden)
+        gradient = logits.detach().clone()
         targets = torch.full((len(hidden),), -1)
         targets[: int(mask.sum())] = target[mask]
-        model.operations.loss(logits, targets, 1.0, writes_slope=True)
-        model.project(hidden).backward(logits)  # type: ignore[no-untyped-call]
+        model.operations.loss(gradient, targets, 1.0, writes_gradient=True)
+        logits.backward(gradient)  # type: ignore[no-untyped-call]
     model.eval()
     return {
-        name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None
+        name: weight.grad.clone()
+        for name, weight in model.named_parameters()
+        if weight.grad is not None
     }
 
 

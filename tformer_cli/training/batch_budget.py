@@ -17,6 +17,7 @@ from tformer_cli.data.encoded import EncodedCorpus
 from tformer_cli.errors import RecipeError
 from tformer_cli.model.runtime import Precision
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.unpadded import ROW_MULTIPLE
 from tformer_cli.training.config import TrainingConfig
 from tformer_cli.training.free_memory import free_memory
 from tformer_cli.training.gradients import add_gradients
@@ -154,12 +155,16 @@ def _fits(
 def _estimated_budget(
     model: Transformer, config: TrainingConfig, lengths: PairLengths, precision: Precision
 ) -> int:
-    """Computes the largest budget for a CPU from what a batch of the longest pair keeps."""
+    """Computes the largest budget for a CPU from what a batch of the longest pairs keeps.
+
+    There are some of them where they are short: what rows are filled up with is no part of it then.
+    """
     n_weights = sum(weight.numel() for weight in model.parameters())
     free = free_memory() * CPU_SHARE - 3 * 4 * n_weights  # gradients and two moments, float32
     tokens = max(lengths.source, lengths.target)
-    shape = (1, lengths.source, lengths.target)
-    a_token = _kept_bytes(model, config, shape, precision) / tokens
+    n_pairs = -(-4 * ROW_MULTIPLE // tokens)
+    shape = (n_pairs, lengths.source, lengths.target)
+    a_token = _kept_bytes(model, config, shape, precision) / (n_pairs * tokens)
     budget = min(int(free / a_token), lengths.total)
     return budget if budget >= tokens else _too_long(lengths)
 

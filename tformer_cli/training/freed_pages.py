@@ -28,6 +28,8 @@ class FreedPages:
         self._trim = None
         if platform.system() == "Linux" and _STATISTICS.exists():
             self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+            if self._trim is not None:
+                self._trim.argtypes = [ctypes.c_size_t]
         self._size_in_use = 0
         """Pages of the process after the first step since memory was given back."""
         self._not_before = 0.0

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tformer_cli.model.operations import Operations
-from tformer_cli.model.unpadded import ROUNDED_TO
+from tformer_cli.model.unpadded import ROW_MULTIPLE
 from tformer_cli.training.loss import Loss, smoothing_entropy
 from tformer_cli.training.r_drop import add_disagreement
 
@@ -58,7 +58,7 @@ def projected_loss(
         targets = targets.repeat_interleave(2)
     operations = None if r_drop else operations
     smoothed, likelihood = _ProjectedLoss.apply(  # type: ignore[no-untyped-call]
-        hidden, matrix, targets, label_smoothing, r_drop, operations
+        hidden, matrix, targets, label_smoothing, r_drop, operations, torch.is_grad_enabled()
     )
     return Loss(smoothed / 2.0, likelihood / 2.0) if r_drop else Loss(smoothed, likelihood)
 
@@ -83,6 +83,7 @@ class _ProjectedLoss(torch.autograd.Function):
         label_smoothing: float,
         r_drop: float,
         operations: Operations | None,
+        has_backward: bool,  # arguments of such functions have no names
     ) -> tuple[Tensor, Tensor]:
         n_rows, vocab_size = len(hidden), len(matrix)
         n_tokens = n_rows if operations is None else int((targets >= 0).sum())
@@ -92,13 +93,13 @@ class _ProjectedLoss(torch.autograd.Function):
         low_hidden, low_matrix = hidden.to(dtype), matrix.to(dtype)
         mean_row = matrix.mean(dim=0)
         gradients = None
-        if any(ctx.needs_input_grad[:2]):
+        if has_backward and any(ctx.needs_input_grad[:2]):
             gradients = _Gradients(torch.empty_like(hidden), torch.zeros_like(matrix))
         likelihood = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         normaliser, disagreement = likelihood.clone(), likelihood.clone()
         chunk = max(1, _CHUNK_CELLS.get(device, _CHUNK_CELLS["cuda"]) // vocab_size)
-        if chunk > ROUNDED_TO:  # so that the last one, too, is of a size that comes again
-            chunk -= chunk % ROUNDED_TO
+        if chunk > ROW_MULTIPLE:  # so that the last one, too, is of a size that comes again
+            chunk -= chunk % ROW_MULTIPLE
         elif r_drop:  # both passes of a token lie in the same chunk
             chunk += chunk % 2
         with torch.autocast(device, enabled=False):
@@ -110,7 +111,7 @@ class _ProjectedLoss(torch.autograd.Function):
                         logits,
                         targets[rows],
                         1.0 - label_smoothing,
-                        writes_slope=gradients is not None,
+                        writes_gradient=gradients is not None,
                     )
                     slope = logits
                 else:
@@ -148,11 +149,11 @@ class _ProjectedLoss(torch.autograd.Function):
         ctx: Any,  # noqa: ANN401
         gradient: Tensor,
         _likelihood: Tensor,
-    ) -> tuple[Tensor, Tensor, None, None, None, None]:
+    ) -> tuple[Tensor, Tensor, None, None, None, None, None]:
         gradients: _Gradients = ctx.gradients
         for part in (gradients.hidden, gradients.matrix):
             part.mul_(gradient)
-        return gradients.hidden, gradients.matrix, None, None, None, None
+        return gradients.hidden, gradients.matrix, None, None, None, None, None
 
 
 def _statistics(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -61,6 +61,8 @@ def roll_back(
         seconds=state.seconds,
         window=window,
         tokens_per_batch=state.tokens_per_batch,
+        world_size=state.world_size,
+        by_kernels=state.by_kernels,
         rollbacks=[*state.rollbacks, rollback],
     )
     saver.save_rollback(resumed)

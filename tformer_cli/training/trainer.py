@@ -9,7 +9,7 @@ from typing import Any
 from tformer_cli.data.batching import Batch
 from tformer_cli.data.loader import LoaderPosition, TrainingLoader
 from tformer_cli.errors import Interrupted
-from tformer_cli.model.runtime import Precision
+from tformer_cli.model.runtime import Precision, training_products
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
@@ -262,6 +262,10 @@ class Trainer:
 
     def update(self, batches: Iterator[tuple[Batch, LoaderPosition]], window: Window) -> None:
         """Makes one step of the optimizer."""
+        with training_products():
+            self._update(batches, window)
+
+    def _update(self, batches: Iterator[tuple[Batch, LoaderPosition]], window: Window) -> None:
         done = share_done(self.config, self.state, self._epochs())
         self.state.step += 1
         self._learning_rate = self.state.learning_rate_factor * learning_rate(

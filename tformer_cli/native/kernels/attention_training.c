@@ -18,14 +18,14 @@ typedef struct {
     bool has_failed;
 } Job;
 
-/* Room of one thread, for its longest sentence. Rows of heads are E floats apart, rows of scores whole
+/* Scratch of one thread, for its longest sentence. Rows of heads are E floats apart, rows of scores whole
    vectors. */
 typedef struct {
     float *query, *key, *value, *context; /* (Q or K, E) of one head */
-    float *slope;                         /* (Q, K) gradient of the weights, then of the scores */
-    float *turned;                        /* (K, Q) weights or slopes, rows and columns exchanged */
+    float *gradient;                         /* (Q, K) gradient of the weights, then of the scores */
+    float *transposed;                        /* (K, Q) weights or slopes, rows and columns exchanged */
     float *panels;
-} Room;
+} Scratch;
 
 /* One sentence's part of everything. */
 typedef struct {
@@ -46,21 +46,21 @@ static Sentence sentence_of(const AttentionPass *pass, size_t index) {
     };
 }
 
-static void lay_out(Arena *arena, const AttentionPass *pass, Room *room) {
+static void lay_out(Arena *arena, const AttentionPass *pass, Scratch *scratch) {
     const size_t n_queries = (size_t)pass->most_queries, n_keys = (size_t)pass->most_keys;
     const size_t width = (size_t)pass->head_width, stride = whole_vectors(n_keys);
     const size_t n = n_queries > n_keys ? n_queries : n_keys;
     size_t most = packed_size(stride, width);
     if (packed_size(width, n) > most)
         most = packed_size(width, n);
-    room->query = arena_take(arena, saturated_product(n_queries, width), sizeof(float));
-    room->key = arena_take(arena, saturated_product(n_keys, width), sizeof(float));
-    room->value = arena_take(arena, saturated_product(n_keys, width), sizeof(float));
-    room->context = arena_take(arena, saturated_product(n_queries, width), sizeof(float));
-    room->slope = arena_take(arena, saturated_product(n_queries, stride), sizeof(float));
-    room->turned = arena_take(
+    scratch->query = arena_take(arena, saturated_product(n_queries, width), sizeof(float));
+    scratch->key = arena_take(arena, saturated_product(n_keys, width), sizeof(float));
+    scratch->value = arena_take(arena, saturated_product(n_keys, width), sizeof(float));
+    scratch->context = arena_take(arena, saturated_product(n_queries, width), sizeof(float));
+    scratch->gradient = arena_take(arena, saturated_product(n_queries, stride), sizeof(float));
+    scratch->transposed = arena_take(
         arena, saturated_product(n_keys, whole_vectors(n_queries)), sizeof(float));
-    room->panels = arena_take(arena, most, sizeof(float));
+    scratch->panels = arena_take(arena, most, sizeof(float));
 }
 
 /* Reads one head's rows (n_rows, E), each number times a factor. The next head's are fetched meanwhile:
@@ -119,7 +119,7 @@ static void multiply_by_columns(const float *x, size_t x_stride, size_t n_rows, 
 }
 
 /* Exchanges rows and columns; the result's rows are whole vectors. */
-static void turn(const float *from, size_t stride, size_t n_rows, size_t n_columns, float *to) {
+static void transpose_matrix(const float *from, size_t stride, size_t n_rows, size_t n_columns, float *to) {
     const size_t to_stride = whole_vectors(n_rows);
     for (size_t row = 0; row < n_rows; row += LANES)
         for (size_t column = 0; column < n_columns; column += LANES)
@@ -152,17 +152,17 @@ static void masked_softmax(float *scores, size_t n_visible, size_t stride) {
 }
 
 /* dS from dP, in place: P∘(dP - Σ P∘dP). */
-static void slope_of_scores(const float *weights, size_t n, float *slope) {
+static void gradient_of_scores(const float *weights, size_t n, float *gradient) {
     Vector sum = {0};
     for (size_t i = 0; i < n; i += LANES)
-        sum += load(weights + i) * load(slope + i);
+        sum += load(weights + i) * load(gradient + i);
     const Vector mean = broadcast(sum_of_lanes(sum));
     for (size_t i = 0; i < n; i += LANES)
-        store(slope + i, load(weights + i) * (load(slope + i) - mean));
+        store(gradient + i, load(weights + i) * (load(gradient + i) - mean));
 }
 
 static void attend_sentence(const AttentionPass *pass, const Sentence *sentence,
-                            const Room *room) {
+                            const Scratch *scratch) {
     const size_t n_queries = sentence->n_queries, n_keys = sentence->n_keys;
     const size_t width = (size_t)pass->head_width, stride = sentence->stride;
     const size_t first_query = sentence->first_query, first_key = sentence->first_key;
@@ -170,71 +170,73 @@ static void attend_sentence(const AttentionPass *pass, const Sentence *sentence,
     const float factor = 1.0f / sqrtf((float)width);
     float *weights = sentence->weights;
     for (size_t head = 0; head < (size_t)pass->n_heads; head++, weights += n_queries * stride) {
-        read_head(&pass->query, first_query, head, n_queries, width, factor, kind, room->query);
-        read_head(&pass->key, first_key, head, n_keys, width, 1.0f, kind, room->key);
-        read_head(&pass->value, first_key, head, n_keys, width, 1.0f, kind, room->value);
-        multiply_by_rows(room->query, n_queries, room->key, n_keys, width, room->panels, weights);
+        read_head(&pass->query, first_query, head, n_queries, width, factor, kind, scratch->query);
+        read_head(&pass->key, first_key, head, n_keys, width, 1.0f, kind, scratch->key);
+        read_head(&pass->value, first_key, head, n_keys, width, 1.0f, kind, scratch->value);
+        multiply_by_rows(scratch->query, n_queries, scratch->key, n_keys, width, scratch->panels, weights);
         for (size_t row = 0; row < n_queries; row++)
             masked_softmax(weights + row * stride, pass->is_causal ? row + 1 : n_keys, stride);
-        multiply_by_columns(weights, stride, n_queries, room->value, n_keys, width, room->panels,
-                            room->context);
-        write_head(&pass->context, first_query, head, n_queries, width, 1.0f, kind, room->context);
+        multiply_by_columns(weights, stride, n_queries, scratch->value, n_keys, width, scratch->panels,
+                            scratch->context);
+        write_head(&pass->context, first_query, head, n_queries, width, 1.0f, kind, scratch->context);
     }
 }
 
 static void attend_sentence_backward(const AttentionPass *pass, const Sentence *sentence,
-                                     const Room *room) {
+                                     const Scratch *scratch) {
     const size_t n_queries = sentence->n_queries, n_keys = sentence->n_keys;
     const size_t width = (size_t)pass->head_width, stride = sentence->stride;
     const size_t first_query = sentence->first_query, first_key = sentence->first_key;
-    const size_t turned_stride = whole_vectors(n_queries);
+    const size_t transposed_stride = whole_vectors(n_queries);
     const NumberKind kind = (NumberKind)pass->kind;
     const float factor = 1.0f / sqrtf((float)width);
     const float *weights = sentence->weights;
     for (size_t head = 0; head < (size_t)pass->n_heads; head++, weights += n_queries * stride) {
-        read_head(&pass->context, first_query, head, n_queries, width, 1.0f, kind, room->context);
-        turn(weights, stride, n_queries, n_keys, room->turned);
-        multiply_by_columns(room->turned, turned_stride, n_keys, room->context, n_queries, width,
-                            room->panels, room->key);
-        write_head(&pass->value_gradient, first_key, head, n_keys, width, 1.0f, kind, room->key);
+        read_head(&pass->context, first_query, head, n_queries, width, 1.0f, kind, scratch->context);
+        transpose_matrix(weights, stride, n_queries, n_keys, scratch->transposed);
+        multiply_by_columns(scratch->transposed, transposed_stride, n_keys, scratch->context, n_queries, width,
+                            scratch->panels, scratch->key);
+        write_head(&pass->value_gradient, first_key, head, n_keys, width, 1.0f, kind, scratch->key);
 
-        read_head(&pass->value, first_key, head, n_keys, width, 1.0f, kind, room->value);
-        multiply_by_rows(room->context, n_queries, room->value, n_keys, width, room->panels,
-                         room->slope);
+        read_head(&pass->value, first_key, head, n_keys, width, 1.0f, kind, scratch->value);
+        multiply_by_rows(scratch->context, n_queries, scratch->value, n_keys, width, scratch->panels,
+                         scratch->gradient);
         for (size_t row = 0; row < n_queries; row++)
-            slope_of_scores(weights + row * stride, stride, room->slope + row * stride);
+            gradient_of_scores(weights + row * stride, stride, scratch->gradient + row * stride);
 
-        read_head(&pass->key, first_key, head, n_keys, width, 1.0f, kind, room->key);
-        multiply_by_columns(room->slope, stride, n_queries, room->key, n_keys, width, room->panels,
-                            room->context);
+        read_head(&pass->key, first_key, head, n_keys, width, 1.0f, kind, scratch->key);
+        multiply_by_columns(scratch->gradient, stride, n_queries, scratch->key, n_keys, width, scratch->panels,
+                            scratch->context);
         write_head(&pass->query_gradient, first_query, head, n_queries, width, factor, kind,
-                   room->context);
+                   scratch->context);
 
-        read_head(&pass->query, first_query, head, n_queries, width, factor, kind, room->query);
-        turn(room->slope, stride, n_queries, n_keys, room->turned);
-        multiply_by_columns(room->turned, turned_stride, n_keys, room->query, n_queries, width,
-                            room->panels, room->key);
-        write_head(&pass->key_gradient, first_key, head, n_keys, width, 1.0f, kind, room->key);
+        read_head(&pass->query, first_query, head, n_queries, width, factor, kind, scratch->query);
+        transpose_matrix(scratch->gradient, stride, n_queries, n_keys, scratch->transposed);
+        multiply_by_columns(scratch->transposed, transposed_stride, n_keys, scratch->query, n_queries, width,
+                            scratch->panels, scratch->key);
+        write_head(&pass->key_gradient, first_key, head, n_keys, width, 1.0f, kind, scratch->key);
     }
 }
 
 static void run_sentences(Job *job, Shares *shares,
-                          void (*run)(const AttentionPass *, const Sentence *, const Room *)) {
+                          void (*run)(const AttentionPass *, const Sentence *, const Scratch *)) {
+    size_t first, last;
+    if (!next_share(shares, &first, &last))
+        return;
     Arena arena = {0};
-    Room room;
-    lay_out(&arena, job->pass, &room);
+    Scratch scratch;
+    lay_out(&arena, job->pass, &scratch);
     if (!arena_allocate(&arena)) {
         __atomic_store_n(&job->has_failed, true, __ATOMIC_RELAXED);
         return;
     }
-    lay_out(&arena, job->pass, &room);
-    size_t first, last;
-    while (next_share(shares, &first, &last))
+    lay_out(&arena, job->pass, &scratch);
+    do {
         for (size_t index = first; index < last; index++) {
             const Sentence sentence = sentence_of(job->pass, index);
-            if (sentence.n_queries > 0 && sentence.n_keys > 0)
-                run(job->pass, &sentence, &room);
+            run(job->pass, &sentence, &scratch);
         }
+    } while (next_share(shares, &first, &last));
     arena_free(&arena);
 }
 

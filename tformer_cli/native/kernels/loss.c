@@ -17,13 +17,13 @@ INLINE Vector load_up_to(const void *from, size_t n, NumberKind kind, float rest
     return choose(first_lanes((int)n), load_some_numbers(from, (int)n, kind), broadcast(rest));
 }
 
-/* One row; `room` holds V numbers, rounded up to whole vectors. */
-INLINE void loss_of_row(const RowLoss *loss, size_t row, float *room, NumberKind kind) {
+/* One row; `scratch` holds V numbers, rounded up to whole vectors. */
+INLINE void loss_of_row(const RowLoss *loss, size_t row, float *scratch, NumberKind kind) {
     const size_t n = (size_t)loss->vocab_size;
     void *logits = (void *)number_at(loss->logits, row * n, kind);
     if (loss->targets[row] < 0) {
         loss->normaliser[row] = loss->right[row] = 0.0f;
-        if (loss->writes_slope)
+        if (loss->writes_gradient)
             memset(logits, 0, n * (kind == BFLOAT16 ? 2 : 4));
         return;
     }
@@ -39,41 +39,44 @@ INLINE void loss_of_row(const RowLoss *loss, size_t row, float *room, NumberKind
         if (n - i < LANES)
             weight = choose(first_lanes((int)(n - i)), weight, broadcast(0.0f));
         sum += weight;
-        store(room + i, weight);
+        store(scratch + i, weight);
     }
     const float total = sum_of_lanes(sum);
     loss->normaliser[row] = largest + logf(total);
     loss->right[row] = load_some_numbers(number_at(logits, target, kind), 1, kind)[0];
-    if (!loss->writes_slope)
+    if (!loss->writes_gradient)
         return;
     const Vector factor = broadcast(1.0f / total);
-    room[target] -= loss->target_weight * total;
+    scratch[target] -= loss->target_weight * total;
     for (size_t i = 0; i < n; i += LANES) {
         void *to = (void *)number_at(logits, i, kind);
-        const Vector slope = load(room + i) * factor;
+        const Vector gradient = load(scratch + i) * factor;
         if (n - i >= LANES)
-            store_numbers(to, slope, kind);
+            store_numbers(to, gradient, kind);
         else
-            store_some_numbers(to, slope, (int)(n - i), kind);
+            store_some_numbers(to, gradient, (int)(n - i), kind);
     }
 }
 
 static void loss_of_rows(void *argument, Shares *shares) {
     Job *job = argument;
     const RowLoss *loss = job->loss;
-    float *room = malloc(whole_vectors((size_t)loss->vocab_size) * sizeof(float));
-    if (!room) {
+    size_t first, last;
+    if (!next_share(shares, &first, &last))
+        return;
+    float *scratch = malloc(whole_vectors((size_t)loss->vocab_size) * sizeof(float));
+    if (!scratch) {
         __atomic_store_n(&job->has_failed, true, __ATOMIC_RELAXED);
         return;
     }
-    size_t first, last;
-    while (next_share(shares, &first, &last))
+    do {
         for (size_t row = first; row < last; row++)
             if (loss->kind == BFLOAT16)
-                loss_of_row(loss, row, room, BFLOAT16);
+                loss_of_row(loss, row, scratch, BFLOAT16);
             else
-                loss_of_row(loss, row, room, FLOAT32);
-    free(room);
+                loss_of_row(loss, row, scratch, FLOAT32);
+    } while (next_share(shares, &first, &last));
+    free(scratch);
 }
 
 bool tformer_loss(const RowLoss *loss) {

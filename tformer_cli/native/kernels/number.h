@@ -40,13 +40,13 @@ INLINE void store_numbers(void *to, Vector values, NumberKind kind) {
 
 /* The first `n`; 0 in the other lanes. */
 INLINE Vector load_some_numbers(const void *from, int n, NumberKind kind) {
-    char room[VECTOR_BYTES] = {0};
+    _Alignas(VECTOR_BYTES) char room[VECTOR_BYTES] = {0};
     memcpy(room, from, (size_t)n * (kind == BFLOAT16 ? 2 : 4));
     return load_numbers(room, kind);
 }
 
 INLINE void store_some_numbers(void *to, Vector values, int n, NumberKind kind) {
-    char room[VECTOR_BYTES];
+    _Alignas(VECTOR_BYTES) char room[VECTOR_BYTES];
     store_numbers(room, values, kind);
     memcpy(to, room, (size_t)n * (kind == BFLOAT16 ? 2 : 4));
 }

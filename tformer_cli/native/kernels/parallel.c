@@ -39,9 +39,9 @@ void run_parallel(Task task, void *job, size_t n_items, size_t share, size_t n_t
     Shares shares = {.n_items = n_items, .share = share ? share : 1};
     Piece piece = {task, job, &shares};
     const size_t n_shares = (n_items + shares.share - 1) / shares.share;
-    if (n_threads > n_shares)
-        n_threads = n_shares;
-    if (n_threads > 1 && start_threads)
+    /* All of torch's threads even for few shares: OpenMP ends those that a smaller team leaves idle, and
+       torch's next operator would start them again. */
+    if (n_threads > 1 && n_shares > 1 && start_threads)
         start_threads(run_piece, &piece, (unsigned)n_threads, 0);
     else
         run_piece(&piece);
