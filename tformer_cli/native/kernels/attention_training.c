@@ -1,5 +1,5 @@
-/* A thread takes a sentence, and goes through its heads one by one: all that belongs to a head fits in
-   the nearest caches. Products are those of matmul.h; what they multiply by is packed first. */
+/* A thread takes a sentence, and goes through its heads one by one: all that belongs to a head fits
+   in the nearest caches. Products are those of matmul.h; what they multiply by is packed first. */
 #include "attention_training.h"
 
 #include <math.h>
@@ -18,12 +18,12 @@ typedef struct {
     bool has_failed;
 } Job;
 
-/* Scratch of one thread, for its longest sentence. Rows of heads are E floats apart, rows of scores whole
-   vectors. */
+/* Room for what one thread computes, as much as its longest sentence needs. Rows of heads are E
+   floats apart, rows of scores whole vectors. */
 typedef struct {
     float *query, *key, *value, *context; /* (Q or K, E) of one head */
-    float *gradient;                         /* (Q, K) gradient of the weights, then of the scores */
-    float *transposed;                        /* (K, Q) weights or slopes, rows and columns exchanged */
+    float *gradient;                      /* (Q, K) gradient of the weights, then of the scores */
+    float *transposed;                    /* (K, Q) weights, or their gradient, transposed */
     float *panels;
 } Scratch;
 
@@ -58,13 +58,13 @@ static void lay_out(Arena *arena, const AttentionPass *pass, Scratch *scratch) {
     scratch->value = arena_take(arena, saturated_product(n_keys, width), sizeof(float));
     scratch->context = arena_take(arena, saturated_product(n_queries, width), sizeof(float));
     scratch->gradient = arena_take(arena, saturated_product(n_queries, stride), sizeof(float));
-    scratch->transposed = arena_take(
-        arena, saturated_product(n_keys, whole_vectors(n_queries)), sizeof(float));
+    scratch->transposed =
+        arena_take(arena, saturated_product(n_keys, whole_vectors(n_queries)), sizeof(float));
     scratch->panels = arena_take(arena, most, sizeof(float));
 }
 
-/* Reads one head's rows (n_rows, E), each number times a factor. The next head's are fetched meanwhile:
-   they lie beside them, too far apart from row to row for the processor to foresee. */
+/* Reads one head's rows (n_rows, E), each number times a factor. The next head's are fetched
+   meanwhile: they lie beside them, too far apart from row to row for the processor to foresee. */
 static void read_head(const HeadRows *rows, size_t first, size_t head, size_t n_rows, size_t width,
                       float factor, NumberKind kind, float *to) {
     const size_t start = first * (size_t)rows->row_stride + head * width;
@@ -73,8 +73,8 @@ static void read_head(const HeadRows *rows, size_t first, size_t head, size_t n_
         size_t i = 0;
         for (; i + LANES <= width; i += LANES) {
             __builtin_prefetch(number_at(rows->numbers, at + width + i, kind));
-            store(to + i, load_numbers(number_at(rows->numbers, at + i, kind), kind) *
-                              broadcast(factor));
+            store(to + i,
+                  load_numbers(number_at(rows->numbers, at + i, kind), kind) * broadcast(factor));
         }
         if (i < width) {
             const int n = (int)(width - i);
@@ -118,8 +118,9 @@ static void multiply_by_columns(const float *x, size_t x_stride, size_t n_rows, 
     multiply(&packed, x, x_stride, n_rows, NOTHING, result, width);
 }
 
-/* Exchanges rows and columns; the result's rows are whole vectors. */
-static void transpose_matrix(const float *from, size_t stride, size_t n_rows, size_t n_columns, float *to) {
+/* Transposes a matrix; the result's rows are whole vectors. */
+static void transpose_matrix(const float *from, size_t stride, size_t n_rows, size_t n_columns,
+                             float *to) {
     const size_t to_stride = whole_vectors(n_rows);
     for (size_t row = 0; row < n_rows; row += LANES)
         for (size_t column = 0; column < n_columns; column += LANES)
@@ -127,7 +128,7 @@ static void transpose_matrix(const float *from, size_t stride, size_t n_rows, si
                             to + column * to_stride + row, to_stride);
 }
 
-/* Softmax over the first `n_visible` scores of a row of whole vectors; the others become exactly 0. */
+/* Softmax over the first `n_visible` scores of a row of whole vectors; the others become 0. */
 static void masked_softmax(float *scores, size_t n_visible, size_t stride) {
     const size_t last = whole_vectors(n_visible) - LANES;
     const IntVector is_visible = first_lanes((int)(n_visible - last));
@@ -173,12 +174,14 @@ static void attend_sentence(const AttentionPass *pass, const Sentence *sentence,
         read_head(&pass->query, first_query, head, n_queries, width, factor, kind, scratch->query);
         read_head(&pass->key, first_key, head, n_keys, width, 1.0f, kind, scratch->key);
         read_head(&pass->value, first_key, head, n_keys, width, 1.0f, kind, scratch->value);
-        multiply_by_rows(scratch->query, n_queries, scratch->key, n_keys, width, scratch->panels, weights);
+        multiply_by_rows(scratch->query, n_queries, scratch->key, n_keys, width, scratch->panels,
+                         weights);
         for (size_t row = 0; row < n_queries; row++)
             masked_softmax(weights + row * stride, pass->is_causal ? row + 1 : n_keys, stride);
-        multiply_by_columns(weights, stride, n_queries, scratch->value, n_keys, width, scratch->panels,
-                            scratch->context);
-        write_head(&pass->context, first_query, head, n_queries, width, 1.0f, kind, scratch->context);
+        multiply_by_columns(weights, stride, n_queries, scratch->value, n_keys, width,
+                            scratch->panels, scratch->context);
+        write_head(&pass->context, first_query, head, n_queries, width, 1.0f, kind,
+                   scratch->context);
     }
 }
 
@@ -192,28 +195,29 @@ static void attend_sentence_backward(const AttentionPass *pass, const Sentence *
     const float factor = 1.0f / sqrtf((float)width);
     const float *weights = sentence->weights;
     for (size_t head = 0; head < (size_t)pass->n_heads; head++, weights += n_queries * stride) {
-        read_head(&pass->context, first_query, head, n_queries, width, 1.0f, kind, scratch->context);
+        read_head(&pass->context, first_query, head, n_queries, width, 1.0f, kind,
+                  scratch->context);
         transpose_matrix(weights, stride, n_queries, n_keys, scratch->transposed);
-        multiply_by_columns(scratch->transposed, transposed_stride, n_keys, scratch->context, n_queries, width,
-                            scratch->panels, scratch->key);
+        multiply_by_columns(scratch->transposed, transposed_stride, n_keys, scratch->context,
+                            n_queries, width, scratch->panels, scratch->key);
         write_head(&pass->value_gradient, first_key, head, n_keys, width, 1.0f, kind, scratch->key);
 
         read_head(&pass->value, first_key, head, n_keys, width, 1.0f, kind, scratch->value);
-        multiply_by_rows(scratch->context, n_queries, scratch->value, n_keys, width, scratch->panels,
-                         scratch->gradient);
+        multiply_by_rows(scratch->context, n_queries, scratch->value, n_keys, width,
+                         scratch->panels, scratch->gradient);
         for (size_t row = 0; row < n_queries; row++)
             gradient_of_scores(weights + row * stride, stride, scratch->gradient + row * stride);
 
         read_head(&pass->key, first_key, head, n_keys, width, 1.0f, kind, scratch->key);
-        multiply_by_columns(scratch->gradient, stride, n_queries, scratch->key, n_keys, width, scratch->panels,
-                            scratch->context);
+        multiply_by_columns(scratch->gradient, stride, n_queries, scratch->key, n_keys, width,
+                            scratch->panels, scratch->context);
         write_head(&pass->query_gradient, first_query, head, n_queries, width, factor, kind,
                    scratch->context);
 
         read_head(&pass->query, first_query, head, n_queries, width, factor, kind, scratch->query);
         transpose_matrix(scratch->gradient, stride, n_queries, n_keys, scratch->transposed);
-        multiply_by_columns(scratch->transposed, transposed_stride, n_keys, scratch->query, n_queries, width,
-                            scratch->panels, scratch->key);
+        multiply_by_columns(scratch->transposed, transposed_stride, n_keys, scratch->query,
+                            n_queries, width, scratch->panels, scratch->key);
         write_head(&pass->key_gradient, first_key, head, n_keys, width, 1.0f, kind, scratch->key);
     }
 }

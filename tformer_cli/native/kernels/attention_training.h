@@ -10,7 +10,7 @@ typedef struct {
     int64_t row_stride; /* in numbers */
 } HeadRows;
 
-/* The struct `_Attention` of native/training.py. Sentences lie one after the other, without padding
+/* The struct `_Attention` of native/attention.py. Sentences lie one after the other, without padding
    between them. All matrices of heads are of one kind. */
 typedef struct {
     int64_t n_sentences, n_heads, head_width;
@@ -20,7 +20,7 @@ typedef struct {
     const int64_t *query_starts, *key_starts; /* (B + 1) first rows of the sentences, and the end */
     const int64_t *weight_starts;             /* (B + 1) first of its numbers in `weights` */
     int64_t most_queries, most_keys;          /* of a sentence */
-    float *weights;   /* for each sentence (H, Q, K rounded up to whole vectors), by the forward pass */
+    float *weights;   /* of each sentence (H, Q, K in whole vectors), made by the forward pass */
     HeadRows context; /* (N, H·E) result, or its gradient */
     HeadRows query_gradient, key_gradient, value_gradient;
     int64_t n_threads;
@@ -29,8 +29,8 @@ typedef struct {
 /* Numbers between two rows of `weights`. */
 int64_t tformer_weights_stride(int64_t n_keys);
 
-/* weights = softmax(query·keyᵀ/√E) within each sentence, context = weights·value (Vaswani et al. 2017,
-   section 3.2.1). Returns false where there is no memory. */
+/* weights = softmax(query·keyᵀ/√E) within each sentence, context = weights·value (Vaswani et al.
+   2017, section 3.2.1). Returns false where there is no memory. */
 bool tformer_attend(const AttentionPass *pass);
 
 /* Gradients of queries, keys and values from that of the context. With weights P and dP = dC·Vᵀ:

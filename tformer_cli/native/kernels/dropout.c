@@ -29,8 +29,8 @@ INLINE Vector kept(const Dropout *dropout, Vector values, UnsignedVector draws) 
     return (Vector)(is_kept & (IntVector)(values * broadcast(dropout->scale)));
 }
 
-/* Writes the result of the LANES values from `index` on, or of the first `n`. The kinds are constants
-   wherever this is inlined. */
+/* Writes the result of the LANES values from `index` on, or of the first `n`. The kinds are
+   constants wherever this is inlined. */
 INLINE void drop_vector(const Dropout *dropout, size_t index, int n, UnsignedVector draws,
                         NumberKind values_kind, NumberKind result_kind) {
     const void *from = number_at(dropout->values, index, values_kind);

@@ -7,12 +7,12 @@
 
 #include "number.h"
 
-/* The struct `_Dropout` of native/training.py. */
+/* The struct `_Dropout` of native/dropout.py. */
 typedef struct {
     int64_t n_values;
-    const void *values;    /* (n_values) */
-    const float *residual; /* (n_values) added to what is left; or NULL */
-    void *result;          /* (n_values) */
+    const void *values;               /* (n_values) */
+    const float *residual;            /* (n_values) added to what is left; or NULL */
+    void *result;                     /* (n_values) */
     int32_t values_kind, result_kind; /* `NumberKind` */
     uint32_t seed[2];
     int32_t threshold; /* a value whose 16 bits are a smaller number is dropped */

@@ -17,7 +17,7 @@ INLINE Vector load_up_to(const void *from, size_t n, NumberKind kind, float rest
     return choose(first_lanes((int)n), load_some_numbers(from, (int)n, kind), broadcast(rest));
 }
 
-/* One row; `scratch` holds V numbers, rounded up to whole vectors. */
+/* One row; `scratch` holds V floats, rounded up to whole vectors. */
 INLINE void loss_of_row(const RowLoss *loss, size_t row, float *scratch, NumberKind kind) {
     const size_t n = (size_t)loss->vocab_size;
     void *logits = (void *)number_at(loss->logits, row * n, kind);

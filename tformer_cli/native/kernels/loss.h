@@ -4,13 +4,14 @@
 
 #include "number.h"
 
-/* The struct `_Loss` of native/training.py. */
+/* The struct `_Loss` of native/loss.py. */
 typedef struct {
     int64_t n_rows, vocab_size;
-    void *logits;           /* (N, V) */
-    int32_t kind;           /* `NumberKind` */
-    int32_t writes_gradient;   /* whether p - weight·onehot(target) replaces the logits */
-    const int64_t *targets; /* (N); rows with a negative one count for nothing and get no gradient */
+    void *logits;            /* (N, V) */
+    int32_t kind;            /* `NumberKind` */
+    int32_t writes_gradient; /* whether p - weight·onehot(target) replaces the logits */
+    const int64_t
+        *targets; /* (N); rows with a negative one count for nothing and get no gradient */
     float target_weight;
     float *normaliser; /* (N) ln Σ exp logit */
     float *right;      /* (N) the target's logit */

@@ -9,8 +9,7 @@
 typedef enum { FLOAT32 = 0, BFLOAT16 = 1 } NumberKind;
 
 /* Half as wide as a vector: its numbers in 16 bits, anywhere in memory. */
-typedef uint16_t ShortVector
-    __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+typedef uint16_t ShortVector __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
 typedef uint32_t UnsignedVector __attribute__((vector_size(VECTOR_BYTES)));
 
 /* Where the number at an index lies. */
