@@ -10,8 +10,7 @@ typedef struct {
     void *logits;            /* (N, V) */
     int32_t kind;            /* `NumberKind` */
     int32_t writes_gradient; /* whether p - weight·onehot(target) replaces the logits */
-    const int64_t
-        *targets; /* (N); rows with a negative one count for nothing and get no gradient */
+    const int64_t *targets;  /* (N); a row with a negative one counts for nothing */
     float target_weight;
     float *normaliser; /* (N) ln Σ exp logit */
     float *right;      /* (N) the target's logit */
