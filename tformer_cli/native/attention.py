@@ -137,9 +137,8 @@ class _Layout:
         return attention
 
 
-class _AttentionFunction(
-    torch.autograd.Function
-):  # profiles name it, and know its category by that
+# Profiles show the name, and know by it what the time was spent on
+class _AttentionFunction(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,  # noqa: ANN401  # what torch hands over has no public type
