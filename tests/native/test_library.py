@@ -181,9 +181,9 @@ def test_the_compiler_named_is_the_one_used(sources, fake_compiler, tmp_path):
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),
     [
-        ("loss.c", "load(room + i) * factor", "load(room + i) * factor * 1.01f"),
+        ("loss.c", "load(scratch + i) * factor", "load(scratch + i) * factor * 1.01f"),
         ("dropout.c", ">= dropout->threshold", ">= dropout->threshold / 2"),
-        ("attention_training.c", "(load(slope + i) - mean)", "load(slope + i)"),
+        ("attention_training.c", "(load(gradient + i) - mean)", "load(gradient + i)"),
         ("norm.c", "sum_of_lanes(sum) / (float)width", "sum_of_lanes(sum) / (float)width * 1.01f"),
     ],
 )
