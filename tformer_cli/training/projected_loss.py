@@ -83,7 +83,7 @@ class _ProjectedLoss(torch.autograd.Function):
         label_smoothing: float,
         r_drop: float,
         operations: Operations | None,
-        has_backward: bool,  # arguments of such functions have no names
+        has_backward: bool,
     ) -> tuple[Tensor, Tensor]:
         n_rows, vocab_size = len(hidden), len(matrix)
         n_tokens = n_rows if operations is None else int((targets >= 0).sum())
