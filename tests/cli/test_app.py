@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
@@ -205,9 +206,10 @@ def test_a_library_that_a_signal_has_interrupted_is_no_fault(
     assert bool(result.stderr) == bool(said)
 
 
-def test_too_little_memory_is_one_line(tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
+def test_too_little_memory_is_one_line(tmp_path, monkeypatch, error):
     def fail(*_):
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr("tformer_cli.workflows.make_corpus.make_corpus", fail)
     result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])

@@ -6,8 +6,14 @@ import pytest
 import torch
 
 from tformer_cli.model.packed import can_pack
-from tformer_cli.model.products import pack, quantized_matrices, use_integers
-from tformer_cli.model.runtime import StandardProducts
+from tformer_cli.model.products import (
+    pack,
+    quantized_matrices,
+    unpack,
+    use_bfloat16,
+    use_integers,
+)
+from tformer_cli.model.runtime import StandardProducts, autocast
 
 
 def quantized_copy(model):
@@ -88,3 +94,16 @@ def test_a_step_in_integers_gives_a_row_the_same_bits_in_every_batch(make_model)
 def steps_of(model, source, mask, tokens):
     cache = model.start_cache(model.encode(source, mask), mask, 1, tokens.shape[1])
     return torch.stack([model.decode_step(column, cache) for column in tokens.T], dim=1)
+
+
+@pytest.mark.parametrize("changes", SHAPES[:3])  # of a layer without heads a float32 bias is left
+def test_matrices_rounded_once_give_what_autocast_gives(make_model, sentences, changes):
+    model = make_model(**changes)
+    with autocast(torch.device("cpu"), "bfloat16"):
+        expected = logits_of(model, sentences)
+    use_bfloat16(model)
+    computed = logits_of(model, sentences)
+    assert computed.dtype == torch.bfloat16
+    assert torch.equal(computed, expected)
+    unpack(model)
+    assert logits_of(model, sentences).dtype == torch.float32

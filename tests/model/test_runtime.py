@@ -6,6 +6,7 @@ from tformer_cli.model.runtime import (
     StandardProducts,
     autocast,
     has_fast_bfloat16,
+    is_out_of_memory,
     prepare_cpu,
     resolve_device,
     set_threads,
@@ -19,6 +20,18 @@ def test_devices_are_found_or_refused():
     for name in ("gpu", "cpu:x", "cuda:x", ""):
         with pytest.raises(ValueError, match="must be auto, cpu, cuda or cuda:N"):
             resolve_device(name)
+
+
+def test_a_gpu_that_is_named_becomes_the_current_one(monkeypatch):
+    current = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    assert resolve_device("cuda:1") == torch.device("cuda", 1)
+    assert resolve_device("cuda") == torch.device("cuda")
+    assert current == [1]
+    with pytest.raises(ValueError, match='"cuda:2" is not there; there are 2 GPUs'):
+        resolve_device("cuda:2")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -82,3 +95,13 @@ def test_autocast_computes_products_in_bfloat16_only_when_asked():
     with autocast(torch.device("cpu"), "bfloat16"):
         assert layer(torch.randn(2, 8)).dtype == torch.bfloat16
     assert isinstance(has_fast_bfloat16("cpu"), bool)
+
+
+def test_real_errors_of_the_allocators_are_known_and_others_are_not():
+    with pytest.raises(RuntimeError) as full:
+        torch.empty(10**15, dtype=torch.uint8)
+    assert is_out_of_memory(full.value)
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    with pytest.raises(RuntimeError) as wrong:
+        torch.zeros(2) @ torch.zeros(3)
+    assert not is_out_of_memory(wrong.value)

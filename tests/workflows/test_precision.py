@@ -11,10 +11,12 @@ from safetensors.torch import load_file, save_file
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.decoding.ensemble import Ensemble
 from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.model.products import RoundedProduct
 from tformer_cli.workflows.evaluate import evaluate_model
 from tformer_cli.workflows.export import export_int8
 from tformer_cli.workflows.inspection_model import open_for_inspection
 from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.precision import computing_in
 from tformer_cli.workflows.score import score_lines
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog.", "", "a"]
@@ -150,3 +152,15 @@ def test_integers_are_for_the_cpu(model, int8):
         open_translator(model, precision="int8", device="cuda")
     with pytest.raises(ArtifactError, match="add --device cpu"):
         open_translator(int8, device="cuda")
+
+
+def test_off_the_cpu_bfloat16_is_rounded_once_and_float32_is_plain(model):
+    directory = load_model_directory(model)
+    directory.model.to("meta")  # any other device
+    products = [m for m in directory.model.modules() if hasattr(m, "product")]
+    computing_in(directory, "bfloat16", may_change=False)
+    assert all(isinstance(m.product, RoundedProduct) for m in products)
+    assert isinstance(directory.model.output_product, RoundedProduct)
+    computing_in(directory, "float32", may_change=False)
+    assert all(m.product is None for m in products)
+    assert directory.model.output_product is None

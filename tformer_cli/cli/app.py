@@ -83,6 +83,8 @@ class OneLineErrors(HelpfulGroup):
         except Exception as error:  # noqa: BLE001 - a fault of ours is one line, too
             if _signals:  # a library that was interrupted may call that an error of its own
                 sys.exit(128 + _signals[0])
+            if _is_out_of_memory(error):
+                _end(given, error, f"{NO_MEMORY}: {LESS_MEMORY}", 1)
             message = str(error).splitlines()[0] if str(error) else "no message"
             hint = "`tformer --debug …` shows where"
             _end(given, error, f"{type(error).__name__} ({message}): {hint}", 1)
@@ -102,6 +104,15 @@ def _end(args: list[str], error: BaseException, message: str, status: int) -> No
     if message:  # else another process has said it
         error_line(message)
     sys.exit(status)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether torch says that there is too little memory; it says so in its own ways."""
+    if "torch" not in sys.modules:
+        return False
+    from tformer_cli.model.runtime import is_out_of_memory
+
+    return is_out_of_memory(error)
 
 
 def _system_message(error: OSError) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.constraints import Constraints, constrained_search, holds
+from tformer_cli.decoding.continuous_search import ContinuousSearch
 from tformer_cli.decoding.native_search import NativeSearch
 from tformer_cli.decoding.processors import make_processors
 from tformer_cli.decoding.risk import by_expected_utility
@@ -59,12 +60,14 @@ class PartSearcher:
         self._banned = banned
         self._before_batch = before_batch
         self._native = NativeSearch(model, tell)
+        self._continuous = ContinuousSearch(model, device, precision, tell)
 
     def with_model(self, model: Transformer) -> PartSearcher:
         """Makes the same searcher for another model of the same vocabulary."""
         other = copy(self)
         other._model = model
         other._native = self._native.with_model(model)
+        other._continuous = self._continuous.with_model(model)
         return other
 
     def native_refusal(self) -> str | None:
@@ -81,6 +84,14 @@ class PartSearcher:
             return "tokens are banned"
         return self._native.refusal(self._config)
 
+    def _is_continuous(self) -> bool:
+        """Whether sentences without a prefix share places that are filled again and again."""
+        return (
+            self._device.type != "cpu"
+            and not self._banned
+            and self._continuous.refusal(self._config) is None
+        )
+
     def search(self, parts: Sequence[Sentence]) -> list[list[Hypothesis]]:
         """Finds the hypotheses of each part, best first.
 
@@ -94,9 +105,12 @@ class PartSearcher:
         }
         free = [index for index in range(len(parts)) if index not in found]
         plain = [index for index in free if not parts[index].prefix]
+        whole = self._continuous.search if self._is_continuous() else None
         if plain and self.native_refusal() is None:
+            whole = self._native.search
+        if plain and whole is not None:
             sources = [parts[index].tokens for index in plain]
-            hypotheses = self._native.search(sources, self._config, self._before_batch)
+            hypotheses = whole(sources, self._config, self._before_batch)
             found.update(zip(plain, map(self._wanted, hypotheses), strict=True))
             free = [index for index in free if index not in found]
         n_rows = self._config.n_candidates if self._config.sampling else self._config.beam_size

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 from torch import Tensor, nn
 
 from tformer_cli.model.attention import MultiHeadAttention
-from tformer_cli.model.cache import DecoderCache
+from tformer_cli.model.cache import DecoderCache, StepCache
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.feed_forward import FeedForward
@@ -53,7 +53,7 @@ class DecoderLayer(nn.Module):
         fed = self.feed_forward(self._before(self.feed_forward_norm, hidden))
         return self._after(self.feed_forward_norm, hidden, fed)
 
-    def step(self, hidden: Tensor, cache: DecoderCache, layer: int) -> Tensor:
+    def step(self, hidden: Tensor, cache: StepCache, layer: int) -> Tensor:
         """Decodes one position for every row of the cache.
 
         Args:
@@ -131,7 +131,7 @@ class Decoder(nn.Module):
         n_heads = max(layer.self_attention.n_heads for layer in self.layers)
         return DecoderCache(memory_heads, source_mask, beam_size, max_length, n_heads)
 
-    def step(self, hidden: Tensor, cache: DecoderCache) -> Tensor:
+    def step(self, hidden: Tensor, cache: StepCache) -> Tensor:
         """Decodes one position: embedded tokens (B·W, 1, D) to hidden states (B·W, 1, D)."""
         # (B·W, 1, D) -> (B, W, D)
         grouped = hidden.view(cache.n_sentences, cache.beam_size, -1)

@@ -31,13 +31,14 @@ class PositionedEmbedding(nn.Module):
         )
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, tokens: Tensor, matrix: Tensor, start: int = 0) -> Tensor:
+    def forward(self, tokens: Tensor, matrix: Tensor, start: int | Tensor = 0) -> Tensor:
         """Embeds tokens that stand at positions start, start + 1, ….
 
         Args:
             tokens: (B, T) token ids.
             matrix: (V, D) embeddings.
-            start: position of the first token.
+            start: position of the first token; or (B) that of each row's only one (T = 1), which
+                has to be below `max_positions`.
 
         Returns:
             (B, T, D) hidden states.
@@ -45,7 +46,10 @@ class PositionedEmbedding(nn.Module):
         Raises:
             ValueError: if there are more positions than `max_positions`.
         """
-        positions = self._rows(start, start + tokens.shape[1], tokens.device)
+        if isinstance(start, Tensor):
+            positions = self._rows(0, self.max_positions, tokens.device)[start].unsqueeze(1)
+        else:
+            positions = self._rows(start, start + tokens.shape[1], tokens.device)
         embedded = functional.embedding(tokens, matrix) * self.scale
         return self.dropout(embedded + positions)
 

@@ -1,8 +1,10 @@
 """Making a model ready to translate: faster products in place of torch's own."""
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from tformer_cli.model.linear import Linear
+from tformer_cli.model.linear import ALL_ROWS, Linear
 from tformer_cli.model.packed import PackedProduct
 from tformer_cli.model.quantized import QuantizedMatrix, QuantizedProduct, quantize_matrix
 from tformer_cli.model.transformer import Transformer
@@ -19,10 +21,35 @@ def pack(model: Transformer) -> None:
 
 
 def unpack(model: Transformer) -> None:
-    """Undoes `pack`."""
+    """Undoes `pack` and `use_bfloat16`."""
     for linear in _linears(model).values():
         linear.product = None
     model.output_product = None
+
+
+class RoundedProduct:
+    """Multiplies in bfloat16 by a matrix that was rounded once, as autocast does at every call."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Rounds a matrix (N, K) and a bias (N)."""
+        self._weight = weight.detach().to(torch.bfloat16)
+        self._bias = None if bias is None else bias.detach().to(torch.bfloat16)
+
+    def __call__(self, values: Tensor, rows: slice = ALL_ROWS, *, relu: bool = False) -> Tensor:
+        """Multiplies (…, K) by the named n rows; returns (…, n) bfloat16."""
+        bias = None if self._bias is None else self._bias[rows]
+        result = functional.linear(values.to(torch.bfloat16), self._weight[rows], bias)
+        return result.relu_() if relu else result
+
+
+def use_bfloat16(model: Transformer) -> None:
+    """Lets a model multiply by matrices that were rounded once; `unpack` undoes it.
+
+    Its weights must stay as they are from then on.
+    """
+    for linear in _linears(model).values():
+        linear.product = RoundedProduct(linear.weight, linear.bias)
+    model.output_product = RoundedProduct(model.output_matrix, None)
 
 
 def quantized_matrices(weights: dict[str, Tensor]) -> dict[str, QuantizedMatrix]:

@@ -10,10 +10,13 @@ from typing import Any, ClassVar, Literal
 import torch
 
 Precision = Literal["float32", "bfloat16"]
+_CPU_ALLOCATOR = ("DefaultCPUAllocator: can't allocate memory", "not enough memory")
 
 
 def resolve_device(name: str) -> torch.device:
     """Turns "auto", "cpu", "cuda" or "cuda:N" into a device that is there.
+
+    A GPU that is named becomes the current one: graphs, events and waiting are the current one's.
 
     Raises:
         ValueError: if the name is none of these, or CUDA or that GPU cannot be used.
@@ -29,6 +32,8 @@ def resolve_device(name: str) -> torch.device:
             raise ValueError(f'"{name}" asks for a GPU, but CUDA is not usable; use cpu or auto')
         if index and int(index) >= torch.cuda.device_count():
             raise ValueError(f'"{name}" is not there; there are {torch.cuda.device_count()} GPUs')
+        if index:
+            torch.cuda.set_device(int(index))
     return torch.device(name)
 
 
@@ -146,8 +151,27 @@ def has_fast_bfloat16(device_type: str) -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
-def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
-    """Makes the context in which a model computes with the given precision."""
+def autocast(
+    device: torch.device, precision: Precision, *, keeps_casts: bool = True
+) -> AbstractContextManager[object]:
+    """Makes the context in which a model computes with the given precision.
+
+    Args:
+        device: of the model.
+        precision: "float32" changes nothing.
+        keeps_casts: whether rounded weights are kept until the context ends. What is recorded as
+            a CUDA graph must not read them afterwards.
+    """
     if precision == "float32":
         return nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16)
+    return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=keeps_casts)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Says whether an error means that there is too little memory, on a GPU or a CPU.
+
+    torch has an exception of its own for GPUs alone; its CPU allocator raises a plain RuntimeError.
+    """
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _CPU_ALLOCATOR)

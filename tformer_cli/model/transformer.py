@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tformer_cli.model.attention import FUSED_FROM_KEYS, MultiHeadAttention
-from tformer_cli.model.cache import DecoderCache
+from tformer_cli.model.cache import DecoderCache, StepCache
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.decoder import Decoder
 from tformer_cli.model.embedding import PositionedEmbedding
@@ -159,12 +159,12 @@ class Transformer(nn.Module):
         """
         return self.decoder.start_cache(memory, source_mask, beam_size, max_length)
 
-    def decode_step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
+    def decode_step(self, tokens: Tensor, cache: StepCache) -> Tensor:
         """Decodes one more position for every row of the cache.
 
         Args:
             tokens: (B·W) the token at position `cache.length` of every row.
-            cache: from `start_cache`; it grows by one position.
+            cache: from `start_cache`, and it grows by one position; or a `FixedCache`.
 
         Returns:
             (B·W, V) logits of the next token.

@@ -15,13 +15,12 @@ from torch import Tensor
 from tformer_cli.data.batching import Batch, collate
 from tformer_cli.data.encoded import EncodedCorpus
 from tformer_cli.errors import RecipeError
-from tformer_cli.model.runtime import Precision
+from tformer_cli.model.runtime import Precision, is_out_of_memory
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.model.unpadded import ROW_MULTIPLE
 from tformer_cli.training.config import TrainingConfig
 from tformer_cli.training.free_memory import free_memory
 from tformer_cli.training.gradients import add_gradients
-from tformer_cli.training.memory import is_out_of_memory
 from tformer_cli.training.state import generator_tensors, restore_generators
 from tformer_cli.training.window import Window
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from tformer_cli.training.memory import is_out_of_memory
+from tformer_cli.model.runtime import is_out_of_memory
 
 _SHARE_OF_TIME = 0.002
 """Of the run's time that measuring between its steps may take."""

@@ -7,22 +7,10 @@ import torch
 
 from tformer_cli.data.batching import Batch
 from tformer_cli.errors import TformerError
-from tformer_cli.model.runtime import Precision
+from tformer_cli.model.runtime import Precision, is_out_of_memory
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.gradients import add_gradients
 from tformer_cli.training.window import Window
-
-_CPU_ALLOCATOR = ("DefaultCPUAllocator: can't allocate memory", "not enough memory")
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Says whether an error means that there is too little memory, on a GPU or a CPU.
-
-    torch has an exception of its own for GPUs alone; its CPU allocator raises a plain RuntimeError.
-    """
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _CPU_ALLOCATOR)
 
 
 class GradientsInMemory:

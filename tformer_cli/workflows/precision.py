@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.model.packed import can_pack
-from tformer_cli.model.products import pack, quantized_matrices, unpack, use_integers
+from tformer_cli.model.products import (
+    pack,
+    quantized_matrices,
+    unpack,
+    use_bfloat16,
+    use_integers,
+)
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
@@ -38,7 +44,7 @@ def choose_numbers(directory: ModelDirectory, asked: PrecisionChoice) -> Precisi
 def computing_in(
     directory: ModelDirectory, precision: PrecisionChoice, *, may_change: bool
 ) -> ModelDirectory:
-    """Gives a model the products of a precision, on the CPU.
+    """Gives a model the products of a precision.
 
     Args:
         directory: the model, in evaluation mode.
@@ -52,7 +58,9 @@ def computing_in(
     is_on_cpu = next(model.parameters()).device.type == "cpu"
     if precision == "float32" and is_on_cpu and can_pack():
         pack(model)
-    elif precision == "bfloat16":  # the model may have been packed for float32 before
+    elif precision == "bfloat16" and not is_on_cpu:
+        use_bfloat16(model)
+    elif precision != "int8":  # the model may have been made ready for another precision before
         unpack(model)
     if precision == "int8" and directory.weight_type == "float32":
         model = model if may_change else deepcopy(model)

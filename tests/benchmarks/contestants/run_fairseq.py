@@ -113,6 +113,7 @@ def generate(data: Path, checkpoint: Path, split: str) -> Path:
     command = [
         sys.executable, "-m", "fairseq_cli.generate", str(data), "--path", str(checkpoint),
         "--gen-subset", split, "--beam", "5", "--batch-size", "64", "--cpu",
+        "--required-batch-size-multiple", "1",  # or it leaves out what makes no whole multiple
     ]  # fmt: skip
     log = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     lines = re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", log, re.MULTILINE)

@@ -1,0 +1,103 @@
+"""Steps that are recorded once as a CUDA graph and then repeated as a whole.
+
+A step of a small decoder is some hundred kernels of a few microseconds each, and sending them takes
+longer than they do. A graph is sent as one. It repeats the same operations on the same memory, so
+there is one for each shape of a step, recorded when the shape has been used often enough to be
+worth it; the first replay is compared with the step that it stands for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    from torch import Tensor
+
+RECORDED_AFTER = 24
+"""Steps of a shape after which it is recorded: recording takes about as long as some of them."""
+
+
+class StepGraphs:
+    """Runs steps; on a GPU by graphs, as soon as that pays."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        tell: Callable[[str], None] | None,
+        *,
+        after: int | None = None,
+    ) -> None:
+        """Starts without graphs.
+
+        Args:
+            device: where the steps compute; graphs are for "cuda".
+            tell: is told, in a line, if graphs cannot be used.
+            after: steps of a shape after which it is recorded; None: `RECORDED_AFTER`.
+        """
+        self._device = device
+        self._tell = tell
+        self._after = RECORDED_AFTER if after is None else after
+        self._n_steps: Counter[Hashable] = Counter()
+        self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        self._records = device.type == "cuda"
+
+    def run(self, shape: Hashable, step: Callable[[], None], state: Sequence[Tensor]) -> None:
+        """Makes a step.
+
+        Args:
+            shape: tells steps that are the same operations on the same memory from others.
+            step: the operations; what they read and write stays where it is.
+            state: what a step changes and a later one reads, but for what every step writes anew.
+        """
+        graph = self._graphs.get(shape)
+        if graph is not None:
+            graph.replay()
+            return
+        self._n_steps[shape] += 1
+        if self._records and self._n_steps[shape] > self._after:
+            self._record(shape, step, state)
+        else:
+            step()
+
+    def _record(self, shape: Hashable, step: Callable[[], None], state: Sequence[Tensor]) -> None:
+        """Records a step and makes it, or gives up graphs and makes it."""
+        before = [tensor.clone() for tensor in state]
+        step()
+        expected = [tensor.clone() for tensor in state]
+        try:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                step()
+            _put_back(state, before)
+            graph.replay()
+            is_same = all(map(_equal, state, expected))
+        except RuntimeError as error:
+            self._give_up(str(error).splitlines()[0])
+        else:
+            if is_same:
+                self._graphs[shape] = graph
+            else:
+                self._give_up("a replay gave other numbers")
+        _put_back(state, expected)
+
+    def _give_up(self, reason: str) -> None:
+        self._records = False
+        self._graphs.clear()
+        if self._tell is not None:
+            self._tell(f"translating without CUDA graphs, which is slower: {reason}")
+
+
+def _put_back(state: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+    for tensor, value in zip(state, values, strict=True):
+        tensor.copy_(value)
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    """Whether all values are equal; a place without a sentence may hold NaN."""
+    are_equal = (one == other) | ((one != one) & (other != other))  # noqa: PLR0124 - of NaN alone
+    return bool(are_equal.all())
