@@ -1,5 +1,6 @@
 """The encoder-decoder Transformer: both stacks, their embeddings and the output projection."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -175,6 +176,31 @@ class Transformer(nn.Module):
 
     if TYPE_CHECKING:
         __call__ = forward
+
+
+def compile_layers(model: Transformer) -> None:
+    """Lets torch compile the layers of both stacks for training, for batches of all shapes.
+
+    Layer by layer: they are alike, so each kind is compiled once. Single steps of the decoder and
+    whoever listens to a layer go on as before.
+    """
+    for layer in _layers(model):
+        layer.compile(dynamic=True)
+
+
+def uncompiled(model: Transformer) -> AbstractContextManager[object]:
+    """Makes the context in which compiled layers compute as others do.
+
+    Without gradients they would be compiled once more, for a few passes.
+    """
+    if all(layer._compiled_call_impl is None for layer in _layers(model)):
+        return nullcontext()  # and torch's compiler is not imported
+    context: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return context
+
+
+def _layers(model: Transformer) -> list[nn.Module]:
+    return [*model.encoder.layers, *model.decoder.layers]
 
 
 @torch.no_grad()

@@ -63,6 +63,9 @@ class TrainingConfig:
     precision: PrecisionChoice = "auto"
     """"bfloat16" computes products in bfloat16 with float32 weights; "auto" takes it where the
     processor multiplies bfloat16 in hardware."""
+    compile: bool = False
+    """Whether torch compiles the layers for a GPU: fewer and larger operations, for a minute or two
+    before the first step. On a CPU tformer has kernels of its own."""
     max_steps: int = 0
     """Stop after this many steps (0: no limit)."""
     max_epochs: int = 0

@@ -19,7 +19,7 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.evaluation.scores import bleu, chrf
 from tformer_cli.model.runtime import Precision, autocast
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.transformer import Transformer, uncompiled
 from tformer_cli.training.events import ValidationReport
 from tformer_cli.training.gradients import batch_loss
 
@@ -88,7 +88,11 @@ class Validator:
         self, model: Transformer, sample: int, before_batch: Callable[[], None]
     ) -> Validation:
         start = time.monotonic()
-        with torch.inference_mode(), autocast(self.device, self.precision):
+        with (
+            torch.inference_mode(),
+            autocast(self.device, self.precision),
+            uncompiled(model),
+        ):
             loss = self._loss(model, before_batch)
             translator = Translator(
                 model,

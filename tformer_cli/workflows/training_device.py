@@ -6,7 +6,7 @@ import torch
 
 from tformer_cli.errors import UsageError
 from tformer_cli.model.runtime import prepare_cpu, resolve_device, set_threads
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.transformer import Transformer, compile_layers
 from tformer_cli.native.library import load_library
 from tformer_cli.native.library_cache import Refused
 from tformer_cli.native.training import use_native_operations
@@ -38,25 +38,31 @@ def training_device(name: str, threads: int, launch: Launch) -> torch.device:
     return device
 
 
-def use_kernels(model: Transformer, tell: Callable[[str], None]) -> list[str]:
+def use_kernels(
+    model: Transformer, tell: Callable[[str], None], *, compiles: bool = False
+) -> list[str]:
     """Lets a model on the CPU train by the compiled kernels, where there are any.
 
     Args:
         model: on its device.
         tell: is told that compiling takes a while.
+        compiles: whether torch is to compile the layers of a model that is elsewhere.
 
     Returns:
-        A note for the user where torch has to do without them.
+        Notes for the user: what is done without.
     """
     if next(model.parameters()).device.type != "cpu":
+        if compiles:
+            compile_layers(model)
         return []
+    notes = ["training.compile is for a GPU; here it changes nothing"] if compiles else []
     try:
         if use_native_operations(model, load_library(tell)):
-            return []
+            return notes
         reason = "torch's threads cannot be used by them"
     except Refused as refusal:
         reason = str(refusal)
-    return [f"training without compiled kernels, which is slower: {reason}"]
+    return [*notes, f"training without compiled kernels, which is slower: {reason}"]
 
 
 def _own_gpu(name: str, launch: Launch) -> torch.device:
