@@ -81,6 +81,7 @@ class Simulation(TorchDispatchMode):
             by_truth = name in BY_INDEX and any(
                 isinstance(x, torch.Tensor) and x.dtype == torch.bool for x in args[1]
             )
+            by_truth |= name.startswith("index_put") and not isinstance(args[2], ElsewhereTensor)
             if name in OF_VALUES or by_truth or (name == "_to_copy" and kind == "cpu"):
                 note_wait(name)
         options = tree_map(inner, kwargs)

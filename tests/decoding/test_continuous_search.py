@@ -11,6 +11,7 @@ from tformer_cli.decoding.part_search import PartSearcher
 from tformer_cli.decoding.search import Sentence
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.products import unpack, use_bfloat16
 from tformer_cli.model.transformer import Transformer
 
 CPU = torch.device("cpu")
@@ -248,14 +249,41 @@ def test_without_memory_for_one_it_fails(narrowing, monkeypatch):
         narrowing(make_model()).search([(5,)], DecodingConfig())
 
 
+def test_other_products_are_seen(narrowing):
+    model = make_model()
+    config = DecodingConfig(beam_size=2)
+    search = narrowing(model)
+    search.search([(5, 6)], config)
+    (before,) = search._batches.values()
+    search.search([(5, 6)], config)
+    assert list(search._batches.values()) == [before]
+    for change in (use_bfloat16, use_bfloat16, unpack):
+        change(model)
+        search.search([(5, 6)], config)
+        (after,) = search._batches.values()
+        assert after is not before
+        before = after
+
+
+def test_without_memory_a_searcher_goes_on_batch_by_batch(monkeypatch):
+    def fail(*_):
+        raise torch.OutOfMemoryError
+
+    searcher = PartSearcher(make_model(), None, DecodingConfig(), Elsewhere(), "float32")
+    monkeypatch.setattr(searcher._continuous, "search", fail)
+    monkeypatch.setattr(searcher, "_searched", lambda parts: [["found"] for _ in parts])
+    assert searcher.search([Sentence(tokens=(5,)), Sentence(tokens=(6,))]) == [["found"]] * 2
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_on_a_gpu_graphs_find_what_the_cpu_finds(monkeypatch, precision):
-    monkeypatch.setattr(step_graphs, "RECORDED_AFTER", 2)
+    monkeypatch.setattr(step_graphs, "CAPTURED_AFTER", 2)
     device, told = torch.device("cuda"), []
     model = make_model()
-    config = DecodingConfig(beam_size=3, n_best=2)
+    monkeypatch.setattr(continuous_search, "EXACT_TOKENS", 128)
+    config = DecodingConfig(beam_size=3, n_best=2, batch_tokens=96)
     sources = make_sources(40)
     expected = exact(model).search(sources, config)
     if precision == "bfloat16":  # the shapes of bfloat16, the numbers of float64

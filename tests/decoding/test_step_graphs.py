@@ -11,6 +11,7 @@ class Recorder:
 
     def __init__(self, monkeypatch, *, replayed=None, fails=False):
         self.n_replays = 0
+        self.streams = []
         self.step = None
         recorder = self
 
@@ -20,11 +21,17 @@ class Recorder:
                 (replayed or recorder.step)()
 
         @contextlib.contextmanager
-        def recording(graph):
+        def recording(graph, pool, capture_error_mode):
+            assert pool == (1, 2)
             if fails:
                 raise RuntimeError("operation not permitted when stream is capturing\nmore")
             yield
 
+        monkeypatch.setattr(StepGraphs, "_pool", None)
+        monkeypatch.setattr(StepGraphs, "_failed", False)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda _: "the stream before")
+        monkeypatch.setattr(torch.cuda, "set_stream", self.streams.append)
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (1, 2))
         monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
         monkeypatch.setattr(torch.cuda, "graph", recording)
 
@@ -74,7 +81,7 @@ def test_recorded_or_not_every_step_is_made_once(monkeypatch):
     is_recording = []
 
     @contextlib.contextmanager
-    def recording(graph):
+    def recording(graph, pool, capture_error_mode):
         is_recording.append(True)
         yield
         is_recording.pop()
@@ -97,6 +104,10 @@ def test_graphs_that_fail_or_differ_are_given_up(monkeypatch, fails):
     reason = "operation not permitted when stream is capturing"
     reason = reason if fails else "a replay gave other numbers"
     assert told == [f"translating without CUDA graphs, which is slower: {reason}"]
+    assert recorder.streams == ["the stream before"] * fails
+    # and nobody else tries again
+    run(StepGraphs(CUDA, told.append, after=0), step, 2)
+    assert (len(told), step.value[0]) == (1, 7)
 
 
 def test_the_cpu_records_nothing(monkeypatch):

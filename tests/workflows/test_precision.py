@@ -157,10 +157,19 @@ def test_integers_are_for_the_cpu(model, int8):
 def test_off_the_cpu_bfloat16_is_rounded_once_and_float32_is_plain(model):
     directory = load_model_directory(model)
     directory.model.to("meta")  # any other device
-    products = [m for m in directory.model.modules() if hasattr(m, "product")]
-    computing_in(directory, "bfloat16", may_change=False)
-    assert all(isinstance(m.product, RoundedProduct) for m in products)
-    assert isinstance(directory.model.output_product, RoundedProduct)
-    computing_in(directory, "float32", may_change=False)
-    assert all(m.product is None for m in products)
-    assert directory.model.output_product is None
+
+    def is_rounded(model):
+        products = [m.product for m in model.modules() if hasattr(m, "product")]
+        return {isinstance(product, RoundedProduct) for product in products}
+
+    rounded = computing_in(directory, "bfloat16", may_change=True)
+    assert rounded.model is directory.model
+    assert is_rounded(rounded.model) == {True}
+    assert isinstance(rounded.model.output_product, RoundedProduct)
+    # who shares the model goes on with what it computes by
+    plain = computing_in(directory, "float32", may_change=False)
+    assert is_rounded(plain.model) == {False}
+    assert plain.model.output_product is None
+    assert is_rounded(directory.model) == {True}
+    assert computing_in(plain, "float32", may_change=False) is plain
+    assert is_rounded(computing_in(directory, "float32", may_change=True).model) == {False}

@@ -82,32 +82,32 @@ class BeamPlaces:
         """
         slots, numbers = (n_places, beam_size), (n_places, beam_size + 1)
 
-        def whole(*shape: int) -> Tensor:
+        def integers(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int64, device=device)
 
-        def real(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+        def floats(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        def truth(*shape: int) -> Tensor:
+        def booleans(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.bool, device=device)
 
         return cls(
-            last=whole(*slots),
-            totals=real(*slots),
-            tokens=whole(*slots, longest + 1),
-            steps=real(*slots, longest + 1, dtype=torch.float32),
-            limits=whole(n_places),
-            largest_divisors=real(n_places) + 1.0,
-            slots_left=whole(n_places),
-            is_active=truth(n_places),
-            n_found=whole(n_places),
-            found_tokens=whole(*numbers, longest + 1),
-            found_steps=real(*numbers, longest + 1, dtype=torch.float32),
-            found_ends=real(*numbers, dtype=torch.float32),
-            found_lengths=whole(*numbers),
-            found_totals=real(*numbers),
-            found_scores=real(*numbers),
-            found_own_ends=truth(*numbers),
+            last=integers(*slots),
+            totals=floats(*slots),
+            tokens=integers(*slots, longest + 1),
+            steps=floats(*slots, longest + 1, dtype=torch.float32),
+            limits=integers(n_places),
+            largest_divisors=floats(n_places) + 1.0,
+            slots_left=integers(n_places),
+            is_active=booleans(n_places),
+            n_found=integers(n_places),
+            found_tokens=integers(*numbers, longest + 1),
+            found_steps=floats(*numbers, longest + 1, dtype=torch.float32),
+            found_ends=floats(*numbers, dtype=torch.float32),
+            found_lengths=integers(*numbers),
+            found_totals=floats(*numbers),
+            found_scores=floats(*numbers),
+            found_own_ends=booleans(*numbers),
         )
 
     def narrowed(self, n_places: int) -> BeamPlaces:
@@ -119,7 +119,7 @@ class BeamPlaces:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def lasting(self) -> list[Tensor]:
-        """What a later step or `found` reads: everything but the hypotheses that are none."""
+        """What a later step or `found` reads: all but number W, where what is none is written."""
         beam_size = self.last.shape[1]
         return [
             tensor[:, :beam_size] if name.startswith("found_") else tensor

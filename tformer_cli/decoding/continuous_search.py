@@ -2,8 +2,8 @@
 
 A padded batch lasts as long as its longest translation, and near its end a GPU computes a few rows
 in the time of many. Here the places are filled again while the search goes on (iteration-level
-scheduling; Yu et al. 2022, "Orca", section 3). The device is never waited for: whether a place is
-done is read one step late, while it already computes the next.
+scheduling; Yu et al. 2022, "Orca", section 3). Steps do not wait for the device: whether a place is
+done is read one step late, and what was found is fetched while the next step is computed.
 
 Sentences of about one length share places, so that their sources are padded to one width. In
 float32 everything is computed in shapes that follow from that width alone, whatever is translated
@@ -14,6 +14,7 @@ computed in fewer and fewer places.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,12 +27,13 @@ from tformer_cli.decoding.limits import longest_source, longest_translation
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS
 from tformer_cli.decoding.step_graphs import StepGraphs
 from tformer_cli.model.fixed_cache import FixedCache
-from tformer_cli.model.runtime import Precision, autocast, is_out_of_memory
+from tformer_cli.model.linear import Linear
+from tformer_cli.model.runtime import Precision, StandardProducts, autocast, is_out_of_memory
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.native.weights import interference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -46,12 +48,13 @@ EXACT_TOKENS = 2048
 """Source tokens of a batch in float32, whatever there is to translate."""
 MOST_BATCHES = 4
 """Widths whose places and graphs are kept from one search to the next."""
+CPU = torch.device("cpu")
 REFILLED_SHARE = 8
 """Places are filled again when one in so many is free: encoding one by one would waste the GPU."""
 
 
 class ContinuousSearch:
-    """Greedy and beam search of one model, for devices that are sent work ahead."""
+    """Greedy and beam search of one model, for GPUs, which compute asynchronously."""
 
     def __init__(
         self,
@@ -59,6 +62,8 @@ class ContinuousSearch:
         device: torch.device,
         precision: Precision,
         tell: Callable[[str], None] | None = None,
+        *,
+        captures: bool = True,
     ) -> None:
         """Remembers a model; the memory for its places is taken when it searches.
 
@@ -67,17 +72,21 @@ class ContinuousSearch:
             device: where it is.
             precision: "bfloat16" computes the products in it.
             tell: is told, in a line, if something makes the search slower.
+            captures: whether steps may be captured as CUDA graphs.
         """
         self._model = model
         self._device = device
         self._precision = precision
         self._tell = tell
+        self._captures = captures
         self._batches: dict[int, _RunningBatch] = {}
         self._made_for: object = None
 
     def with_model(self, model: Transformer) -> ContinuousSearch:
         """Makes the same for another model."""
-        return ContinuousSearch(model, self._device, self._precision, self._tell)
+        return ContinuousSearch(
+            model, self._device, self._precision, self._tell, captures=self._captures
+        )
 
     def refusal(self, config: DecodingConfig) -> str | None:
         """Says why this cannot search as the settings say; None if it can.
@@ -109,16 +118,33 @@ class ContinuousSearch:
         for index in sorted(range(len(sources)), key=lambda index: -len(sources[index])):
             by_width.setdefault(self._width(len(sources[index]) + 1), []).append(index)
         results: dict[int, list[Hypothesis]] = {}
-        with autocast(self._device, self._precision, keeps_casts=False):
+        with self._computing():
             for width, indices in by_width.items():
                 batch = self._batch_of(width, len(indices), config)
                 queue = deque((index, sources[index]) for index in indices)
                 batch.search(queue, results, before_batch)
         return [results[index] for index in range(len(sources))]
 
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Computes on the model's own device, in the precision."""
+        is_on_cpu = self._device.type == "cpu"
+        with (
+            torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext(),
+            nullcontext() if is_on_cpu else StandardProducts(),  # once, not in every attention
+            autocast(self._device, self._precision, keeps_casts=False),
+        ):
+            yield
+
     def _forget_what_has_changed(self, config: DecodingConfig) -> None:
-        """Graphs read weights where they lay when they were recorded, and search by one config."""
-        made_for = config, [weight.data_ptr() for weight in self._model.parameters()]
+        """Graphs read weights where they lay when they were captured, and search by one config.
+
+        Products hold weights of their own: they are kept alive here, and known by identity.
+        """
+        modules = [module for module in self._model.modules() if isinstance(module, Linear)]
+        products = [module.product for module in modules] + [self._model.output_product]
+        pointers = [weight.data_ptr() for weight in self._model.parameters()]
+        made_for = config, pointers, products
         if made_for != self._made_for:
             self._batches.clear()
             self._made_for = made_for
@@ -156,7 +182,7 @@ class ContinuousSearch:
                     config,
                     width,
                     n_places,
-                    StepGraphs(self._device, self._tell),
+                    StepGraphs(self._device if self._captures else CPU, self._tell),
                     is_exact=is_exact,
                 )
             except RuntimeError as error:
@@ -184,6 +210,8 @@ class _Schedule:
     occupants: list[_Occupant | None]
     done: list[int] = field(default_factory=list)
     """Places whose sentences are found and not yet taken out."""
+    fetched: list[tuple[list[int], list[_AsyncCopy]]] = field(default_factory=list)
+    """Which sentences were taken out, and what was found for them, on its way to the host."""
     n_steps: int = 0
 
     @property
@@ -192,7 +220,7 @@ class _Schedule:
         return sum(occupant is not None for occupant in self.occupants) - len(self.done)
 
     def oldest(self) -> int:
-        """Steps that the sentence has had which came first among those that are searched."""
+        """Steps that the sentence has had that has been searched longest."""
         return max(
             (self.n_steps - one.since for i, one in enumerate(self.occupants)
              if one is not None and i not in self.done),
@@ -231,6 +259,7 @@ class _RunningBatch:
         self._is_exact = is_exact
         self._device = next(model.parameters()).device
         self._most_refilled = max(1, n_places // REFILLED_SHARE)
+        self._steps: dict[tuple[int, int], tuple[Callable[[], None], list[Tensor]]] = {}
         max_positions = model.config.max_positions
         longest_line = min(width - 1, longest_source(max_positions))
         longest = longest_translation(longest_line, config, max_positions)
@@ -252,25 +281,27 @@ class _RunningBatch:
         )
         self._places.is_active.zero_()  # of a search that was ended
         schedule = _Schedule([None] * n_places)
-        seen: _OnItsWay | None = None
+        seen: _AsyncCopy | None = None
         while queue or schedule.n_searched:
             n_free = schedule.occupants.count(None) + len(schedule.done)
             if queue and (n_free >= min(len(queue), self._most_refilled) or n_free == n_places):
                 if before_batch is not None:
                     before_batch()
-                self._take_out(schedule, results)
+                self._take_out(schedule)
                 self._fill(schedule, queue)
             elif not queue and not self._is_exact and schedule.n_searched <= n_places // 2:
-                self._take_out(schedule, results)
+                self._take_out(schedule)
                 n_places //= 2
                 self._move_together(schedule, n_places)
                 seen = None
             self._step(schedule, n_places)
-            now = _OnItsWay(self._places.is_active[:n_places], schedule.n_steps)
+            now = _AsyncCopy(self._places.is_active[:n_places], schedule.n_steps)
+            self._deliver(schedule, results)
             if seen is not None:
                 self._look(schedule, seen)
             seen = now
-        self._take_out(schedule, results)
+        self._take_out(schedule)
+        self._deliver(schedule, results)
 
     def _fill(self, schedule: _Schedule, queue: deque[tuple[int, Sequence[int]]]) -> None:
         """Puts the next sentences in free places."""
@@ -285,13 +316,13 @@ class _RunningBatch:
                 longest_translation(len(source), self._config, max_positions) for _, source in group
             ]
             divisors = [length_divisor(limit + 1, self._config) for limit in limits]
-            where = self._sent(torch.tensor(places))
+            where = self._to_device(torch.tensor(places))
             memory, source_mask = self._encoded(group)
             self._cache.put(self._model, where, memory, source_mask)
             self._places.put(
                 where,
-                self._sent(torch.tensor(limits)),
-                self._sent(torch.tensor(divisors, dtype=torch.float64)),
+                self._to_device(torch.tensor(limits)),
+                self._to_device(torch.tensor(divisors, dtype=torch.float64)),
             )
             for place, (index, _) in zip(places, group, strict=True):
                 schedule.occupants[place] = _Occupant(index, schedule.n_steps)
@@ -304,8 +335,8 @@ class _RunningBatch:
             [*source, EOS_ID, *[PAD_ID] * (self._width - len(source) - 1)] for source in sources
         ]
         lengths = torch.tensor([len(source) + 1 for source in sources])
-        mask = self._sent(torch.arange(self._width) < lengths.unsqueeze(1))
-        return self._model.encode(self._sent(torch.tensor(rows)), mask), mask
+        mask = self._to_device(torch.arange(self._width) < lengths.unsqueeze(1))
+        return self._model.encode(self._to_device(torch.tensor(rows)), mask), mask
 
     def _step(self, schedule: _Schedule, n_places: int) -> None:
         """Sends a step."""
@@ -313,17 +344,23 @@ class _RunningBatch:
         if not self._is_exact:
             needed = schedule.oldest() + 1
             n_positions = min(max(FEWEST_POSITIONS, _power_of_two(needed)), self._room)
+        shape = n_places, n_positions
+        if shape not in self._steps:
+            self._steps[shape] = self._step_of(*shape)
+        self._graphs.run(shape, *self._steps[shape])
+        schedule.n_steps += 1
+
+    def _step_of(self, n_places: int, n_positions: int) -> tuple[Callable[[], None], list[Tensor]]:
+        """The step of a shape, and the state that it changes; see `StepGraphs.run`."""
         places = self._places.narrowed(n_places)
         cache = self._cache.narrowed(n_places, n_positions)
 
         def step() -> None:
             search_step(self._model, places, cache, self._divisors, self._config.n_searched)
 
-        state = [*places.lasting(), cache.positions, cache.ancestors]
-        self._graphs.run((n_places, n_positions), step, state)
-        schedule.n_steps += 1
+        return step, [*places.lasting(), cache.positions, cache.ancestors]
 
-    def _look(self, schedule: _Schedule, seen: _OnItsWay) -> None:
+    def _look(self, schedule: _Schedule, seen: _AsyncCopy) -> None:
         """Notes which places are done, by what they were after a step."""
         is_active = seen.arrived().tolist()
         for place, occupant in enumerate(schedule.occupants):
@@ -335,20 +372,26 @@ class _RunningBatch:
             ):
                 schedule.done.append(place)
 
-    def _take_out(self, schedule: _Schedule, results: dict[int, list[Hypothesis]]) -> None:
-        """Brings what was found to the host; the places are free then."""
+    def _take_out(self, schedule: _Schedule) -> None:
+        """Sends for what was found; the places are free then."""
         if not schedule.done:
             return
-        where = self._sent(torch.tensor(schedule.done))
-        found = [tensor.cpu() for tensor in self._places.found(where)]
-        for place, best in zip(
-            schedule.done, hypotheses(found, self._config.n_searched), strict=True
-        ):
-            occupant = schedule.occupants[place]
-            if occupant is not None:
-                results[occupant.index] = best
+        found = self._places.found(self._to_device(torch.tensor(schedule.done)))
+        occupants = [schedule.occupants[place] for place in schedule.done]
+        indices = [occupant.index for occupant in occupants if occupant is not None]
+        copies = [_AsyncCopy(tensor, schedule.n_steps) for tensor in found]
+        schedule.fetched.append((indices, copies))
+        for place in schedule.done:
             schedule.occupants[place] = None
         schedule.done.clear()
+
+    def _deliver(self, schedule: _Schedule, results: dict[int, list[Hypothesis]]) -> None:
+        """Waits for what was sent for and puts it among the results."""
+        for indices, copies in schedule.fetched:
+            found = [copy.arrived() for copy in copies]
+            best = hypotheses(found, self._config.n_searched)
+            results.update(zip(indices, best, strict=True))
+        schedule.fetched.clear()
 
     def _move_together(self, schedule: _Schedule, n_places: int) -> None:
         """Moves what is searched behind the first places into them."""
@@ -356,21 +399,21 @@ class _RunningBatch:
         origins = [i for i in range(n_places, len(occupants)) if occupants[i] is not None]
         places = [i for i in range(n_places) if occupants[i] is None][: len(origins)]
         if origins:
-            moved = self._sent(torch.tensor(origins)), self._sent(torch.tensor(places))
+            moved = self._to_device(torch.tensor(origins)), self._to_device(torch.tensor(places))
             self._places.move(*moved)
             self._cache.move(*moved)
         for origin, place in zip(origins, places, strict=True):
             occupants[place] = occupants[origin]
         del occupants[n_places:]
 
-    def _sent(self, tensor: Tensor) -> Tensor:
+    def _to_device(self, tensor: Tensor) -> Tensor:
         """Sends a tensor to the device without waiting for it."""
         if self._device.type == "cuda":
             tensor = tensor.pin_memory()
         return tensor.to(self._device, non_blocking=True)
 
 
-class _OnItsWay:
+class _AsyncCopy:
     """A tensor that is brought to the host while the device computes on."""
 
     def __init__(self, tensor: Tensor, n_steps: int) -> None:

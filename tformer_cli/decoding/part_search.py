@@ -15,7 +15,7 @@ from tformer_cli.decoding.processors import make_processors
 from tformer_cli.decoding.risk import by_expected_utility
 from tformer_cli.decoding.search import Sentence, search
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
-from tformer_cli.model.runtime import Precision, StandardProducts, autocast
+from tformer_cli.model.runtime import Precision, StandardProducts, autocast, is_out_of_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,11 +46,13 @@ class PartSearcher:
         banned: Sequence[Sequence[int]] = (),
         before_batch: Callable[[], None] | None = None,
         tell: Callable[[str], None] | None = None,
+        captures: bool = True,
     ) -> None:
         """Connects a model with its tokenizer.
 
         `banned` tokens stand in no translation; what `before_batch` raises ends the search; `tell`
-        is told, in a line, what takes a while before the first one.
+        is told, in a line, what takes a while before the first one. `captures`: whether CUDA graphs
+        may be used.
         """
         self._model = model
         self._tokenizer = tokenizer
@@ -60,7 +62,7 @@ class PartSearcher:
         self._banned = banned
         self._before_batch = before_batch
         self._native = NativeSearch(model, tell)
-        self._continuous = ContinuousSearch(model, device, precision, tell)
+        self._continuous = ContinuousSearch(model, device, precision, tell, captures=captures)
 
     def with_model(self, model: Transformer) -> PartSearcher:
         """Makes the same searcher for another model of the same vocabulary."""
@@ -105,12 +107,8 @@ class PartSearcher:
         }
         free = [index for index in range(len(parts)) if index not in found]
         plain = [index for index in free if not parts[index].prefix]
-        whole = self._continuous.search if self._is_continuous() else None
-        if plain and self.native_refusal() is None:
-            whole = self._native.search
-        if plain and whole is not None:
-            sources = [parts[index].tokens for index in plain]
-            hypotheses = whole(sources, self._config, self._before_batch)
+        hypotheses = self._whole([parts[index].tokens for index in plain])
+        if hypotheses is not None:
             found.update(zip(plain, map(self._wanted, hypotheses), strict=True))
             free = [index for index in free if index not in found]
         n_rows = self._config.n_candidates if self._config.sampling else self._config.beam_size
@@ -121,6 +119,27 @@ class PartSearcher:
             hypotheses = self._searched([parts[place] for place in places])
             found.update(zip(places, map(self._wanted, hypotheses), strict=True))
         return [found[index] for index in range(len(parts))]
+
+    def _whole(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]] | None:
+        """Finds the hypotheses of sentences of which nothing is asked, all at once.
+
+        Returns:
+            Them; None where that has to be done batch by batch.
+        """
+        if not sources:
+            return None
+        if self.native_refusal() is None:
+            return self._native.search(sources, self._config, self._before_batch)
+        if not self._is_continuous():
+            return None
+        try:
+            return self._continuous.search(sources, self._config, self._before_batch)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        # room for the longest translations at once is too much: batches grow with theirs
+        self._continuous = self._continuous.with_model(self._model)
+        return None
 
     def _searched(self, parts: Sequence[Sentence]) -> list[list[Hypothesis]]:
         """Finds the hypotheses of parts that make a batch."""

@@ -100,7 +100,11 @@ _BLANK = TranslatedText("", 0.0, 0.0, (), is_finished=True)
 
 
 class Translator:
-    """Translates lines with one model; in float32 each line by itself, whatever is beside it."""
+    """Translates lines with one model.
+
+    In float32 on a CPU each line by itself, whatever is beside it. So on a GPU in plain greedy and
+    beam search, as far as its library of products treats all rows of a matrix alike.
+    """
 
     def __init__(
         self,
@@ -115,6 +119,7 @@ class Translator:
         banned: Sequence[str] = (),
         before_batch: Callable[[], None] | None = None,
         tell: Callable[[str], None] | None = None,
+        captures: bool = True,
     ) -> None:
         """Connects a model with its tokenizer.
 
@@ -130,6 +135,7 @@ class Translator:
             banned: texts whose tokens no translation may hold in a row.
             before_batch: called before each batch; what it raises ends the translation.
             tell: is told, in a line, what takes a while before the first translation.
+            captures: whether steps may be captured as CUDA graphs.
         """
         self.config = config
         self._model = model
@@ -146,6 +152,7 @@ class Translator:
             banned=ids,
             before_batch=before_batch,
             tell=tell,
+            captures=captures,
         )
 
     def native_refusal(self) -> str | None:

@@ -128,7 +128,7 @@ class FixedCache:
 
         Args:
             slots: (P, W) which old slot each new one continues.
-            is_going_on: (P) which places go on; the others stay as they are, and are not read.
+            is_going_on: (P) which places go on; the others stay where they are, and are not read.
         """
         chosen = slots.unsqueeze(2).expand_as(self.ancestors)
         self.ancestors.copy_(self.ancestors.gather(1, chosen))
@@ -153,7 +153,8 @@ class FixedCache:
         self.positions.index_fill_(0, places, 0)
         self.ancestors.index_fill_(0, places, value=False)
         slots = torch.arange(self.beam_size, device=places.device)
-        self.ancestors[places.unsqueeze(1), slots, slots] = True
+        own = torch.ones((), dtype=torch.bool, device=places.device)  # a plain True would wait
+        self.ancestors.index_put_((places.unsqueeze(1), slots, slots), own)
 
     def narrowed(self, n_places: int, n_positions: int) -> FixedCache:
         """The first places and their first positions, in the same memory."""

@@ -159,12 +159,15 @@ def autocast(
     Args:
         device: of the model.
         precision: "float32" changes nothing.
-        keeps_casts: whether rounded weights are kept until the context ends. What is recorded as
-            a CUDA graph must not read them afterwards.
+        keeps_casts: whether rounded weights are kept until the context ends, when they are freed:
+            a CUDA graph that is replayed later must not read them.
     """
+    dtype = torch.bfloat16
     if precision == "float32":
-        return nullcontext()
-    return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=keeps_casts)
+        if keeps_casts or not torch.is_autocast_enabled(device.type):
+            return nullcontext()
+        dtype = torch.get_autocast_dtype(device.type)  # the caller's
+    return torch.autocast(device.type, dtype=dtype, cache_enabled=keeps_casts)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

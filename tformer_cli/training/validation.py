@@ -99,7 +99,9 @@ class Validator:
                 self.tokenizer,
                 self.decoding,
                 device=self.device,
+                precision=self.precision,
                 before_batch=before_batch,
+                captures=False,  # few steps, beside a training that must not be disturbed
             )
             translations = translator.translate([pair.source for pair in self.pairs])
         texts = [translation.hypotheses[0].text for translation in translations]

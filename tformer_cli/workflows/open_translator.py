@@ -66,8 +66,8 @@ def open_translator(
         model: a model directory, or its path.
         device: "auto", "cpu", "cuda" or "cuda:N"; a `ModelDirectory` stays where it is.
         precision: "float32", "bfloat16", "int8" (on the CPU), or "auto", which is what the weights
-            are held in. In float32 and int8 a translation does not depend on what is translated
-            beside it.
+            are held in. In float32 and int8 on a CPU a translation does not depend on what is
+            translated beside it; of a GPU see `Translator`.
         engine: "tformer", or "ctranslate2" for a model that `export` was run on.
         threads: CPU threads (0: torch's choice).
         seed: of what is sampled; greedy and beam search draw nothing.

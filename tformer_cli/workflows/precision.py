@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.model.packed import can_pack
 from tformer_cli.model.products import (
+    RoundedProduct,
     pack,
     quantized_matrices,
     unpack,
@@ -49,21 +50,36 @@ def computing_in(
     Args:
         directory: the model, in evaluation mode.
         precision: from `choose_numbers`.
-        may_change: whether float32 weights may be given up for integers; if not, a copy's are.
+        may_change: whether the model may compute otherwise from then on; if not, a copy does.
 
     Returns:
         The directory, or one with the copy.
     """
     model = directory.model
     is_on_cpu = next(model.parameters()).device.type == "cpu"
-    if precision == "float32" and is_on_cpu and can_pack():
+    if not is_on_cpu:
+        return _rounded_or_not(directory, precision == "bfloat16", may_change=may_change)
+    if precision == "float32" and can_pack():
         pack(model)
-    elif precision == "bfloat16" and not is_on_cpu:
-        use_bfloat16(model)
-    elif precision != "int8":  # the model may have been made ready for another precision before
+    elif precision == "bfloat16":  # the model may have been packed for float32 before
         unpack(model)
     if precision == "int8" and directory.weight_type == "float32":
         model = model if may_change else deepcopy(model)
         use_integers(model, quantized_matrices(model.state_dict()))
         return replace(directory, model=model, weight_type="int8")
     return directory
+
+
+def _rounded_or_not(
+    directory: ModelDirectory, is_rounded: bool, *, may_change: bool
+) -> ModelDirectory:
+    """Gives a model on a GPU products in bfloat16, or takes them away."""
+    model = directory.model
+    if isinstance(model.output_product, RoundedProduct) == is_rounded:
+        return directory
+    model = model if may_change else deepcopy(model)
+    if is_rounded:
+        use_bfloat16(model)
+    else:
+        unpack(model)
+    return replace(directory, model=model)

@@ -34,7 +34,8 @@ def training_device(name: str, threads: int, launch: Launch) -> torch.device:
         set_threads(threads)
     except ValueError as error:
         raise UsageError(f"--threads: {error}") from None
-    prepare_cpu()
+    if device.type == "cpu":
+        prepare_cpu()
     return device
 
 
