@@ -266,13 +266,18 @@ def test_other_products_are_seen(narrowing):
 
 
 def test_without_memory_a_searcher_goes_on_batch_by_batch(monkeypatch):
+    n_tries = []
+
     def fail(*_):
+        n_tries.append(1)
         raise torch.OutOfMemoryError
 
     searcher = PartSearcher(make_model(), None, DecodingConfig(), Elsewhere(), "float32")
-    monkeypatch.setattr(searcher._continuous, "search", fail)
+    monkeypatch.setattr(ContinuousSearch, "search", fail)
     monkeypatch.setattr(searcher, "_searched", lambda parts: [["found"] for _ in parts])
-    assert searcher.search([Sentence(tokens=(5,)), Sentence(tokens=(6,))]) == [["found"]] * 2
+    for _ in range(2):
+        assert searcher.search([Sentence(tokens=(5,)), Sentence(tokens=(6,))]) == [["found"]] * 2
+    assert len(n_tries) == 1
 
 
 @pytest.mark.gpu

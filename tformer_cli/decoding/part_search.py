@@ -63,6 +63,7 @@ class PartSearcher:
         self._before_batch = before_batch
         self._native = NativeSearch(model, tell)
         self._continuous = ContinuousSearch(model, device, precision, tell, captures=captures)
+        self._has_room = True  # for the longest translations at once, as far as is known
 
     def with_model(self, model: Transformer) -> PartSearcher:
         """Makes the same searcher for another model of the same vocabulary."""
@@ -90,6 +91,7 @@ class PartSearcher:
         """Whether sentences without a prefix share places that are filled again and again."""
         return (
             self._device.type != "cpu"
+            and self._has_room
             and not self._banned
             and self._continuous.refusal(self._config) is None
         )
@@ -137,8 +139,10 @@ class PartSearcher:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-        # room for the longest translations at once is too much: batches grow with theirs
+        # Room for the longest translations at once is too much: batches grow with theirs. What was
+        # taken is given back, and it is not tried again for every buffer.
         self._continuous = self._continuous.with_model(self._model)
+        self._has_room = False
         return None
 
     def _searched(self, parts: Sequence[Sentence]) -> list[list[Hypothesis]]:
