@@ -3,6 +3,7 @@ import contextlib
 import pytest
 import torch
 
+from tformer_cli.decoding import step_graphs
 from tformer_cli.decoding.step_graphs import StepGraphs
 
 
@@ -51,6 +52,11 @@ class Counter:
         self.value += 1
 
 
+def make(monkeypatch, device, tell, *, after):
+    monkeypatch.setattr(step_graphs, "CAPTURED_AFTER", after)
+    return StepGraphs(device, tell)
+
+
 def run(graphs, step, n, shape="shape"):
     for _ in range(n):
         graphs.run(shape, step, [step.value])
@@ -62,7 +68,7 @@ CUDA = torch.device("cuda")
 def test_a_shape_is_recorded_once_it_has_been_used_often(monkeypatch):
     recorder = Recorder(monkeypatch)
     step, told = Counter(recorder), []
-    graphs = StepGraphs(CUDA, told.append, after=3)
+    graphs = make(monkeypatch, CUDA, told.append, after=3)
     run(graphs, step, 3)
     assert recorder.n_replays == 0
     run(graphs, step, 5)
@@ -77,7 +83,7 @@ def test_recorded_or_not_every_step_is_made_once(monkeypatch):
     step = Counter(recorder)
     # a recording does not compute
     original = Counter.__call__
-    graphs = StepGraphs(CUDA, None, after=2)
+    graphs = make(monkeypatch, CUDA, None, after=2)
     is_recording = []
 
     @contextlib.contextmanager
@@ -97,7 +103,7 @@ def test_recorded_or_not_every_step_is_made_once(monkeypatch):
 def test_graphs_that_fail_or_differ_are_given_up(monkeypatch, fails):
     recorder = Recorder(monkeypatch, replayed=lambda: None, fails=fails)
     step, told = Counter(recorder), []
-    graphs = StepGraphs(CUDA, told.append, after=1)
+    graphs = make(monkeypatch, CUDA, told.append, after=1)
     for n in range(1, 6):
         run(graphs, step, 1)
         assert step.value[0] == n
@@ -106,21 +112,21 @@ def test_graphs_that_fail_or_differ_are_given_up(monkeypatch, fails):
     assert told == [f"translating without CUDA graphs, which is slower: {reason}"]
     assert recorder.streams == ["the stream before"] * fails
     # and nobody else tries again
-    run(StepGraphs(CUDA, told.append, after=0), step, 2)
+    run(make(monkeypatch, CUDA, told.append, after=0), step, 2)
     assert (len(told), step.value[0]) == (1, 7)
 
 
 def test_the_cpu_records_nothing(monkeypatch):
     recorder = Recorder(monkeypatch)
     step = Counter(recorder)
-    run(StepGraphs(torch.device("cpu"), None, after=1), step, 9)
+    run(make(monkeypatch, torch.device("cpu"), None, after=1), step, 9)
     assert (step.n_calls, recorder.n_replays) == (9, 0)
 
 
 def test_each_shape_counts_for_itself(monkeypatch):
     recorder = Recorder(monkeypatch)
     step = Counter(recorder)
-    graphs = StepGraphs(CUDA, None, after=2)
+    graphs = make(monkeypatch, CUDA, None, after=2)
     for shape in ("a", "b", "c"):
         run(graphs, step, 2, shape)
     assert recorder.n_replays == 0

@@ -33,23 +33,15 @@ class StepGraphs:
     _pool: ClassVar[Any] = None  # torch's handle of one
     _failed: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        device: torch.device,
-        tell: Callable[[str], None] | None,
-        *,
-        after: int | None = None,
-    ) -> None:
+    def __init__(self, device: torch.device, tell: Callable[[str], None] | None) -> None:
         """Starts without graphs.
 
         Args:
             device: where the steps compute; graphs are for "cuda".
             tell: is told, in a line, if graphs cannot be used.
-            after: steps of a shape after which it is captured; None: `CAPTURED_AFTER`.
         """
         self._device = device
         self._tell = tell
-        self._after = CAPTURED_AFTER if after is None else after
         self._n_steps: Counter[Hashable] = Counter()
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
 
@@ -68,7 +60,7 @@ class StepGraphs:
             return
         self._n_steps[shape] += 1
         captures = self._device.type == "cuda" and not StepGraphs._failed
-        if captures and self._n_steps[shape] > self._after:
+        if captures and self._n_steps[shape] > CAPTURED_AFTER:
             self._capture(shape, step, state)
         else:
             step()
