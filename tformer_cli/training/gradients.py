@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from tformer_cli.data.batching import Batch
 from tformer_cli.data.tokenizer import PAD_ID
@@ -15,6 +16,9 @@ from tformer_cli.model.unpadded import unpadded
 from tformer_cli.training.loss import Loss
 from tformer_cli.training.projected_loss import projected_loss
 from tformer_cli.training.window import Window
+
+_ROOM = 1e-6
+"""What torch adds to a norm before it divides by it."""
 
 
 def add_gradients(
@@ -110,9 +114,12 @@ def _target_hidden(model: Transformer, batch: Batch, device: torch.device, n_pas
 
 def clip_gradients(model: Transformer, largest_norm: float) -> Tensor:
     """Scales the gradient down to a norm (0: never); returns the norm that it had."""
-    return torch.nn.utils.clip_grad_norm_(
-        model.parameters(), largest_norm or math.inf, foreach=True
-    )
+    parameters = [p for p in model.parameters() if p.grad is not None]
+    norm = get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)
+    # On a CPU it costs nothing to look first, and a pass over all gradients to multiply by 1.
+    if largest_norm and (norm.device.type != "cpu" or not norm + _ROOM <= largest_norm):
+        clip_grads_with_norm_(parameters, largest_norm, norm, foreach=True)
+    return norm
 
 
 def _moved(tensor: Tensor, device: torch.device) -> Tensor:

@@ -81,26 +81,43 @@ class Muon(Adam):
         by_shape: defaultdict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for parameter in group.params:
             if parameter in self._matrices and parameter.grad is not None:
-                direction = self._direction(parameter, parameter.grad)
-                n_parts = self._matrices[parameter]
-                parts = zip(parameter.chunk(n_parts), direction.chunk(n_parts), strict=True)
-                for part, of_part in parts:
-                    by_shape[part.shape].append((part, of_part))
+                parts = (self._matrices[parameter], -1)
+                matrices, gradients = (
+                    tensor.unflatten(0, parts) for tensor in (parameter, parameter.grad)
+                )
+                self._add_to_momentum(parameter, parameter.grad)
+                by_shape[matrices.shape[1:]].append((parameter, gradients))
                 parameter.grad = None
-        rate = group.lr
         for shape, pairs in by_shape.items():
-            updates = orthogonalized(
-                torch.stack([direction for _, direction in pairs]), self._dtype
-            )
-            scaled_rate = rate * _ADAMW_SIZE * max(shape) ** 0.5
-            for (part, _), update in zip(pairs, updates, strict=True):
-                part.mul_(1.0 - rate * group.weight_decay).sub_(update, alpha=scaled_rate)
+            self._update_shape(group, shape, pairs)
 
-    def _direction(self, parameter: Tensor, gradient: Tensor) -> Tensor:
-        """Adds the gradient to the momentum; returns where Nesterov's form goes."""
+    def _update_shape(
+        self, group: ParameterGroup, shape: torch.Size, pairs: list[tuple[Tensor, Tensor]]
+    ) -> None:
+        """Updates parameters whose matrices have one shape.
+
+        Args:
+            group: their settings.
+            shape: (R, C) of a matrix.
+            pairs: parameters with the gradients of their matrices, (N, R, C) each.
+        """
+        counts = [len(gradients) for _, gradients in pairs]
+        directions = pairs[0][1].new_empty(sum(counts), *shape)
+        for (parameter, gradients), direction in zip(pairs, directions.split(counts), strict=True):
+            # Nesterov's form: where the momentum goes with the next gradient, taken to be this one
+            momentum = self.state[parameter]["momentum"].unflatten(0, (len(gradients), -1))
+            torch.add(gradients, momentum, alpha=self._momentum, out=direction)
+        updates = orthogonalized(directions, self._dtype).split(counts)
+        scaled_rate = group.lr * _ADAMW_SIZE * max(shape) ** 0.5
+        for (parameter, _), update in zip(pairs, updates, strict=True):
+            if group.weight_decay:
+                parameter.mul_(1.0 - group.lr * group.weight_decay)
+            parameter.sub_(update.flatten(0, 1), alpha=scaled_rate)
+
+    def _add_to_momentum(self, parameter: Tensor, gradient: Tensor) -> None:
+        """m ← μ·m + g, in one pass."""
         state = self.state[parameter]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(gradient)
-        buffer: Tensor = state["momentum"]
-        buffer.mul_(self._momentum).add_(gradient)
-        return gradient.add(buffer, alpha=self._momentum)
+        momentum: Tensor = state["momentum"]
+        torch.add(gradient, momentum, alpha=self._momentum, out=momentum)

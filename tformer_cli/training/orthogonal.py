@@ -50,10 +50,10 @@ def orthogonalized(matrices: Tensor, dtype: torch.dtype = torch.float32) -> Tens
         x = x.mT
     gram = torch.bmm(x, x.mT)
     bound = CUSHION * gram.float().norm(dim=(1, 2), keepdim=True).clamp(min=_SMALLEST_NORM)
-    gram, x = gram / bound.to(dtype), x / bound.sqrt().to(dtype)
+    gram, scale = gram / bound.to(dtype), bound.sqrt().to(dtype)
     # Squares of singular values need the precision that bfloat16 does not have.
     is_wide = x.shape[2] >= WIDE * x.shape[1] and dtype != torch.bfloat16
-    x = torch.bmm(_product(gram), x) if is_wide else _iterated(gram, x)
+    x = torch.bmm(_product(gram) / scale, x) if is_wide else _iterated(gram, x / scale)
     return (x.mT if is_tall else x).to(matrices.dtype)
 
 

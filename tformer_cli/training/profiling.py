@@ -20,9 +20,11 @@ WARM_UP = 5
 TOP_OPERATORS = 15
 """Operators that are listed."""
 _WAITING = "waiting for data"
+_OPTIMIZING = "optimizer and clipping"
+_OPTIMIZER = "Optimizer."
 _CATEGORIES = (
     ("waiting for data", _WAITING),
-    ("optimizer and clipping", r"Optimizer\.|_foreach_|_fused_adam|clip_grad"),
+    (_OPTIMIZING, r"_foreach_|_fused_adam|clip_grad"),
     ("loss", r"log_softmax|LogSoftmax|nll_loss|NllLoss|cross_entropy|CrossEntropy|Loss"),
     ("attention", r"bmm|baddbmm|softmax|Softmax|attention|Attention|flash|fmha"),
     ("matrix products", r"(^|::|_)(addmm|mm|linear|matmul|_mkldnn)|gemm|Gemm|nvjet|cutlass"),
@@ -180,7 +182,15 @@ def _largest_first(numbers: dict[str, float]) -> dict[str, float]:
 
 
 def category_of(event: Any) -> str:  # noqa: ANN401 - anything with a name and a cpu_parent
-    """Says what an operator is for, by its name or that of the nearest caller that tells."""
+    """Says what an operator is for, by its name or that of the nearest caller that tells.
+
+    All that the optimizer calls is the optimizer's, also Muon's products.
+    """
+    caller = event
+    while caller is not None:
+        if caller.name.startswith(_OPTIMIZER):
+            return _OPTIMIZING
+        caller = caller.cpu_parent
     while event is not None:
         for name, pattern in _PATTERNS:
             if pattern.search(event.name):
