@@ -1,9 +1,13 @@
+import platform
+import subprocess
+
 import pytest
+import torch
 
 from tests.native.kernels import declare
-from tformer_cli.native.compiler import find_compiler
-from tformer_cli.native.library import find_library
-from tformer_cli.native.library_cache import Refused
+from tformer_cli.native.compiler import FLAGS, LIBRARIES, find_compiler
+from tformer_cli.native.library import KERNELS, find_library, library_name
+from tformer_cli.native.library_cache import LibraryCache, Refused, cache_directories
 
 
 @pytest.fixture
@@ -60,3 +64,32 @@ def kernels():
     except Refused as refusal:
         pytest.skip(str(refusal))
     return declare(library)
+
+
+@pytest.fixture(scope="session", params=["native", "avx2", "sse2"])
+def training_library(request, kernels):
+    """The kernels that training calls: the library itself, and builds with shorter vectors."""
+    if request.param == "native":
+        return kernels
+    if platform.machine() != "x86_64":
+        pytest.skip("of another processor")
+    if request.param == "avx2" and "AVX" not in torch.backends.cpu.get_cpu_capability():
+        pytest.skip("the processor has no AVX2")
+    names = ("arena", "matmul", "parallel", "dropout", "attention_training", "loss", "orthogonal")
+    tuning = {"avx2": "-march=haswell", "sse2": "-march=x86-64"}[request.param]
+    compiler = find_compiler()
+
+    def compile_into(target):
+        sources = [KERNELS / f"{name}.c" for name in names]
+        command = [*compiler.command, *FLAGS, tuning, *sources, "-o", target, *LIBRARIES]
+        subprocess.run(command, check=True)
+
+    # kept beside the library itself: the workers of a test run compile each once
+    name = f"{library_name(KERNELS, compiler)}-{request.param}"
+    cache = LibraryCache(next(iter(cache_directories())), name)
+    with cache.locked():
+        found = cache.load()
+        if found is None:
+            cache.make(compile_into, check=lambda path: None)
+            found = cache.load()
+    return found

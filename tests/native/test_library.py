@@ -184,6 +184,7 @@ def test_the_compiler_named_is_the_one_used(sources, fake_compiler, tmp_path):
         ("loss.c", "load(scratch + i) * factor", "load(scratch + i) * factor * 1.01f"),
         ("dropout.c", ">= dropout->threshold", ">= dropout->threshold / 2"),
         ("attention_training.c", "(load(gradient + i) - mean)", "load(gradient + i)"),
+        ("orthogonal.c", "polynomial[row] += a", "polynomial[row] += a * 1.01f"),
         ("norm.c", "sum_of_lanes(sum) / (float)width", "sum_of_lanes(sum) / (float)width * 1.01f"),
     ],
 )

@@ -1,7 +1,6 @@
 """What training computes by the kernels, against torch's own operations and plain formulas."""
 
 import copy
-import ctypes
 import math
 import os
 import platform
@@ -20,8 +19,6 @@ from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.model.unpadded import Spans, unpadded
 from tformer_cli.native import training
-from tformer_cli.native.compiler import FLAGS, LIBRARIES, find_compiler
-from tformer_cli.native.library import KERNELS
 from tformer_cli.native.training import NativeOperations, use_native_operations
 from tformer_cli.training.gradients import batch_loss
 from tformer_cli.training.loss import label_smoothed_loss
@@ -36,27 +33,9 @@ def seed():
     torch.manual_seed(1)
 
 
-@pytest.fixture(scope="module", params=["native", "avx2", "sse2"])
-def library(request, tmp_path_factory, kernels):
-    """The library itself, and builds with shorter vectors."""
-    if request.param == "native":
-        return kernels
-    if platform.machine() != "x86_64":
-        pytest.skip("of another processor")
-    if request.param == "avx2" and "AVX" not in torch.backends.cpu.get_cpu_capability():
-        pytest.skip("the processor has no AVX2")
-    names = ("arena", "matmul", "parallel", "dropout", "attention_training", "loss")
-    target = tmp_path_factory.mktemp("kernels") / "training.so"
-    tuning = {"avx2": "-march=haswell", "sse2": "-march=x86-64"}[request.param]
-    sources = [KERNELS / f"{name}.c" for name in names]
-    command = [*find_compiler().command, *FLAGS, tuning, *sources, "-o", target, *LIBRARIES]
-    subprocess.run(command, check=True)
-    return ctypes.CDLL(str(target))
-
-
 @pytest.fixture
-def operations(library):
-    return NativeOperations(library)
+def operations(training_library):
+    return NativeOperations(training_library)
 
 
 def mixed(x):
@@ -387,7 +366,7 @@ def gradients(model, precision="float32", r_drop=0.0):
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize(("activation", "positions"), [("relu", "sinusoidal"), ("gelu", "learned")])
 @pytest.mark.parametrize("r_drop", [0.0, 5.0])
-def test_a_models_gradients_are_the_same(library, norm, activation, positions, r_drop):
+def test_a_models_gradients_are_the_same(training_library, norm, activation, positions, r_drop):
     config = ModelConfig(
         d_model=32, n_heads=4, d_ff=40, n_encoder_layers=2, n_decoder_layers=2, dropout=0.0,
         norm=norm, activation=activation, positions=positions, max_positions=20,
@@ -395,7 +374,7 @@ def test_a_models_gradients_are_the_same(library, norm, activation, positions, r
     )  # fmt: skip
     model = Transformer(config, 40).train()
     same = copy.deepcopy(model)
-    assert use_native_operations(same, library)
+    assert use_native_operations(same, training_library)
     assert same.trains_unpadded(20)
     expected, found = gradients(model, r_drop=r_drop), gradients(same, r_drop=r_drop)
     for name, slope in expected.items():
@@ -403,14 +382,14 @@ def test_a_models_gradients_are_the_same(library, norm, activation, positions, r
         assert torch.allclose(found[name], slope, rtol=1e-4, atol=1e-5 * largest), name
 
 
-def test_in_bfloat16_a_models_gradients_are_as_near_to_float32_as_torchs(library):
+def test_in_bfloat16_a_models_gradients_are_as_near_to_float32_as_torchs(training_library):
     config = ModelConfig(
         d_model=32, n_heads=4, d_ff=40, n_encoder_layers=2, n_decoder_layers=2, dropout=0.0,
         max_positions=20,
     )  # fmt: skip
     model = Transformer(config, 40).train()
     same = copy.deepcopy(model)
-    assert use_native_operations(same, library)
+    assert use_native_operations(same, training_library)
 
     def error(slopes):
         return math.sqrt(sum((slopes[name] - exact[name]).square().sum() for name in exact))
@@ -420,28 +399,28 @@ def test_in_bfloat16_a_models_gradients_are_as_near_to_float32_as_torchs(library
     assert error(gradients(same, "bfloat16")) < 1.2 * by_torch
 
 
-def test_models_that_the_kernels_do_not_know_are_left_alone(library):
+def test_models_that_the_kernels_do_not_know_are_left_alone(training_library):
     model = Transformer(ModelConfig(d_model=8, n_heads=2, d_ff=8, max_positions=8), 20).double()
-    assert not use_native_operations(model, library)
+    assert not use_native_operations(model, training_library)
     assert model.operations is None
 
 
-def test_one_thread_does_not_do_the_work_of_several(library, monkeypatch):
+def test_one_thread_does_not_do_the_work_of_several(training_library, monkeypatch):
     model = Transformer(ModelConfig(d_model=8, n_heads=2, d_ff=8, max_positions=8), 20)
     monkeypatch.setattr(training, "threads_of_torch", lambda: None)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert not use_native_operations(model, library)
+    assert not use_native_operations(model, training_library)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    assert use_native_operations(model, library)
+    assert use_native_operations(model, training_library)
     monkeypatch.undo()
     if platform.system() == "Linux":
         assert training.threads_of_torch() is not None
-    NativeOperations(library)  # has threads again
+    NativeOperations(training_library)  # has threads again
 
 
-def test_copies_of_a_model_share_its_operations(library):
+def test_copies_of_a_model_share_its_operations(training_library):
     model = Transformer(ModelConfig(d_model=8, n_heads=2, d_ff=8, max_positions=8), 20)
-    use_native_operations(model, library)
+    use_native_operations(model, training_library)
     twin = copy.deepcopy(model)
     assert twin.operations is model.operations
     assert all(
@@ -451,11 +430,11 @@ def test_copies_of_a_model_share_its_operations(library):
     )
 
 
-def test_what_attention_by_the_kernels_would_pass_by_is_left_to_torch(library):
+def test_what_attention_by_the_kernels_would_pass_by_is_left_to_torch(training_library):
     config = ModelConfig(d_model=8, n_heads=2, d_ff=8, dropout=0.0, max_positions=8)
     model = Transformer(config, 20).train()
     assert not model.trains_unpadded(5)
-    use_native_operations(model, library)
+    use_native_operations(model, training_library)
     assert model.trains_unpadded(5)
     assert not model.trains_unpadded(FUSED_FROM_KEYS)
     attention = model.decoder.layers[0].cross_attention
@@ -470,9 +449,9 @@ def test_what_attention_by_the_kernels_would_pass_by_is_left_to_torch(library):
     assert not model.eval().trains_unpadded(5)
 
 
-def test_more_tokens_than_positions_are_refused_with_and_without_padding(library):
+def test_more_tokens_than_positions_are_refused_with_and_without_padding(training_library):
     model = Transformer(ModelConfig(d_model=8, n_heads=2, d_ff=8, max_positions=8), 20).train()
-    use_native_operations(model, library)
+    use_native_operations(model, training_library)
     tokens = torch.full((1, 9), 5)
     with pytest.raises(ValueError, match="at most max_positions = 8 tokens, but has 9"):
         model.hidden_unpadded(unpadded(tokens, tokens > 0), unpadded(tokens, tokens > 0))

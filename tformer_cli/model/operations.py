@@ -1,5 +1,6 @@
 """What a model in training lets others compute faster; without them torch computes everything."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -8,7 +9,7 @@ from tformer_cli.model.unpadded import Spans
 
 
 class Operations(Protocol):
-    """Operations on the CPU, each with its gradient, that give what the model's own formulas give.
+    """Operations on the CPU that give what the plain formulas give, the model's with gradients.
 
     Dropout alone differs in which values are dropped: its random numbers are made in another way.
     """
@@ -45,4 +46,23 @@ class Operations(Protocol):
 
         Returns:
             ln Σ exp of the logits and the target's logit, (N) each, float32.
+        """
+
+    def orthogonalized(
+        self,
+        matrices: Tensor,
+        coefficients: Sequence[tuple[float, float, float]],
+        cushion: float,
+        smallest_norm: float,
+    ) -> Tensor:
+        """Applies polynomials to the singular values of matrices, for the optimizer Muon.
+
+        Args:
+            matrices: (N, R, C) float32 matrices X, first divided by (cushion·‖X·Xᵀ‖)^½.
+            coefficients: a, b, c of each polynomial a·x + b·x³ + c·x⁵, one after the other.
+            cushion: see `matrices`.
+            smallest_norm: a smaller ‖X·Xᵀ‖ counts as this.
+
+        Returns:
+            (N, R, C) float32.
         """

@@ -36,6 +36,11 @@ INTEGER_TOLERANCE = 0.2
 which comes to about 0.01."""
 GRADIENT_TOLERANCE = 1e-3
 """Largest difference of a gradient, in its largest element; rounding comes to about 1e-6."""
+NEWTON_SCHULZ = (15 / 8, -10 / 8, 3 / 8)
+"""A polynomial that takes every singular value nearer to 1."""
+MATRICES = ((50, 70), (3, 300), (70, 40))
+ORTHOGONAL_TOLERANCE = 1e-3
+"""Largest difference of an element; rounding comes to about 1e-5."""
 VOCABULARY = 77
 LIMIT = 12
 BEAM_SIZE = 3
@@ -91,7 +96,9 @@ def check_library(library: ctypes.CDLL) -> None:
             _check_other_numbers_and_threads(library, model, number)
         use_integers(model, quantized_matrices(model.state_dict()))
         _check_model(library, model, number, INTEGER_TOLERANCE)
-    _check_dropout(NativeOperations(library))
+    operations = NativeOperations(library)
+    _check_dropout(operations)
+    _check_orthogonalized(operations)
 
 
 def random_model(config: ModelConfig, seed: int) -> Transformer:
@@ -239,6 +246,18 @@ def _check_dropout(operations: NativeOperations) -> None:
         raise Mismatch(f"{n_dropped} of {n_values} values were dropped instead of a quarter")
     if values.grad is None or not torch.equal(values.grad, dropped):
         raise Mismatch("dropped values have gradients")
+
+
+def _check_orthogonalized(operations: NativeOperations) -> None:
+    """Iterated to the end, the singular values are 1 and the singular vectors stay."""
+    for number, shape in enumerate(MATRICES):
+        dice = torch.Generator().manual_seed(number)
+        matrices = torch.randn(2, *shape, generator=dice)
+        found = operations.orthogonalized(matrices, [NEWTON_SCHULZ] * 30, 1.0, 1e-14)
+        left, _, right = torch.linalg.svd(matrices.double(), full_matrices=False)
+        error = _largest(found - left @ right)
+        if not error <= ORTHOGONAL_TOLERANCE:
+            raise Mismatch(f"a matrix of {shape} is made orthogonal with an error of {error:.1e}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""What training computes by the kernels: dropout, attention and the loss, with their gradients.
+"""What training computes by the kernels.
 
-Each is a function of torch's automatic differentiation. In float32 and bfloat16 alike, numbers are
+Dropout, attention and the loss, with their gradients, and Muon's matrices. What has gradients is a
+function of torch's automatic differentiation. In float32 and bfloat16 alike, numbers are
 float32 while they are computed with.
 """
 
@@ -16,6 +17,7 @@ from tformer_cli.model.dropout import Dropout
 from tformer_cli.native.attention import NativeAttention
 from tformer_cli.native.dropout import NativeDropout
 from tformer_cli.native.loss import NativeLoss
+from tformer_cli.native.orthogonal import NativeOrthogonal
 from tformer_cli.native.threads import threads_of_torch
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class NativeOperations:
         self.masked_dropout = NativeDropout(library)
         self.attention = NativeAttention(library)
         self.loss = NativeLoss(library)
+        self.orthogonalized = NativeOrthogonal(library)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NativeOperations:
         """Copies of a model share what it computes with."""

@@ -1,6 +1,5 @@
 """The gradient of a step: one batch's, or the sum over several."""
 
-import math
 from collections.abc import Sequence
 
 import torch

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.operations import Operations
 from tformer_cli.training.adam import Adam, ParameterGroup
 from tformer_cli.training.orthogonal import orthogonalized
 
@@ -55,6 +56,7 @@ class Muon(Adam):
         eps: float,
         momentum: float,
         dtype: torch.dtype = torch.float32,
+        operations: Operations | None = None,
     ) -> None:
         """Makes the optimizer.
 
@@ -65,11 +67,13 @@ class Muon(Adam):
             eps: AdamW's ε.
             momentum: Muon's μ; Nesterov's form is used.
             dtype: of the products of the iteration.
+            operations: what makes them in float32 instead of torch, if anything does.
         """
         super().__init__(groups, betas=betas, eps=eps)
         self._matrices = matrices
         self._momentum = momentum
         self._dtype = dtype
+        self._operations = operations
 
     def _update(self) -> None:
         for group in self.param_groups:
@@ -81,12 +85,10 @@ class Muon(Adam):
         by_shape: defaultdict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
         for parameter in group.params:
             if parameter in self._matrices and parameter.grad is not None:
-                parts = (self._matrices[parameter], -1)
-                matrices, gradients = (
-                    tensor.unflatten(0, parts) for tensor in (parameter, parameter.grad)
-                )
+                n_parts, width = self._matrices[parameter], parameter.shape[1]
+                gradients = parameter.grad.reshape(n_parts, -1, width)
                 self._add_to_momentum(parameter, parameter.grad)
-                by_shape[matrices.shape[1:]].append((parameter, gradients))
+                by_shape[gradients.shape[1:]].append((parameter, gradients))
                 parameter.grad = None
         for shape, pairs in by_shape.items():
             self._update_shape(group, shape, pairs)
@@ -103,11 +105,13 @@ class Muon(Adam):
         """
         counts = [len(gradients) for _, gradients in pairs]
         directions = pairs[0][1].new_empty(sum(counts), *shape)
-        for (parameter, gradients), direction in zip(pairs, directions.split(counts), strict=True):
+        for (parameter, gradients), direction in zip(
+            pairs, torch.split(directions, counts), strict=True
+        ):
             # Nesterov's form: where the momentum goes with the next gradient, taken to be this one
-            momentum = self.state[parameter]["momentum"].unflatten(0, (len(gradients), -1))
+            momentum = self.state[parameter]["momentum"].view(gradients.shape)
             torch.add(gradients, momentum, alpha=self._momentum, out=direction)
-        updates = orthogonalized(directions, self._dtype).split(counts)
+        updates = torch.split(orthogonalized(directions, self._dtype, self._operations), counts)
         scaled_rate = group.lr * _ADAMW_SIZE * max(shape) ** 0.5
         for (parameter, _), update in zip(pairs, updates, strict=True):
             if group.weight_decay:
@@ -115,7 +119,7 @@ class Muon(Adam):
             parameter.sub_(update.flatten(0, 1), alpha=scaled_rate)
 
     def _add_to_momentum(self, parameter: Tensor, gradient: Tensor) -> None:
-        """m ← μ·m + g, in one pass."""
+        """Makes the momentum m of a parameter μ·m + g, in one pass."""
         state = self.state[parameter]
         if "momentum" not in state:
             state["momentum"] = torch.zeros_like(gradient)

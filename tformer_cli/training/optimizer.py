@@ -6,13 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from tformer_cli.model.runtime import Precision
+from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.adam import Adam, ParameterGroup
 from tformer_cli.training.config import TrainingConfig
 from tformer_cli.training.muon import Muon, layer_matrices
 
 
 def make_optimizer(
-    model: nn.Module, config: TrainingConfig, precision: Precision = "float32"
+    model: Transformer, config: TrainingConfig, precision: Precision = "float32"
 ) -> Adam:
     """Makes the optimizer of a model's parameters.
 
@@ -20,7 +21,7 @@ def make_optimizer(
     regularising. Without weight decay, AdamW is Adam.
 
     Args:
-        model: whose parameters are trained.
+        model: whose parameters are trained; what computes for it computes for Muon, too.
         config: the optimizer and its settings.
         precision: of the products that Muon makes itself.
     """
@@ -38,6 +39,7 @@ def make_optimizer(
             eps=config.epsilon,
             momentum=config.momentum,
             dtype=torch.bfloat16 if precision == "bfloat16" else torch.float32,
+            operations=model.operations,
         )
     return Adam(groups, betas=(config.beta1, config.beta2), eps=config.epsilon)
 

@@ -16,6 +16,8 @@ anyway.
 import torch
 from torch import Tensor
 
+from tformer_cli.model.operations import Operations
+
 SMALLEST = 0.0035
 """l of the first polynomial; smaller singular values grow up to 261-fold. In the momentum of a
 translation model one in twenty was smaller."""
@@ -34,16 +36,21 @@ matrices, and X only once: 4·R²·C + 26·R³ operations instead of 16·R²·C 
 _SMALLEST_NORM = 1e-14
 
 
-def orthogonalized(matrices: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+def orthogonalized(
+    matrices: Tensor, dtype: torch.dtype = torch.float32, operations: Operations | None = None
+) -> Tensor:
     """Brings the singular values of matrices near 1 and keeps their singular vectors.
 
     Args:
         matrices: (N, R, C) matrices.
         dtype: of the products; bfloat16 is enough (Jordan et al. 2024).
+        operations: what computes in float32 instead of torch, if anything does.
 
     Returns:
         (N, R, C) in the type of `matrices`; a matrix of zeros stays one.
     """
+    if operations is not None and matrices.dtype == dtype == torch.float32:
+        return operations.orthogonalized(matrices, COEFFICIENTS, CUSHION, _SMALLEST_NORM)
     is_tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.to(dtype)
     if is_tall:  # the product X·Xᵀ is the smaller one
