@@ -67,3 +67,17 @@ def test_weight_decay_spares_biases_and_norms():
     optimizer = make_optimizer(model, TrainingConfig(optimizer="adamw", weight_decay=0.5))
     decays = {p.dim(): group.weight_decay for group in optimizer.param_groups for p in group.params}
     assert decays == {2: 0.5, 1: 0.0}
+
+
+def test_a_parameter_that_never_had_a_gradient_has_no_state_to_miss():
+    config = TrainingConfig()
+    model, other = network(), network()
+    optimizer, restored = make_optimizer(model, config), make_optimizer(other, config)
+    for parameter in model[0].parameters():
+        parameter.requires_grad_(requires_grad=False)
+    take_steps(model, optimizer, 2, seed=1)
+    tensors = optimizer_tensors(optimizer, model)
+    assert {name.split(".")[0] for name in tensors} == {"2"}
+    restored.state[other[0].weight]["step"] = torch.ones(())  # of a later step, gone back from
+    restore_optimizer(restored, other, tensors)
+    assert optimizer_tensors(restored, other).keys() == tensors.keys()

@@ -1,6 +1,6 @@
 """Adam, AdamW and Muon, and their state as named tensors."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -62,19 +62,19 @@ def optimizer_tensors(optimizer: Adam, model: nn.Module) -> dict[str, Tensor]:
 def restore_optimizer(optimizer: Adam, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Puts named tensors back where `optimizer_tensors` found them.
 
+    A parameter that has none was never given a gradient, as in an encoder that no cross-attention
+    is left to read, and begins without a state again.
+
     Raises:
-        KeyError: if a parameter's state is missing.
+        KeyError: if all states are missing.
     """
-    for name, parameter in model.named_parameters():
-        keys = _state_keys(name, tensors)
-        if not keys:
-            raise KeyError(name)
-        optimizer.state[parameter] = {
-            # copied, because what was read may still lie in the file
-            key: tensors[f"{name}:{key}"].to(parameter.device, copy=True)
-            for key in keys
-        }
-
-
-def _state_keys(name: str, tensors: Iterable[str]) -> list[str]:
-    return [tensor.removeprefix(f"{name}:") for tensor in tensors if tensor.startswith(f"{name}:")]
+    parameters = dict(model.named_parameters())
+    named = [(*name.rpartition(":")[::2], tensor) for name, tensor in tensors.items()]
+    states = [(name, key, tensor) for name, key, tensor in named if name in parameters]
+    if not states:
+        raise KeyError(next(iter(parameters)))
+    optimizer.state.clear()
+    for name, key, tensor in states:
+        parameter = parameters[name]
+        # copied, because what was read may still lie in the file
+        optimizer.state[parameter][key] = tensor.to(parameter.device, copy=True)
