@@ -148,6 +148,26 @@ def test_nothing_to_train_on_is_an_error(open_loader):
         open_loader(weights=(1e-9, 1e-9))
 
 
+@pytest.mark.parametrize("bpe_dropout", [0.0, 0.2])
+def test_a_corpus_of_which_nothing_is_left_changes_nothing(
+    corpora, tokenizers, tmp_path, bpe_dropout
+):
+    (tmp_path / "blank.tsv").write_text("\t\n\tb\n")
+    blank = CorpusConfig(tsv=str(tmp_path / "blank.tsv"))
+    data = DataConfig(train=(blank,), cache_directory=str(tmp_path))
+    nothing = encode_corpus(blank, data, tokenizers["bpe"])
+    batches = []
+    for chosen in (corpora, [nothing, *corpora, nothing]):
+        weights = [1.5] * len(chosen)
+        settings = {"seed": 1, "bpe_dropout": bpe_dropout}
+        loader = TrainingLoader(chosen, weights, tokenizers["bpe"], BUDGET, **settings)
+        batches.append(loader.n_batches(0))
+        assert len(list(islice(loader, batches[-1]))) == batches[-1]
+        loader.close()
+    assert len(nothing) == 0
+    assert batches[0] == batches[1]
+
+
 def test_dropout_without_merges_is_an_error(corpora, tokenizers):
     with pytest.raises(DataError, match='needs a "bpe" tokenizer'):
         TrainingLoader(corpora, [1.0, 1.0], tokenizers["char"], 300, 1, bpe_dropout=0.1)

@@ -1,4 +1,8 @@
+import pytest
+
+from tformer_cli.errors import DataError
 from tformer_cli.recipe import make_recipe
+from tformer_cli.workflows.train import train
 from tformer_cli.workflows.training_data import notes
 
 
@@ -22,3 +26,16 @@ def test_what_was_left_out_or_broken_is_said():
         "3 lines not UTF-8, read as U+FFFD"
     )
     assert list(notes(recipe, [Corpus()])) == [expected]
+
+
+def test_weights_that_leave_nothing_of_an_epoch_are_an_error_before_a_run_begins(tmp_path):
+    (tmp_path / "a.tsv").write_text("one\tun\n")
+    corpus = {"tsv": str(tmp_path / "a.tsv"), "weight": 0.4}
+    values = {
+        "data": {"train": [corpus], "cache_directory": str(tmp_path)},
+        "tokenizer": {"vocab_size": 300},
+        "training": {"max_steps": 1},
+    }
+    with pytest.raises(DataError, match="weights leave no sentence pair in an epoch: raise data"):
+        train(make_recipe(values, "here"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -253,7 +253,7 @@ class TrainingLoader:
         if not self._bpe_dropout:
             return 1.0
         n_plain = n_drawn = 0
-        for corpus in self._corpora:
+        for corpus in filter(len, self._corpora):  # nothing may be left of one of several
             rows = np.unique(np.linspace(0, len(corpus) - 1, GROWTH_SAMPLE, dtype=np.int64))
             for lengths, texts in zip(corpus.lengths(rows), corpus.texts(rows), strict=True):
                 drawn = self._tokenizer.with_dropout(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
 from tformer_cli.data.encoded import EncodedCorpus, encode_corpus
+from tformer_cli.data.epochs import Mixture
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError, RecipeError
@@ -80,6 +81,11 @@ def encoded_corpora(
         raise DataError(
             f"data.train: no sentence pair is left ({'. '.join(notes(recipe, corpora))}): give "
             "others, or raise data.max_length and data.max_length_ratio"
+        )
+    weights = [corpus.weight for corpus in recipe.data.train]
+    if not Mixture([len(c) for c in corpora], weights, recipe.training.seed).n_examples:
+        raise DataError(
+            "data.train: the weights leave no sentence pair in an epoch: raise data.train.0.weight"
         )
     return corpora
 
