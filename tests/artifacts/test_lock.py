@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import subprocess
 import sys
 
@@ -28,5 +30,15 @@ def test_a_killed_holder_lets_go(tmp_path):
     )
     died = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
     assert died.returncode == -9
+    with locked(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_no_other_training(tmp_path, monkeypatch, number):
+    def flock(descriptor, operation):
+        raise OSError(number, "no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
     with locked(tmp_path):
         pass

@@ -6,12 +6,15 @@ import math
 import os
 import signal
 import subprocess
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from tformer_cli.artifacts import atomic
+from tformer_cli.artifacts.lock import locked
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError, TformerError
 from tformer_cli.recipe import make_recipe
@@ -21,6 +24,7 @@ from tformer_cli.training.events import BatchSplit, RolledBack, RunEnded, RunSta
 from tformer_cli.training.saving import RunSaver
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.validation import Validator
+from tformer_cli.workflows import train as workflow
 from tformer_cli.workflows.train import train
 
 LINES = [f"line number {number} of {number * 7}" for number in range(80)]
@@ -394,6 +398,55 @@ def test_a_second_training_in_the_directory_is_refused_and_the_first_unharmed(
 
     train(recipe, run, observers=[at(8, second)])
     assert result(run) == expected
+
+
+def test_one_of_two_that_make_the_directory_at_once_leaves_it_to_the_other(
+    recipe, tmp_path, monkeypatch
+):
+    run, make_directory = tmp_path / "run", workflow.make_directory
+    with ExitStack() as first:
+
+        def make_and_lose(path):
+            make_directory(path)
+            first.enter_context(locked(path))
+
+        monkeypatch.setattr(workflow, "make_directory", make_and_lose)
+        with pytest.raises(ArtifactError, match="another training is at work there"):
+            train(recipe, run)
+        assert run.is_dir()
+
+
+@pytest.mark.parametrize("keys", [{}, {"average": "none", "keep_last": 1, "keep_best": 0}])
+def test_after_a_stop_a_run_goes_back_to_where_an_uninterrupted_one_does(
+    recipe, tmp_path, places, bad_steps, keys
+):
+    recipe, run = changed(recipe, **keys), tmp_path / "run"
+    bad_steps.add(places[16])
+    train(recipe, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        train(recipe, run, observers=[at(16, lambda: signal.raise_signal(signal.SIGTERM))])
+    assert Checkpoints(run).steps()[-2:] == [15, 16]
+    watcher = Watcher()
+    train(recipe, run, observers=[watcher])
+    assert [event.step for event in watcher.of(RolledBack)] == [15]
+    assert result(run) == result(tmp_path / "whole")
+
+
+def test_a_checkpoint_that_may_be_the_only_one_is_there_all_the_time(recipe, tmp_path, monkeypatch):
+    recipe = changed(recipe, average="none", keep_last=1, keep_best=0, max_steps=10)
+    step, rename, vanished = Checkpoints(tmp_path / "run").path(10), Path.rename, []
+
+    def renaming(self, target):
+        was_there = step.exists()
+        renamed = rename(self, target)
+        vanished.append(was_there and not step.exists())
+        return renamed
+
+    monkeypatch.setattr(Path, "rename", renaming)
+    train(recipe, tmp_path / "run")
+    assert step.exists()
+    assert vanished
+    assert not any(vanished)
 
 
 def flip(file):

@@ -1,7 +1,8 @@
 """Files and directories that are either there whole or not at all.
 
 Everything is written beside its place under another name, flushed to the disk and renamed. A kill
-or a power cut at any moment leaves the old state or the new one.
+or a power cut at any moment leaves the old state or the new one; see `directory_aside` for its one
+exception.
 """
 
 import os
@@ -48,6 +49,8 @@ def _discard(file: Path) -> None:
 @contextmanager
 def directory_aside(path: Path) -> Iterator[Path]:
     """Yields a new directory beside `path` that takes its place, with its files, at the end.
+
+    Where one is there already, a kill between the two renames leaves neither under that name.
 
     Raises:
         ArtifactError: if it cannot be written, or a file has its name.

@@ -1,5 +1,6 @@
 """One process at a time in a run directory, or at a file."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +33,10 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def hold(descriptor: int, refusal: str) -> None:
-    """Holds an open file until it is closed, on systems that have such locks.
+    """Holds an open file until it is closed, on systems and file systems that have such locks.
+
+    On some file systems of clusters there are none (Lustre without its option `flock`, NFS without
+    its lock service): nobody could ever train there if that counted as being refused.
 
     Raises:
         ArtifactError: with the message `refusal`, if another process holds it.
@@ -43,5 +47,10 @@ def hold(descriptor: int, refusal: str) -> None:
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise ArtifactError(refusal) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise ArtifactError(refusal) from None
+
+
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
+"""What file systems without locks answer."""

@@ -125,6 +125,14 @@ class Checkpoints:
             if found != expected:
                 raise ArtifactError(f"is damaged ({file}): its checksum is another one")
 
+    def is_sound(self, step: int) -> bool:
+        """Says whether a step has a checkpoint, and nothing of it is damaged."""
+        try:
+            self.check(step)
+        except ArtifactError:
+            return False
+        return True
+
     def _read_state(self, step: int) -> tuple[TrainingState, dict[str, int]]:
         """Reads the counters of a checkpoint, and the checksums of its other files."""
         file = self.path(step) / STATE

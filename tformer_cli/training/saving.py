@@ -67,8 +67,10 @@ class RunSaver:
             return
         self._write(state, tensors | generator_tensors(self._device))
         n_last, n_best = self._config.n_kept_for_average
-        kept = self._last_steps(state, n_last) + self._best_steps(state, n_best)
-        self.checkpoints.keep([*kept, state.step])
+        # What a stop saves comes on top: it must not push out what a rollback would go to.
+        has_ended = bool(state.reason)
+        last = self._last_steps(state, n_last) if has_ended else self._due_steps()[-n_last:]
+        self.checkpoints.keep([*last, *self._best_steps(state, n_best), state.step])
 
     def save_rollback(self, state: TrainingState) -> None:
         """Rewrites the checkpoint that the run went back to, and removes those after it.
@@ -87,9 +89,10 @@ class RunSaver:
     def go_back(self, last_good_step: int, fingerprints: list[str]) -> TrainingState:
         """Restores the newest sound checkpoint up to a step, else the oldest after it.
 
-        Without any the model starts again from its initial weights.
+        Without any the model starts again from its initial weights. Those that only a stopped run
+        has do not count: it goes back to where an uninterrupted one would.
         """
-        steps = self.checkpoints.steps()
+        steps = self._due_steps()
         before = [step for step in steps if step <= last_good_step]
         for step in [*reversed(before), *steps[len(before) :]]:
             try:
@@ -157,8 +160,19 @@ class RunSaver:
                 return []
 
     def _write(self, state: TrainingState, tensors: dict[str, Tensor]) -> None:
+        """Writes a checkpoint. Of one that is there, of the same step, only the counters change.
+
+        So it is never removed to make place for another, which a kill in between would lose.
+        """
+        if self.checkpoints.is_sound(state.step):
+            self.checkpoints.save_state(state)
+            return
         average = None if self._average is None else self._average.tensors()
         self.checkpoints.save(state, self._model.state_dict(), tensors, average)
+
+    def _due_steps(self) -> list[int]:
+        """The checkpoints that every run has, the initial weights that one went back to included."""
+        return [step for step in self.checkpoints.steps() if not step or self.is_due(step)]
 
     def _last_steps(self, state: TrainingState, n_steps: int) -> list[int]:
         """The last checkpoints, without those that only a stopped run has: they leave no trace."""

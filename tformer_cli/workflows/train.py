@@ -192,13 +192,13 @@ def _run_directory(run: Path) -> Iterator[None]:
     """Holds the run directory; one made here goes again if no run comes to be in it."""
     is_new = not run.exists()
     make_directory(run)
-    try:
-        with locked(run):
+    with locked(run):  # another one that began at the same moment may hold it: then it is theirs
+        try:
             remove_leftovers(run)
             yield
-    finally:
-        if is_new and not has_run(run):
-            remove_tree(run)
+        finally:
+            if is_new and not has_run(run):
+                remove_tree(run)
 
 
 @dataclass(frozen=True, kw_only=True)
