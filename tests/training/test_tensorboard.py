@@ -1,9 +1,12 @@
+import errno
+import os
 import struct
 import sys
+import threading
 
 import pytest
 
-from tformer_cli.errors import UsageError
+from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.training.events import RunEnded, StepReport, ValidationReport
 from tformer_cli.training.tensorboard import REPORTED, TensorBoardLog
 
@@ -59,6 +62,27 @@ def test_every_number_is_an_event_under_its_name_and_step(tmp_path):
     # What tells TensorBoard to forget the steps behind a resumption
     starts = [(e.step, e.session_log.status) for e in resumed if e.HasField("session_log")]
     assert starts == [(6, SessionLog.START)]
+
+
+def test_a_full_disk_is_an_error_of_one_line_and_nobody_waits_for_a_thread(tmp_path, monkeypatch):
+    pytest.importorskip("tensorboardX")
+    from tensorboardX.record_writer import RecordWriter
+
+    def full(writer):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    threads = threading.enumerate()
+    log = TensorBoardLog(tmp_path, 0)
+    log.notify(report(5))
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordWriter, "flush", full)
+        for _ in range(3):  # more events than the library's queue takes
+            with pytest.raises(ArtifactError, match=r"\(.*tensorboard\): no space left on device"):
+                log.notify(report(10))
+    log.notify(report(15))
+    log.close()
+    log.close()
+    assert threading.enumerate() == threads
 
 
 def test_events_are_what_tensorboard_reads_and_a_resumption_replaces_later_steps(tmp_path):
