@@ -136,13 +136,19 @@ def make_recipe(values: Mapping[str, Any], where: str) -> Recipe:
         raise RecipeError(f"{where}: {error}") from None
 
 
-def differing_keys(old: Recipe, new: Recipe) -> list[str]:
-    """Lists the key paths whose values differ, except of those that decide nothing of the model."""
+def differing_keys(old: Recipe, new: Recipe, ignored: Sequence[str] = DECIDE_NOTHING) -> list[str]:
+    """Lists the key paths whose values differ, except of some.
+
+    Args:
+        old: a recipe.
+        new: another one.
+        ignored: keys that are not compared: by default those that decide nothing of the model.
+    """
     old_keys, new_keys = dict(_flat(old.to_mapping())), dict(_flat(new.to_mapping()))
     return sorted(
         key
         for key in old_keys.keys() | new_keys.keys()
-        if old_keys.get(key) != new_keys.get(key) and key not in DECIDE_NOTHING
+        if old_keys.get(key) != new_keys.get(key) and key not in ignored
     )
 
 

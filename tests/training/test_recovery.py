@@ -1,5 +1,6 @@
 import pytest
 
+from tformer_cli.training.conditions import CONDITIONS
 from tformer_cli.training.divergence import Diverged
 from tformer_cli.training.events import RolledBack
 from tformer_cli.training.recovery import roll_back, rollbacks_in_a_row
@@ -40,8 +41,10 @@ class Saver:
 
 
 def test_who_computes_is_known_after_a_return():
-    state = TrainingState(step=7, world_size=3, by_kernels=True, fingerprints=["a"])
+    conditions = dict(zip(CONDITIONS, (3, True, "bfloat16", "cpu", 2), strict=True))
+    state = TrainingState(step=7, fingerprints=["a"], **conditions)
     saver = Saver()
     back = roll_back(saver, state, Diverged("the loss is no number", 0), 3)
     assert back is saver.saved
-    assert (back.step, back.world_size, back.by_kernels) == (0, 3, True)
+    assert back.step == 0
+    assert {name: getattr(back, name) for name in CONDITIONS} == conditions

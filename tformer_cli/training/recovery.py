@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tformer_cli.errors import TformerError
+from tformer_cli.training.conditions import CONDITIONS
 from tformer_cli.training.divergence import Diverged
 from tformer_cli.training.events import RolledBack
 from tformer_cli.training.saving import RunSaver
@@ -61,9 +62,8 @@ def roll_back(
         seconds=state.seconds,
         window=window,
         tokens_per_batch=state.tokens_per_batch,
-        world_size=state.world_size,
-        by_kernels=state.by_kernels,
         rollbacks=[*state.rollbacks, rollback],
+        **{condition: getattr(state, condition) for condition in CONDITIONS},
     )
     saver.save_rollback(resumed)
     return resumed

@@ -171,7 +171,7 @@ class RunSaver:
         self.checkpoints.save(state, self._model.state_dict(), tensors, average)
 
     def _due_steps(self) -> list[int]:
-        """The checkpoints that every run has, the initial weights that one went back to included."""
+        """The checkpoints that every run has, and the initial weights, if one went back to them."""
         return [step for step in self.checkpoints.steps() if not step or self.is_due(step)]
 
     def _last_steps(self, state: TrainingState, n_steps: int) -> list[int]:

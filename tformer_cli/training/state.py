@@ -37,6 +37,12 @@ class TrainingState:
     """Processes that made the last steps."""
     by_kernels: bool = False
     """Whether the last steps were computed by the compiled kernels."""
+    precision: str = ""
+    """Of their products; empty in checkpoints of versions that did not keep it, as the next two."""
+    device: str = ""
+    """The kind of device that made them."""
+    n_threads: int = 0
+    """CPU threads of each process that made them (0: they were made elsewhere)."""
     fingerprints: list[str] = field(default_factory=list)
     """Content of the corpora; a resumption with other data is refused."""
     tokens_per_batch: int = 0

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from tformer_cli.artifacts.atomic import make_directory, not_writable
 from tformer_cli.errors import UsageError
@@ -88,7 +87,7 @@ class TensorBoardLog:
         with suppress(OSError, ValueError):  # all is written, and it may be closed already
             self._writer.close()
 
-    def _write(self, step: int, **content: Any) -> None:
+    def _write(self, step: int, **content: object) -> None:
         self._writer.write_event(self._event(step=step, wall_time=time.time(), **content))
 
     @contextmanager

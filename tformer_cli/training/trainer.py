@@ -12,6 +12,7 @@ from tformer_cli.errors import Interrupted
 from tformer_cli.model.runtime import Precision, training_products
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.checkpoints import Checkpoints
+from tformer_cli.training.conditions import notes_of_changes, present_conditions
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
 from tformer_cli.training.divergence import Diverged, guesser_loss
 from tformer_cli.training.events import (
@@ -128,21 +129,9 @@ class Trainer:
         self.state = TrainingState.from_json(values["state"])
         self.processes.start_alike(self.model, self.optimizer)
         notes = [values["note"]] if values["note"] else []
-        before, now = self.state.world_size, self.processes.world_size
-        if self.state.step and before != now:
-            notes.append(
-                f"{now} processes go on with a run of {before}: the same data and steps, but "
-                "other dropout and roundings"
-            )
-        self.state.world_size = now
-        by_kernels = self.model.operations is not None
-        if self.state.step and self.state.by_kernels != by_kernels:
-            how = "with" if by_kernels else "without"
-            notes.append(
-                f"the run goes on {how} compiled kernels, unlike before: the same data and steps, "
-                "but other dropout and roundings"
-            )
-        self.state.by_kernels = by_kernels
+        now = present_conditions(self.model, self.precision, self.processes.world_size)
+        notes += notes_of_changes(self.state, now)
+        self.state = replace(self.state, **now)
         return notes
 
     def _restore(self, names: Sequence[str]) -> dict[str, Any]:

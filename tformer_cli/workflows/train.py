@@ -64,6 +64,7 @@ from tformer_cli.training.tensorboard import DIRECTORY as TENSORBOARD
 from tformer_cli.training.tensorboard import TensorBoardLog
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.validation import Validator
+from tformer_cli.workflows.alike import check_alike
 from tformer_cli.workflows.follow_heads import PROBE, HeadFollower
 from tformer_cli.workflows.training_data import (
     Progress,
@@ -121,7 +122,8 @@ def train(
         tensorboard: whether to write events for TensorBoard beside the run's metrics.
 
     Raises:
-        RecipeError: if the run directory holds a run of another recipe.
+        RecipeError: if the run directory holds a run of another recipe, or another process has
+            another one.
         DataError: if a corpus cannot be read, or has changed since the run began.
         ArtifactError: if the run directory cannot be written, or is in use or damaged.
         UsageError: if the device cannot be used, or tensorboardX is asked for and not installed.
@@ -135,6 +137,7 @@ def train(
         together(launch, place, shards_optimizer=recipe.training.shard_optimizer) as processes,
         _run_directory(run) if processes.is_first else nullcontext(),
     ):
+        check_alike(processes, recipe, fresh=fresh)
         finished = None
         if not fresh:
             finished = processes.first(partial(_open_run, recipe, run))

@@ -1,0 +1,39 @@
+"""Processes that train together have to be started alike."""
+
+from tformer_cli.errors import RecipeError, UsageError
+from tformer_cli.recipe import Recipe, differing_keys, make_recipe
+from tformer_cli.training.processes import Processes
+
+OF_A_MACHINE = ("data.directory", "data.cache_directory")
+"""Keys that may differ between processes: where files lie; their content is compared elsewhere."""
+
+
+def check_alike(processes: Processes, recipe: Recipe, *, fresh: bool) -> None:
+    """Compares what this process was started with with what the first one was.
+
+    Machines may hold different versions of a recipe. With other learning rates their weights would
+    drift apart in silence, and with other limits some would wait for the others for ever.
+
+    Args:
+        processes: those that train together.
+        recipe: of this process.
+        fresh: whether this process is to start over.
+
+    Raises:
+        RecipeError: if the recipes differ, with the keys.
+        UsageError: if only some are to start over.
+    """
+    first = processes.first(lambda: {"recipe": recipe.to_mapping(), "fresh": fresh})
+    if processes.is_first:
+        return
+    keys = differing_keys(make_recipe(first["recipe"], "the first process"), recipe, OF_A_MACHINE)
+    if keys:
+        shown = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+        raise RecipeError(
+            f"process {processes.rank} has another recipe than the first one: {shown} differ; "
+            "bring the same recipe and options to every machine"
+        )
+    if first["fresh"] != fresh:
+        raise UsageError(
+            f"--fresh: process {processes.rank} and the first one disagree; start all alike"
+        )
