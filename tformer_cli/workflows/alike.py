@@ -1,5 +1,7 @@
 """Processes that train together have to be started alike."""
 
+from typing import Any
+
 from tformer_cli.errors import RecipeError, UsageError
 from tformer_cli.recipe import Recipe, differing_keys, make_recipe
 from tformer_cli.training.processes import Processes
@@ -23,7 +25,8 @@ def check_alike(processes: Processes, recipe: Recipe, *, fresh: bool) -> None:
         RecipeError: if the recipes differ, with the keys.
         UsageError: if only some are to start over.
     """
-    first = processes.first(lambda: {"recipe": recipe.to_mapping(), "fresh": fresh})
+    own: dict[str, Any] = {"recipe": recipe.to_mapping(), "fresh": fresh}
+    first = processes.first(lambda: own)
     if processes.is_first:
         return
     keys = differing_keys(make_recipe(first["recipe"], "the first process"), recipe, OF_A_MACHINE)
