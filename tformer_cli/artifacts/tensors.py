@@ -1,31 +1,45 @@
 """Named tensors in safetensors files, read strictly."""
 
+import stat
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tformer_cli.artifacts.atomic import not_writable, written_aside
+from tformer_cli.artifacts.atomic import ASIDE, not_writable, written_aside
 from tformer_cli.errors import ArtifactError
 
 
 def save_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Writes tensors, whole or not at all.
+    """Writes tensors, whole or not at all, readable for whom other new files are readable.
+
+    The library writes a file of its own beside the one that is asked for, with a name that nobody
+    knows again and for its owner alone: it gets a directory that `remove_leftovers` would find.
 
     Raises:
         ArtifactError: if the file cannot be written.
     """
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with written_aside(path) as aside:
+    with (
+        written_aside(path) as aside,
+        TemporaryDirectory(ASIDE, f"{path.name}.", path.parent) as directory,
+    ):
+        written = Path(directory, path.name)
         try:
-            save_file(contiguous, aside, metadata=dict(metadata or {}))
+            save_file(contiguous, written, metadata=dict(metadata or {}))
         except SafetensorError as error:  # it hides the system's own error in its text
             raise not_writable(path, OSError(str(error))) from None
+        aside.touch()
+        mode = stat.S_IMODE(aside.stat().st_mode)  # by the user's umask
+        if stat.S_IMODE(written.stat().st_mode) != mode:
+            written.chmod(mode)
+        written.replace(aside)
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:

@@ -1,0 +1,48 @@
+"""Files of tensors, apart from what the model directory asks of them."""
+
+import os
+import stat
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tformer_cli.artifacts import tensors
+from tformer_cli.artifacts.atomic import ASIDE
+from tformer_cli.artifacts.tensors import load_tensors, save_tensors
+from tformer_cli.errors import ArtifactError
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other systems have no such modes")
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o007, 0o660), (0o077, 0o600)])
+def test_the_umask_decides_who_may_read_the_weights(tmp_path, umask, mode):
+    path = tmp_path / "model.safetensors"
+    before = os.umask(umask)
+    try:
+        save_tensors(path, {"weight": torch.ones(2)})
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert load_tensors(path)["weight"].tolist() == [1, 1]
+
+
+def test_what_a_kill_would_leave_is_known_by_its_name(tmp_path, monkeypatch):
+    seen = []
+
+    def observed(named, path, metadata):
+        path.with_name(".tmpX1y2Z3").touch()  # as safetensors 0.8 does before it renames its file
+        seen.extend(entry.name for entry in tmp_path.iterdir())
+        save_file(named, path, metadata=metadata)
+
+    monkeypatch.setattr(tensors, "save_file", observed)
+    save_tensors(tmp_path / "model.safetensors", {"weight": torch.ones(2)})
+    assert seen
+    assert all(name.endswith(ASIDE) for name in seen)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_where_nothing_can_be_written_the_message_names_the_file_that_was_asked_for(tmp_path):
+    path = tmp_path / "missing" / "model.safetensors"
+    with pytest.raises(ArtifactError, match=r"cannot be written \(.*/missing/model.safetensors\)"):
+        save_tensors(path, {"weight": torch.ones(2)})
+    assert not list(tmp_path.iterdir())
