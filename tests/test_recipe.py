@@ -75,6 +75,15 @@ def test_differing_keys_are_named_but_not_caches(path):
             "training.learning_rat=1",
             'training.learning_rat: unknown key; did you mean "learning_rate"?',
         ),
+        ("n_heads=8", 'n_heads: unknown key; did you mean "model.n_heads"?'),
+        (
+            "training.n_best=2",
+            'training.n_best: unknown key; did you mean "decoding.n_best"?',
+        ),
+        (
+            "training.beam_size=2",
+            'unknown key; did you mean "validation.beam_size" or "decoding.beam_size"?',
+        ),
         (
             "model.d_model=500",
             "model.n_heads: 8 does not divide d_model = 500; choose a number of heads that does",

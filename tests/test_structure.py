@@ -40,6 +40,14 @@ def test_nested_settings_are_made_whole():
             {"name": "a", "wheels": [{}, {"qqqqq": 1}]},
             "wheels.1.qqqqq: unknown key; known are size, kind",
         ),
+        (
+            {"name": "a", "size": 1},
+            'size: unknown key; did you mean "main.size"?',
+        ),
+        (
+            {"name": "a", "main": {"weight": 1}},
+            'main.weight: unknown key; did you mean "weight"?',
+        ),
         ({}, "name: is missing; it has no default"),
         (
             {"name": "a", "main": {"size": "10"}},

@@ -62,7 +62,8 @@ class Recipe:
         if self.data.max_length + 1 > self.model.max_positions:
             raise ValueError(
                 f"data.max_length: {self.data.max_length} tokens and the end of the sentence do "
-                f"not fit model.max_positions = {self.model.max_positions}"
+                f"not fit model.max_positions = {self.model.max_positions}; lower the one or "
+                "raise the other"
             )
 
     def to_mapping(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ the nearest right key.
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import GenericAlias
@@ -114,10 +114,25 @@ def _shown(item: Any) -> str:
 
 def _unknown_key(kind: type, location: tuple[int | str, ...]) -> str:
     names = [field.name for field in fields(_owner(kind, location[:-1]))]
+    elsewhere = [path for path in _paths(kind) if path.rpartition(".")[2] == location[-1]]
+    if elsewhere:
+        return f"unknown key; did you mean {_alternatives(elsewhere)}?"
     nearest = difflib.get_close_matches(str(location[-1]), names, n=1, cutoff=0.5)
     if nearest:
         return f'unknown key; did you mean "{nearest[0]}"?'
     return f"unknown key; known are {', '.join(names)}"
+
+
+def _paths(kind: Any, above: str = "") -> Iterator[str]:
+    """Yields the path of every key of a dataclass and of those inside it, but not inside tuples."""
+    for name, type_of_value in get_type_hints(kind).items():
+        yield above + name
+        if is_dataclass(type_of_value):
+            yield from _paths(type_of_value, f"{above}{name}.")
+
+
+def _alternatives(names: Sequence[str]) -> str:
+    return " or ".join(f'"{name}"' for name in names)
 
 
 def _owner(kind: type, path: tuple[int | str, ...]) -> Any:

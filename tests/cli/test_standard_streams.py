@@ -72,6 +72,16 @@ def test_a_reader_of_a_table_that_has_gone_is_no_failure(tokenizer, tmp_path):
     assert (done.returncode, done.stderr) == (CLOSED_PIPE_STATUS, b"")
 
 
+@pytest.mark.parametrize("asked", [["--help"], ["make-corpus", "--help"], ["--version"]])
+def test_a_reader_of_the_help_that_has_gone_is_no_failure(asked):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "tformer_cli", *asked]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (CLOSED_PIPE_STATUS, b"")
+
+
 def test_a_group_alone_shows_its_help_where_no_results_go():
     for command in ("tformer", "tformer tokenize"):
         done = in_a_shell(command)

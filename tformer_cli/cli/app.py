@@ -66,6 +66,10 @@ class OneLineErrors(HelpfulGroup):
                 given, prog_name, complete_var, False, windows_expand_args, **extra
             )
             sys.stdout.flush()
+        except SystemExit as leaving:
+            if isinstance(leaving.__context__, BrokenPipeError):
+                _leave_closed_pipe()  # Typer and rich, which draw the help, leave with 1
+            raise
         except TformerError as error:
             _end(given, error, str(error), error.exit_status)
         except TyperException as error:

@@ -143,8 +143,12 @@ def _without_mark(stream: BinaryIO) -> Iterable[bytes]:
 def _unreadable(path: str | Path, error: Exception) -> DataError:
     name = "stdin" if str(path) == "-" else path
     if isinstance(error, OSError) and error.strerror:  # the system's, not a decompressor's
-        return DataError(f"cannot be read ({name}): {error.strerror.lower()}")
-    return DataError(f"damaged or not a compressed file ({name}): {error}")
+        return DataError(f"cannot be read ({name}): {error.strerror.lower()}; name another file")
+    suffix = Path(name).suffix
+    return DataError(
+        f"damaged or not a compressed file ({name}): {error}; compress it again, or name it "
+        f"without {suffix}"
+    )
 
 
 def without_surrogates(text: str) -> str:
