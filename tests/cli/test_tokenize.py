@@ -92,6 +92,11 @@ def test_statistics_are_a_table_or_json(tokenizer, text):
     assert found["files"][0]["lines_not_restored"] == 0
 
 
+def test_quiet_silences_what_is_said_of_progress(tokenizer, text):
+    assert "measuring" not in run("stats", tokenizer, text, "--quiet").stderr
+    assert run("encode", tokenizer, "--quiet", stdin=b"a\n").stderr == ""
+
+
 def test_answers_come_while_stdin_is_still_open(tokenizer):
     code = "from tformer_cli.cli.tokenize import tokenize_app; tokenize_app()"
     command = [sys.executable, "-c", code, "encode", str(tokenizer)]

@@ -8,7 +8,7 @@ import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
 from tformer_cli.cli.format_choice import chosen_format
-from tformer_cli.cli.options import ModelArgument, OutputOption
+from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.errors import UsageError
 
@@ -42,6 +42,7 @@ def inspect_positions(
         ),
     ] = None,
     output: OutputOption = STANDARD_STREAM,
+    quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:
     """Show the position vectors of a model and how alike they are at each offset.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from tformer_cli.cli.console import note
-from tformer_cli.cli.text_io import STANDARD_STREAM, results
+from tformer_cli.cli.text_io import STANDARD_STREAM, check_not_compressed, results
 from tformer_cli.data.lines import read_lines
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
@@ -99,6 +99,7 @@ def opened_output(
 
     if Path(output).is_dir():
         raise UsageError(f"--output: is a directory ({output}): name a file")
+    check_not_compressed(output)
     origin = {
         "input": hash_file(Path(input_file)),
         "model": hash_file(model / WEIGHTS) if (model / WEIGHTS).is_file() else "",

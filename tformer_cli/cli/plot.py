@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
-from tformer_cli.cli.options import OutputOption
+from tformer_cli.cli.options import OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.curves.metrics import MetricName, XName
 from tformer_cli.errors import UsageError
@@ -57,6 +57,7 @@ def plot(
             show_default=False,
         ),
     ] = None,
+    quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:
     """Draw the curves of runs over each other: losses, scores, learning rate, speed.
 

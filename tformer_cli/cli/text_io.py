@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from tformer_cli.cli.console import note, warn
-from tformer_cli.data.lines import LineCounts, check_file, decode_line, read_lines
+from tformer_cli.data.lines import OPENERS, LineCounts, check_file, decode_line, read_lines
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
@@ -76,7 +76,7 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
     """Opens stdout, or a file that is there whole in the end or not at all.
 
     Raises:
-        UsageError: if the output is a directory.
+        UsageError: if the output is a directory, or has the name of a compressed file.
         ArtifactError: if it cannot be written.
     """
     if str(output) == STANDARD_STREAM:
@@ -92,6 +92,7 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
         is_written_aside = path.is_file() or not path.exists()
     except OSError as error:  # such as a name that is too long
         raise not_writable(path, error) from None
+    check_not_compressed(output)
     if not is_written_aside:  # a device or a named pipe is written, not replaced
         try:
             with path.open("wb") as stream:
@@ -103,6 +104,21 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
         return
     with written_aside(path) as aside, aside.open("wb") as stream:
         yield stream
+
+
+def check_not_compressed(output: str | Path) -> None:
+    """Refuses names that promise what is not written: reading such a file again would fail.
+
+    Raises:
+        UsageError: if the name ends like that of a compressed file.
+    """
+    suffix = Path(output).suffix
+    if suffix in OPENERS:
+        program = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}[suffix]
+        raise UsageError(
+            f"--output: nothing is compressed here ({output}): name it without {suffix}, or leave "
+            f"the option out and add | {program} > FILE"
+        )
 
 
 def say_choices(opened: "Opened", *, quiet: bool) -> None:

@@ -1,7 +1,7 @@
 """`tformer tokenize`: train, run and measure tokenizers."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +10,7 @@ import typer
 
 from tformer_cli.cli.checked_command import CheckedCommand
 from tformer_cli.cli.console import flush_results, note, stdout_console, write_line
-from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.line_progress import LineProgress, line_progress
 from tformer_cli.cli.options import QuietOption
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
@@ -24,6 +24,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
+    from tformer_cli.data.lines import LineCounts
     from tformer_cli.workflows.tokenize import TokenizerStatistics
 
 tokenize_app = typer.Typer(
@@ -102,7 +103,12 @@ def train(
 
 
 @tokenize_app.command("encode", cls=CheckedCommand)
-def encode(tokenizer: TokenizerArgument, *, ids: IdsOption = False) -> None:
+def encode(
+    tokenizer: TokenizerArgument,
+    *,
+    ids: IdsOption = False,
+    quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
+) -> None:
     """Turn lines from stdin into pieces, or ids, separated by single spaces."""
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.workflows.tokenize import encode_lines
@@ -112,7 +118,12 @@ def encode(tokenizer: TokenizerArgument, *, ids: IdsOption = False) -> None:
 
 
 @tokenize_app.command("decode", cls=CheckedCommand)
-def decode(tokenizer: TokenizerArgument, *, ids: IdsOption = False) -> None:
+def decode(
+    tokenizer: TokenizerArgument,
+    *,
+    ids: IdsOption = False,
+    quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
+) -> None:
     """Turn lines of pieces, or ids, from stdin back into text."""
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.workflows.tokenize import decode_lines
@@ -129,6 +140,7 @@ def stats(
     format_: Annotated[
         StatisticsFormat, typer.Option("--format", help="A table, or one JSON object.")
     ] = StatisticsFormat.table,
+    quiet: QuietOption = False,
 ) -> None:
     """Measure a tokenizer on text files."""
     from tformer_cli.data.lines import LineCounts, read_lines
@@ -137,12 +149,23 @@ def stats(
 
     opened = Tokenizer.from_file(tokenizer)
     counts = LineCounts()
-    found = {file: measure(opened, read_lines(file, counts)) for file in files}
+    found = {}
+    with line_progress(None, "measuring", quiet=quiet) as progress:
+        for file in files:
+            lines = _reported(read_lines(file, counts), counts, progress)
+            found[file] = measure(opened, lines)
     warn_of_bytes(counts)
     if format_ is StatisticsFormat.json:
         _show_json(opened.algorithm, opened.vocab_size, found)
     else:
         _show_table(found)
+
+
+def _reported(lines: Iterable[str], counts: "LineCounts", progress: LineProgress) -> Iterator[str]:
+    """Yields lines; progress is told how many of all files have been read."""
+    for line in lines:
+        progress.update(counts.lines)
+        yield line
 
 
 def _stream(work: Callable[[Sequence[str], int], list[str]]) -> None:
