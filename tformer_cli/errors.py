@@ -34,6 +34,10 @@ class ArtifactError(TformerError):
     exit_status = 2
 
 
+class UnreadableError(ArtifactError):
+    """A file is there, but the system did not read it: nothing is known of its content."""
+
+
 class Interrupted(TformerError):  # noqa: N818 - an ordinary end of a run, not a failure
     """A run ended early on request; its state is saved (exit status 128 + the signal's number)."""
 

@@ -76,3 +76,10 @@ def test_wrong_usage_is_one_line_and_exit_2(run, tmp_path, monkeypatch, argument
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "a.jpg").exists()
+
+
+def test_a_name_that_promises_another_format_is_refused(run, tmp_path):
+    result = plot(run, "-o", tmp_path / "curves.svg", "--format", "png")
+    assert result.exit_code == 2
+    assert "would not be a .svg file" in result.stderr
+    assert not (tmp_path / "curves.svg").exists()

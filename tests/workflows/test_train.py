@@ -14,7 +14,7 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.translator import Translator
-from tformer_cli.errors import ArtifactError, DataError, Interrupted, TformerError
+from tformer_cli.errors import ArtifactError, DataError, Interrupted, TformerError, UnreadableError
 from tformer_cli.native.library import load_library
 from tformer_cli.native.library_cache import Refused
 from tformer_cli.recipe import make_recipe
@@ -246,6 +246,24 @@ def test_any_damaged_file_of_a_checkpoint_is_noticed(make, tmp_path, file):
         path.write_bytes(path.read_bytes()[:20])
     with pytest.raises(ArtifactError, match="no checkpoint is whole; start over with --fresh"):
         train(make(), run)
+
+
+@pytest.mark.parametrize("file", ["state.json", "optimizer.safetensors"])
+def test_a_checkpoint_that_the_system_cannot_read_now_is_left_alone(make, tmp_path, whole, file):
+    run = tmp_path / "run"
+    crash_at(make(), run, 14)
+    kept = steps_kept(run)
+    path = run / "checkpoints" / f"step-{kept[-1]:06d}" / file
+    content = path.read_bytes()
+    path.unlink()
+    path.symlink_to(path)  # ELOOP: the system's own error, also for root
+    with pytest.raises(UnreadableError, match=r"cannot be read .*: try again, or remove .*step-"):
+        train(make(), run)
+    assert steps_kept(run) == kept
+    path.unlink()
+    path.write_bytes(content)
+    train(make(), run)
+    assert digest(run) == digest(whole)
 
 
 @pytest.mark.parametrize("n_writes", [1, 4, 9, 14])

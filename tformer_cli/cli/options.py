@@ -55,6 +55,9 @@ OutputOption = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+TrainingSeedOption = Annotated[
+    int | None, typer.Option(min=0, help="Seed of everything random [of the recipe].")
+]
 ThreadsOption = Annotated[
     int, typer.Option(min=0, max=1024, help="CPU threads (0: as many as cores).")
 ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.options import OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.curves.metrics import MetricName, XName
@@ -81,6 +82,7 @@ def plot(
 def _format(given: PlotFormat | None, output: str) -> PlotFormat:
     """Chooses a format where none is given: by the file's name, else by who reads stdout."""
     if given is not None:
+        check_ending(output, [given])
         return given
     if output == STANDARD_STREAM:
         return PlotFormat.tty if sys.stdout.isatty() else PlotFormat.tsv

@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import stdout_console
-from tformer_cli.cli.options import DeviceOption, QuietOption, ThreadsOption
+from tformer_cli.cli.options import DeviceOption, QuietOption, ThreadsOption, TrainingSeedOption
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.quickstart import QuickstartResult
+
+
+NAME = "quickstart"
+"""Of the recipe."""
 
 
 def quickstart(
@@ -24,6 +28,7 @@ def quickstart(
             help="Run directory.",
         ),
     ] = Path("runs/quickstart"),
+    seed: TrainingSeedOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
@@ -33,15 +38,23 @@ def quickstart(
     Takes some minutes on two CPU cores and downloads nothing. The same command again resumes.
     """
     from tformer_cli.cli.progress import training_progress
+    from tformer_cli.recipe import load_recipe
     from tformer_cli.training.launch import launched, one_speaks_for_a_machine
     from tformer_cli.workflows.quickstart import quickstart as workflow
 
     with one_speaks_for_a_machine():
         if launched().world_size > 1:
             raise UsageError("quickstart is for one process (torchrun): use `train quickstart`")
+    given = [] if seed is None else [f"training.seed={seed}"]
+    recipe = load_recipe(NAME, given)
     with training_progress(quiet=quiet) as view:
         result = workflow(
-            output, device=device, threads=threads, observers=[view], progress=view.prepare
+            output,
+            recipe=recipe,
+            device=device,
+            threads=threads,
+            observers=[view],
+            progress=view.prepare,
         )
     show(result)
 

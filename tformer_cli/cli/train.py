@@ -14,6 +14,7 @@ from tformer_cli.cli.options import (
     PrecisionOption,
     QuietOption,
     ThreadsOption,
+    TrainingSeedOption,
 )
 from tformer_cli.cli.options import PrecisionChoice as Precision
 from tformer_cli.errors import UsageError
@@ -48,7 +49,7 @@ def train(
     max_time: Annotated[
         str | None, typer.Option(metavar="TIME", help="Stop after this time: 90s, 10m, 1h30m.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random.")] = None,
+    seed: TrainingSeedOption = None,
     precision: PrecisionOption = Precision.auto,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,

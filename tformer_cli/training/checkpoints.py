@@ -21,7 +21,7 @@ from tformer_cli.artifacts.atomic import (
     write_text,
 )
 from tformer_cli.artifacts.tensors import load_tensors, save_tensors
-from tformer_cli.errors import ArtifactError
+from tformer_cli.errors import ArtifactError, UnreadableError
 from tformer_cli.training.state import TrainingState
 
 CHECKSUMS = "checksums"
@@ -114,6 +114,7 @@ class Checkpoints:
 
         Raises:
             ArtifactError: if one is missing or damaged.
+            UnreadableError: if the system cannot read one that is there.
         """
         _, checksums = self._read_state(step)
         for name, expected in checksums.items():
@@ -121,7 +122,7 @@ class Checkpoints:
             try:
                 found = _file_checksum(file)
             except OSError as error:
-                raise ArtifactError(f"cannot be read ({file}): {error.strerror}") from None
+                raise _not_read(file, error) from None
             if found != expected:
                 raise ArtifactError(f"is damaged ({file}): its checksum is another one")
 
@@ -137,11 +138,15 @@ class Checkpoints:
         """Reads the counters of a checkpoint, and the checksums of its other files."""
         file = self.path(step) / STATE
         try:
-            values = json.loads(file.read_text(encoding="utf-8"))
+            text = file.read_bytes()
+        except OSError as error:
+            raise _not_read(file, error) from None
+        try:
+            values = json.loads(text.decode())
             checksums = dict(values.pop(CHECKSUMS, {}))
             expected = checksums.pop(STATE, None)
             state = TrainingState.from_json(values)
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ArtifactError(f"is damaged ({file}): {error}") from None
         if expected is not None and expected != _state_checksum(values, checksums):
             raise ArtifactError(f"is damaged ({file}): its checksum is another one")
@@ -157,6 +162,16 @@ class Checkpoints:
             if step not in kept:
                 remove_tree(self.path(step))
         remove_leftovers(self.directory)
+
+
+def _not_read(file: Path, error: OSError) -> ArtifactError:
+    """Tells what is not there any more from what may be read at another time."""
+    if isinstance(error, FileNotFoundError):
+        return ArtifactError(f"is damaged ({file}): {error.strerror}")
+    return UnreadableError(
+        f"cannot be read ({file}): {error.strerror}: try again, or remove {file.parent} to go on "
+        "from the checkpoint before"
+    )
 
 
 def _as_text(state: TrainingState, checksums: dict[str, int]) -> str:

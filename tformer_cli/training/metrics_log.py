@@ -1,6 +1,7 @@
 """`metrics.jsonl`: one JSON object a report, a validation and a rollback."""
 
 import json
+import os
 from collections.abc import Container, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -39,6 +40,8 @@ class MetricsLog:
         try:
             with self._path.open("a", encoding="utf-8", newline="") as file:
                 file.write(line + "\n")
+                file.flush()
+                os.fsync(file.fileno())  # a checkpoint after it must not outlive it
         except OSError as error:
             raise not_writable(self._path, error) from None
 

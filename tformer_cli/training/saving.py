@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from tformer_cli.artifacts.tensors import tensor_shapes
-from tformer_cli.errors import ArtifactError, DataError
+from tformer_cli.errors import ArtifactError, DataError, UnreadableError
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.adam import Adam
 from tformer_cli.training.checkpoints import MODEL, Checkpoints
@@ -119,6 +119,7 @@ class RunSaver:
 
         Raises:
             ArtifactError: if all checkpoints are damaged.
+            UnreadableError: if the system cannot read the newest that may be sound.
             DataError: if the corpora are not those of the run.
         """
         damaged: list[ArtifactError] = []
@@ -126,6 +127,8 @@ class RunSaver:
         for step in reversed(steps):
             try:
                 state = self._restore(step, fresh.fingerprints, names)
+            except UnreadableError:  # it may be whole: going on would remove it
+                raise
             except ArtifactError as error:
                 damaged.append(error)
             else:

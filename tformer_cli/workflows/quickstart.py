@@ -8,7 +8,7 @@ from tformer_cli.artifacts.atomic import write_text
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import SentencePair, read_corpus
 from tformer_cli.inspection.render_html import render_html
-from tformer_cli.recipe import Recipe, load_recipe
+from tformer_cli.recipe import Recipe
 from tformer_cli.training.events import TrainingObserver
 from tformer_cli.workflows.evaluate import Evaluation, evaluate_model
 from tformer_cli.workflows.inspect_heads import inspect_heads
@@ -54,7 +54,7 @@ class QuickstartResult:
 def quickstart(
     run: Path,
     *,
-    recipe: Recipe | None = None,
+    recipe: Recipe,
     device: str = "auto",
     threads: int = 0,
     observers: Sequence[TrainingObserver] = (),
@@ -64,7 +64,7 @@ def quickstart(
 
     Args:
         run: the run directory; a finished or interrupted run is taken up.
-        recipe: another recipe than the one named quickstart.
+        recipe: what decides the run; its first corpus is a built-in one.
         device: "auto", "cpu", "cuda" or "cuda:N".
         threads: CPU threads (0: torch's choice).
         observers: who is told of training events.
@@ -73,7 +73,6 @@ def quickstart(
     Raises:
         TformerError: as `train` does.
     """
-    recipe = recipe if recipe is not None else load_recipe("quickstart")
     training = train(
         recipe, run, device=device, threads=threads, observers=observers, progress=progress
     )
