@@ -1,17 +1,21 @@
 """Trains in forked processes that meet each other as under torchrun; a script for tests.
 
 Standard input holds JSON: a list of jobs, done one after the other. A job has `arguments` of the
-program, the `run` directory, `n` processes, and `end`: [] or [signal name, rank, step], with which
-one process sends itself a signal as it begins a step. Standard output gets a list of jobs, each a
-list of [exit status, standard output, standard error] of its processes.
+program, the `run` directory, `n` processes, and two faults. `end`: [] or [signal name, rank, step],
+with which one process sends itself a signal as it begins a step. `nan`: [] or [rank, step]: that
+process's gradients of that step are no numbers, the first time it is made. Standard
+output gets a list of jobs, each a list of [exit status, standard output, standard error] of its
+processes.
 """
 
 import json
+import math
 import os
 import signal
 import sys
 from pathlib import Path
 
+from torch import Tensor, nn
 from torch.distributed import TCPStore
 
 import tformer_cli.workflows.train  # noqa: F401 - imported once, before forking
@@ -32,13 +36,36 @@ def end_at_step(kind: type[Processes], name: str, last: int) -> None:
     kind.seed_step = seed_and_end  # type: ignore[method-assign]
 
 
+def spoil_step(kind: type[Processes], bad: int) -> None:
+    """Makes this process's part of a step end in NaN, once."""
+    seed_step, sum_gradients = kind.seed_step, kind.sum_gradients
+    state = {"step": 0, "is_spoilt": False}
+
+    def seed(self: Processes, seed: int, step: int) -> None:
+        seed_step(self, seed, step)
+        state["step"] = step
+
+    def spoil(self: Processes, model: nn.Module, *numbers: Tensor | float) -> tuple:
+        if state["step"] == bad and not state["is_spoilt"]:
+            state["is_spoilt"] = True
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.fill_(math.nan)
+        return sum_gradients(self, model, *numbers)
+
+    kind.seed_step, kind.sum_gradients = seed, spoil  # type: ignore[method-assign]
+
+
 def start(job: dict, rank: int, port: int, streams: tuple[Path, Path]) -> int:
     pid = os.fork()
     if pid:
         return pid
-    n, end = job["n"], job["end"]
+    n, end, bad = job["n"], job["end"], job["nan"]
+    kind = JoinedProcesses if n > 1 else Processes
     if end and rank == end[1]:
-        end_at_step(JoinedProcesses if n > 1 else Processes, end[0], end[2])
+        end_at_step(kind, end[0], end[2])
+    if bad and rank == bad[0]:
+        spoil_step(kind, bad[1])
     for descriptor, path in zip((1, 2), streams, strict=True):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), descriptor)
     if n > 1:

@@ -63,10 +63,11 @@ class Jobs:
         self.recipe = directory / "tiny.toml"
         self.recipe.write_text(RECIPE.replace("CACHE", str(directory / "cache")))
 
-    def add(self, name, n, *options, end=()):
+    def add(self, name, n, *options, end=(), nan=()):
         run = str(self.directory / name)
         arguments = ["train", str(self.recipe), "-o", run, "--threads", "1", *options]
-        self.jobs.append({"name": name, "arguments": arguments, "run": run, "n": n, "end": end})
+        job = {"name": name, "arguments": arguments, "run": run, "n": n, "end": end, "nan": nan}
+        self.jobs.append(job)
 
     def do(self):
         done = subprocess.run(
@@ -116,6 +117,8 @@ def all_ended(ended, directory):
     jobs.add("whole", 2, *DROPOUT)
     jobs.add("killed", 2, *DROPOUT, end=["SIGKILL", 1, 6])
     jobs.add("killed", 2, *DROPOUT)
+    jobs.add("spoilt", 1, nan=[0, 6])
+    jobs.add("spoilt-two", 2, nan=[1, 6])
     jobs.add("misspelt", 2, "--max-step", "3")
     jobs.add("missing", 2, "--set", 'data.valid=[{tsv="missing.tsv"}]')
     return {**ended, **jobs.do()}
@@ -230,6 +233,22 @@ def test_a_killed_process_ends_the_others_with_one_line_and_the_run_resumes_exac
     ours, theirs = weights(directory / "killed"), weights(directory / "whole")
     for name, tensor in theirs.items():
         assert torch.equal(ours[name], tensor), name
+
+
+@pytest.mark.slow
+def test_what_is_no_number_in_one_process_sends_all_back_as_it_would_one(all_ended, directory):
+    runs = "spoilt", "spoilt-two"
+    assert [statuses(all_ended[run][0]) for run in runs] == [[0], [0, 0]]
+    rollbacks = []
+    for run in runs:
+        lines = map(json.loads, (directory / run / "metrics.jsonl").read_text().splitlines())
+        rollbacks.append([line for line in lines if line["kind"] == "rollback"])
+        assert [line["step"] for line in rollbacks[-1]] == [4]
+    assert rollbacks[0] == rollbacks[1]
+    assert all_ended["spoilt-two"][0][1][2] == ""
+    assert_close(directory / "spoilt-two", directory / "spoilt")
+    spoilt, whole = weights(directory / "spoilt"), weights(directory / "one")
+    assert any(not torch.allclose(spoilt[name], whole[name], atol=1e-4) for name in whole)
 
 
 def assert_one_line(start, message):
