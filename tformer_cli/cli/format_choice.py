@@ -4,7 +4,9 @@ import sys
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import typer
 
 from tformer_cli.cli.text_io import STANDARD_STREAM
 from tformer_cli.errors import UsageError
@@ -32,6 +34,12 @@ OF_NO_FORMAT = (
     *("npy", "pt", "pth", "pkl", "onnx", "h5", "gz", "xz", "bz2", "zst", "zip", "tar"),
 )
 """Endings that promise something which no command here writes."""
+
+
+def format_option(in_a_pipe: str) -> Any:  # noqa: ANN401 - typer's options have no type of their own
+    """Makes the option `--format`, whose default `chosen_format` finds."""
+    help_text = f"[tty on a terminal, {in_a_pipe} elsewhere; by FILE's name]."
+    return typer.Option("--format", help=help_text, show_default=False)
 
 
 def chosen_format(

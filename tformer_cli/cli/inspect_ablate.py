@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
-from tformer_cli.cli.format_choice import chosen_format
+from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
     open_model,
@@ -120,14 +120,7 @@ def inspect_ablate(
     prune: Annotated[
         list[str] | None, typer.Option(metavar="SELECTION", help="These heads go.")
     ] = None,
-    output_format: Annotated[
-        AblationFormat | None,
-        typer.Option(
-            "--format",
-            help="[tty on a terminal, jsonl elsewhere; by FILE's name].",
-            show_default=False,
-        ),
-    ] = None,
+    output_format: Annotated[AblationFormat | None, format_option("jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],

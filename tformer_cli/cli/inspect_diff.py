@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line, warn
-from tformer_cli.cli.format_choice import chosen_format
+from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
     SourceOption,
@@ -95,14 +95,7 @@ def inspect_diff(
         bool,
         typer.Option("--maps", help="Put B - A of each pair, on the first sentence, into jsonl."),
     ] = False,
-    output_format: Annotated[
-        DiffFormat | None,
-        typer.Option(
-            "--format",
-            help="[tty on a terminal, jsonl elsewhere; by FILE's name].",
-            show_default=False,
-        ),
-    ] = None,
+    output_format: Annotated[DiffFormat | None, format_option("jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
-from tformer_cli.cli.format_choice import chosen_format
+from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
     FOUND_OR_GIVEN,
     HypothesisOption,
@@ -59,14 +59,7 @@ def inspect_flow(
         MethodChoice,
         typer.Option(help="Whose shares are drawn; jsonl always has both."),
     ] = MethodChoice.alti,
-    output_format: Annotated[
-        FlowFormat | None,
-        typer.Option(
-            "--format",
-            help="[tty on a terminal, jsonl elsewhere; by FILE's name].",
-            show_default=False,
-        ),
-    ] = None,
+    output_format: Annotated[FlowFormat | None, format_option("jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],

@@ -9,7 +9,7 @@ from typing import Annotated, Unpack
 import typer
 
 from tformer_cli.cli.console import stdout_console
-from tformer_cli.cli.format_choice import chosen_format
+from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.heads_corpus import sum_up_heads
 from tformer_cli.cli.heads_dump import (
     DumpOption,
@@ -71,14 +71,7 @@ def inspect_heads(
             "Repeatable [all heads].",
         ),
     ] = None,
-    output_format: Annotated[
-        HeadsFormat | None,
-        typer.Option(
-            "--format",
-            help="[tty on a terminal, jsonl elsewhere; by FILE's name].",
-            show_default=False,
-        ),
-    ] = None,
+    output_format: Annotated[HeadsFormat | None, format_option("jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     weights: WeightsOption = None,
     corpus: Annotated[

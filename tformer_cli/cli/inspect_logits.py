@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
-from tformer_cli.cli.format_choice import chosen_format
+from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
     SourceOption,
@@ -50,14 +50,7 @@ def inspect_logits(
     lens: Annotated[
         bool, typer.Option("--lens", help="Show what each decoder layer would have written.")
     ] = False,
-    output_format: Annotated[
-        LogitsFormat | None,
-        typer.Option(
-            "--format",
-            help="[tty on a terminal, jsonl elsewhere; by FILE's name].",
-            show_default=False,
-        ),
-    ] = None,
+    output_format: Annotated[LogitsFormat | None, format_option("jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
-from tformer_cli.cli.format_choice import chosen_format
+from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.errors import UsageError
@@ -33,14 +33,7 @@ def inspect_positions(
         int | None,
         typer.Option(metavar="N", min=2, help="How many, from the first on [64]."),
     ] = None,
-    output_format: Annotated[
-        PositionsFormat | None,
-        typer.Option(
-            "--format",
-            help="[tty on a terminal, json elsewhere; by FILE's name].",
-            show_default=False,
-        ),
-    ] = None,
+    output_format: Annotated[PositionsFormat | None, format_option("json")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
-from tformer_cli.cli.format_choice import chosen_format
+from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
     TargetOption,
@@ -64,14 +64,7 @@ def inspect_step(
         ),
     ] = None,
     target: TargetOption = None,
-    output_format: Annotated[
-        StepFormat | None,
-        typer.Option(
-            "--format",
-            help="[tty on a terminal, json elsewhere; by FILE's name].",
-            show_default=False,
-        ),
-    ] = None,
+    output_format: Annotated[StepFormat | None, format_option("json")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiz: Annotated[
         bool,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line
-from tformer_cli.cli.format_choice import check_ending
+from tformer_cli.cli.format_choice import check_ending, format_option
 from tformer_cli.cli.options import OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.curves.metrics import MetricName, XName
@@ -42,14 +42,7 @@ def plot(
     ],
     *,
     output: OutputOption = STANDARD_STREAM,
-    output_format: Annotated[
-        PlotFormat | None,
-        typer.Option(
-            "--format",
-            help="[tty on a terminal, tsv elsewhere; by FILE's name].",
-            show_default=False,
-        ),
-    ] = None,
+    output_format: Annotated[PlotFormat | None, format_option("tsv")] = None,
     x: Annotated[XName, typer.Option("--x", help="What the curves go along.")] = XName.step,
     metric: Annotated[
         list[MetricName] | None,
