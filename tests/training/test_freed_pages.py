@@ -9,16 +9,18 @@ from tformer_cli.training.freed_pages import FreedPages, resident_pages
 
 @pytest.fixture
 def watched(monkeypatch):
-    """A process of any size, whose memory takes 0.1 s to give back."""
+    """A process of any size; to give back half of it takes 0.1 s, to use a page again 0.4 ms."""
     process = {"size": 1000, "now": 50.0, "trims": 0}
 
     def trim(_rest):
         process["trims"] += 1
         process["now"] += 0.1
+        process["size"] //= 2
         return 1
 
     monkeypatch.setattr(freed_pages, "resident_pages", lambda: process["size"])
     monkeypatch.setattr(freed_pages.time, "monotonic", lambda: process["now"])
+    monkeypatch.setattr(freed_pages, "seconds_per_page", lambda: 0.4e-3)
     process["pages"] = FreedPages()
     process["pages"]._trim = trim
     return process
@@ -42,7 +44,7 @@ def test_one_that_grows_gives_memory_back_within_its_share_of_time(watched):
         if pages.after_step():
             trims.append(step)
     assert trims[0] == 1
-    spent = watched["trims"] * 0.1 * (1.0 + freed_pages.COST_OF_USING_AGAIN)
+    spent = watched["trims"] * (0.1 + 1000 * 0.4e-3)
     assert 0.8 * freed_pages.MOST_OF_TIME < spent / watched["now"] < freed_pages.MOST_OF_TIME * 1.1
 
 
@@ -51,7 +53,7 @@ def test_growth_counts_from_the_first_step_after_the_last_time(watched):
     pages.after_step()
     watched["size"] = 1300
     assert pages.after_step()
-    watched["now"] += 1000.0
+    watched["now"], watched["size"] = watched["now"] + 1000.0, 1300
     assert not pages.after_step()  # 1300 is what is in use by now
     watched["size"] = 1600
     assert not pages.after_step()
@@ -62,6 +64,11 @@ def test_growth_counts_from_the_first_step_after_the_last_time(watched):
 def test_other_systems_keep_what_they_have(monkeypatch):
     monkeypatch.setattr(freed_pages.platform, "system", lambda: "Darwin")
     assert not FreedPages().after_step()
+
+
+@pytest.mark.skipif(platform.system() == "Windows", reason="has no private mappings")
+def test_a_page_costs_more_than_nothing():
+    assert 0.0 < freed_pages.seconds_per_page() < 0.1
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc")
