@@ -112,7 +112,7 @@ def packed_integers(library, matrix):
         given.data_ptr(), n_outputs, n_inputs, integers.data_ptr(), starts.data_ptr()
     )
     pointers = integers.data_ptr(), starts.data_ptr(), matrix.scale.data_ptr()
-    return PackedMatrix(n_inputs, n_outputs, None, *pointers), (integers, starts)
+    return PackedMatrix(n_inputs, n_outputs, None, *pointers), (integers, starts, matrix.scale)
 
 
 def quantized_rows(library, n_rows, width):
