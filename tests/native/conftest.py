@@ -75,7 +75,17 @@ def training_library(request, kernels):
         pytest.skip("of another processor")
     if request.param == "avx2" and "AVX" not in torch.backends.cpu.get_cpu_capability():
         pytest.skip("the processor has no AVX2")
-    names = ("arena", "matmul", "parallel", "dropout", "attention_training", "loss", "orthogonal")
+    names = (
+        "arena",
+        "matmul",
+        "parallel",
+        "dropout",
+        "bias_gradient",
+        "residual_norm",
+        "attention_training",
+        "loss",
+        "orthogonal",
+    )
     tuning = {"avx2": "-march=haswell", "sse2": "-march=x86-64"}[request.param]
     compiler = find_compiler()
 

@@ -28,7 +28,7 @@ def watched(monkeypatch):
 
 def test_a_process_that_does_not_grow_is_left_alone(watched):
     assert not any(watched["pages"].after_step() for _ in range(5))
-    watched["size"] = 1249
+    watched["size"] = 1999
     assert not watched["pages"].after_step()
     assert watched["trims"] == 0
 
@@ -51,13 +51,13 @@ def test_one_that_grows_gives_memory_back_within_its_share_of_time(watched):
 def test_growth_counts_from_the_first_step_after_the_last_time(watched):
     pages = watched["pages"]
     pages.after_step()
-    watched["size"] = 1300
+    watched["size"] = 2000
     assert pages.after_step()
     watched["now"], watched["size"] = watched["now"] + 1000.0, 1300
     assert not pages.after_step()  # 1300 is what is in use by now
-    watched["size"] = 1600
+    watched["size"] = 2599
     assert not pages.after_step()
-    watched["size"] = 1625
+    watched["size"] = 2600
     assert pages.after_step()
 
 

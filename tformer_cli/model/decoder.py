@@ -44,14 +44,16 @@ class DecoderLayer(nn.Module):
             causal: (T, T) causal mask; or where each sentence lies, in a single row.
             source_mask: (B, 1, 1, S) True where a source position is a token; or the same.
         """
-        attended = self.self_attention(self._before(self.self_attention_norm, hidden), mask=causal)
-        hidden = self._after(self.self_attention_norm, hidden, attended)
-        attended = self.cross_attention(
-            self._before(self.cross_attention_norm, hidden), memory, source_mask
+        given = self._before(self.self_attention_norm, hidden)
+        attended = self.self_attention(given, mask=causal)
+        hidden, given = self._between(
+            self.self_attention_norm, hidden, attended, self.cross_attention_norm
         )
-        hidden = self._after(self.cross_attention_norm, hidden, attended)
-        fed = self.feed_forward(self._before(self.feed_forward_norm, hidden))
-        return self._after(self.feed_forward_norm, hidden, fed)
+        attended = self.cross_attention(given, memory, source_mask)
+        hidden, given = self._between(
+            self.cross_attention_norm, hidden, attended, self.feed_forward_norm
+        )
+        return self._after(self.feed_forward_norm, hidden, self.feed_forward(given))
 
     def step(self, hidden: Tensor, cache: StepCache, layer: int) -> Tensor:
         """Decodes one position for every row of the cache.
@@ -83,9 +85,18 @@ class DecoderLayer(nn.Module):
         return normed
 
     def _after(self, norm: nn.LayerNorm, hidden: Tensor, output: Tensor) -> Tensor:
-        hidden = self.dropout.added(hidden, output)
-        normed: Tensor = hidden if self.is_pre_norm else norm(hidden)
-        return normed
+        if self.is_pre_norm:
+            return self.dropout.added(hidden, output)
+        return self.dropout.added_and_normed(hidden, output, norm, rounds=False)[1]
+
+    def _between(
+        self, norm: nn.LayerNorm, hidden: Tensor, output: Tensor, next_norm: nn.LayerNorm
+    ) -> tuple[Tensor, Tensor]:
+        """Ends one sub-layer and begins the next: the hidden states, and what the next is given."""
+        if self.is_pre_norm:
+            return self.dropout.added_and_normed(hidden, output, next_norm, rounds=True)
+        hidden = self._after(norm, hidden, output)
+        return hidden, hidden
 
     if TYPE_CHECKING:
         __call__ = forward

@@ -58,5 +58,21 @@ class Dropout(nn.Module):
             return self.operations.add_dropout(hidden, values, self.rate)
         return hidden + self(values)
 
+    def added_and_normed(
+        self, hidden: Tensor, values: Tensor, norm: nn.LayerNorm, *, rounds: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Computes hidden + dropout(values) and its layer norm.
+
+        Args:
+            hidden: (…, D).
+            values: (…, D), in which values are dropped.
+            norm: over D.
+            rounds: whether nothing is done with the norm but multiply it by matrices.
+        """
+        if self.training and self.operations is not None and torch.is_grad_enabled():
+            return self.operations.add_dropout_norm(hidden, values, self.rate, norm, rounds=rounds)
+        summed = self.added(hidden, values)
+        return summed, norm(summed)
+
     if TYPE_CHECKING:
         __call__ = forward

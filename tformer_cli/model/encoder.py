@@ -41,15 +41,17 @@ class EncoderLayer(nn.Module):
                 sentence lies, in a single row.
         """
         if self.is_pre_norm:
-            normed = self.self_attention_norm(hidden)
-            hidden = self.dropout.added(hidden, self.self_attention(normed, mask=mask))
-            return self.dropout.added(hidden, self.feed_forward(self.feed_forward_norm(hidden)))
-        attended = self.dropout.added(hidden, self.self_attention(hidden, mask=mask))
-        hidden = self.self_attention_norm(attended)
-        normed_output: Tensor = self.feed_forward_norm(
-            self.dropout.added(hidden, self.feed_forward(hidden))
-        )
-        return normed_output
+            attended = self.self_attention(self.self_attention_norm(hidden), mask=mask)
+            hidden, normed = self.dropout.added_and_normed(
+                hidden, attended, self.feed_forward_norm, rounds=True
+            )
+            return self.dropout.added(hidden, self.feed_forward(normed))
+        attended = self.self_attention(hidden, mask=mask)
+        hidden = self._normed(hidden, attended, self.self_attention_norm)
+        return self._normed(hidden, self.feed_forward(hidden), self.feed_forward_norm)
+
+    def _normed(self, hidden: Tensor, output: Tensor, norm: nn.LayerNorm) -> Tensor:
+        return self.dropout.added_and_normed(hidden, output, norm, rounds=False)[1]
 
     if TYPE_CHECKING:
         __call__ = forward

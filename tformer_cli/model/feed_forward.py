@@ -2,16 +2,21 @@
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.linear import Linear
+from tformer_cli.model.operations import Operations
 
 
 class FeedForward(nn.Module):
     """FFN(x) = activation(x·W₁ + b₁)·W₂ + b₂ (Vaswani et al. 2017, section 3.3)."""
+
+    operations: Operations | None = None
+    """What computes where gradients are asked for; None: torch does."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -20,8 +25,18 @@ class FeedForward(nn.Module):
         self.is_relu = config.activation == "relu"
         self.dropout = Dropout(config.activation_dropout)
 
+    @property
+    def _is_plain(self) -> bool:
+        """Whether this is the paper's formula and nothing else."""
+        return self.is_relu and not (self.training and self.dropout.rate > 0.0)
+
     def forward(self, hidden: Tensor) -> Tensor:
         """Maps (B, T, D) to (B, T, D), each position by itself."""
+        if self.operations is not None and torch.is_grad_enabled() and self._is_plain:
+            first, second = self.inner, self.outer
+            return self.operations.feed_forward(
+                hidden, (first.weight, first.bias), (second.weight, second.bias)
+            )
         # (B, T, D) -> (B, T, F) -> (B, T, D)
         inner = self.inner.part(hidden, relu=self.is_relu)
         return self.outer(self.dropout(inner if self.is_relu else functional.gelu(inner)))

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tformer_cli.model.operations import Operations
+
 
 class Product(Protocol):
     """Multiplies by a fixed (N, K) matrix and adds a fixed bias."""
@@ -34,6 +36,8 @@ class Linear(nn.Linear):
 
     product: Product | None = None
     """What computes while no gradient is asked for; None: torch's own function."""
+    operations: Operations | None = None
+    """What computes where gradients are asked for; None: torch's own function."""
 
     def forward(self, values: Tensor) -> Tensor:
         """Maps (…, K) to (…, N)."""
@@ -53,6 +57,9 @@ class Linear(nn.Linear):
         bias: Tensor | None = self.bias
         if rows != ALL_ROWS:
             weight, bias = weight[rows], None if bias is None else bias[rows]
+        if self.operations is not None and torch.is_grad_enabled():
+            result = self.operations.linear(values, weight, bias)
+            return functional.relu(result) if relu else result
         if not relu:
             return functional.linear(values, weight, bias)
         # Nobody else needs the sums, so they are replaced; in a matrix, for torch would copy a view

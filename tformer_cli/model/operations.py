@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from tformer_cli.model.unpadded import Spans
 
@@ -19,6 +19,52 @@ class Operations(Protocol):
 
     def add_dropout(self, hidden: Tensor, values: Tensor, rate: float) -> Tensor:
         """Computes hidden + dropout(values), float32 like `hidden`."""
+
+    def add_dropout_norm(
+        self, hidden: Tensor, values: Tensor, rate: float, norm: nn.LayerNorm, *, rounds: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Computes hidden + dropout(values) and its layer norm.
+
+        Args:
+            hidden: (…, D) float32.
+            values: (…, D).
+            rate: chance of dropping a value; 0: none is.
+            norm: over D.
+            rounds: whether the norm may be rounded to the precision of autocast at once, for it is
+                only multiplied by matrices.
+
+        Returns:
+            Both (…, D), the sum in float32.
+        """
+
+    def linear(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Computes values·weightᵀ + bias.
+
+        Args:
+            values: (…, K).
+            weight: (N, K).
+            bias: (N), or None.
+
+        Returns:
+            (…, N), under autocast in its precision.
+        """
+
+    def feed_forward(
+        self,
+        values: Tensor,
+        inner: tuple[Tensor, Tensor | None],
+        outer: tuple[Tensor, Tensor | None],
+    ) -> Tensor:
+        """Computes FFN(x) = max(0, x·W₁ᵀ + b₁)·W₂ᵀ + b₂.
+
+        Args:
+            values: (…, D).
+            inner: W₁ (F, D) and b₁ (F), or None for it.
+            outer: W₂ (D, F) and b₂ (D), or None for it.
+
+        Returns:
+            (…, D), under autocast in its precision.
+        """
 
     def attention(self, query: Tensor, memory: Tensor | None, n_heads: int, spans: Spans) -> Tensor:
         """Attends with all heads, in sentences that lie one after the other.

@@ -75,7 +75,7 @@ class NativeDropout:
         values = values.contiguous()
         residual = None if residual is None else residual.contiguous()
         result = torch.empty(values.shape, dtype=dtype, device="cpu")
-        threshold = round(rate * _LEVELS)
+        threshold = threshold_of(rate)
         dropout = _Dropout(
             n_values=values.numel(),
             values=values.data_ptr(),
@@ -85,11 +85,27 @@ class NativeDropout:
             result_kind=KINDS[dtype],
             seed=seed,
             threshold=threshold,
-            scale=_LEVELS / (_LEVELS - threshold) if threshold < _LEVELS else 0.0,
+            scale=scale_of(threshold),
             n_threads=torch.get_num_threads(),
         )
         self._dropout(ctypes.byref(dropout))
         return result
+
+
+def drawn_seed() -> tuple[int, int]:
+    """Draws a mask's seed from torch's generator: the run's random state is the generator's."""
+    first, second = torch.randint(0, 1 << 32, (2,), device="cpu").tolist()
+    return first, second
+
+
+def threshold_of(rate: float) -> int:
+    """Turns the chance of dropping a value into the number that its 16 bits must reach to stay."""
+    return round(rate * _LEVELS)
+
+
+def scale_of(threshold: int) -> float:
+    """Returns what values that stay are multiplied by."""
+    return _LEVELS / (_LEVELS - threshold) if threshold < _LEVELS else 0.0
 
 
 # Profiles show the name, and know by it what the time was spent on
@@ -102,9 +118,7 @@ class _DropoutFunction(torch.autograd.Function):
         residual: Tensor | None,
         rate: float,
     ) -> Tensor:
-        # numbers of torch's generator: the run's random state is the generator's, as ever
-        first, second = torch.randint(0, 1 << 32, (2,), device="cpu").tolist()
-        ctx.dropout, ctx.rate, ctx.seed = dropout, rate, (first, second)
+        ctx.dropout, ctx.rate, ctx.seed = dropout, rate, drawn_seed()
         ctx.dtype = values.dtype
         dtype = values.dtype if residual is None else residual.dtype
         return dropout.masked(values, residual, rate, ctx.seed, dtype)

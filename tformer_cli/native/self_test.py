@@ -246,6 +246,17 @@ def _check_dropout(operations: NativeOperations) -> None:
         raise Mismatch(f"{n_dropped} of {n_values} values were dropped instead of a quarter")
     if values.grad is None or not torch.equal(values.grad, dropped):
         raise Mismatch("dropped values have gradients")
+    norm = torch.nn.LayerNorm(64)
+    hidden = torch.randn(9, 64, generator=torch.Generator().manual_seed(1))
+    summed, normed = operations.add_dropout_norm(
+        torch.zeros_like(hidden), hidden, 0.25, norm, rounds=False
+    )
+    is_dropped = summed == 0.0
+    if not 0.1 < is_dropped.double().mean().item() < 0.4:
+        raise Mismatch("before a norm, other values were dropped than a quarter")
+    expected = torch.where(is_dropped, 0.0, hidden / 0.75)
+    if not max(_largest(summed - expected), _largest(normed - norm(expected))) <= TOLERANCE:
+        raise Mismatch("the norm of a sum with dropout is another one")
 
 
 def _check_orthogonalized(operations: NativeOperations) -> None:

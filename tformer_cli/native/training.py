@@ -1,8 +1,8 @@
 """What training computes by the kernels.
 
-Dropout, attention and the loss, with their gradients, and Muon's matrices. What has gradients is a
-function of torch's automatic differentiation. In float32 and bfloat16 alike, numbers are
-float32 while they are computed with.
+Matrix products, dropout, layer norm, attention and the loss, with their gradients, and Muon's
+matrices. What has gradients is a function of torch's automatic differentiation. In float32 and
+bfloat16 alike, numbers are float32 while they are computed with.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ import torch
 
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.dropout import Dropout
+from tformer_cli.model.feed_forward import FeedForward
+from tformer_cli.model.linear import Linear
 from tformer_cli.native.attention import NativeAttention
 from tformer_cli.native.dropout import NativeDropout
+from tformer_cli.native.linear import NativeLinear
 from tformer_cli.native.loss import NativeLoss
 from tformer_cli.native.orthogonal import NativeOrthogonal
+from tformer_cli.native.residual_norm import NativeResidualNorm
 from tformer_cli.native.threads import threads_of_torch
 
 if TYPE_CHECKING:
@@ -37,7 +41,11 @@ class NativeOperations:
         library.tformer_use_threads(start_threads)
         self.has_threads = start_threads is not None
         """Whether there are as many threads as torch has, or else one."""
+        self.products = NativeLinear(library)
+        self.linear = self.products.linear
+        self.feed_forward = self.products.feed_forward
         self.masked_dropout = NativeDropout(library)
+        self.add_dropout_norm = NativeResidualNorm(library)
         self.attention = NativeAttention(library)
         self.loss = NativeLoss(library)
         self.orthogonalized = NativeOrthogonal(library)
@@ -70,6 +78,6 @@ def use_native_operations(model: Transformer, library: ctypes.CDLL) -> bool:
         return False
     model.operations = operations
     for module in model.modules():
-        if isinstance(module, Dropout | MultiHeadAttention):
+        if isinstance(module, Dropout | FeedForward | Linear | MultiHeadAttention):
             module.operations = operations
     return True

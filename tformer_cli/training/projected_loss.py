@@ -102,11 +102,15 @@ class _ProjectedLoss(torch.autograd.Function):
             chunk -= chunk % ROW_MULTIPLE
         elif r_drop:  # both passes of a token lie in the same chunk
             chunk += chunk % 2
+        # logits of all chunks lie in the same memory, which is not asked for anew for each of them
+        n_most = 0 if operations is None else min(chunk, n_rows)
+        room = torch.empty(n_most, vocab_size, dtype=dtype, device=hidden.device)
         with torch.autocast(device, enabled=False):
             for start in range(0, n_rows, chunk):
                 rows = slice(start, start + chunk)
-                logits = functional.linear(low_hidden[rows], low_matrix)
+                some = low_hidden[rows]
                 if operations is not None:
+                    logits = torch.mm(some, low_matrix.t(), out=room[: len(some)])
                     lse, right = operations.loss(
                         logits,
                         targets[rows],
@@ -115,6 +119,7 @@ class _ProjectedLoss(torch.autograd.Function):
                     )
                     slope = logits
                 else:
+                    logits = functional.linear(some, low_matrix)
                     lse, right, slope = _statistics(logits, targets[rows, None])
                     if r_drop:
                         disagreement += add_disagreement(slope, logits, lse, r_drop)
@@ -127,9 +132,9 @@ class _ProjectedLoss(torch.autograd.Function):
                 if gradients is not None:
                     gradients.hidden[rows] = slope @ low_matrix
                     if dtype == gradients.matrix.dtype:
-                        gradients.matrix.addmm_(slope.t(), low_hidden[rows])
+                        gradients.matrix.addmm_(slope.t(), some)
                     else:
-                        gradients.matrix += slope.t() @ low_hidden[rows]
+                        gradients.matrix += slope.t() @ some
         sum_hidden = hidden[:n_tokens].sum(dim=0)
         if gradients is not None:
             gradients.hidden[:n_tokens] -= label_smoothing * mean_row

@@ -1,28 +1,10 @@
 #include "dropout.h"
 
 #include "parallel.h"
-
-/* Values that share a run of counters: each 32-bit number decides about two of them. */
-#define BLOCK 32
+#include "random.h"
 
 /* Values of a thread's share. */
 #define SHARE ((size_t)1 << 15)
-
-/* A bijection of 32 bits in which every bit of the argument bears on every bit of the result; its
-   constants are those of Wellons' search for such functions ("lowbias32", 2018). */
-INLINE UnsignedVector mixed(UnsignedVector x) {
-    x ^= x >> 16;
-    x *= 0x7feb352dU;
-    x ^= x >> 15;
-    x *= 0x846ca68bU;
-    return x ^ x >> 16;
-}
-
-/* Random bits of the counters; two rounds, so that the sequences of two seeds are not the same one
-   in another order. */
-INLINE UnsignedVector random_bits(UnsignedVector counters, const uint32_t *seed) {
-    return mixed(mixed(counters ^ seed[0]) + seed[1]);
-}
 
 INLINE Vector kept(const Dropout *dropout, Vector values, UnsignedVector draws) {
     const IntVector is_kept = (IntVector)draws >= dropout->threshold;
@@ -50,16 +32,12 @@ INLINE void drop_vector(const Dropout *dropout, size_t index, int n, UnsignedVec
 
 INLINE void drop_range(const Dropout *dropout, size_t first, size_t last, NumberKind values_kind,
                        NumberKind result_kind) {
-    UnsignedVector lanes;
-    for (int i = 0; i < LANES; i++)
-        lanes[i] = (uint32_t)i;
-    for (size_t block = first; block < last; block += BLOCK)
-        for (size_t part = 0; part < BLOCK / 2; part += LANES) {
-            const UnsignedVector bits =
-                random_bits(lanes + (uint32_t)(block / 2 + part), dropout->seed);
-            const UnsignedVector draws[2] = {bits & 0xffff, bits >> 16};
+    for (size_t block = first; block < last; block += DRAWN)
+        for (size_t part = 0; part < DRAWN / 2; part += LANES) {
+            UnsignedVector draws[2];
+            draw(block, part, dropout->seed, draws);
             for (size_t half = 0; half < 2; half++) {
-                const size_t index = block + half * (BLOCK / 2) + part;
+                const size_t index = block + half * (DRAWN / 2) + part;
                 if (index + LANES <= last)
                     drop_vector(dropout, index, LANES, draws[half], values_kind, result_kind);
                 else if (index < last)

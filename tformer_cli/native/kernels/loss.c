@@ -11,7 +11,7 @@ typedef struct {
     bool has_failed;
 } Job;
 
-INLINE Vector load_up_to(const void *from, size_t n, NumberKind kind, float rest) {
+INLINE Vector load_with_rest(const void *from, size_t n, NumberKind kind, float rest) {
     if (n >= LANES)
         return load_numbers(from, kind);
     return choose(first_lanes((int)n), load_some_numbers(from, (int)n, kind), broadcast(rest));
@@ -30,11 +30,11 @@ INLINE void loss_of_row(const RowLoss *loss, size_t row, float *scratch, NumberK
     const size_t target = (size_t)loss->targets[row];
     Vector most = broadcast(-INFINITY);
     for (size_t i = 0; i < n; i += LANES)
-        most = larger(load_up_to(number_at(logits, i, kind), n - i, kind, -INFINITY), most);
+        most = larger(load_with_rest(number_at(logits, i, kind), n - i, kind, -INFINITY), most);
     const float largest = largest_lane(most);
     Vector sum = {0};
     for (size_t i = 0; i < n; i += LANES) {
-        const Vector logit = load_up_to(number_at(logits, i, kind), n - i, kind, -INFINITY);
+        const Vector logit = load_with_rest(number_at(logits, i, kind), n - i, kind, -INFINITY);
         Vector weight = exponential(logit - broadcast(largest));
         if (n - i < LANES)
             weight = choose(first_lanes((int)(n - i)), weight, broadcast(0.0f));

@@ -50,4 +50,16 @@ INLINE void store_some_numbers(void *to, Vector values, int n, NumberKind kind) 
     memcpy(to, room, (size_t)n * (kind == BFLOAT16 ? 2 : 4));
 }
 
+/* All lanes, or where fewer are left the first `n`, and 0 in the others. */
+INLINE Vector load_up_to(const void *from, size_t n, NumberKind kind) {
+    return n >= LANES ? load_numbers(from, kind) : load_some_numbers(from, (int)n, kind);
+}
+
+INLINE void store_up_to(void *to, Vector values, size_t n, NumberKind kind) {
+    if (n >= LANES)
+        store_numbers(to, values, kind);
+    else
+        store_some_numbers(to, values, (int)n, kind);
+}
+
 #endif

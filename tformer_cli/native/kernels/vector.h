@@ -192,6 +192,12 @@ INLINE IntVector first_lanes(int n) {
     return lanes < n;
 }
 
+/* Adds `n` floats to as many others. */
+INLINE void add_floats(float *restrict to, const float *restrict from, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        to[i] += from[i];
+}
+
 /* `n` rounded up to whole vectors. */
 INLINE size_t whole_vectors(size_t n) { return (n + LANES - 1) / LANES * LANES; }
 
