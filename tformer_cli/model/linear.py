@@ -1,8 +1,9 @@
-"""Matrix products of the model: the plain one, which trains, and faster ones for decoding.
+"""Matrix products of the model: the plain one, and faster ones for decoding and for training.
 
 A `Linear` computes as torch's own until a `Product` is set on it. The product then does the same
 job wherever no gradient is asked for; which one that is, and what it holds, is its own affair:
-`packed` keeps float32 in oneDNN's layout, `quantized` computes with integers.
+`packed` keeps float32 in oneDNN's layout, `quantized` computes with integers. Where gradients are
+asked for, `Operations` do it, if the model has any.
 """
 
 from typing import TYPE_CHECKING, Protocol
