@@ -8,6 +8,7 @@ from tests.native.kernels import declare
 from tformer_cli.native.compiler import FLAGS, LIBRARIES, find_compiler
 from tformer_cli.native.library import KERNELS, find_library, library_name
 from tformer_cli.native.library_cache import LibraryCache, Refused, cache_directories
+from tformer_cli.native.training import NativeOperations
 
 
 @pytest.fixture
@@ -103,3 +104,9 @@ def training_library(request, kernels):
             cache.make(compile_into, check=lambda path: None)
             found = cache.load()
     return found
+
+
+@pytest.fixture
+def operations(training_library):
+    """What training computes by those kernels."""
+    return NativeOperations(training_library)

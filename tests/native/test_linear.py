@@ -11,17 +11,11 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.linear import Linear
 from tformer_cli.native import linear as module
-from tformer_cli.native.training import NativeOperations
 
 
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(1)
-
-
-@pytest.fixture
-def operations(training_library):
-    return NativeOperations(training_library)
 
 
 def differentiated(layer, values, slope, precision):

@@ -5,17 +5,11 @@ import torch
 from torch import nn
 
 from tformer_cli.model.dropout import Dropout
-from tformer_cli.native.training import NativeOperations
 
 
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(1)
-
-
-@pytest.fixture
-def operations(training_library):
-    return NativeOperations(training_library)
 
 
 def random_norm(width, *, bias=True):

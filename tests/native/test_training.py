@@ -33,11 +33,6 @@ def seed():
     torch.manual_seed(1)
 
 
-@pytest.fixture
-def operations(training_library):
-    return NativeOperations(training_library)
-
-
 def mixed(x):
     x = x ^ x >> 16
     x = x * 0x7FEB352D & 0xFFFFFFFF

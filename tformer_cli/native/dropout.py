@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _LEVELS = 1 << 16
-_MOST_VALUES = 1 << 33
+MOST_VALUES = 1 << 33
 """Values of a tensor that have random bits of their own: 2³² counters for two each."""
 
 
@@ -70,7 +70,7 @@ class NativeDropout:
             raise TypeError(
                 f"what is added must be float32 of the same shape, not {residual.dtype}"
             )
-        if values.numel() > _MOST_VALUES:
+        if values.numel() > MOST_VALUES:
             raise ValueError("a tensor has more values than dropout has random numbers")
         values = values.contiguous()
         residual = None if residual is None else residual.contiguous()

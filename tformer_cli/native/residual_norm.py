@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from tformer_cli.native.dropout import drawn_seed, scale_of, threshold_of
+from tformer_cli.native.dropout import MOST_VALUES, drawn_seed, scale_of, threshold_of
 from tformer_cli.native.numbers import KINDS, kind_of, succeed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_MOST_VALUES = 1 << 33
-"""Values of a tensor that have random bits of their own, with rows filled up to whole runs."""
 _RUN = 32
 """`DRAWN` of random.h."""
 
@@ -68,7 +66,7 @@ class NativeResidualNorm:
         Raises:
             TypeError: if `hidden` or the norm is not float32, `values` neither that nor bfloat16,
                 or not all of them are of one shape.
-            MemoryError: if there is not enough.
+            ValueError: if there are more values than random numbers.
         """
         if not (
             values.shape == hidden.shape
@@ -78,7 +76,7 @@ class NativeResidualNorm:
             raise TypeError(
                 f"what is added and normed must be float32 of one shape, not {hidden.dtype}"
             )
-        if hidden.numel() // hidden.shape[-1] * (hidden.shape[-1] + _RUN) > _MOST_VALUES:
+        if hidden.numel() // hidden.shape[-1] * (hidden.shape[-1] + _RUN) > MOST_VALUES:
             raise ValueError("a tensor has more values than dropout has random numbers")
         is_rounded = rounds and torch.is_autocast_enabled("cpu")
         dtype = torch.get_autocast_dtype("cpu") if is_rounded else torch.float32

@@ -5,8 +5,8 @@ in size, so that one step's holes do not quite fit the next step's tensors, and 
 several times what is ever in use. Giving all free pages back undoes that; the system then has to
 clear them again when they are needed, which was seen to take 14 µs a page in a virtual machine.
 So it is done where the process has doubled, which most never do, and takes about two percent of the
-time at most: what a page costs is measured. (Done at a quarter more it brought nothing: a process
-that had grown from 700 to 1,250 MB and would have grown no more was as large again after 20 steps.)
+time at most: what a page costs is measured. (Done at a quarter more it brought nothing: after
+100 steps a process that began with 700 MB had 1,230 MB with it and 1,260 without.)
 """
 
 import ctypes

@@ -6,11 +6,6 @@
 /* Values of a thread's share. */
 #define SHARE ((size_t)1 << 15)
 
-INLINE Vector kept(const Dropout *dropout, Vector values, UnsignedVector draws) {
-    const IntVector is_kept = (IntVector)draws >= dropout->threshold;
-    return (Vector)(is_kept & (IntVector)(values * broadcast(dropout->scale)));
-}
-
 /* Writes the result of the LANES values from `index` on, or of the first `n`. The kinds are
    constants wherever this is inlined. */
 INLINE void drop_vector(const Dropout *dropout, size_t index, int n, UnsignedVector draws,
@@ -18,12 +13,12 @@ INLINE void drop_vector(const Dropout *dropout, size_t index, int n, UnsignedVec
     const void *from = number_at(dropout->values, index, values_kind);
     void *to = (void *)number_at(dropout->result, index, result_kind);
     if (n == LANES) {
-        Vector values = kept(dropout, load_numbers(from, values_kind), draws);
+        Vector values = kept(load_numbers(from, values_kind), draws, dropout->threshold, dropout->scale);
         if (dropout->residual)
             values += load(dropout->residual + index);
         store_numbers(to, values, result_kind);
     } else {
-        Vector values = kept(dropout, load_some_numbers(from, n, values_kind), draws);
+        Vector values = kept(load_some_numbers(from, n, values_kind), draws, dropout->threshold, dropout->scale);
         if (dropout->residual)
             values += load_some(dropout->residual + index, n, 0.0f);
         store_some_numbers(to, values, n, result_kind);

@@ -38,4 +38,10 @@ INLINE void draw(size_t run, size_t part, const uint32_t *seed, UnsignedVector d
     draws[1] = bits >> 16;
 }
 
+/* scale · values, and 0 where a draw is below the threshold: dropout. */
+INLINE Vector kept(Vector values, UnsignedVector draws, int32_t threshold, float scale) {
+    const IntVector is_kept = (IntVector)draws >= threshold;
+    return (Vector)(is_kept & (IntVector)(values * broadcast(scale)));
+}
+
 #endif

@@ -14,11 +14,6 @@ typedef struct {
     float *sums; /* (blocks, 2, width rounded up to whole vectors) */
 } Job;
 
-INLINE Vector kept(const ResidualNorm *of, Vector values, UnsignedVector draws) {
-    const IntVector is_kept = (IntVector)draws >= of->threshold;
-    return (Vector)(is_kept & (IntVector)(values * broadcast(of->scale)));
-}
-
 /* Does something with each vector of a row: `column` is its first, `draws` decide about its values. */
 #define FOR_EACH_VECTOR(of, row, width, column, draws, ...)                                        \
     for (size_t run = 0; run < (width); run += DRAWN)                                              \
@@ -47,7 +42,7 @@ INLINE void norm_row(const ResidualNorm *of, size_t row, NumberKind values_kind,
         const Vector values =
             load_up_to(number_at(of->values, start + column, values_kind), n, values_kind);
         const Vector sum =
-            load_up_to(of->residual + start + column, n, FLOAT32) + kept(of, values, draws);
+            load_up_to(of->residual + start + column, n, FLOAT32) + kept(values, draws, of->threshold, of->scale);
         store_up_to(sums + column, sum, n, FLOAT32);
         total += sum;
     })
@@ -109,7 +104,7 @@ INLINE void differentiate_row(const ResidualNorm *of, size_t row, float *weight_
             slope += load_up_to(of->sum_gradient + start + column, n, FLOAT32);
         store_up_to(of->residual_gradient + start + column, slope, n, FLOAT32);
         store_up_to((void *)number_at(of->values_gradient, start + column, values_kind),
-                    kept(of, slope, draws), n, values_kind);
+                    kept(slope, draws, of->threshold, of->scale), n, values_kind);
     })
 }
 
