@@ -3,7 +3,8 @@ r"""Files and streams as lines of text, by the rules every command shares.
 Only ``\n`` ends a line and a final ``\r`` is dropped; U+2028, form feed, NUL and the like are
 characters. Bytes that are not UTF-8 become U+FFFD and are counted. `.gz`, `.xz` and `.bz2` files
 are read through, and ``-`` is standard input. What some editors write before the first line to say
-that a file is UTF-8 (the byte order mark) is no part of that line.
+that a file is UTF-8 (the byte order mark) is no part of that line. What is plainly not UTF-8 text
+(an archive, a document, another encoding) is refused when its first bytes are read.
 """
 
 import bz2
@@ -13,10 +14,10 @@ import lzma
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from tformer_cli.data.not_text import check_text
 from tformer_cli.errors import DataError
 
 if TYPE_CHECKING:
@@ -61,11 +62,15 @@ def groups_of_lines(stream: BinaryIO, counts: LineCounts) -> Iterator[list[str]]
     So a pipe that pauses gets its answers, and a file is read in large pieces.
 
     Raises:
-        DataError: if the stream, which is stdin, cannot be read.
+        DataError: if the stream, which is stdin, cannot be read or is not text.
     """
     begun: list[bytes] = []
     mark = codecs.BOM_UTF8
+    is_first = True
     while block := _next_block(stream):
+        if is_first:
+            check_text(block, "-")
+            is_first = False
         first, *others = block.split(b"\n")
         begun.append(first)
         if others:
@@ -122,11 +127,12 @@ def read_lines(path: str | Path, counts: LineCounts | None = None) -> Iterator[s
     """Yields the lines of a file as text.
 
     Raises:
-        DataError: if the file cannot be opened, or is not the compressed file its name promises.
+        DataError: if the file cannot be opened, is not the compressed file its name promises, or
+            is plainly not UTF-8 text.
     """
     stream = open_bytes(path)
     try:
-        yield from lines_of(_without_mark(stream), counts)
+        yield from lines_of(_checked_lines(stream, path), counts)
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise _unreadable(path, error) from None
     finally:
@@ -134,10 +140,24 @@ def read_lines(path: str | Path, counts: LineCounts | None = None) -> Iterator[s
             stream.close()
 
 
-def _without_mark(stream: BinaryIO) -> Iterable[bytes]:
-    """The lines of a stream without the byte order mark at its beginning, if there is one."""
-    first = stream.readline()
-    return chain([first.removeprefix(codecs.BOM_UTF8)], stream) if first else ()
+def _checked_lines(stream: BinaryIO, path: str | Path) -> Iterator[bytes]:
+    """Yields the lines of a stream that begins like text, without the mark at its beginning.
+
+    The first block is what there is, so that a pipe that pauses has its lines answered.
+    """
+    block = cast("BufferedReader", stream).read1(BLOCK_BYTES)
+    check_text(block, path)
+    first, *others = block.split(b"\n")
+    if not others:
+        first += stream.readline()
+        if first:
+            yield first.removeprefix(codecs.BOM_UTF8)
+    else:
+        yield first.removeprefix(codecs.BOM_UTF8)
+        yield from others[:-1]
+        if begun := others[-1] + stream.readline():
+            yield begun
+    yield from stream
 
 
 def _unreadable(path: str | Path, error: Exception) -> DataError:
