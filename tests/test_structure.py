@@ -51,7 +51,7 @@ def test_nested_settings_are_made_whole():
         ({}, "name: is missing; it has no default"),
         (
             {"name": "a", "main": {"size": "10"}},
-            'main.size: must be a valid integer; found "10"',
+            'main.size: must be a whole number; found "10"',
         ),
         ({"name": "a", "main": {"size": 0}}, "main.size: must be at least 1, but is 0"),
         (
@@ -60,9 +60,9 @@ def test_nested_settings_are_made_whole():
         ),
         (
             {"name": "a", "main": {"size": dt.date(2024, 1, 1)}},
-            "main.size: must be a text, number, truth, list or table",
+            "main.size: must be a string, a number, true or false, a list or a table",
         ),
-        ({"name": 3}, "name: must be a valid string; found 3"),
+        ({"name": 3}, 'name: must be text in quotes ("…"); found 3'),
     ],
 )
 def test_what_does_not_fit_is_said_with_its_path(values, message):

@@ -5,10 +5,11 @@ is a dataclass beside its owner, where every key has its sentence. `[model] pres
 whose values the other keys of the table override.
 """
 
-import difflib
 import json
+import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ from tformer_cli.errors import RecipeError
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
+from tformer_cli.wording import did_you_mean, suggestions
 
-DECIDE_NOTHING = ("data.cache_directory", "training.inspect_every")
-"""Keys that may change between two parts of a run: where caches lie, how often heads are seen."""
+DECIDE_NOTHING = ("data.cache_directory", "data.origin", "training.inspect_every")
+"""Keys that may change between two parts of a run: where caches lie, what is said of the data, how
+often heads are seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +102,9 @@ def find_recipe(name: str) -> Path:
     if shipped.is_file():
         return shipped
     names = recipe_names()
-    nearest = difflib.get_close_matches(path.stem, names, n=1, cutoff=0.5)
-    hint = f'did you mean "{nearest[0]}"?' if nearest else f"there are {', '.join(names)}"
-    raise RecipeError(f"no such recipe ({name}): name a TOML file or a recipe of tformer; {hint}")
+    nearest = [f'"{shipped}"' for shipped in suggestions(path.stem, names)]
+    hint = did_you_mean(nearest) or f"name a TOML file or one of {', '.join(names)}"
+    raise RecipeError(f"{name}: no such recipe; {hint}")
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
@@ -112,13 +115,18 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
         overrides: `key.path=value` each; the value is TOML, or else taken as text.
 
     Raises:
-        RecipeError: naming the file and the key.
+        RecipeError: naming the file and the key, or the override that is to blame.
     """
     path = find_recipe(name)
     values = _read_toml(path)
+    original = deepcopy(values)
     for override in overrides:
         _override(values, override)
-    return make_recipe(values, str(path))
+    try:
+        return _structured(values)
+    except StructureError as error:
+        where = _to_blame(error, original, overrides) or f"{path}: "
+        raise RecipeError(f"{where}{error}") from None
 
 
 def make_recipe(values: Mapping[str, Any], where: str) -> Recipe:
@@ -132,9 +140,47 @@ def make_recipe(values: Mapping[str, Any], where: str) -> Recipe:
         RecipeError: naming the origin and the key.
     """
     try:
-        return structure(Recipe, {**values, "model": _with_preset(values.get("model", {}))})
+        return _structured(values)
     except StructureError as error:
         raise RecipeError(f"{where}: {error}") from None
+
+
+def _structured(values: Mapping[str, Any]) -> Recipe:
+    for key, value in _flat(values):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise StructureError(key, f"must be a number, not NaN or infinity; found {value}")
+    data = values.get("data")
+    for key in ("train", "valid"):
+        if isinstance(data, Mapping) and not isinstance(data.get(key, []), list | tuple):
+            example = 'such as [{ source = "a.en", target = "a.de" }]'
+            raise StructureError(f"data.{key}", f"must be a list of corpora, {example}")
+    return structure(Recipe, {**values, "model": _with_preset(values.get("model", {}))})
+
+
+def _to_blame(error: StructureError, values: dict[str, Any], overrides: Sequence[str]) -> str:
+    """The override that a recipe fails by: the one of its key, else the first that breaks it.
+
+    Args:
+        error: what is wrong with the recipe and all overrides.
+        values: the recipe without any.
+        overrides: `key.path=value` each.
+
+    Returns:
+        What to write before the message, which begins with its key; nothing where the recipe
+        itself is to blame.
+    """
+    for override in reversed(overrides):
+        key = override.partition("=")[0].strip()
+        if f"{key}.".startswith(f"{error.key}.") or f"{error.key}.".startswith(f"{key}."):
+            return "--set "
+    for override in ("", *overrides):
+        try:
+            if override:
+                _override(values, override)
+            _structured(values)
+        except (StructureError, RecipeError):
+            return f"--set {override}: " if override else ""
+    return ""
 
 
 def differing_keys(old: Recipe, new: Recipe, ignored: Sequence[str] = DECIDE_NOTHING) -> list[str]:
@@ -157,13 +203,18 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors may write a mark
     except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"is no valid TOML ({path}): {error}") from None
+        raise RecipeError(f"{path}: is not valid TOML; {_lower(str(error))}") from None
     except RecursionError:
-        raise RecipeError(f"is nested too deeply ({path}): check the file") from None
+        raise RecipeError(f"{path}: is nested too deeply; check the file") from None
     except UnicodeDecodeError:
-        raise RecipeError(f"is not UTF-8 text ({path}): save it as UTF-8") from None
+        raise RecipeError(f"{path}: is not UTF-8 text; save it as UTF-8") from None
     except OSError as error:
-        raise RecipeError(f"cannot be read ({path}): {error.strerror or error}") from None
+        reason = (error.strerror or str(error)).lower()
+        raise RecipeError(f"{path}: cannot be read: {reason}; name another file") from None
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:]
 
 
 def _with_preset(model: Any) -> Any:
@@ -180,7 +231,7 @@ def _override(values: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
-        raise RecipeError(f"cannot be read (--set {override}): write key.path=value")
+        raise RecipeError(f"--set {override}: is not an assignment; write key.path=value")
     target: Any = values
     for key in keys[:-1]:
         target = _step_into(target, key, override)
@@ -189,7 +240,7 @@ def _override(values: dict[str, Any], override: str) -> None:
     elif isinstance(target, dict):
         target[keys[-1]] = _toml_value(text)
     else:
-        raise RecipeError(f"no such table (--set {override}): check the key's path")
+        raise RecipeError(f"--set {override}: no such table; check the key's path")
 
 
 def _step_into(target: Any, key: str, override: str) -> Any:
@@ -197,7 +248,7 @@ def _step_into(target: Any, key: str, override: str) -> Any:
         return target.setdefault(key, {})
     if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
         return target[int(key)]
-    raise RecipeError(f"no such table (--set {override}): check the key's path")
+    raise RecipeError(f"--set {override}: no such table; check the key's path")
 
 
 def _toml_value(text: str) -> Any:

@@ -4,9 +4,8 @@ pydantic does the checking; this module makes its first complaint a sentence wit
 the nearest right key.
 """
 
-import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import GenericAlias
@@ -14,9 +13,22 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from tformer_cli.wording import did_you_mean, suggestions
+
 Settings = TypeVar("Settings")
 
 
+KINDS = {
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "string_type": 'must be text in quotes ("…")',
+    "tuple_type": "must be a list",
+    "dict_type": "must be a table",
+    "dataclass_type": "must be a table",
+}
+"""What a value should have been, by pydantic's names of errors."""
 _MOST_LOOKED_AT = 10_000
 
 
@@ -40,7 +52,7 @@ def structure(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
     try:
         text = json.dumps(values)
     except (TypeError, ValueError, RecursionError):
-        problem = "must be a text, number, truth, list or table"
+        problem = "must be a string, a number, true or false, a list or a table"
         raise StructureError(_path_of_odd(values), problem) from None
     try:
         settings: Settings = _adapter(cast("Any", kind)).validate_json(f"[{text}]")[0]
@@ -79,8 +91,10 @@ def _explained(kind: type, error: ValidationError) -> StructureError:
             return StructureError(
                 path, f"must be {first['ctx']['expected']}; found {_shown(first)}"
             )
-        case _:
-            problem = _lower(first["msg"].replace("Input should be ", "must be "))
+        case kind_of_error:
+            problem = KINDS.get(kind_of_error) or _lower(
+                first["msg"].replace("Input should be ", "must be ")
+            )
             return StructureError(path, f"{problem}; found {_shown(first)}")
 
 
@@ -115,11 +129,10 @@ def _shown(item: Any) -> str:
 def _unknown_key(kind: type, location: tuple[int | str, ...]) -> str:
     names = [field.name for field in fields(_owner(kind, location[:-1]))]
     elsewhere = [path for path in _paths(kind) if path.rpartition(".")[2] == location[-1]]
-    if elsewhere:
-        return f"unknown key; did you mean {_alternatives(elsewhere)}?"
-    nearest = difflib.get_close_matches(str(location[-1]), names, n=1, cutoff=0.5)
-    if nearest:
-        return f'unknown key; did you mean "{nearest[0]}"?'
+    meant = elsewhere or suggestions(str(location[-1]), names)
+    if meant:
+        quoted = [f'"{name}"' for name in meant]
+        return f"unknown key; {did_you_mean(quoted)}"
     return f"unknown key; known are {', '.join(names)}"
 
 
@@ -129,10 +142,6 @@ def _paths(kind: Any, above: str = "") -> Iterator[str]:
         yield above + name
         if is_dataclass(type_of_value):
             yield from _paths(type_of_value, f"{above}{name}.")
-
-
-def _alternatives(names: Sequence[str]) -> str:
-    return " or ".join(f'"{name}"' for name in names)
 
 
 def _owner(kind: type, path: tuple[int | str, ...]) -> Any:

@@ -1,4 +1,13 @@
-"""How numbers of things are written in what people read."""
+"""How numbers of things, and guesses at what was meant, are written in what people read."""
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+LIKE_ENOUGH = 0.7
+"""Least similarity of a guess, by the share of letters that two words have in common."""
+FEWEST_LETTERS = 2
+"""Of a beginning by which a longer name is guessed."""
 
 
 def count_of(number: int, noun: str, plural: str | None = None) -> str:
@@ -10,3 +19,44 @@ def count_of(number: int, noun: str, plural: str | None = None) -> str:
         plural: several of them; None: the noun with an s.
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def suggestions(given: str, known: Iterable[str]) -> list[str]:
+    """Finds the names that a misspelt one may have been meant for.
+
+    Those that it is the beginning of come first; then those that hold its words (``n_layers``:
+    ``n_encoder_layers``); else the one that is most like it. None is better than a far guess.
+
+    Args:
+        given: what was written: an option, a key, a command, a value.
+        known: all that there are.
+
+    Returns:
+        Three at most.
+    """
+    plain = {name: name.lstrip("-").lower() for name in known}
+    word = given.lstrip("-").lower()
+    if len(word) >= FEWEST_LETTERS:
+        begun = [name for name, text in plain.items() if text.startswith(word)]
+        if begun:
+            return begun[:3]
+    parts = _parts(word)
+    if len(parts) > 1:
+        holding = [name for name, text in plain.items() if parts <= _parts(text)]
+        if holding:
+            return holding[:3]
+    nearest = get_close_matches(word, plain.values(), n=1, cutoff=LIKE_ENOUGH)
+    return [name for name, text in plain.items() if text in nearest][:1]
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """Writes guesses as a question: "did you mean a, b or c?"; empty if there are none."""
+    if not names:
+        return ""
+    *others, last = names
+    before = f"{', '.join(others)} or " if others else ""
+    return f"did you mean {before}{last}?"
+
+
+def _parts(word: str) -> set[str]:
+    return set(re.split(r"[-_.]", word))

@@ -180,7 +180,7 @@ def test_weights_of_another_model_are_refused(directory, change, message):
         ({"model__n_encoder_layers": 2}, "has no tensor"),
         ({"model__n_heads": 3}, "model.n_heads: 3 does not divide"),
         ({"model__d_ff": -4}, "model.d_ff: "),
-        ({"model__d_ff": "24"}, "model.d_ff: must be a valid integer"),
+        ({"model__d_ff": "24"}, "model.d_ff: must be a whole number"),
         ({"model__d_fff": 24}, 'model.d_fff: unknown key; did you mean "d_ff"?'),
         ({"model": None}, "model: "),
         ({"decoding__beam_size": 0}, "decoding.beam_size: "),

@@ -293,7 +293,7 @@ def test_a_corpus_without_a_pair_is_named(recipe, run, tmp_path, text, problem):
     (tmp_path / "target").write_text(text.replace("a", " "))
     corpus = f'data.directory="{tmp_path}"', 'data.train=[{source="source", target="target"}]'
     done = train(recipe, run, *(word for value in corpus for word in ("--set", value)))
-    assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"error: {problem}\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"error: {recipe}: {problem}\n")
     assert not run.exists()
 
 
@@ -304,3 +304,22 @@ def test_tensorboard_without_its_extra_is_one_line_and_no_run(recipe, run, monke
     assert result.stderr.endswith("or leave the option out\n")
     assert "pip install 'tformer[tensorboard]'" in result.stderr
     assert not run.exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",), ("--profile", "1")])
+def test_a_missing_corpus_names_key_folder_and_where_it_comes_from(tmp_path, options):
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        '[data]\ntrain = [{ tsv = "a.tsv" }]\nvalid = [{ tsv = "b.tsv" }]\n'
+        'origin = "Mine, from https://example.org"\n[training]\nmax_steps = 1\n'
+    )
+    for key, name in (("train", "a.tsv"), ("valid", "b.tsv")):
+        result = train(recipe, tmp_path / "run", "--set", f"data.directory={tmp_path}", *options)
+        assert result.exit_code == 2
+        assert result.stderr == (
+            f"error: {recipe}: data.{key}: no such file {tmp_path / name}; set data.directory "
+            "(--set data.directory=DIR) to the folder that holds it. "
+            "Mine, from https://example.org\n"
+        )
+        (tmp_path / name).write_text("one\teins\n")
+    assert not (tmp_path / "run").exists()

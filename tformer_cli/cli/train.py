@@ -3,6 +3,8 @@
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +19,7 @@ from tformer_cli.cli.options import (
     TrainingSeedOption,
 )
 from tformer_cli.cli.options import PrecisionChoice as Precision
-from tformer_cli.errors import UsageError
+from tformer_cli.errors import DataError, UsageError
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -98,24 +100,38 @@ def train(
         if fresh and trains and not yes:
             _ask_before_removing(run)
     is_first = launched().rank == 0
-    if trains:
-        run_training(
-            chosen,
-            run,
-            device=device,
-            threads=threads,
-            fresh=fresh,
-            quiet=quiet or not is_first,
-            tensorboard=tensorboard,
-        )
-    if not is_first:
-        return
-    if dry_run:
-        show_plan(chosen)
-    elif profile is not None:
-        show_profile(chosen, profile, device=device, threads=threads, quiet=quiet)
-    else:
-        write_line(str(run))
+    with _naming_recipe(recipe):
+        if trains:
+            run_training(
+                chosen,
+                run,
+                device=device,
+                threads=threads,
+                fresh=fresh,
+                quiet=quiet or not is_first,
+                tensorboard=tensorboard,
+            )
+        if not is_first:
+            return
+        if dry_run:
+            show_plan(chosen)
+        elif profile is not None:
+            show_profile(chosen, profile, device=device, threads=threads, quiet=quiet)
+        else:
+            write_line(str(run))
+
+
+@contextmanager
+def _naming_recipe(name: str) -> Iterator[None]:
+    """Puts the recipe's file before what is wrong with the data that one of its keys names."""
+    from tformer_cli.recipe import find_recipe
+
+    try:
+        yield
+    except DataError as error:
+        if not str(error).startswith("data."):
+            raise
+        raise DataError(f"{find_recipe(name)}: {error}") from error
 
 
 def run_training(

@@ -89,6 +89,8 @@ class DataConfig:
     """Code of the target language."""
     directory: str = ""
     """Relative paths of corpora start here (default: the working directory)."""
+    origin: str = ""
+    """Where the data come from; shown when a corpus file is missing."""
     train: tuple[CorpusConfig, ...]
     """Training corpora, mixed by their weights."""
     valid: tuple[CorpusConfig, ...] = ()

@@ -122,7 +122,7 @@ class TrainingConfig:
         for name, lowest in at_least.items():
             value = getattr(self, name)
             if not lowest <= value < math.inf:
-                what = "finite" if value == math.inf else f"at least {lowest}"
+                what = "a number" if value == math.inf else f"at least {lowest}"
                 raise ValueError(f"{name}: must be {what}, but is {value}")
         if self.seed >= 1 << 63:
             raise ValueError(f"seed: must be below 2^63, but is {self.seed}")

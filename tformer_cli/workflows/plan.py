@@ -13,7 +13,7 @@ from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
 from tformer_cli.model.config import parameter_count
 from tformer_cli.recipe import Recipe
-from tformer_cli.workflows.training_data import make_tokenizer
+from tformer_cli.workflows.training_data import check_files, make_tokenizer
 
 SAMPLE = 2000
 """Pairs that are looked at."""
@@ -69,6 +69,7 @@ def plan_training(recipe: Recipe) -> Plan:
         DataError: if a corpus cannot be read or the corpora hold no sentence pairs.
         RecipeError: if the recipe's tokenizer does not fit.
     """
+    check_files(recipe)
     sample = list(_sample(recipe))
     tokenizer = _sample_tokenizer(recipe, sample)
     encoded = [_encoded(tokenizer, pair) for pair in sample]

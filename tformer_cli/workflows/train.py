@@ -68,6 +68,7 @@ from tformer_cli.workflows.alike import check_alike
 from tformer_cli.workflows.follow_heads import PROBE, HeadFollower
 from tformer_cli.workflows.training_data import (
     Progress,
+    check_files,
     encoded_corpora,
     fingerprint,
     make_tokenizer,
@@ -378,6 +379,7 @@ def choose_precision(recipe: Recipe, device_type: str) -> Precision:
 
 def _run_tokenizer(recipe: Recipe, run: Path, progress: Progress, *, fresh: bool) -> Tokenizer:
     """The run's own tokenizer if it is there already, so that a resumption cannot change it."""
+    check_files(recipe)
     if not fresh and (run / TOKENIZER).is_file() and Checkpoints(run).steps():
         return Tokenizer.from_file(run / TOKENIZER)
     return make_tokenizer(recipe, progress)

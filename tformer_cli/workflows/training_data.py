@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
+from tformer_cli.data.corpora import SentencePair, corpus_file, corpus_name, read_corpus
 from tformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from tformer_cli.data.epochs import Mixture
 from tformer_cli.data.tokenizer import Tokenizer
@@ -18,6 +18,26 @@ from tformer_cli.wording import count_of
 
 Progress = Callable[[str, int], None]
 """Is told what is being prepared, and how many sentence pairs of it are done."""
+
+
+def check_files(recipe: Recipe) -> None:
+    """Makes sure that the files of all corpora are there, before any is read.
+
+    Raises:
+        DataError: naming the recipe's key and what to set; with where the data come from.
+    """
+    data = recipe.data
+    for key, corpora in (("data.train", data.train), ("data.valid", data.valid)):
+        for corpus in corpora:
+            for name in filter(None, (corpus.source, corpus.target, corpus.tsv, corpus.jsonl)):
+                path = Path(data.directory) / Path(name).expanduser()
+                if not path.exists():
+                    origin = f". {data.origin}" if data.origin else ""
+                    raise DataError(
+                        f"{key}: no such file {path}; set data.directory (--set "
+                        f"data.directory=DIR) to the folder that holds it{origin}"
+                    )
+                corpus_file(name, data.directory)
 
 
 def validation_pairs(recipe: Recipe, progress: Progress | None = None) -> list[SentencePair]:
