@@ -1,16 +1,30 @@
+import io
+import os
+import socket
 import sys
 from enum import StrEnum
+from typing import Annotated
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from tformer_cli.cli.format_choice import check_ending, chosen_format
+from tests.cli.test_app import COMMANDS, run_here
+from tformer_cli.cli.app import app
+from tformer_cli.cli.console import file_console, stdout_console
+from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
 from tformer_cli.errors import UsageError
 
 
 class SomeFormat(StrEnum):
-    tty = "tty"
+    text = "text"
     jsonl = "jsonl"
     html = "html"
+
+
+def chosen(given=None, output="-"):
+    wanted = None if given is None else SomeFormat(given)
+    return chosen_format(wanted, output, SomeFormat, SomeFormat.jsonl).value
 
 
 @pytest.mark.parametrize(
@@ -18,12 +32,12 @@ class SomeFormat(StrEnum):
     [
         (None, "a.html", "html"),
         (None, "a.HTM", "html"),
-        (None, "a.txt", "tty"),
+        (None, "a.txt", "text"),
         (None, "a.json", "jsonl"),
-        (None, "a", "jsonl"),
-        (None, "run-1.2", "jsonl"),
+        (None, "a", "text"),
+        (None, "run-1.2", "text"),
+        (None, "a" * 300, "text"),
         (None, "/dev/null", "jsonl"),
-        (None, "-", "jsonl"),
         ("html", "-", "html"),
         ("html", "a", "html"),
         ("html", "a.htm", "html"),
@@ -31,14 +45,115 @@ class SomeFormat(StrEnum):
     ],
 )
 def test_a_format_that_is_given_counts_then_the_name_then_who_reads(given, output, expected):
-    wanted = None if given is None else SomeFormat(given)
-    assert chosen_format(wanted, output, SomeFormat, SomeFormat.jsonl) == expected
+    assert chosen(given, output) == expected
 
 
-def test_a_terminal_is_for_people(monkeypatch):
+def test_a_terminal_gets_text(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert chosen() == "jsonl"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert chosen_format(None, "-", SomeFormat, SomeFormat.jsonl) == "tty"
-    assert chosen_format(None, "-", SomeFormat, SomeFormat.jsonl, "html") == "html"
+    assert chosen() == "text"
+    assert chosen("html") == "html"
+
+
+@pytest.fixture
+def onto(tmp_path, monkeypatch):
+    """Makes stdout one of the things that a shell can make it."""
+    opened = []
+
+    def open_it(kind):
+        if kind == "pipe":
+            reader, writer = os.pipe()
+            opened.append(os.fdopen(reader))
+        elif kind == "socket":
+            ours, theirs = socket.socketpair()
+            opened.append(ours)
+            writer = theirs.detach()
+        else:
+            path = tmp_path / "f" if kind == "file" else "/dev/null"
+            writer = os.open(path, os.O_WRONLY | os.O_CREAT)
+        stdout = os.fdopen(writer, "w")
+        opened.append(stdout)
+        monkeypatch.setattr(sys, "stdout", stdout)
+
+    yield open_it
+    for one in opened:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("file", "text"), ("pipe", "jsonl"), ("socket", "jsonl"), ("null", "jsonl")],
+)
+def test_a_file_gets_what_the_screen_gets_and_a_pipe_what_programs_read(onto, kind, expected):
+    onto(kind)
+    assert chosen() == expected
+    assert chosen("jsonl") == "jsonl"
+
+
+@pytest.mark.parametrize("columns", [None, "60"])
+def test_text_in_a_file_is_plain_and_of_a_known_width(onto, tmp_path, monkeypatch, columns):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    if columns is None:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    else:
+        monkeypatch.setenv("COLUMNS", columns)
+    onto("file")
+    with (tmp_path / "g").open("wb") as stream:
+        for console in (stdout_console(), file_console(stream)):
+            assert console.width == int(columns or 80)
+            console.print("[bold red]漢字", end="")
+            console.file.flush()
+    assert (tmp_path / "f").read_text() == (tmp_path / "g").read_text("utf-8") == "漢字"
+
+
+def test_a_redirect_and_an_output_file_hold_what_the_screen_shows(
+    model, onto, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "70")
+    shown = run_here("inspect-logits", model, "A man", "--format", "text").stdout
+    to_file = run_here("inspect-logits", model, "A man", "-o", tmp_path / "named")
+    assert to_file.exit_code == 0
+    onto("file")
+    with pytest.raises(SystemExit):
+        app(["inspect-logits", str(model), "A man", "-q"])
+    sys.stdout.flush()
+    assert "most probable" in shown
+    assert (tmp_path / "f").read_text() == (tmp_path / "named").read_text("utf-8") == shown
+
+
+OF_TEXT = {  # commands whose results people read, but for translate and score: lines are text
+    *("plot", "evaluate", "benchmark", "tokenize-stats"),
+    *(name for name in COMMANDS if name.startswith("inspect-") and name != "inspect-report"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(OF_TEXT))
+def test_old_names_of_text_work_and_no_help_names_them(name):
+    words = COMMANDS[name]
+    found = typer.main.get_command(app)
+    for word in words:
+        found = found.commands[word]
+    option = next(one for one in found.params if "--format" in one.opts)
+    context = found.make_context(name, [], resilient_parsing=True)
+    for value in ("text", "tty", "table"):
+        assert option.process_value(context, value) == "text"
+    help_text = run_here(*words, "--help").stdout
+    assert "tty" not in help_text
+    assert "<table" not in help_text
+
+
+def test_a_wrong_format_is_answered_with_those_there_are():
+    one = typer.Typer()
+
+    @one.command()
+    def show(form: Annotated[SomeFormat, format_option(SomeFormat)] = SomeFormat.text) -> None:
+        typer.echo(repr(form))
+
+    assert CliRunner().invoke(one, ["--format", "tty"]).stdout == "<SomeFormat.text: 'text'>\n"
+    refused = CliRunner().invoke(one, ["--format", "pdf"], env={"COLUMNS": "200"})
+    assert "'pdf' is not one of 'text', 'jsonl', 'html'" in refused.stderr
+    assert refused.exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -52,9 +167,8 @@ def test_a_terminal_is_for_people(monkeypatch):
     ],
 )
 def test_a_name_that_promises_another_format_is_refused(given, output, names):
-    wanted = None if given is None else SomeFormat(given)
     with pytest.raises(UsageError) as refused:
-        chosen_format(wanted, output, SomeFormat, SomeFormat.jsonl)
+        chosen(given, output)
     ending = output.rsplit(".")[-1].lower()
     assert str(refused.value) == (
         f"--output: {output} would not be a .{ending} file; what is written goes into {names}: "

@@ -36,7 +36,7 @@ def test_in_a_pipe_there_is_a_line_for_each_head(directory):
 
 
 def test_a_terminal_gets_a_sign_for_each_head_and_step(directory):
-    text = run(directory, "--over-time", "--format", "tty").stdout
+    text = run(directory, "--over-time", "--format", "text").stdout
     assert "enc.0.0    ▒◀◀◀  previous since 10" in text
     assert "enc.1.0    ▒·◀·  other since 30" in text
     assert "cross.0.0  ▒▒▒▒  broad throughout" in text
@@ -80,7 +80,7 @@ def test_pictures_and_pages(directory, tmp_path):
         (["--corpus"], "--corpus: --over-time reads"),
         (
             ["--format", "npz"],
-            "--over-time: is for tty, jsonl, svg, png, html; --format npz shows maps",
+            "--over-time: is for text, jsonl, svg, png, html; --format npz shows maps",
         ),
         (["--heads", "dec"], "there are enc.0-1.0-0"),
     ],

@@ -82,7 +82,7 @@ def test_a_pruned_directory_translates_as_the_gated_model_and_works_everywhere(
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     (shown,) = records(run("inspect-heads", pruned, "A man sleeps."))
     assert [head["id"] for head in shown["heads"]] == ["enc.1.0", "enc.1.1", "cross.0.0"]
-    assert run("inspect-heads", pruned, "--format", "tty", "A man").exit_code == 0
+    assert run("inspect-heads", pruned, "--format", "text", "A man").exit_code == 0
     config = json.loads((pruned / "config.json").read_text(encoding="utf-8"))
     assert config["model"]["encoder_heads"] == [0, 2]
     config["model"]["encoder_heads"] = [1, 2]
@@ -91,7 +91,7 @@ def test_a_pruned_directory_translates_as_the_gated_model_and_works_everywhere(
 
 
 def test_the_table_shows_every_head_and_is_the_same_each_time(model, texts):
-    tables = [run("inspect-ablate", model, *texts, "--format", "tty", "-q") for _ in range(2)]
+    tables = [run("inspect-ablate", model, *texts, "--format", "text", "-q") for _ in range(2)]
     assert tables[0].exit_code == 0, tables[0].stderr
     assert tables[0].stdout == tables[1].stdout
     assert "cross-attention" in tables[0].stdout

@@ -93,7 +93,7 @@ def test_every_head_and_layer_is_scored_and_the_best_is_stored(own_model, files)
     assert f"{best['id']} ({best['convention']}, stored)" in run(own_model, *pairs(files)).stderr
     again = run(own_model, *gold, "--heads", best["id"], "--convention", best["convention"])
     assert json.loads(again.stdout.splitlines()[0]) == best
-    table = run(own_model, *gold, "--format", "table").stdout
+    table = run(own_model, *gold, "--format", "text").stdout
     assert f"best: {best['id']} ({best['convention']})" in table
     tsv = run(own_model, *gold, "--format", "tsv").stdout.splitlines()
     assert len(tsv) == 9

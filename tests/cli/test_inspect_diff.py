@@ -98,7 +98,7 @@ def test_the_signed_map_writes_its_signs(model, other, encoding, minus):
 def test_no_sentence_gives_orders_to_the_terminal(model):
     text = "\x1b[31mred\x07 \u2028"
     for command in ("inspect-heads", "inspect-logits", "inspect-flow"):
-        result = CliRunner().invoke(app, [command, str(model), text, "--format", "tty"])
+        result = CliRunner().invoke(app, [command, str(model), text, "--format", "text"])
         assert "<0x1B>[31mred<0x07>" in result.stdout
         assert not set(result.stdout) & {"\x1b", "\x07", "\u2028"}
     diff = inspect_diff(model, model, [text])
@@ -152,5 +152,5 @@ def test_conditions_that_no_head_meets_are_a_warning(model, other):
     assert result.exit_code == 0
     assert result.stdout == ""
     assert "no head meets the conditions" in result.stderr
-    table = run(model, other, "A man", "--heads", "@entropy>99", "--format", "tty", "--quiet")
+    table = run(model, other, "A man", "--heads", "@entropy>99", "--format", "text", "--quiet")
     assert table.exit_code == 0

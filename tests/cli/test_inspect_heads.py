@@ -60,14 +60,15 @@ def test_rare_word_heads_are_judged_by_what_the_directory_or_the_corpus_says(
     for head in found["heads"]:
         assert ("rare_argmax" in head["metrics"]) == (head["kind"] == "enc")
     reason = "rare-word heads are not judged: "
-    assert reason + "no frequencies.json in MODEL" in run(model, LINES[1], "--format", "tty").stdout
-    assert reason not in run(known, LINES[1], "--format", "tty").stdout
-    assert reason + "fewer than 6 tokens" in run(known, "a dog", "--format", "tty").stdout
+    text = run(model, LINES[1], "--format", "text").stdout
+    assert reason + "no frequencies.json in MODEL" in text
+    assert reason not in run(known, LINES[1], "--format", "text").stdout
+    assert reason + "fewer than 6 tokens" in run(known, "a dog", "--format", "text").stdout
     corpus = tmp_path / "corpus"
     corpus.write_text("\n".join(LINES * 2))
     summed = run(model, "--corpus", "--source", corpus)
     assert "rare_argmax" in json.loads(summed.stdout.splitlines()[0])["metrics"]
-    typed = run(model, "--corpus", "--format", "tty", stdin=corpus.read_text()).stdout
+    typed = run(model, "--corpus", "--format", "text", stdin=corpus.read_text()).stdout
     assert reason in typed
     save_frequencies(known, counts[1:])
     assert run(known, LINES[1]).exit_code == 2
@@ -112,7 +113,7 @@ def test_the_nth_best_translation_live_and_verified(model):
     assert result.exit_code == 0
     record = json.loads(result.stdout)
     assert (record["mode"], record["target"]["rank"]) == ("live", 2)
-    table = run(model, *arguments, "--format", "tty").stdout
+    table = run(model, *arguments, "--format", "text").stdout
     assert "maps: live" in table
     assert "translation 2" in table
 
@@ -159,7 +160,7 @@ def test_a_corpus_is_a_line_for_each_head_or_a_table(model, tmp_path):
     again = run(model, "--corpus", "-i", tmp_path / "in", "--quiet")
     assert again.stdout == result.stdout
     assert again.stderr == ""
-    table = run(model, "--corpus", "--format", "tty", stdin=text).stdout
+    table = run(model, "--corpus", "--format", "text", stdin=text).stdout
     assert max(map(len, table.splitlines())) <= 80
     assert "cross.0.1" in table
     assert "3 sentences" in table
@@ -168,7 +169,7 @@ def test_a_corpus_is_a_line_for_each_head_or_a_table(model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["--format", "html"], 2, "--corpus: is for tty and jsonl"),
+        (["--format", "html"], 2, "--corpus: is for text and jsonl"),
         (["--weights"], 2, "--weights: is of single sentences"),
         ([], 2, "there is nothing to sum up"),
     ],
@@ -187,10 +188,10 @@ def test_metrics_of_the_sentence_or_the_means_of_a_corpus_select_heads(model):
     assert [head["id"] for head in found] == [best]
     corpus = run(model, "--corpus", "--heads", "top:1@confidence", *LINES).stdout
     assert len(corpus.splitlines()) == 1
-    nothing = run(model, LINES[0], "--heads", "@entropy>99", "--format", "tty")
+    nothing = run(model, LINES[0], "--heads", "@entropy>99", "--format", "text")
     assert "no head meets the conditions" in nothing.stdout
     assert json.loads(run(model, LINES[0], "--heads", "@entropy>99").stdout)["heads"] == []
-    for form in ("html", "jsonl", "tty"):
+    for form in ("html", "jsonl", "text"):
         assert run(model, "a", "--heads", "@entropy>99", "--format", form).exit_code == 0
     assert run(model, "a", "--heads", "@entropy>99", "--format", "svg").exit_code == 2
     empty = run(model, "--corpus", "--heads", "@entropy>99", "a")
@@ -207,7 +208,7 @@ def test_a_target_can_be_given_as_text_or_file(model, tmp_path):
     assert json.loads(run(model, "A man", "--target", "dog").stdout)["target"]["is_forced"]
 
 
-@pytest.mark.parametrize("suffix", ["safetensors", "npz", "html", "svg", "jsonl", "tty"])
+@pytest.mark.parametrize("suffix", ["safetensors", "npz", "html", "svg", "jsonl", "text"])
 def test_every_format_is_written_whole_and_the_same_every_time(model, tmp_path, suffix):
     files = [tmp_path / f"{n}.{suffix}" for n in (1, 2)]
     for file in files:

@@ -87,13 +87,13 @@ def test_an_object_says_which_weights_it_holds(model, weights):
 def test_every_format_says_which_weights_it_holds(model, tmp_path, weights):
     record = next(weigh_heads(model, ["A man"], weights, targets=["dogs"]))
     files = {}
-    for suffix in ("tty", "html", "svg", "safetensors", "npz"):
+    for suffix in ("text", "html", "svg", "safetensors", "npz"):
         path = tmp_path / f"maps.{suffix}"
         arguments = ("--target", "dogs", "--weights", weights, "-o", path, "--format", suffix)
         assert run(model, "A man", *arguments).exit_code == 0, suffix
         files[suffix] = path.read_bytes()
     meaning = record.weighting.meaning
-    assert f"{weights}: " in files["tty"].decode()
+    assert f"{weights}: " in files["text"].decode()
     drawing = ET.fromstring(files["svg"].decode())  # noqa: S314 - our own
     title = drawing.find("{http://www.w3.org/2000/svg}desc").text
     assert f"{weights}: {meaning}" in title

@@ -70,7 +70,7 @@ def test_the_key_that_is_worked_out_can_be_named(model):
     assert named["key_piece"] == "▁sleeps"
     assert "q·k(▁sleeps) = " in named["steps"][2]["worked"]
     worked_out = f"key {named['key']}, ▁sleeps, with weight {weights[named['key']]:.3f}"
-    assert worked_out in run(*given, "--key", "sleeps", "--format", "tty").stdout
+    assert worked_out in run(*given, "--key", "sleeps", "--format", "text").stdout
 
 
 def test_a_worksheet_and_its_answers_go_to_two_files(model, tmp_path):
@@ -139,7 +139,7 @@ def test_logits_stream_as_lines_blank_ones_included(model, tmp_path):
     assert "first_layer" in first["positions"][0]
     assert run("inspect-logits", model, LINE, "-o", tmp_path / "a.html").exit_code == 0
     assert b"<script" not in (tmp_path / "a.html").read_bytes()
-    text = run("inspect-logits", model, LINE, "--format", "tty", "--lens").stdout
+    text = run("inspect-logits", model, LINE, "--format", "text", "--lens").stdout
     assert "logit lens" in text
 
 
@@ -149,7 +149,7 @@ def test_positions_in_every_format(model, tmp_path):
         file = tmp_path / f"a.{suffix}"
         assert run("inspect-positions", model, "--positions", "9", "-o", file).exit_code == 0
     assert np.load(tmp_path / "a.npz")["both.table"].shape == (9, 64)
-    text = run("inspect-positions", model, "--format", "tty").stdout
+    text = run("inspect-positions", model, "--format", "text").stdout
     assert "d/2 = 32" in text
     refused = run("inspect-positions", model, "--positions", "41")
     assert refused.exit_code == 2

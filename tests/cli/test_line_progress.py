@@ -54,7 +54,7 @@ def test_a_job_that_fails_does_not_say_that_it_is_done(monkeypatch, capfd):
 def test_a_bar_is_drawn_only_while_results_go_into_a_file(monkeypatch, output, is_file, is_shown):
     shown = []
     monkeypatch.setattr(line_progress, "is_live", lambda: True)
-    monkeypatch.setattr(line_progress, "_is_file", lambda descriptor: is_file)
+    monkeypatch.setattr(line_progress, "is_regular_file", lambda stream: is_file)
     monkeypatch.setattr(line_progress, "_bar", lambda: shown.append(1) or _NoBar())
     with counted("a", "inspecting", output, quiet=False) as items:
         assert list(items) == ["a"]

@@ -5,7 +5,6 @@ import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.console import stdout_console
 
 
 @pytest.fixture
@@ -37,8 +36,7 @@ def test_a_pipe_gets_a_table(run):
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_a_terminal_gets_curves_of_its_width(run, width):
-    stdout_console.cache_clear()  # it was made for another width
-    result = plot(run, "--format", "tty", env={"COLUMNS": str(width)})
+    result = plot(run, "--format", "text", env={"COLUMNS": str(width)})
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert lines[0] == "run"
@@ -59,7 +57,7 @@ def test_a_file_is_of_the_kind_its_name_says(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["RUN", "-o", "a.jpg"], "--output: no format ends so (a.jpg): use .tsv, .svg, .png"),
+        (["RUN", "-o", "a.jpg"], "--output: a.jpg would not be a .jpg file"),
         (["RUN", "missing"], "no such run directory (missing)"),
         (["RUN", "--metric", "bleu"], "--metric bleu: no run has it"),
         (["RUN", "--metric", "blue"], "'blue' is not one of"),

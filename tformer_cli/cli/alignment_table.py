@@ -18,20 +18,12 @@ KEYS = ("id", "convention", *MEASURES, "links")
 
 
 def rendered_scores(scores: "AlignmentScores", form: str) -> bytes:
-    """Renders scores as "jsonl", "tsv" or a "table" of plain text; rates are in percent."""
+    """Renders scores as "jsonl" or "tsv"; rates are in percent."""
     records = _records(scores)
     if form == "jsonl":
         return b"".join(utf8_line(json.dumps(record)) for record in records)
-    if form == "tsv":
-        rows = [KEYS, *([_cell(record[key]) for key in KEYS] for record in records)]
-        return b"".join(utf8_line("\t".join(row)) for row in rows)
-    from io import StringIO
-
-    from rich.console import Console
-
-    file = StringIO()
-    show_scores(Console(file=file, no_color=True, width=80, highlight=False), scores)
-    return file.getvalue().encode("utf-8")
+    rows = [KEYS, *([_cell(record[key]) for key in KEYS] for record in records)]
+    return b"".join(utf8_line("\t".join(row)) for row in rows)
 
 
 def show_scores(console: "Console", scores: "AlignmentScores") -> None:

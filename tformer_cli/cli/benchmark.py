@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import note, stdout_console, write_line
+from tformer_cli.cli.format_choice import format_option
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
     DecodingPrecisionChoice,
@@ -32,7 +33,7 @@ COLUMNS = (
 class BenchmarkFormat(StrEnum):
     """Values of `--format`."""
 
-    table = "table"
+    text = "text"
     json = "json"
 
 
@@ -56,8 +57,8 @@ def benchmark(
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of each, in turns.")] = 3,
     report_format: Annotated[
         BenchmarkFormat,
-        typer.Option("--format", help="table, or json: an object for each setting, a line each."),
-    ] = BenchmarkFormat.table,
+        format_option(BenchmarkFormat, what="text, or a JSON object for each setting."),
+    ] = BenchmarkFormat.text,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,

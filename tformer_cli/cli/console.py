@@ -3,9 +3,12 @@
 import errno
 import os
 import sys
+from codecs import getwriter
 from functools import cache
-from typing import TYPE_CHECKING
+from shutil import get_terminal_size
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
+from tformer_cli.cli.standard_streams import is_regular_file
 from tformer_cli.data.labels import visible
 from tformer_cli.data.lines import without_surrogates
 
@@ -19,13 +22,33 @@ def stderr_console() -> "Console":
     return _console(stderr=True, soft_wrap=True)
 
 
-@cache
 def stdout_console() -> "Console":
-    """Makes the console for results that are tables or pictures made of text."""
-    return _console()
+    """Makes the console for results that are tables or pictures made of text.
+
+    It is as wide as the terminal, elsewhere 80 columns; $COLUMNS counts before both. A file gets
+    no escape codes, whatever the environment says of colors.
+    """
+    return _console(force_terminal=False if is_regular_file(sys.stdout) else None, width=_width())
 
 
-def _console(*, stderr: bool = False, soft_wrap: bool = False) -> "Console":
+def file_console(stream: BinaryIO) -> "Console":
+    """Makes the console for the same in a file that is not stdout: plain text in UTF-8."""
+    file = cast("IO[str]", getwriter("utf-8")(stream, "replace"))
+    return _console(file=file, force_terminal=False, width=_width())
+
+
+def _width() -> int:
+    return get_terminal_size((80, 25)).columns
+
+
+def _console(
+    *,
+    file: IO[str] | None = None,
+    stderr: bool = False,
+    soft_wrap: bool = False,
+    force_terminal: bool | None = None,
+    width: int | None = None,
+) -> "Console":
     from rich.console import Console
 
     class PlainConsole(Console):
@@ -34,7 +57,14 @@ def _console(*, stderr: bool = False, soft_wrap: bool = False) -> "Console":
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
-    return PlainConsole(stderr=stderr, soft_wrap=soft_wrap, highlight=False)
+    return PlainConsole(
+        file=file,
+        stderr=stderr,
+        soft_wrap=soft_wrap,
+        force_terminal=force_terminal,
+        width=width,
+        highlight=False,
+    )
 
 
 def is_live() -> bool:

@@ -25,21 +25,12 @@ COLUMNS: dict["Kind", tuple[str, ...]] = {
 """The metrics that fit a terminal; JSONL has all."""
 
 
-def rendered_summaries(
-    summaries: "Sequence[HeadSummary]", *, as_table: bool, rare_reason: str = ""
-) -> bytes:
-    """Renders a line of JSON for each head, or the table as plain text."""
-    if not as_table:
-        return b"".join(
-            utf8_line(json.dumps(summary.describe(), ensure_ascii=False, separators=(",", ":")))
-            for summary in summaries
-        )
-    from io import StringIO
-
-    file = StringIO()
-    console = Console(file=file, no_color=True, width=80, highlight=False)
-    show_summaries(console, summaries, rare_reason)
-    return file.getvalue().encode("utf-8")
+def rendered_summaries(summaries: "Sequence[HeadSummary]") -> bytes:
+    """Renders a line of JSON for each head."""
+    return b"".join(
+        utf8_line(json.dumps(summary.describe(), ensure_ascii=False, separators=(",", ":")))
+        for summary in summaries
+    )
 
 
 def show_summaries(

@@ -16,6 +16,7 @@ from tformer_cli.cli.decoding_options import (
     TooLongOption,
     takes_decoding_options,
 )
+from tformer_cli.cli.format_choice import format_option
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
     DecodingPrecisionChoice,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 class ReportFormat(StrEnum):
     """Values of `--format`."""
 
-    table = "table"
+    text = "text"
     json = "json"
 
 
@@ -82,8 +83,8 @@ def evaluate(
         typer.Option("--output", "-o", metavar="FILE", help="Write the model's translations too."),
     ] = None,
     report_format: Annotated[
-        ReportFormat, typer.Option("--format", help="How the scores are shown.")
-    ] = ReportFormat.table,
+        ReportFormat, format_option(ReportFormat, what="How the scores are shown.")
+    ] = ReportFormat.text,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Score in lower case.")] = False,
     tokenize: Annotated[
         BleuTokenizer, typer.Option(help="sacreBLEU's tokenizer for BLEU.")

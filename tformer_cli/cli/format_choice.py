@@ -1,21 +1,25 @@
-"""Which format a result is in: what `--format` says, or FILE's name, or who reads stdout."""
+"""The format of a result: what `--format` says, or FILE's name, or who reads stdout.
+
+One rule for all commands: a terminal and a file get text, a pipe gets what programs read.
+"""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, TypeVar
 
 import typer
 
+from tformer_cli.cli.standard_streams import is_regular_file
 from tformer_cli.cli.text_io import STANDARD_STREAM
 from tformer_cli.errors import UsageError
 
 Format = TypeVar("Format", bound=StrEnum)
 
 ENDINGS: dict[str, tuple[str, ...]] = {
-    "tty": ("txt", "text", "log"),
-    "table": ("txt", "text", "log"),
+    "text": ("txt", "text", "log"),
     "json": ("json", "jsonl", "ndjson"),
     "jsonl": ("jsonl", "json", "ndjson"),
     "html": ("html", "htm"),
@@ -36,41 +40,66 @@ OF_NO_FORMAT = (
 """Endings that promise something which no command here writes."""
 
 
-def format_option(in_a_pipe: str) -> Any:  # noqa: ANN401 - typer's options have no type of their own
-    """Makes the option `--format`, whose default `chosen_format` finds."""
-    help_text = f"[tty on a terminal, {in_a_pipe} elsewhere; by FILE's name]."
-    return typer.Option("--format", help=help_text, show_default=False)
+OLD_NAMES = {"tty": "text", "table": "text"}
+"""Values of `--format` that still work, though no help names them."""
+
+
+def format_option(formats: type[Format], in_a_pipe: str | None = None, what: str = "") -> Any:  # noqa: ANN401 - typer's options have no type of their own
+    """Makes the option `--format`.
+
+    Args:
+        formats: its values.
+        in_a_pipe: the one of a pipe, where `chosen_format` finds the default; None: the default
+            is always the same.
+        what: what the help says first, or alone.
+    """
+    if in_a_pipe is not None:
+        where = f"text on a terminal or into a file, {in_a_pipe} in a pipe; or by FILE's name"
+        what = f"{what} [{where}]." if what else f"[{where}]."
+    return typer.Option(
+        "--format", parser=_reader(formats), help=what, show_default=in_a_pipe is None
+    )
+
+
+def _reader(formats: type[Format]) -> Callable[[str], Format]:
+    """Reads a value of `--format`, old names included."""
+
+    def read(value: str) -> Format:
+        try:
+            return formats(OLD_NAMES.get(value, value))
+        except ValueError:
+            choices = ", ".join(f"'{name}'" for name in formats)
+            raise ValueError(f"'{value}' is not one of {choices}") from None
+
+    return read
 
 
 def chosen_format(
-    given: Format | None,
-    output: str,
-    formats: type[Format],
-    in_a_pipe: Format,
-    on_terminal: str = "tty",
+    given: Format | None, output: str, formats: type[Format], in_a_pipe: Format
 ) -> Format:
-    """Chooses a format where none is given: by the file's name, else by who reads stdout.
+    """Chooses a format where none is given: by the file's name, else by who reads.
 
     Args:
         given: what `--format` says.
         output: what `--output` says.
-        formats: the formats there are.
-        in_a_pipe: where the file's name says nothing, or stdout is no terminal.
-        on_terminal: name of the one for people.
+        formats: the formats there are; the one for people is called "text".
+        in_a_pipe: the one for programs.
 
     Raises:
         UsageError: if the file's name promises another format than the one that is written.
     """
     if output == STANDARD_STREAM:
-        return given or (formats(on_terminal) if sys.stdout.isatty() else in_a_pipe)
-    ending = _ending(output)
+        is_for_people = sys.stdout.isatty() or is_regular_file(sys.stdout)
+    else:
+        check_ending(output, formats if given is None else [given])
+        is_for_people = not _is_special(Path(output))
     if given is not None:
-        check_ending(output, [given])
         return given
-    check_ending(output, formats)
+    ending = "" if output == STANDARD_STREAM else _ending(output)
     # of a command's formats at most one has an ending as its first
     by_rank = sorted(formats, key=lambda one: ENDINGS[one][:1] != (ending,))
-    return next((one for one in by_rank if ending in ENDINGS[one]), in_a_pipe)
+    otherwise = formats("text") if is_for_people else in_a_pipe
+    return next((one for one in by_rank if ending in ENDINGS[one]), otherwise)
 
 
 def check_ending(output: str, formats: Iterable[str]) -> None:
@@ -96,6 +125,14 @@ def check_ending(output: str, formats: Iterable[str]) -> None:
         f"--output: {output} would not be a .{ending} file; what is written goes into {names}: "
         "name such a file"
     )
+
+
+def _is_special(path: Path) -> bool:
+    """Tells whether there is a device or a named pipe, which programs read from."""
+    try:
+        return not S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):  # a file that is not there yet, or a name that cannot be
+        return False
 
 
 def _ending(output: str) -> str:

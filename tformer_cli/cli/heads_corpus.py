@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tformer_cli.cli.console import stdout_console, warn
+from tformer_cli.cli.console import warn
 from tformer_cli.cli.heads_output import HeadsFormat
 from tformer_cli.cli.heads_request import HeadsRequest
 from tformer_cli.cli.inspection_options import open_model, sentences_and_targets
@@ -15,6 +15,7 @@ from tformer_cli.cli.text_io import (
     count_of_lines,
     file_lines,
     results,
+    text_console,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.inspect_corpus import CorpusInspector
     from tformer_cli.workflows.open_translator import Opened
 
-FORMATS = (HeadsFormat.tty, HeadsFormat.jsonl)
+FORMATS = (HeadsFormat.text, HeadsFormat.jsonl)
 NO_FREQUENCIES = "no frequencies.json in MODEL, and stdin is not read twice"
 
 
@@ -47,7 +48,7 @@ def sum_up_heads(request: HeadsRequest) -> None:
     )
     if request.chosen not in FORMATS:
         raise UsageError(
-            f"--corpus: is for tty and jsonl; --format {request.chosen} shows one sentence"
+            f"--corpus: is for text and jsonl; --format {request.chosen} shows one sentence"
         )
     counts = LineCounts()
     lines, targets = sentences_and_targets(
@@ -107,10 +108,8 @@ def _write(
 ) -> None:
     from tformer_cli.cli.corpus_table import rendered_summaries, show_summaries
 
-    as_table = chosen == HeadsFormat.tty
-    if as_table and output == STANDARD_STREAM and summaries:
-        show_summaries(stdout_console(), summaries, rare_reason)
-        return
     with results(output) as stream:
-        is_table = as_table and bool(summaries)
-        stream.write(rendered_summaries(summaries, as_table=is_table, rare_reason=rare_reason))
+        if chosen == HeadsFormat.jsonl:
+            stream.write(rendered_summaries(summaries))
+        elif summaries:
+            show_summaries(text_console(output, stream), summaries, rare_reason)

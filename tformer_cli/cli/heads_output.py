@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from tformer_cli.cli.console import stdout_console, utf8_line
-from tformer_cli.cli.text_io import STANDARD_STREAM, results
+from tformer_cli.cli.console import utf8_line
+from tformer_cli.cli.text_io import results, text_console
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tformer_cli.inspection.heads import HeadId
     from tformer_cli.inspection.record import HeadsRecord
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 class HeadsFormat(StrEnum):
     """Values of `--format`."""
 
-    tty = "tty"
+    text = "text"
     jsonl = "jsonl"
     safetensors = "safetensors"
     npz = "npz"
@@ -39,18 +41,17 @@ def write_records(
     selected: bool,
 ) -> None:
     """Renders records to stdout, or to a file that is there whole in the end or not at all."""
-    if chosen == HeadsFormat.tty and output == STANDARD_STREAM:
-        for record in records:
-            _show(record, selected=selected)
-        return
     with results(output) as stream:
-        for part in _rendered(records, chosen, with_weights=with_weights, selected=selected):
+        if chosen == HeadsFormat.text:
+            _show(text_console(output, stream), records, selected=selected)
+            return
+        for part in _rendered(records, chosen, with_weights=with_weights):
             stream.write(part)
             stream.flush()
 
 
 def _rendered(
-    records: Iterator["HeadsRecord"], chosen: HeadsFormat, *, with_weights: bool, selected: bool
+    records: Iterator["HeadsRecord"], chosen: HeadsFormat, *, with_weights: bool
 ) -> Iterator[bytes]:
     """Renders records as the bytes of a format: as they come, or all together."""
     if chosen == HeadsFormat.jsonl:
@@ -58,9 +59,6 @@ def _rendered(
 
         for record in records:
             yield utf8_line(render_json(record, with_weights=with_weights))
-    elif chosen == HeadsFormat.tty:
-        for record in records:
-            yield _plain_text(record, selected=selected)
     elif chosen == HeadsFormat.html:
         from tformer_cli.inspection.render_html import render_html
 
@@ -96,29 +94,15 @@ def _only(records: Iterator["HeadsRecord"], chosen: HeadsFormat) -> "HeadsRecord
     return record
 
 
-def _show(record: "HeadsRecord", *, selected: bool) -> None:
+def _show(console: "Console", records: Iterator["HeadsRecord"], *, selected: bool) -> None:
+    """Prints records; on a terminal a single map leaves room for the prompt."""
     from tformer_cli.cli.heads_screen import show_record
 
-    if record.index:
-        stdout_console().print()
-    console = stdout_console()
-    maps = _maps_shown(record, selected=selected)
-    show_record(console, record, maps, fits_screen=console.is_terminal and not selected)
-
-
-def _plain_text(record: "HeadsRecord", *, selected: bool) -> bytes:
-    """Renders what a terminal would show as text without colours."""
-    from io import StringIO
-
-    from rich.console import Console
-
-    from tformer_cli.cli.heads_screen import show_record
-
-    file = StringIO()
-    console = Console(file=file, no_color=True, width=stdout_console().width, highlight=False)
-    show_record(console, record, _maps_shown(record, selected=selected))
-    gap = "\n" if record.index else ""
-    return (gap + file.getvalue()).encode("utf-8", errors="replace")
+    for record in records:
+        if record.index:
+            console.print()
+        maps = _maps_shown(record, selected=selected)
+        show_record(console, record, maps, fits_screen=console.is_terminal and not selected)
 
 
 def _maps_shown(record: "HeadsRecord", *, selected: bool) -> "list[HeadId]":

@@ -1,24 +1,23 @@
 """`inspect-heads RUN --over-time`: the roles of heads while they were trained."""
 
 import json
-from io import StringIO
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from tformer_cli.cli.console import stdout_console, utf8_line, warn
+from tformer_cli.cli.console import utf8_line, warn
 from tformer_cli.cli.heads_output import HeadsFormat
 from tformer_cli.cli.heads_request import HeadsRequest, check_not_for_terminal
 from tformer_cli.cli.role_grid import SIGNS, sign_of
-from tformer_cli.cli.text_io import STANDARD_STREAM, results
+from tformer_cli.cli.text_io import results, text_console
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.head_timeline import HeadCourse, HeadTimeline
 
-FORMATS = (HeadsFormat.tty, HeadsFormat.jsonl, HeadsFormat.svg, HeadsFormat.png, HeadsFormat.html)
+FORMATS = (HeadsFormat.text, HeadsFormat.jsonl, HeadsFormat.svg, HeadsFormat.png, HeadsFormat.html)
 REFUSED = (
     *("TEXT", "--source", "--target", "--target-file", "--hypothesis", "--mode live", "--weights"),
     *("--corpus", "--dump", "--verify"),
@@ -46,11 +45,11 @@ def show_heads_over_time(request: HeadsRequest) -> None:
     timeline = heads_over_time(request.model, request.heads)
     if not timeline.courses:
         warn("no head meets the conditions of --heads")
-    if chosen == HeadsFormat.tty and output == STANDARD_STREAM:
-        show_timeline(stdout_console(), timeline)
-        return
     with results(output) as stream:
-        stream.write(_rendered(timeline, chosen))
+        if chosen == HeadsFormat.text:
+            show_timeline(text_console(output, stream), timeline)
+        else:
+            stream.write(_rendered(timeline, chosen))
 
 
 def show_timeline(console: Console, timeline: "HeadTimeline") -> None:
@@ -144,9 +143,4 @@ def _rendered(timeline: "HeadTimeline", chosen: HeadsFormat) -> bytes:
         from tformer_cli.inspection.render_timeline_png import render_timeline_png
 
         return render_timeline_png(timeline)
-    if chosen == HeadsFormat.html:
-        return render.render_timeline_html(timeline).encode("utf-8")
-    file = StringIO()
-    width = stdout_console().width
-    show_timeline(Console(file=file, no_color=True, width=width, highlight=False), timeline)
-    return file.getvalue().encode("utf-8", "replace")
+    return render.render_timeline_html(timeline).encode("utf-8")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
@@ -21,6 +21,7 @@ from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     results,
+    text_console,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 class AblationFormat(StrEnum):
     """Values of `--format`."""
 
-    tty = "tty"
+    text = "text"
     jsonl = "jsonl"
 
 
@@ -120,7 +121,7 @@ def inspect_ablate(
     prune: Annotated[
         list[str] | None, typer.Option(metavar="SELECTION", help="These heads go.")
     ] = None,
-    output_format: Annotated[AblationFormat | None, format_option("jsonl")] = None,
+    output_format: Annotated[AblationFormat | None, format_option(AblationFormat, "jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
@@ -174,10 +175,8 @@ def inspect_ablate(
         stages.end()
         if chosen == AblationFormat.jsonl:
             stream.writelines(_json_lines(ablation, pruning))
-        elif output == STANDARD_STREAM:
-            _show(stdout_console(), ablation, pruning)
         else:
-            stream.write(_plain_text(ablation, pruning))
+            _show(text_console(output, stream), ablation, pruning)
     warn_of_bytes(counts)
 
 
@@ -253,15 +252,3 @@ def _show(console: "Console", ablation: "Ablation", pruning: "Pruning | None") -
     show_ablation(console, ablation)
     if pruning is not None:
         show_pruning(console, pruning)
-
-
-def _plain_text(ablation: "Ablation", pruning: "Pruning | None") -> bytes:
-    """What a terminal would show, as text without colours."""
-    from io import StringIO
-
-    from rich.console import Console as RichConsole
-
-    file = StringIO()
-    console = RichConsole(file=file, no_color=True, width=stdout_console().width, highlight=False)
-    _show(console, ablation, pruning)
-    return file.getvalue().encode("utf-8", errors="replace")

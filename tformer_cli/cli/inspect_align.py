@@ -21,8 +21,8 @@ from tformer_cli.cli.alignment_options import (
     ThresholdOption,
 )
 from tformer_cli.cli.alignment_table import rendered_scores, show_scores
-from tformer_cli.cli.console import is_live, note, stdout_console, utf8_line, warn
-from tformer_cli.cli.format_choice import check_ending, chosen_format
+from tformer_cli.cli.console import is_live, note, utf8_line, warn
+from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
     SourceOption,
@@ -39,6 +39,7 @@ from tformer_cli.cli.text_io import (
     file_lines,
     input_lines,
     results,
+    text_console,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 class ScoresFormat(StrEnum):
     """Values of `--format`."""
 
-    table = "table"
+    text = "text"
     jsonl = "jsonl"
     tsv = "tsv"
 
@@ -92,12 +93,7 @@ def inspect_align(
         typer.Option("--save", help="Store the best in the model directory, for later calls."),
     ] = False,
     scores_format: Annotated[
-        ScoresFormat | None,
-        typer.Option(
-            "--format",
-            help="Of the scores [table on a terminal, jsonl elsewhere; by FILE's name].",
-            show_default=False,
-        ),
+        ScoresFormat | None, format_option(ScoresFormat, "jsonl", "Of the scores")
     ] = None,
     output: OutputOption = STANDARD_STREAM,
     buffer_lines: Annotated[
@@ -119,7 +115,7 @@ def inspect_align(
     if gold is None:
         check_ending(output, ["pharaoh"])
     else:
-        chosen = chosen_format(scores_format, output, ScoresFormat, chosen, "table")
+        chosen = chosen_format(scores_format, output, ScoresFormat, chosen)
     if save and reverse is not None:
         raise UsageError("--save: stores the heads of one model; leave out --reverse")
     if not text:
@@ -227,11 +223,11 @@ def _scored(
 
 
 def _write_scores(scores: "AlignmentScores", chosen: ScoresFormat, output: str) -> None:
-    if chosen == ScoresFormat.table and output == STANDARD_STREAM:
-        show_scores(stdout_console(), scores)
-        return
     with results(output) as stream:
-        stream.write(rendered_scores(scores, chosen.value))
+        if chosen == ScoresFormat.text:
+            show_scores(text_console(output, stream), scores)
+        else:
+            stream.write(rendered_scores(scores, chosen.value))
 
 
 def _save(directory: "ModelDirectory", scores: "AlignmentScores", *, quiet: bool) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.console import stdout_console, utf8_line, warn
+from tformer_cli.cli.console import utf8_line, warn
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
@@ -24,6 +24,7 @@ from tformer_cli.cli.text_io import (
     count_of_lines,
     results,
     say_choices,
+    text_console,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 class DiffFormat(StrEnum):
     """Values of `--format`."""
 
-    tty = "tty"
+    text = "text"
     jsonl = "jsonl"
     svg = "svg"
     png = "png"
@@ -95,7 +96,7 @@ def inspect_diff(
         bool,
         typer.Option("--maps", help="Put B - A of each pair, on the first sentence, into jsonl."),
     ] = False,
-    output_format: Annotated[DiffFormat | None, format_option("jsonl")] = None,
+    output_format: Annotated[DiffFormat | None, format_option(DiffFormat, "jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
@@ -128,12 +129,12 @@ def inspect_diff(
     diff = comparer.diff()
     if not diff.changes:
         warn("no head meets the conditions of --heads")
-    if chosen == DiffFormat.tty and output == STANDARD_STREAM:
-        from tformer_cli.cli.diff_view import show_diff
+    with results(output) as stream:
+        if chosen == DiffFormat.text:
+            from tformer_cli.cli.diff_view import show_diff
 
-        show_diff(stdout_console(), diff)
-    else:
-        with results(output) as stream:
+            show_diff(text_console(output, stream), diff)
+        else:
             for part in _rendered(diff, chosen, with_maps=maps):
                 stream.write(part)
     warn_of_bytes(counts)
@@ -151,15 +152,5 @@ def _rendered(diff: "HeadDiff", chosen: DiffFormat, *, with_maps: bool) -> Itera
         from tformer_cli.inspection.render_diff_png import render_diff_png
 
         yield render_diff_png(diff)
-    elif chosen == DiffFormat.html:
-        yield render.render_diff_html(diff).encode("utf-8")
     else:
-        from io import StringIO
-
-        from rich.console import Console
-
-        from tformer_cli.cli.diff_view import show_diff
-
-        file = StringIO()
-        show_diff(Console(file=file, no_color=True, width=80, highlight=False), diff)
-        yield file.getvalue().encode("utf-8", "replace")
+        yield render.render_diff_html(diff).encode("utf-8")

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from enum import StrEnum
-from io import StringIO
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
     FOUND_OR_GIVEN,
@@ -23,18 +22,20 @@ from tformer_cli.cli.inspection_options import (
 )
 from tformer_cli.cli.line_progress import counted
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
-from tformer_cli.cli.text_io import STANDARD_STREAM, results, warn_of_bytes
+from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tformer_cli.inspection.flow import FlowRecord
 
 
 class FlowFormat(StrEnum):
     """Values of `--format`."""
 
-    tty = "tty"
+    text = "text"
     jsonl = "jsonl"
     html = "html"
 
@@ -59,7 +60,7 @@ def inspect_flow(
         MethodChoice,
         typer.Option(help="Whose shares are drawn; jsonl always has both."),
     ] = MethodChoice.alti,
-    output_format: Annotated[FlowFormat | None, format_option("jsonl")] = None,
+    output_format: Annotated[FlowFormat | None, format_option(FlowFormat, "jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
@@ -80,26 +81,26 @@ def inspect_flow(
 
     opened = open_model(model, opening, quiet=quiet, hypothesis=hypothesis)
     records = flow_of(opened, lines, targets, hypothesis=hypothesis)
-    if chosen == FlowFormat.tty and output == STANDARD_STREAM:
-        _show(records, method)
-    else:
-        with (
-            results(output) as stream,
-            counted(records, "inspecting", output, quiet=quiet) as found,
-        ):
+    with (
+        results(output) as stream,
+        counted(records, "inspecting", output, quiet=quiet) as found,
+    ):
+        if chosen == FlowFormat.text:
+            _show(text_console(output, stream), found, method)
+        else:
             for part in _rendered(found, chosen, method):
                 stream.write(part)
                 stream.flush()
     warn_of_bytes(counts)
 
 
-def _show(records: "Iterator[FlowRecord]", method: MethodChoice) -> None:
+def _show(console: "Console", records: "Iterator[FlowRecord]", method: MethodChoice) -> None:
     from tformer_cli.cli.flow_view import show_flow
 
     for record in records:
         if record.sentence.index:
-            stdout_console().print()
-        show_flow(stdout_console(), record, method.value)
+            console.print()
+        show_flow(console, record, method.value)
 
 
 def _rendered(
@@ -110,21 +111,6 @@ def _rendered(
 
     if chosen == FlowFormat.html:
         yield render_flow_html(list(records), method.value).encode("utf-8")
-    elif chosen == FlowFormat.jsonl:
-        for record in records:
-            yield utf8_line(render_flow_json(record))
     else:
         for record in records:
-            yield _plain_text(record, method)
-
-
-def _plain_text(record: "FlowRecord", method: MethodChoice) -> bytes:
-    """Renders what a terminal would show as text without colours."""
-    from rich.console import Console
-
-    from tformer_cli.cli.flow_view import show_flow
-
-    file = StringIO()
-    show_flow(Console(file=file, no_color=True, width=80, highlight=False), record, method.value)
-    gap = "\n" if record.sentence.index else ""
-    return (gap + file.getvalue()).encode("utf-8", "replace")
+            yield utf8_line(render_flow_json(record))

@@ -71,7 +71,7 @@ def inspect_heads(
             "Repeatable [all heads].",
         ),
     ] = None,
-    output_format: Annotated[HeadsFormat | None, format_option("jsonl")] = None,
+    output_format: Annotated[HeadsFormat | None, format_option(HeadsFormat, "jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     weights: WeightsOption = None,
     corpus: Annotated[

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from enum import StrEnum
-from io import StringIO
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
@@ -21,17 +20,19 @@ from tformer_cli.cli.inspection_options import (
 )
 from tformer_cli.cli.line_progress import counted
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
-from tformer_cli.cli.text_io import STANDARD_STREAM, results, warn_of_bytes
+from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tformer_cli.inspection.logits import LogitsRecord
 
 
 class LogitsFormat(StrEnum):
     """Values of `--format`."""
 
-    tty = "tty"
+    text = "text"
     jsonl = "jsonl"
     html = "html"
 
@@ -50,7 +51,7 @@ def inspect_logits(
     lens: Annotated[
         bool, typer.Option("--lens", help="Show what each decoder layer would have written.")
     ] = False,
-    output_format: Annotated[LogitsFormat | None, format_option("jsonl")] = None,
+    output_format: Annotated[LogitsFormat | None, format_option(LogitsFormat, "jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
@@ -68,26 +69,26 @@ def inspect_logits(
 
     opened = open_model(model, opening, quiet=quiet)
     records = logits_of(opened, lines, targets, n_top=top, with_lens=lens)
-    if chosen == LogitsFormat.tty and output == STANDARD_STREAM:
-        _show(records)
-    else:
-        with (
-            results(output) as stream,
-            counted(records, "inspecting", output, quiet=quiet) as found,
-        ):
+    with (
+        results(output) as stream,
+        counted(records, "inspecting", output, quiet=quiet) as found,
+    ):
+        if chosen == LogitsFormat.text:
+            _show(text_console(output, stream), found)
+        else:
             for part in _rendered(found, chosen):
                 stream.write(part)
                 stream.flush()
     warn_of_bytes(counts)
 
 
-def _show(records: "Iterator[LogitsRecord]") -> None:
+def _show(console: "Console", records: "Iterator[LogitsRecord]") -> None:
     from tformer_cli.cli.logits_view import show_logits
 
     for record in records:
         if record.sentence.index:
-            stdout_console().print()
-        show_logits(stdout_console(), record)
+            console.print()
+        show_logits(console, record)
 
 
 def _rendered(records: "Iterator[LogitsRecord]", chosen: LogitsFormat) -> Iterator[bytes]:
@@ -96,21 +97,6 @@ def _rendered(records: "Iterator[LogitsRecord]", chosen: LogitsFormat) -> Iterat
 
     if chosen == LogitsFormat.html:
         yield render_logits_html(list(records)).encode("utf-8")
-    elif chosen == LogitsFormat.jsonl:
-        for record in records:
-            yield utf8_line(render_logits_json(record))
     else:
         for record in records:
-            yield _plain_text(record)
-
-
-def _plain_text(record: "LogitsRecord") -> bytes:
-    """Renders what a terminal would show as text without colours."""
-    from rich.console import Console
-
-    from tformer_cli.cli.logits_view import show_logits
-
-    file = StringIO()
-    show_logits(Console(file=file, no_color=True, width=80, highlight=False), record)
-    gap = "\n" if record.sentence.index else ""
-    return (gap + file.getvalue()).encode("utf-8", "replace")
+            yield utf8_line(render_logits_json(record))

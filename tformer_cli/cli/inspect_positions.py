@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
-from tformer_cli.cli.text_io import STANDARD_STREAM, results
+from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class PositionsFormat(StrEnum):
     """Values of `--format`."""
 
-    tty = "tty"
+    text = "text"
     json = "json"
     npz = "npz"
     svg = "svg"
@@ -33,7 +33,7 @@ def inspect_positions(
         int | None,
         typer.Option(metavar="N", min=2, help="How many, from the first on [64]."),
     ] = None,
-    output_format: Annotated[PositionsFormat | None, format_option("json")] = None,
+    output_format: Annotated[PositionsFormat | None, format_option(PositionsFormat, "json")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:
@@ -49,13 +49,13 @@ def inspect_positions(
     from tformer_cli.workflows.inspect_positions import inspect_positions as read
 
     record = read(model, n_positions=positions)
-    if chosen == PositionsFormat.tty and output == STANDARD_STREAM:
-        from tformer_cli.cli.positions_view import show_positions
-
-        show_positions(stdout_console(), record)
-        return
     with results(output) as stream:
-        stream.write(_rendered(record, chosen))
+        if chosen == PositionsFormat.text:
+            from tformer_cli.cli.positions_view import show_positions
+
+            show_positions(text_console(output, stream), record)
+        else:
+            stream.write(_rendered(record, chosen))
 
 
 def _rendered(record: "PositionsRecord", chosen: PositionsFormat) -> bytes:
@@ -67,14 +67,4 @@ def _rendered(record: "PositionsRecord", chosen: PositionsFormat) -> bytes:
         return render.render_positions_npz(record)
     if chosen == PositionsFormat.svg:
         return render.render_positions_svg(record).encode("utf-8")
-    if chosen == PositionsFormat.html:
-        return render.render_positions_html(record).encode("utf-8")
-    from io import StringIO
-
-    from rich.console import Console
-
-    from tformer_cli.cli.positions_view import show_positions
-
-    file = StringIO()
-    show_positions(Console(file=file, no_color=True, width=80, highlight=False), record)
-    return file.getvalue().encode("utf-8")
+    return render.render_positions_html(record).encode("utf-8")

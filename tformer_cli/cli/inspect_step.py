@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
@@ -19,6 +19,7 @@ from tformer_cli.cli.text_io import (
     argument_lines,
     input_lines,
     results,
+    text_console,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class StepFormat(StrEnum):
     """Values of `--format`."""
 
-    tty = "tty"
+    text = "text"
     html = "html"
     json = "json"
 
@@ -64,7 +65,7 @@ def inspect_step(
         ),
     ] = None,
     target: TargetOption = None,
-    output_format: Annotated[StepFormat | None, format_option("json")] = None,
+    output_format: Annotated[StepFormat | None, format_option(StepFormat, "json")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiz: Annotated[
         bool,
@@ -140,14 +141,15 @@ def _write(
 ) -> None:
     from tformer_cli.inspection.quiz import answer_key
 
-    if chosen == StepFormat.tty and output == STANDARD_STREAM:
-        from tformer_cli.cli.step_view import show_steps
+    with results(output) as stream:
+        if chosen == StepFormat.text:
+            from tformer_cli.cli.step_view import show_steps
 
-        show_steps(stdout_console(), record, quiz)
-        if quiz is not None and answers is None:
-            stdout_console().print("\n" + answer_key(record, quiz), end="", markup=False)
-    else:
-        with results(output) as stream:
+            console = text_console(output, stream)
+            show_steps(console, record, quiz)
+            if quiz is not None and answers is None:
+                console.print("\n" + answer_key(record, quiz), end="", markup=False)
+        else:
             stream.write(_rendered(record, chosen, quiz, with_answers=answers is None))
     if quiz is not None and answers is not None:
         with results(answers) as stream:
@@ -161,20 +163,7 @@ def _rendered(
         from tformer_cli.inspection.render_step_json import render_step_json
 
         return utf8_line(render_step_json(record, quiz, with_answers=with_answers))
-    if chosen == StepFormat.html:
-        from tformer_cli.inspection.render_step_html import render_step_html
+    from tformer_cli.inspection.render_step_html import render_step_html
 
-        html = render_step_html(record, quiz, with_answers=with_answers)
-        return html.encode("utf-8", "replace")
-    from io import StringIO
-
-    from rich.console import Console
-
-    from tformer_cli.cli.step_view import show_steps
-    from tformer_cli.inspection.quiz import answer_key
-
-    file = StringIO()
-    show_steps(Console(file=file, no_color=True, width=80, highlight=False), record, quiz)
-    if quiz is not None and with_answers:
-        file.write("\n" + answer_key(record, quiz))
-    return file.getvalue().encode("utf-8", "replace")
+    html = render_step_html(record, quiz, with_answers=with_answers)
+    return html.encode("utf-8", "replace")

@@ -1,14 +1,13 @@
 """How far a job is that goes line by line: live on a terminal, a plain line now and then."""
 
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from stat import S_ISREG
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 from tformer_cli.cli.console import is_live, note, stderr_console
+from tformer_cli.cli.standard_streams import is_regular_file
 from tformer_cli.cli.text_io import STANDARD_STREAM
 from tformer_cli.wording import count_of
 
@@ -112,13 +111,9 @@ def counted(
         output: where results are written.
         quiet: show nothing.
     """
-    hides_bar = is_live() and output == STANDARD_STREAM and not _is_file(sys.stdout.fileno())
+    hides_bar = is_live() and output == STANDARD_STREAM and not is_regular_file(sys.stdout)
     with line_progress(None, what, quiet=quiet or hides_bar) as progress:
         yield _counted(items, progress)
-
-
-def _is_file(descriptor: int) -> bool:
-    return S_ISREG(os.fstat(descriptor).st_mode)
 
 
 def _counted(items: Iterable[Item], progress: LineProgress) -> Iterator[Item]:

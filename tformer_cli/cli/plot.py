@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tformer_cli.cli.console import stdout_console, utf8_line
-from tformer_cli.cli.format_choice import check_ending, format_option
+from tformer_cli.cli.console import utf8_line
+from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.options import OutputOption, QuietOption
-from tformer_cli.cli.text_io import STANDARD_STREAM, results
+from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console
 from tformer_cli.curves.metrics import MetricName, XName
 from tformer_cli.errors import UsageError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class PlotFormat(StrEnum):
     """Values of `--format`."""
 
-    tty = "tty"
+    text = "text"
     tsv = "tsv"
     svg = "svg"
     png = "png"
@@ -42,7 +42,7 @@ def plot(
     ],
     *,
     output: OutputOption = STANDARD_STREAM,
-    output_format: Annotated[PlotFormat | None, format_option("tsv")] = None,
+    output_format: Annotated[PlotFormat | None, format_option(PlotFormat, "tsv")] = None,
     x: Annotated[XName, typer.Option("--x", help="What the curves go along.")] = XName.step,
     metric: Annotated[
         list[MetricName] | None,
@@ -58,32 +58,19 @@ def plot(
     They come from each run's metrics.jsonl. A pipe gets a table with a line a point: run, metric,
     x, value, weights (current, or average at the end of a run); time is in seconds.
     """
-    chosen = _format(output_format, output)
+    chosen = chosen_format(output_format, output, PlotFormat, PlotFormat.tsv)
     if chosen == PlotFormat.png and output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError("--format png: is not text for a terminal; name a file with -o FILE")
     from tformer_cli.workflows.plot import plot_runs
 
     chart = plot_runs(runs, x=x, metrics=metric or ())
-    if chosen == PlotFormat.tty and output == STANDARD_STREAM:
-        show_chart(stdout_console(), chart)
+    if chosen == PlotFormat.text:
+        with results(output) as stream:
+            show_chart(text_console(output, stream), chart)
         return
     parts = _rendered(chart, chosen)
     with results(output) as stream:
         stream.writelines(parts)
-
-
-def _format(given: PlotFormat | None, output: str) -> PlotFormat:
-    """Chooses a format where none is given: by the file's name, else by who reads stdout."""
-    if given is not None:
-        check_ending(output, [given])
-        return given
-    if output == STANDARD_STREAM:
-        return PlotFormat.tty if sys.stdout.isatty() else PlotFormat.tsv
-    suffix = Path(output).suffix.removeprefix(".").lower()
-    if suffix not in list(PlotFormat):
-        known = ", ".join(f".{kind}" for kind in PlotFormat if kind != PlotFormat.tty)
-        raise UsageError(f"--output: no format ends so ({output}): use {known}, or add --format")
-    return PlotFormat(suffix)
 
 
 def _rendered(chart: "Chart", chosen: PlotFormat) -> list[bytes]:
@@ -96,18 +83,9 @@ def _rendered(chart: "Chart", chosen: PlotFormat) -> list[bytes]:
         from tformer_cli.curves.render_svg import render_svg
 
         return [render_svg(chart).encode("utf-8")]
-    if chosen == PlotFormat.png:
-        from tformer_cli.curves.render_png import render_png
+    from tformer_cli.curves.render_png import render_png
 
-        return [render_png(chart)]
-    from io import StringIO
-
-    from rich.console import Console
-
-    file = StringIO()
-    width = stdout_console().width
-    show_chart(Console(file=file, no_color=True, width=width, highlight=False), chart)
-    return [file.getvalue().encode("utf-8")]
+    return [render_png(chart)]
 
 
 def show_chart(console: "Console", chart: "Chart") -> None:

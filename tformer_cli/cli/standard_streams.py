@@ -4,6 +4,8 @@ import errno
 import io
 import os
 import sys
+from stat import S_ISREG
+from typing import IO
 
 
 def prepare_standard_streams() -> None:
@@ -28,6 +30,14 @@ def prepare_standard_streams() -> None:
             errors=sys.stderr.errors,
             line_buffering=True,
         )
+
+
+def is_regular_file(stream: IO[str]) -> bool:
+    """Tells whether a stream is a file on a disk: no terminal, pipe, socket or device."""
+    try:
+        return S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):  # closed, or in memory
+        return False
 
 
 def discard_stdout() -> None:

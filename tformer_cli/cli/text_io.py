@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from tformer_cli.cli.console import note, warn
+from tformer_cli.cli.console import file_console, note, stdout_console, warn
 from tformer_cli.data.lines import OPENERS, LineCounts, check_file, decode_line, read_lines
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tformer_cli.workflows.open_translator import Opened
     from tformer_cli.workflows.translate import TranslationCounts
 
@@ -104,6 +106,18 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
         return
     with written_aside(path) as aside, aside.open("wb") as stream:
         yield stream
+
+
+def text_console(output: str, stream: BinaryIO) -> "Console":
+    """Makes the console for text that people read, on what `results` has opened.
+
+    Args:
+        output: what `--output` says.
+        stream: where results go.
+    """
+    if output == STANDARD_STREAM:
+        return stdout_console()
+    return file_console(stream)
 
 
 def check_not_compressed(output: str | Path) -> None:

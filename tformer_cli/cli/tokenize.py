@@ -10,6 +10,7 @@ import typer
 
 from tformer_cli.cli.checked_command import CheckedCommand
 from tformer_cli.cli.console import flush_results, note, stdout_console, write_line
+from tformer_cli.cli.format_choice import format_option
 from tformer_cli.cli.line_progress import LineProgress, line_progress
 from tformer_cli.cli.options import QuietOption
 from tformer_cli.cli.text_io import (
@@ -48,7 +49,7 @@ class AlgorithmChoice(StrEnum):
 class StatisticsFormat(StrEnum):
     """Values of `--format`."""
 
-    table = "table"
+    text = "text"
     json = "json"
 
 
@@ -138,8 +139,8 @@ def stats(
     files: FilesArgument,
     *,
     format_: Annotated[
-        StatisticsFormat, typer.Option("--format", help="A table, or one JSON object.")
-    ] = StatisticsFormat.table,
+        StatisticsFormat, format_option(StatisticsFormat, what="text, or one JSON object.")
+    ] = StatisticsFormat.text,
     quiet: QuietOption = False,
 ) -> None:
     """Measure a tokenizer on text files."""
