@@ -20,13 +20,13 @@ class CorpusConfig:
     """One parallel corpus: exactly one of aligned files, TSV, JSONL, a dataset, or built in."""
 
     source: str = ""
-    """File of source sentences, one a line (with `target`); `.gz`, `.xz`, `.bz2` are read."""
+    """File of source sentences, one per line (with `target`); `.gz`, `.xz`, `.bz2` are read."""
     target: str = ""
     """File of target sentences, aligned with `source` line by line."""
     tsv: str = ""
-    """Tab-separated file, one pair a line."""
+    """Tab-separated file, one pair per line."""
     jsonl: str = ""
-    """JSONL file, one pair an object."""
+    """JSONL file, one object per pair."""
     dataset: str = ""
     """Hugging Face dataset: a hub name, or a local directory or Parquet, JSON, CSV, Arrow file."""
     dataset_config: str = ""
@@ -45,7 +45,7 @@ class CorpusConfig:
     target_field: str = ""
     """Where the target is: a field (default "target") or a TSV column (default 2)."""
     weight: float = 1.0
-    """How often an epoch sees each pair: 2 is twice, 0.5 every other one."""
+    """How often each pair is used per epoch: 2 is twice, 0.5 every other epoch on average."""
 
     def __post_init__(self) -> None:
         kinds = {
@@ -84,9 +84,9 @@ class DataConfig:
     """Where sentence pairs come from and which of them are kept."""
 
     source_language: str = ""
-    """Code of the source language (`en`); kept in the model directory."""
+    """Code of the source language (`en`); stored in the model directory."""
     target_language: str = ""
-    """Code of the target language."""
+    """Code of the target language; stored in the model directory."""
     directory: str = ""
     """Relative paths of corpora start here (default: the working directory)."""
     origin: str = ""
@@ -94,14 +94,14 @@ class DataConfig:
     train: tuple[CorpusConfig, ...]
     """Training corpora, mixed by their weights."""
     valid: tuple[CorpusConfig, ...] = ()
-    """Validation corpora, joined; without them nothing is validated."""
+    """Validation corpora, joined; without any, training does not validate."""
     max_length: int = 256
-    """Pairs with more tokens on either side are left out of training, and counted."""
+    """Longest side of a training pair, in tokens; longer pairs are skipped and counted."""
     max_length_ratio: float = 0.0
-    """Pairs whose longer side has over this many times the tokens of the shorter are left out
-    (0: keep all)."""
+    """Largest ratio of the longer side of a pair to the shorter, in tokens; pairs above it are
+    skipped (0: keep all)."""
     cache_directory: str = ""
-    """Where tokenized corpora are kept (default: `$XDG_CACHE_HOME/tformer`, else
+    """Cache of tokenized corpora (default: `$XDG_CACHE_HOME/tformer`, else
     `~/.cache/tformer`)."""
 
     def __post_init__(self) -> None:

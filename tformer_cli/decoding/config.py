@@ -17,11 +17,11 @@ class DecodingConfig:
     beam_size: int = 5
     """Hypotheses kept for each sentence; 1 is greedy search."""
     length_penalty: float = 0.6
-    """Exponent α of ((5 + T)/6)^α by which a log-probability is divided (Wu et al. 2016)."""
+    """Exponent α of ((5 + T)/6)^α, which divides log-probabilities (Wu et al. 2016)."""
     n_best: int = 1
-    """Translations returned for each sentence, at most `beam_size`."""
+    """Translations returned for each sentence."""
     max_length: int = 0
-    """Longest translation in tokens (0: no limit but `max_length_ratio` and the model's own)."""
+    """Longest translation in tokens (0: only `max_length_ratio` and the model limit it)."""
     max_length_ratio: float = 3.0
     """A translation has at most this many times the source's tokens, plus 20."""
     batch_tokens: int = 4096
@@ -30,33 +30,33 @@ class DecodingConfig:
     """What log-probabilities are divided by: "gnmt" is `length_penalty`'s formula, "average" the
     number of tokens."""
     coverage_penalty: float = 0.0
-    """β of the coverage penalty (Wu et al. 2016) that is added to the scores of beam search."""
+    """β of the coverage penalty of beam search (Wu et al. 2016; 0: off)."""
     min_length: int = 0
     """Fewest tokens of a translation."""
     min_length_ratio: float = 0.0
     """A translation has at least this many times the source's tokens."""
     no_repeat_ngram: int = 0
-    """No run of this many tokens is said twice (0: any may be)."""
+    """Length of token n-grams that must not occur twice in a translation (0: off)."""
     repetition_penalty: float = 1.0
-    """Factor of the log-probability of tokens already said (Keskar et al. 2019); 1 is none."""
+    """Factor on the log-probability of tokens already generated (Keskar et al. 2019; 1: off)."""
     sampling: bool = False
-    """Translations are drawn at random instead of searched for."""
+    """Draw translations at random instead of searching for the best."""
     temperature: float = 1.0
-    """Sampling: logits are divided by it; below 1 the probable becomes more so."""
+    """Sampling: logits are divided by it; below 1 the distribution is sharper."""
     top_k: int = 0
-    """Sampling: only the so many most probable tokens are drawn from (0: all)."""
+    """Sampling: draw from the k most probable tokens only (0: all)."""
     top_p: float = 1.0
-    """Sampling: only the fewest tokens that have this probability together are drawn from."""
+    """Sampling: draw from the smallest set of tokens with this total probability (nucleus)."""
     diversity_groups: int = 1
-    """Groups the beam is divided into for diverse beam search (Vijayakumar et al. 2018)."""
+    """Diverse beam search: groups of the beam (Vijayakumar et al. 2018)."""
     diversity_penalty: float = 0.5
-    """What a token loses for each hypothesis of earlier groups that goes on with it."""
+    """Diverse beam search: penalty of a token for each hypothesis of earlier groups with it."""
     risk: Literal["none", "chrf", "bleu"] = "none"
-    """Minimum-Bayes-risk decoding: the candidate most like all others by this score is first."""
+    """Minimum Bayes risk decoding: rank candidates by their mean score against all others."""
     candidates: int = 32
-    """Sampling: translations drawn for minimum-Bayes-risk decoding."""
+    """Sampling: translations drawn for minimum Bayes risk decoding."""
     distinct_texts: bool = False
-    """Of several hypotheses with the same text only the first is returned."""
+    """Return only the first of several hypotheses with the same text."""
 
     def __post_init__(self) -> None:
         for name in ("beam_size", "n_best", "candidates"):

@@ -18,20 +18,20 @@ class TrainingConfig:
     seed: int = 1
     """Seed of weights, batches, dropout and BPE-dropout."""
     tokens_per_batch: int = 4096
-    """Most tokens of a batch on either side, padding counted (0: as many as fit in memory). Several
-    processes divide the batches of a step among them: what a step sees does not depend on their
+    """Largest number of tokens in a batch on either side, padding included (0: as many as fit in
+    memory). Several processes share the batches of a step, so a step does not depend on their
     number."""
     accumulate: int = 1
-    """Batches whose gradients are summed for one step."""
+    """Gradient accumulation: batches whose gradients are summed for one step."""
     batch_growth: tuple[tuple[float, int], ...] = ()
-    """Pairs of a share of the run and a factor: from there on a step has so many times `accumulate`
+    """Pairs [share of the run, factor]: from that point on, a step has `factor` times `accumulate`
     batches, as in `[[0.5, 2], [0.75, 4]]` (Smith et al. 2018)."""
     optimizer: Optimizer = "adam"
     """"adam" (Kingma & Ba 2015), "adamw", with decoupled weight decay (Loshchilov & Hutter 2019),
     or "muon" (Jordan et al. 2024; Liu et al. 2025) for the matrices of the layers and AdamW for
     the rest."""
     learning_rate: float = 1e-3
-    """Highest learning rate; for "noam" the factor in front of the paper's formula."""
+    """Peak learning rate; for "noam" the factor in front of the paper's formula."""
     beta1: float = 0.9
     """Adam's β₁."""
     beta2: float = 0.98
@@ -46,26 +46,26 @@ class TrainingConfig:
     """"noam" is the paper's formula, "inverse_sqrt" the same curve with its peak at
     `learning_rate`; "linear" and "cosine" fall to 0 at the run's limit; "constant" stays."""
     warmup_steps: int = 4000
-    """Steps in which the learning rate rises linearly from 0."""
+    """Warm-up: steps in which the learning rate rises linearly from 0."""
     warmup_share: float = 0.1
-    """Largest share of `max_minutes` that the rise takes, where that is set."""
+    """Largest share of `max_minutes` that warm-up takes, where that is set."""
     label_smoothing: float = 0.1
-    """ε_ls of the paper's section 5.4."""
+    """Label smoothing ε_ls (the paper, section 5.4)."""
     r_drop: float = 0.0
-    """R-Drop's α: each batch goes through dropout twice, and α times the divergence between the two
-    predictions joins the loss (Liang et al. 2021, who take 5 for translation). A step takes twice
-    as long; 0: one pass."""
+    """R-Drop's α: each batch goes through dropout twice, and α times the divergence of the two
+    predictions is added to the loss (Liang et al. 2021 use 5 for translation). A step takes twice
+    as long (0: off)."""
     clip_norm: float = 1.0
-    """Gradients with a larger norm are scaled down to it (0: never)."""
+    """Gradient clipping: gradients with a larger norm are scaled down to it (0: off)."""
     shard_optimizer: bool = False
-    """Whether each of several processes keeps the optimizer's state of its own share of the weights
-    only (Rajbhandari et al. 2020, stage 1); nothing else changes."""
+    """Divide the optimizer's state among the processes (Rajbhandari et al. 2020, stage 1); the
+    result does not change."""
     precision: PrecisionChoice = "auto"
-    """"bfloat16" computes products in bfloat16 with float32 weights; "auto" takes it where the
-    processor multiplies bfloat16 in hardware."""
+    """Mixed precision: "bfloat16" multiplies matrices in bfloat16 and keeps the weights in float32;
+    "auto" uses it where the processor multiplies bfloat16 in hardware."""
     compile: bool = False
-    """Whether torch compiles the layers for a GPU: fewer and larger operations, for a minute or two
-    before the first step. On a CPU tformer has kernels of its own."""
+    """Use torch.compile on a GPU; this takes a minute or two before the first step. On a CPU
+    tformer has its own kernels."""
     max_steps: int = 0
     """Stop after this many steps (0: no limit)."""
     max_epochs: int = 0
@@ -75,16 +75,16 @@ class TrainingConfig:
     max_minutes: float = 0.0
     """Stop after this many minutes of training, validation included (0: no limit)."""
     report_every: int = 50
-    """Steps between two reports."""
+    """Steps between two progress reports."""
     checkpoint_every: int = 1000
     """Steps between two checkpoints; one is also written at each validation and at the end."""
     inspect_every: int = 0
-    """Steps between two looks at the heads, on the first 32 validation pairs, for
-    `inspect-heads --over-time` (0: none). What is learned does not depend on it."""
+    """Steps between two measurements of all heads on the first 32 validation pairs, for
+    `inspect-heads --over-time` (0: off). Training itself does not change."""
     keep_last: int = 2
-    """Newest checkpoints that are kept."""
+    """Number of newest checkpoints to keep."""
     keep_best: int = 1
-    """Best checkpoints, by `validation.metric`, that are kept besides."""
+    """Number of best checkpoints, by `validation.metric`, to keep besides."""
     average: Averaging = "last"
     """"last" and "best" average the weights of checkpoints for the final model (the paper, section
     6.1), unless the best checkpoint scores better; "ema" keeps a moving average of the weights,
@@ -92,11 +92,11 @@ class TrainingConfig:
     average_checkpoints: int = 5
     """How many checkpoints are averaged ("last" and "best" only)."""
     ema_decay: float = 0.999
-    """Share of the moving average that a step leaves as it is; at step t at most (1 + t) / (10 + t)
-    ("ema" only; Polyak & Juditsky 1992, Morales-Brogi et al. 2024)."""
+    """Decay of the moving average; at step t at most (1 + t) / (10 + t) ("ema" only;
+    Polyak & Juditsky 1992, Morales-Brogi et al. 2024)."""
     max_rollbacks: int = 3
-    """Returns in a row to the last good checkpoint, each with half the learning rate, before a run
-    whose loss is not finite or diverges gives up (0: at once)."""
+    """Consecutive rollbacks to the last good checkpoint, each with half the learning rate, after
+    which a run whose loss is NaN, infinite or diverging stops (0: stop at once)."""
 
     def __post_init__(self) -> None:
         at_least = {
@@ -202,7 +202,7 @@ class ValidationConfig:
     beam_size: int = 1
     """Beam of the validation's translations; 1 is greedy."""
     max_sentences: int = 0
-    """Validate on the first so many pairs (0: all)."""
+    """Validate on this many pairs, the first ones (0: all)."""
 
     def __post_init__(self) -> None:
         for name, lowest in {"every": 1, "patience": 0, "beam_size": 1, "max_sentences": 0}.items():

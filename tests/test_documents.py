@@ -1,0 +1,626 @@
+"""Every example, option, key, file and link in the documents is tried.
+
+The documents are README.md, recipes/README.md, the guides (tformer_cli/guide/*.md),
+tests/README.md and tests/benchmarks/README.md. How their code blocks are read:
+
+```console   `$ command` lines, each followed by what the screen shows; a trailing `\\` continues
+```sh        commands, one a line; a trailing `\\` continues
+```python    a program; it must print something
+```toml      a part of a recipe; it must fit one
+```json      JSON, one or several values
+
+All are run in order, document by document, in a directory of its own that holds what `DESK`
+lists. Every command must exit with 0 (or with 141 before `head`). What a console block shows must
+be what it prints to a screen of 80 columns; a line `…` stands for any lines. A comment before the
+block, `<!-- NAME -->` or `<!-- NAME: text -->`, changes that:
+
+quickstart       run, but the output shown is that of the model of `tformer quickstart`. It is
+                 compared by `pytest -m slow tests/test_documents.py` with
+                 TFORMER_QUICKSTART_RUN=RUN, and written with TFORMER_WRITE_DOCUMENTS=1 besides.
+exits: N         every command exits with status N.
+varies           run; the output shown differs from time to time (speeds, addresses).
+measured: WHERE  not run: takes long; the text names the machine, in words for the reader.
+needs: WHAT      not run: needs data, packages, processes or time that a test does not have.
+
+Blocks that are not run have their commands and options checked like all others. Plain blocks
+without a language are pictures and are not read. Several comments may stand before a block.
+
+TFORMER_WRITE_DOCUMENTS=1 also writes the table of the recipe keys.
+"""
+
+import ast
+import json
+import os
+import re
+import shlex
+import shutil
+import tomllib
+from dataclasses import MISSING, dataclass, field, fields
+from inspect import getsource
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import typer
+
+from tests.example_shell import ExampleShell
+from tformer_cli.cli.app import app
+from tformer_cli.data.config import CorpusConfig, DataConfig, TokenizerConfig
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.recipe import load_recipe, recipe_names, recipes_directory
+from tformer_cli.training.config import TrainingConfig, ValidationConfig
+
+ROOT = Path(__file__).parent.parent
+README, RECIPES, GUIDE = ROOT / "README.md", ROOT / "recipes/README.md", ROOT / "tformer_cli/guide"
+GUIDES = sorted(GUIDE.glob("*.md"))
+README_TO_COME = pytest.param(
+    README,
+    marks=pytest.mark.xfail(run=False, reason="is being rewritten"),
+    id="README.md",
+)
+"""Put README in its places once it is written for these tests."""
+PAGES = [README_TO_COME, RECIPES, *GUIDES]
+DOCUMENTS = [*PAGES, ROOT / "tests/README.md", ROOT / "tests/benchmarks/README.md"]
+KEY_TABLES = {
+    "[data]": DataConfig,
+    "a corpus of `data.train` or `data.valid`": CorpusConfig,
+    "[tokenizer]": TokenizerConfig,
+    "[model]": ModelConfig,
+    "[training]": TrainingConfig,
+    "[validation]": ValidationConfig,
+    "[decoding]": DecodingConfig,
+}
+BEGIN = "<!-- recipe keys: from the code, by tests/test_documents.py -->"
+END = "<!-- end -->"
+REAL_RUN = os.environ.get("TFORMER_QUICKSTART_RUN", "")
+WRITES = bool(os.environ.get("TFORMER_WRITE_DOCUMENTS"))
+NOT_RUN = {"measured", "needs"}
+MARKS = {"quickstart", "exits", "varies", *NOT_RUN}
+BENCHMARK_OPTIONS = {
+    option
+    for script in (ROOT / "tests/benchmarks").glob("*.py")
+    for option in re.findall(r'"(--[\w-]+)"', script.read_text(encoding="utf-8"))
+}
+COMING = {"guide", "recipes", "info", "help", "inspect"}
+"""Commands that are being written."""
+BANNED = (
+    r"\bno number\b",
+    r"\bgo(es)? on with\b",
+    r"\bso many\b",
+    r"\bcomes? to\b",
+    r"\bwho searches\b",
+    r"\blearn(ed|t|s)? by heart\b",
+    r"\bleaves? out\b",
+    r"\bleft out\b",
+    r"\ba line for a line\b",
+    r"\bas good as equal\b",
+    r"\bnobody speaks\b",
+)
+"""What is not said in a document, in help or in a message: the field has words for it."""
+DESK = """\
+runs/quickstart           a run of four steps with heads.jsonl and checkpoints 2 and 4; copies of
+                          it: runs/mine, runs/other, runs/early, runs/en-fr, runs/fr-en
+corpus/                   what `tformer make-corpus corpus` writes, with 400 pairs to train on
+in.txt in.fr a.en a.fr    three sentences and their translations
+new.en test.en test.de    three sentences of a task of one's own
+train.en train.de valid.en valid.de pairs.tsv pairs.jsonl
+my-recipe.toml            the template, for a tiny model and two steps
+terms.tsv articles.jsonl log.en nbest.moses news.en.gz
+"""
+"""Files of the directory that a document's examples run in."""
+SMALL = """
+[data]
+source_language = "en"
+target_language = "fr"
+train = [{ source = "corpus/train.en", target = "corpus/train.fr" }]
+valid = [{ source = "corpus/valid.en", target = "corpus/valid.fr" }]
+[tokenizer]
+vocab_size = 700
+[model]
+d_model = 32
+n_heads = 4
+d_ff = 32
+n_encoder_layers = 3
+n_decoder_layers = 3
+norm = "pre"
+[training]
+tokens_per_batch = 1000
+max_steps = 4
+warmup_steps = 2
+checkpoint_every = 2
+inspect_every = 1
+[validation]
+every = 4
+max_sentences = 4
+[decoding]
+beam_size = 4
+max_length = 8
+"""
+
+
+@dataclass
+class Example:
+    """A command with what the document shows of its output."""
+
+    command: str
+    line: int
+    """Number of its first line in the document, from 0."""
+    shown: tuple[int, int]
+    """First line of the output shown, and the line behind its last."""
+
+
+@dataclass
+class Block:
+    """A fenced code block."""
+
+    language: str
+    line: int
+    """Number of its first line behind the fence, from 0."""
+    text: str
+    marks: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_run(self) -> bool:
+        return self.language in {"sh", "console", "python"} and not NOT_RUN & self.marks.keys()
+
+    def examples(self) -> list[Example]:
+        """The commands of a console or sh block."""
+        found: list[Example] = []
+        continues = False
+        for number, line in enumerate(self.text.splitlines(), self.line):
+            is_command = self.language == "sh" or line.startswith("$ ")
+            text = line if continues or self.language == "sh" else line[2:]
+            if continues:
+                found[-1].command += f"\n{text}"
+            elif is_command and text.strip() and not text.startswith("#"):
+                found.append(Example(text, number, (number, number)))
+            if continues or is_command:
+                continues = line.endswith("\\")
+                if found:
+                    found[-1].shown = (number + 1, number + 1)
+            else:
+                found[-1].shown = (found[-1].shown[0], number + 1)
+        return found
+
+
+def blocks_of(document: Path) -> list[Block]:
+    """The code blocks of a document, with the marks before them."""
+    blocks: list[Block] = []
+    marks: dict[str, str] = {}
+    lines = document.read_text(encoding="utf-8").splitlines()
+    inside: Block | None = None
+    for number, line in enumerate(lines):
+        stripped = line.strip()
+        if inside is not None:
+            if stripped == "```":
+                blocks.append(inside)
+                inside = None
+            else:
+                inside.text += f"{line}\n"
+        elif stripped.startswith("```"):
+            inside = Block(stripped[3:], number + 1, "", marks)
+            marks = {}
+        elif match := re.fullmatch(r"<!-- (\w+)(?:: (.*))? -->", stripped):
+            marks[match[1]] = match[2] or ""
+        elif stripped:
+            marks = {}
+    assert inside is None, f"{document}: a code block does not end"
+    return blocks
+
+
+def name_of(document) -> str | None:
+    return os.path.relpath(document, ROOT) if isinstance(document, Path) else None
+
+
+every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+
+
+# The examples
+
+
+@pytest.fixture(scope="session")
+def shell(tmp_path_factory):
+    scratch = tmp_path_factory.mktemp("shell")
+    # Eager and torch's own: what is shown does not depend on a compiler, and none is waited for
+    environment = {"TFORMER_NATIVE": "0", "COLUMNS": "80", "NO_COLOR": "1"}
+    with ExampleShell(scratch, environment) as shell:
+        yield shell
+
+
+@pytest.fixture(scope="session")
+def desk(shell, tmp_path_factory):
+    """The directory that `DESK` describes; examples run in copies of it."""
+    desk = tmp_path_factory.mktemp("desk")
+    (desk / "small.toml").write_text(SMALL)
+    template = (ROOT / "recipes/template.toml").read_text(encoding="utf-8")
+    quick = re.sub(r"max_epochs = \d+", "max_steps = 2", template)
+    quick = re.sub(r"vocab_size = \d+", "vocab_size = 400", quick)
+    (desk / "my-recipe.toml").write_text(quick.replace('"small"', '"tiny"'))
+    setup = """\
+    tformer make-corpus corpus --pairs 400 --quiet
+    tformer train small.toml -o runs/quickstart --quiet
+    for name in mine other early en-fr fr-en; do cp -r runs/quickstart runs/$name; done
+    for part in en fr; do head -3 corpus/test.$part > in.$part; cp in.$part a.$part; done
+    mv in.en in.txt; cp in.txt new.en; cp in.txt log.en; cp in.txt test.en; cp in.fr test.de
+    for part in train valid; do cp corpus/valid.en $part.en; cp corpus/valid.fr $part.de; done
+    paste train.en train.de > pairs.tsv
+    gzip -c in.txt > news.en.gz
+    printf 'old\\tvieux\\ncat\\tchien\\tban\\n' > terms.tsv
+    tformer translate runs/mine -i in.txt --n-best 3 --format moses -o nbest.moses --quiet
+    """
+    status, screen = shell.run(f"set -e\n{setup}", desk)
+    assert status == 0, screen
+    records = [{"id": 1, "text": "The cat is old."}, {"id": 2, "text": "The dog is tired."}]
+    (desk / "articles.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in records))
+    pair = json.dumps({"en": "The cat is old.", "de": "Le chat est vieux."})
+    (desk / "pairs.jsonl").write_text(f"{pair}\n" * 4)
+    return desk
+
+
+def as_shown(screen: str) -> list[str]:
+    return [line.rstrip() for line in screen.rstrip().splitlines()]
+
+
+def is_as_shown(screen: list[str], shown: list[str]) -> bool:
+    pattern = "".join(r"(?:.*\n)*?" if line == "…" else f"{re.escape(line)}\n" for line in shown)
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in screen)) is not None
+
+
+def run_examples(
+    document: Path, shell, directory: Path, is_compared, *, writes: bool = False
+) -> list[str]:
+    """Runs a document's examples; returns its lines as they are with what came out.
+
+    Args:
+        document: the file.
+        shell: where commands are run.
+        directory: a copy of the desk.
+        is_compared: says of a block's marks whether the output must be that of the document.
+        writes: whether the lines get what came out instead, but for outputs with a `…`.
+    """
+    lines = document.read_text(encoding="utf-8").splitlines()
+    changes: list[tuple[slice, list[str]]] = []
+    for block in blocks_of(document):
+        if not block.is_run:
+            continue
+        expected = {int(block.marks.get("exits", 0))}
+        if block.language == "python":
+            (directory / "example.py").write_text(block.text, encoding="utf-8")
+            status, screen = shell.run("python example.py", directory)
+            where = f"{name_of(document)}, line {block.line + 1}"
+            assert status in expected, f"{where}:\n{screen}"
+            assert screen.strip(), f"{where}: the program prints nothing"
+            continue
+        for example in block.examples():
+            where = f"{name_of(document)}, line {example.line + 1}: {example.command}"
+            if re.search(r"\bjq\b", example.command) and shutil.which("jq") is None:
+                continue
+            status, screen = shell.run(example.command, directory)
+            closes_pipe = {141} if re.search(r"\bhead\b", example.command) else set()
+            assert status in expected | closes_pipe, f"{where}\nends with {status}:\n{screen}"
+            place = slice(*example.shown)
+            shown = [line.rstrip() for line in lines[place]]
+            if not shown or not is_compared(block.marks):
+                continue
+            if writes and "…" not in shown:
+                changes.append((place, as_shown(screen)))
+            else:
+                assert is_as_shown(as_shown(screen), shown), f"{where}\nprints\n{screen}"
+    for place, text in reversed(changes):
+        lines[place] = text
+    return lines
+
+
+@pytest.mark.parametrize("document", PAGES, ids=name_of)
+def test_the_examples_run(document, shell, desk, tmp_path):
+    directory = shutil.copytree(desk, tmp_path / "desk")
+    run_examples(
+        document, shell, directory, lambda marks: not {"quickstart", "varies"} & marks.keys()
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL_RUN, reason="TFORMER_QUICKSTART_RUN names no run")
+@pytest.mark.parametrize("document", PAGES, ids=name_of)
+def test_the_outputs_are_those_of_the_quickstart(document, shell, desk, tmp_path):
+    directory = shutil.copytree(desk, tmp_path / "desk")
+    for old in (directory / "runs/quickstart", directory / "corpus"):
+        shutil.rmtree(old)
+    shutil.copytree(REAL_RUN, directory / "runs/quickstart")
+    status, screen = shell.run("tformer make-corpus corpus --quiet", directory)
+    assert status == 0, screen
+    lines = run_examples(
+        document, shell, directory, lambda marks: "quickstart" in marks, writes=WRITES
+    )
+    if WRITES:
+        document.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def test_a_program_that_fails_fails_its_example(shell, tmp_path):
+    document = tmp_path / "page.md"
+    for line in ("tformer translate nowhere hello", "exit 3", "tformer translate nowhere | cat"):
+        document.write_text(f"```sh\n{line}\n```\n")
+        with pytest.raises(AssertionError, match="ends with"):
+            run_examples(document, shell, tmp_path, bool)
+    document.write_text("```console\n$ echo a; echo b\na\nc\n```\n")
+    with pytest.raises(AssertionError, match="prints"):
+        run_examples(document, shell, tmp_path, lambda _: True)
+    document.write_text("```console\n$ seq 9\n1\n…\n8\n9\n$ true\n```\n")
+    run_examples(document, shell, tmp_path, lambda _: True)
+
+
+# Names of commands, options, keys, files
+
+
+def options_of(command) -> set[str]:
+    return {
+        name
+        for parameter in command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+        if name.startswith("-")
+    } | {"-h", "--help"}
+
+
+def all_commands() -> dict[str, object]:
+    """Every command by its words, such as "tokenize encode"."""
+    found = {"": typer.main.get_command(app)}
+    for name, command in found[""].commands.items():
+        found[name] = command
+        for inner, last in getattr(command, "commands", {}).items():
+            found[f"{name} {inner}"] = last
+    return found
+
+
+COMMANDS = all_commands()
+ALL_OPTIONS = set().union(*map(options_of, COMMANDS.values()))
+
+
+def calls_in(text: str) -> list[list[str]]:
+    """The words of every call of tformer or of a benchmark script in a shell command."""
+    try:
+        parser = shlex.shlex(text, posix=True, punctuation_chars="();<>|&\n")
+        parser.whitespace = " \t\r"
+        parser.whitespace_split = True
+        words = [word for word in parser if word != "\\"]
+    except ValueError:  # an apostrophe in a sentence
+        words = text.split()
+    calls: list[list[str]] = []
+    is_open = False
+    for word in words:
+        if word in {"tformer", "tformer_cli"} or word.startswith("tests/benchmarks/"):
+            calls.append([word])
+            is_open = True
+        elif set(word) <= set("();<>|&\n") and set(word) - set("<>"):
+            is_open = False
+        elif is_open:
+            calls[-1].append(word)
+    return calls
+
+
+def faults_of(call: list[str]) -> list[str]:
+    """What is not as in the parsers; words that are no options and no command are values."""
+    program, *words = call
+    options = [re.split("[=/]", word)[0] for word in words if re.match(r"--\w", word)]
+    if program.startswith("tests/benchmarks/"):
+        known = BENCHMARK_OPTIONS if (ROOT / program).is_file() else set()
+        return [f"{program} {one}" for one in options if one not in known]
+    while words and words[0].startswith("--"):
+        words.pop(0)
+    name = words[0] if words else ""
+    if name in {"inspect"} and len(words) > 1 and f"inspect-{words[1]}" in COMMANDS:
+        name = f"inspect-{words[1]}"
+    elif len(words) > 1 and f"{name} {words[1]}" in COMMANDS:
+        name = f"{name} {words[1]}"
+    if not re.fullmatch(r"[a-z][a-z-]*( [a-z]+)?", name):
+        name = ""  # COMMAND, an ellipsis
+    if name in COMING:
+        return []
+    if name not in COMMANDS:
+        return [f"tformer {name}"]
+    known = options_of(COMMANDS[name]) | (set() if name else ALL_OPTIONS)
+    return [f"tformer {name} {one}" for one in options if one not in known]
+
+
+def prose_of(document: Path) -> str:
+    """The text without code blocks and comments."""
+    text = document.read_text(encoding="utf-8")
+    text = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+
+
+def spans_of(document: Path) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", prose_of(document))
+
+
+@every_document
+def test_every_mark_is_known(document):
+    for block in blocks_of(document):
+        assert block.marks.keys() <= MARKS, block
+        assert block.language in {"console", "sh", "python", "toml", "json", ""}, block
+
+
+@every_document
+def test_every_command_and_option_exists(document):
+    faults = []
+    for block in blocks_of(document):
+        for example in block.examples() if block.language in {"sh", "console"} else []:
+            for call in calls_in(example.command):
+                faults += faults_of(call)
+    for span in spans_of(document):
+        first = span.split()[0] if span.split() else ""
+        if first in COMMANDS and "--" in span:
+            span = f"tformer {span}"
+        if span.startswith("tformer "):
+            for call in calls_in(span):
+                faults += faults_of(call)
+        elif first.startswith("--"):
+            option = re.split("[=/]", first)[0]
+            if option not in ALL_OPTIONS | BENCHMARK_OPTIONS:
+                faults.append(option)
+    assert faults == []
+
+
+def test_unknown_options_and_commands_are_found():
+    assert faults_of(["tformer", "translate", "M", "--beam-size", "3"]) == []
+    assert faults_of(["tformer", "translate", "M", "--bem-size=3"]) == [
+        "tformer translate --bem-size"
+    ]
+    assert faults_of(["tformer", "tranlate"]) == ["tformer tranlate"]
+    assert calls_in("zcat a | tformer translate M > b; tformer plot R") == [
+        ["tformer", "translate", "M", ">", "b"],
+        ["tformer", "plot", "R"],
+    ]
+
+
+def recipe_keys() -> set[str]:
+    recipe = load_recipe("quickstart").to_mapping()
+    return {f"{table}.{key}" for table, keys in recipe.items() for key in keys} | {
+        f"data.{part}.0.{one.name}" for part in ("train", "valid") for one in fields(CorpusConfig)
+    }
+
+
+@every_document
+def test_every_recipe_key_exists(document):
+    tables = "|".join(load_recipe("quickstart").to_mapping())
+    named = {
+        match[0]
+        for span in [*spans_of(document), *(block.text for block in blocks_of(document))]
+        for match in re.finditer(
+            rf"(?<![\w./-])(?:{tables})\.[a-z_0-9]+(?:\.0\.\w+)?(?![\w.])", span
+        )
+    }
+    files = {"model.safetensors", "tokenizer.json"}
+    assert named - recipe_keys() - files == set()
+
+
+@every_document
+def test_every_part_of_a_recipe_fits(document, tmp_path):
+    base = {
+        "data": {"train": [{"tsv": "x.tsv"}], "valid": [{"tsv": "x.tsv"}]},
+        "training": {"max_steps": 1},
+    }
+    for block in blocks_of(document):
+        if block.language == "toml":
+            part = tomllib.loads(block.text)
+            whole = {
+                table: {**base.get(table, {}), **part.get(table, {})} for table in {**base, **part}
+            }
+            file = tmp_path / "part.toml"
+            import tomli_w
+
+            file.write_text(tomli_w.dumps(whole), encoding="utf-8")
+            load_recipe(str(file))
+
+
+@every_document
+def test_every_piece_of_json_is_json(document):
+    for block in blocks_of(document):
+        if block.language == "json":
+            decoder, rest = json.JSONDecoder(), block.text.strip()
+            while rest:
+                rest = rest[decoder.raw_decode(rest)[1] :].lstrip()
+
+
+@every_document
+def test_every_environment_variable_is_read_somewhere(document):
+    code = "".join(
+        file.read_text(encoding="utf-8")
+        for folder in ("tformer_cli", "tests")
+        for file in (ROOT / folder).rglob("*.py")
+    )
+    for name in set(re.findall(r"TFORMER_[A-Z_]+", document.read_text(encoding="utf-8"))):
+        assert f'"{name}"' in code, name
+
+
+def anchors_of(document: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", prose_of(document), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@every_document
+def test_every_link_and_picture_is_there(document):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose_of(document)):
+        if re.match(r"https?://", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = document.parent / path if path else document
+        assert file.exists(), target
+        assert not anchor or anchor in anchors_of(file), target
+        if GUIDE in document.parents:
+            assert file.parent == GUIDE, f"{target} is not in the wheel"
+
+
+@every_document
+def test_no_document_says_what_nobody_says(document):
+    # The table of the keys is the code's
+    text = prose_of(document)
+    found = [match[0] for said in BANNED for match in re.finditer(said, text, re.IGNORECASE)]
+    assert found == []
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=name_of)
+def test_a_guide_begins_with_its_title_and_a_sentence(guide):
+    title, blank, summary, *_ = guide.read_text(encoding="utf-8").splitlines()
+    assert re.fullmatch(r"# \w[\w, ]+", title)
+    assert blank == ""
+    assert re.fullmatch(r"[A-Z][^.`]+\.", summary)
+
+
+# The recipes
+
+
+def sentences_of(settings) -> dict[str, str]:
+    """The sentence under each field of a settings dataclass."""
+    body = ast.parse(getsource(settings)).body[0].body
+    found = {}
+    for one, text in pairwise(body):
+        if isinstance(one, ast.AnnAssign) and isinstance(text, ast.Expr):
+            found[one.target.id] = " ".join(text.value.value.split())
+    return found
+
+
+def default_of(key) -> str:
+    if key.default is MISSING:
+        return "required"
+    if isinstance(key.default, str):
+        return f'`"{key.default}"`'
+    if isinstance(key.default, tuple):
+        return "`[]`"
+    return f"`{str(key.default).lower()}`"
+
+
+def key_tables() -> str:
+    lines = []
+    for title, settings in KEY_TABLES.items():
+        lines += [f"**{title}**", "", "| key | default | meaning |", "|---|---|---|"]
+        sentences = sentences_of(settings)
+        for key in fields(settings):
+            meaning = sentences[key.name].replace("|", "\\|")
+            lines.append(f"| `{key.name}` | {default_of(key)} | {meaning} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def test_the_recipe_keys_are_those_of_the_code():
+    text = RECIPES.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    expected = f"{before}{BEGIN}\n\n{key_tables()}\n{END}{after}"
+    if WRITES:
+        RECIPES.write_text(expected, encoding="utf-8")
+    assert text == expected or WRITES
+
+
+@pytest.mark.parametrize("settings", KEY_TABLES.values(), ids=lambda kind: kind.__name__)
+def test_every_setting_has_its_sentence(settings):
+    assert set(sentences_of(settings)) == {key.name for key in fields(settings)}
+
+
+def test_every_shipped_recipe_is_named_and_nothing_else_is_a_recipe():
+    text = RECIPES.read_text(encoding="utf-8")
+    for name in recipe_names():
+        assert f"`{name}`" in text
+    assert (recipes_directory() / "README.md").is_file()
+    assert "README" not in recipe_names()
