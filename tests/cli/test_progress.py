@@ -9,6 +9,7 @@ from tformer_cli.cli.progress import (
     Dashboard,
     PlainView,
     clock,
+    duration,
     event_lines,
     sparkline,
     training_progress,
@@ -17,6 +18,7 @@ from tformer_cli.cli.progress import (
 from tformer_cli.training.events import (
     BatchSplit,
     CheckpointWritten,
+    PaceMeasured,
     RolledBack,
     RunEnded,
     RunStarted,
@@ -69,8 +71,10 @@ def validation(weights="current"):
 ENDED = RunEnded(
     step=100, reason="max_steps = 100 is reached", seconds=61, averaged_steps=(90, 100)
 )
+PACE = PaceMeasured(step=0, n_steps=100, seconds=61.0)
 EVENTS = [
     STARTED,
+    PACE,
     report(),
     report(100, 0.0),
     validation(),
@@ -90,7 +94,14 @@ def test_the_dashboard_draws_every_event_at_every_width(width):
         for event in EVENTS:
             view.notify(event)
     shown = screen.getvalue()
-    for text in ("encoding [a.tsv] … 1,000 pairs", "12.3", "[bold]cat[/]", "finished in 1:01"):
+    expected = (
+        "encoding [a.tsv] … 1,000 pairs",
+        "about 61 s on",
+        "12.3",
+        "[bold]cat[/]",
+        "finished in 1:01",
+    )
+    for text in expected:
         assert text in shown.replace("\n", " "), text
     assert "\x1b[31m" not in shown, "text of the corpus must not steer the terminal"
     assert "\x07" not in shown
@@ -106,10 +117,11 @@ def test_a_pipe_gets_plain_lines(monkeypatch):
     assert "\x1b" not in console.file.getvalue()
     assert lines[0] == "a.tsv: 300 pairs; [left] out"
     assert lines[1].startswith("starting: 12,345 parameters, vocabulary 280, cpu, float32; 300")
-    assert lines[2].startswith("step 50, epoch 1.50: loss 3.250, perplexity 25.00")
-    assert lines[2].endswith("1:00, 3:00 left")
-    assert lines[3].endswith(", 1:00")
-    assert lines[4].startswith("validation of step 50: BLEU 12.35")
+    assert lines[2] == "training 100 steps: about 61 s on this machine"
+    assert lines[3].startswith("step 50, epoch 1.50: loss 3.250, perplexity 25.00")
+    assert lines[3].endswith("1:00, 3:00 left")
+    assert lines[4].endswith(", 1:00")
+    assert lines[5].startswith("validation of step 50: BLEU 12.35")
     assert lines[-1] == ("finished in 1:01: max_steps = 100 is reached; average of steps 90, 100")
 
 
@@ -186,3 +198,29 @@ def test_what_went_wrong_is_one_line_even_when_quiet(capsys, quiet):
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
     assert said[0].startswith("warning: the loss rose (step 7)")
+
+
+def test_a_resumption_says_how_long_the_rest_takes():
+    pace = PaceMeasured(step=300, n_steps=1100, seconds=220.0)
+    line = "training the remaining 1,100 steps: about 3 min 40 s on this machine"
+    assert event_lines(pace) == [line]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "1 s"),
+        (89.4, "89 s"),
+        (91.0, "1 min 30 s"),
+        (118.0, "2 min"),
+        (223.0, "3 min 40 s"),
+        (599.0, "10 min"),
+        (1510.0, "25 min"),
+        (5700.0, "1 h 40 min"),
+        (7190.0, "2 h"),
+        (273_600.0, "3 d 4 h"),
+        (259_200.0, "3 d"),
+    ],
+)
+def test_an_estimate_is_written_in_units_that_it_can_know(seconds, text):
+    assert duration(seconds) == text

@@ -20,7 +20,13 @@ from tformer_cli.native.library_cache import Refused
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
 from tformer_cli.training.averaging import average_weights
-from tformer_cli.training.events import RunEnded, RunStarted, StepReport, ValidationReport
+from tformer_cli.training.events import (
+    PaceMeasured,
+    RunEnded,
+    RunStarted,
+    StepReport,
+    ValidationReport,
+)
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.workflows import train as workflow
 from tformer_cli.workflows.evaluate import evaluate_model
@@ -522,6 +528,21 @@ def test_time_spent_validating_does_not_lower_the_speed_reported(make, tmp_path,
     assert len(reported) == 6
     assert all(event.tokens_per_second > 1000 for event in reported)
     assert watcher.of(RunEnded)[0].seconds > 4000
+
+
+def test_the_first_steps_of_a_run_and_of_its_resumption_foresee_the_rest(
+    make, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tformer_cli.training.pace._SECONDS", 0.0)
+    run, recipe = tmp_path / "run", make(training__max_steps=16)
+    first, second = Watcher(9, crash), Watcher()
+    with pytest.raises(RuntimeError, match="power"):
+        train(recipe, run, observers=[first])
+    train(recipe, run, observers=[second])
+    (pace,), (rest,) = first.of(PaceMeasured), second.of(PaceMeasured)
+    assert (pace.step, pace.n_steps) == (0, 16)
+    assert (rest.step, rest.n_steps) == (6, 10)
+    assert pace.seconds > 0.0
 
 
 def test_an_unfinished_run_without_checkpoints_starts_over(make, tmp_path, whole):

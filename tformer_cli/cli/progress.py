@@ -11,6 +11,7 @@ from tformer_cli.cli.console import is_live, stderr_console, warn
 from tformer_cli.training.events import (
     BatchSplit,
     CheckpointWritten,
+    PaceMeasured,
     RolledBack,
     RunEnded,
     RunStarted,
@@ -89,6 +90,9 @@ class Dashboard(TrainingView):
                 self._preparing, self._started = "", event
                 for line in event_lines(event):
                     self._live.console.print(line, markup=False, style="dim")
+            case PaceMeasured():
+                for line in event_lines(event):
+                    self._live.console.print(line, markup=False, highlight=False)
             case StepReport():
                 self._report = event
                 self._losses.append(event.loss)
@@ -221,6 +225,10 @@ def event_lines(event: TrainingEvent) -> list[str]:
             batches = count_of(event.batches_per_epoch, "batch", "batches")
             data = f"{count_of(event.n_pairs, 'pair')}, {batches} an epoch"
             return [*event.notes, f"{verb}: {how}; {data}"]
+        case PaceMeasured():
+            what = "the remaining " if event.step else ""
+            steps = count_of(event.n_steps, "step")
+            return [f"training {what}{steps}: about {duration(event.seconds)} on this machine"]
         case StepReport():
             left = ""
             if event.share_done:
@@ -307,3 +315,20 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def duration(seconds: float) -> str:
+    """Writes an estimate of time, rounded to what it can know: 45 s, 3 min 40 s, 3 d 4 h."""
+    if seconds < 90.0:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 600.0:
+        minutes, rest = divmod(round(seconds, -1), 60)
+        return f"{minutes:.0f} min {rest:.0f} s" if rest else f"{minutes:.0f} min"
+    minutes = round(seconds / 60.0)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(round(minutes, -1), 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"

@@ -28,6 +28,18 @@ class RunStarted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PaceMeasured:
+    """The first steps have shown how long the run will take here, validations aside."""
+
+    step: int
+    """Steps made before the run was begun or resumed."""
+    n_steps: int
+    """Steps from there to the end, about."""
+    seconds: float
+    """Seconds that they take, about."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepReport:
     """What happened since the last report."""
 
@@ -135,6 +147,7 @@ class BatchSplit:
 
 TrainingEvent = (
     RunStarted
+    | PaceMeasured
     | StepReport
     | ValidationReport
     | CheckpointWritten

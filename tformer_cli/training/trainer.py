@@ -31,6 +31,7 @@ from tformer_cli.training.limits import end_reason, share_done
 from tformer_cli.training.memory import GradientsInMemory
 from tformer_cli.training.moving_average import MovingAverage
 from tformer_cli.training.optimizer import make_optimizer, set_learning_rate
+from tformer_cli.training.pace import Pace
 from tformer_cli.training.processes import Processes
 from tformer_cli.training.recovery import roll_back
 from tformer_cli.training.reports import step_report
@@ -108,6 +109,7 @@ class Trainer:
         self._open_loader = loader
         self._gradients = GradientsInMemory()
         self._freed_pages = FreedPages()
+        self._pace = Pace()
         self._guesser_loss = guesser_loss(config.label_smoothing, model.vocab_size)
         self._clock = time.monotonic()
         self._learning_rate = 0.0
@@ -200,7 +202,10 @@ class Trainer:
             self.update(batches, window)
             self._freed_pages.after_step()
             self._let_look(window)
+            if self._pace.is_measuring:
+                float(window.loss)  # waits for the device
             window_end = self._tick()
+            self._foresee()
             step = self.state.step
             is_due, is_reported = self.saver.is_due(step), step % self.config.report_every == 0
             if is_due or is_reported:
@@ -309,6 +314,14 @@ class Trainer:
         if self.config.max_minutes:  # what decides must be the same in all processes
             self.state.seconds = self.processes.largest(self.state.seconds)
         return self.state.seconds
+
+    def _foresee(self) -> None:
+        """Says once, after the first steps, how long the run will take."""
+        state = self.state
+        done = share_done(self.config, state, self._epochs())
+        pace = self._pace.after_step(state.step, state.seconds, done)
+        if pace is not None:
+            self._notify(pace)
 
     def _report(self, window: Window) -> None:
         self._notify(
