@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from tformer_cli import __version__
 from tformer_cli.cli.app import app
-from tformer_cli.cli.checked_command import NAMED, CheckedCommand
+from tformer_cli.cli.checked_command import CheckedCommand
+from tformer_cli.cli.path_roles import path_roles
 
 HELP = Path(__file__).parent / "help"
 COMMANDS = {
@@ -47,6 +48,13 @@ COMMANDS = {
     },
 }
 HELP_WRITTEN_BY = "0.29.2"
+
+
+NO_PATHS = {
+    *("TEXT", "TOKEN", "KEY", "HEAD", "HEAD:TOKEN", "SELECTION"),
+    *("DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY.PATH=VALUE"),
+}
+"""What texts are called that name neither a file nor a directory."""
 
 
 def run(*args, **options):
@@ -169,23 +177,28 @@ def every_parameter():
     return found
 
 
-def test_whatever_names_a_file_or_a_directory_is_known_to_be_refused_empty():
+def test_whatever_may_name_a_file_or_a_directory_says_what_becomes_of_it():
     for words, command, parameter in every_parameter():
-        is_path = "pathlib" in str(parameter.type_descriptor.annotation)
-        assert not is_path or parameter.metavar in NAMED, (words, parameter.name)
         assert isinstance(command, CheckedCommand), words
+        is_text = parameter.type_descriptor.annotation in (str, list[str], Path, list[Path])
+        has_role = parameter.name in path_roles(command.callback)
+        assert has_role or not is_text or parameter.metavar in NO_PATHS, (words, parameter.name)
+        assert not has_role or parameter.metavar not in NO_PATHS, (words, parameter.name)
 
 
 def test_every_output_option_refuses_an_empty_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    places = [(words, p) for words, _, p in every_parameter() if "--output" in p.opts]
+    places = [
+        (words, path_roles(command.callback)[p.name], p)
+        for words, command, p in every_parameter()
+        if "--output" in p.opts
+    ]
     assert len(places) > 12
-    for words, parameter in places:
+    for words, role, _ in places:
         for given in (["-o", ""], ["--output="]):
             result = CliRunner().invoke(app, [*words, *given])
             assert result.exit_code == 2
-            kind = NAMED[parameter.metavar]
-            assert result.stderr == f"error: --output: is empty; name a {kind}\n"
+            assert result.stderr == f"error: --output: is empty; name a {role.names}\n"
     assert not list(tmp_path.iterdir())
 
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tformer_cli.cli.path_roles import PathRole
+
 
 class ConventionChoice(StrEnum):
     """Values of `--convention`."""
@@ -38,15 +40,19 @@ TargetFileOption = Annotated[
         metavar="FILE",
         help="Align with these sentences, one for each, instead of the model's translations.",
     ),
+    PathRole.reads_file,
 ]
 SourceWordsOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE", help="The sources with spaces between words, if links count others."
     ),
+    PathRole.reads_file,
 ]
 TargetWordsOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="The targets with spaces between words.")
+    str | None,
+    typer.Option(metavar="FILE", help="The targets with spaces between words."),
+    PathRole.reads_file,
 ]
 HeadsOption = Annotated[
     list[str] | None,
@@ -81,6 +87,7 @@ EosOption = Annotated[
 ReverseOption = Annotated[
     Path | None,
     typer.Option(metavar="MODEL", help="A model of the other direction, to align both ways."),
+    PathRole.reads_directory,
 ]
 MethodOption = Annotated[
     MethodChoice, typer.Option("--symmetrise", help="How to join both directions.")

@@ -18,6 +18,7 @@ from tformer_cli.cli.options import (
     QuietOption,
     ThreadsOption,
 )
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.wording import count_of
 
@@ -41,7 +42,9 @@ def benchmark(
     model: ModelArgument,
     *,
     source: Annotated[
-        Path, typer.Option(metavar="FILE", help="Sentences to translate (-: stdin).")
+        Path,
+        typer.Option(metavar="FILE", help="Sentences to translate (-: stdin)."),
+        PathRole.reads_file,
     ],
     lines: Annotated[int, typer.Option(min=1, help="Use at most so many lines.")] = 1000,
     beam_size: Annotated[

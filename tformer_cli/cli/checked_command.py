@@ -1,29 +1,30 @@
-"""Commands that refuse an empty name where a file or a directory is named."""
+"""Commands that look at the files and directories they are given before they begin.
 
-from collections.abc import Sequence
+What a parameter names is what its declaration says; see `tformer_cli.cli.path_roles`.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand
 
+from tformer_cli.artifacts.overwriting import (
+    Output,
+    Place,
+    Writes,
+    check_outputs,
+    standard_stream,
+)
+from tformer_cli.cli.path_roles import PathRole, path_roles
+from tformer_cli.cli.text_io import STANDARD_STREAM, STDIN, STDOUT, open_stream
 from tformer_cli.errors import UsageError
-
-NAMED = {
-    "FILE": "file",
-    "FILE…": "file",
-    "TOKENIZER": "file or directory",
-    "DIR": "directory",
-    "RUN": "directory",
-    "MODEL": "directory",
-    "A": "directory",
-    "B": "directory",
-}
-"""What the value of an option or argument names, by how its help calls it."""
 
 
 class CheckedCommand(TyperCommand):
-    """A command whose options and arguments that name a file or a directory are not empty.
+    """A command that refuses empty names, and outputs that would destroy what is read.
 
-    A script's unset variable gives an empty one. As a path it would be the current directory, and
+    A script's unset variable gives an empty name. As a path it would be the current directory, and
     what is read or written would be other things than those that were meant.
     """
 
@@ -35,18 +36,58 @@ class CheckedCommand(TyperCommand):
         """
         if not ctx.resilient_parsing:
             given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-            for parameter in self.params:
-                kind = NAMED.get(str(parameter.metavar))
-                if kind is not None and _holds_empty(given.get(str(parameter.name))):
-                    raise UsageError(f"{_name_of(parameter)}: is empty; name a {kind}")
+            for parameter, role in self._paths():
+                if _holds_empty(given.get(str(parameter.name))):
+                    raise UsageError(f"{name_of(parameter)}: is empty; name a {role.names}")
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's
+        """Runs the command; see `typer.core.TyperCommand`.
+
+        Raises:
+            UsageError: if an output would destroy an input, or a file of a model; before anything
+                is opened.
+        """
+        self._check_outputs(ctx.params)
+        return super().invoke(ctx)
+
+    def _check_outputs(self, values: dict[str, Any]) -> None:
+        inputs: list[Place] = [*standard_stream("stdin", STDIN)]
+        outputs = [*standard_stream("stdout", STDOUT)]
+        for parameter, role in self._paths():
+            for value in _paths_of(values.get(str(parameter.name))):
+                name, path = name_of(parameter), Path(value)
+                if isinstance(role.value, Writes):
+                    descriptor = open_stream(value)
+                    if descriptor is None:
+                        outputs.append(Output(name=name, path=path, writes=role.value))
+                    elif descriptor != STDOUT:
+                        outputs += standard_stream(name, descriptor)
+                # A directory may have the name of a recipe that is shipped
+                elif value != STANDARD_STREAM and not (
+                    role is PathRole.reads_file and path.is_dir()
+                ):
+                    inputs.append(Place(name=name, path=path))
+        check_outputs(outputs, inputs)
+
+    def _paths(self) -> Iterator[tuple[Any, PathRole]]:
+        """The parameters that name files or directories."""
+        roles = {} if self.callback is None else path_roles(self.callback)
+        return ((p, roles[p.name]) for p in self.params if p.name in roles)
 
 
 def _holds_empty(value: str | Sequence[str] | None) -> bool:
     return value == "" or (isinstance(value, (list, tuple)) and "" in value)
 
 
-def _name_of(parameter: Any) -> str:  # noqa: ANN401 - Typer's
+def _paths_of(value: object) -> list[str]:
+    """The paths that a parameter was given: none, one or several."""
+    if value is None:
+        return []
+    return [str(path) for path in value] if isinstance(value, (list, tuple)) else [str(value)]
+
+
+def name_of(parameter: Any) -> str:  # noqa: ANN401 - Typer's
     """The long name of an option, or what the help calls an argument."""
     options = [name for name in parameter.opts if name.startswith("--")]
     return str(options[0] if options else parameter.metavar)

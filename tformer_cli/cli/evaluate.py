@@ -28,6 +28,7 @@ from tformer_cli.cli.options import (
     SeedOption,
     ThreadsOption,
 )
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
@@ -66,21 +67,28 @@ def evaluate(
     model: Annotated[
         Path | None,
         typer.Argument(metavar="MODEL", help="Model directory to translate --source with."),
+        PathRole.reads_directory,
     ] = None,
     *,
     source: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Source text for the model to translate.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Source text for the model to translate."),
+        PathRole.reads_file,
     ] = None,
     reference: Annotated[
         list[Path],
         typer.Option(metavar="FILE", help="Reference translation; repeat for several."),
+        PathRole.reads_file,
     ],
     hypothesis: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Translation to score, without a model.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Translation to score, without a model."),
+        PathRole.reads_file,
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the model's translations too."),
+        PathRole.writes_file,
     ] = None,
     report_format: Annotated[
         ReportFormat, format_option(ReportFormat, what="How the scores are shown.")

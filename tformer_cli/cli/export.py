@@ -8,6 +8,7 @@ import typer
 
 from tformer_cli.cli.console import note
 from tformer_cli.cli.options import ModelArgument, QuietOption
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
 
 
@@ -39,6 +40,7 @@ def export(
             metavar="DIR",
             help="Where to write [MODEL/ctranslate2]; int8 needs one.",
         ),
+        PathRole.writes_directory,
     ] = None,
     export_format: Annotated[
         ExportFormatChoice,

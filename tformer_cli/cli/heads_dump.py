@@ -13,6 +13,7 @@ from tformer_cli.cli.console import note, warn
 from tformer_cli.cli.heads_request import HeadsRequest
 from tformer_cli.cli.inspection_options import open_model
 from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import STANDARD_STREAM, argument_lines, count_of_lines, file_lines
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
@@ -35,6 +36,7 @@ DumpOption = Annotated[
         help="Write the maps of all sentences into shards there; the same command again goes on "
         "where it was stopped.",
     ),
+    PathRole.writes_directory,
 ]
 TopKOption = Annotated[
     int | None,

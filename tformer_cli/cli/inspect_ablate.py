@@ -17,6 +17,7 @@ from tformer_cli.cli.inspection_options import (
 )
 from tformer_cli.cli.line_progress import LineProgress, line_progress
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
@@ -61,13 +62,16 @@ class RankChoice(StrEnum):
 def inspect_ablate(
     model: ModelArgument,
     *,
-    source: Annotated[Path, typer.Option(metavar="FILE", help="Source text (-: stdin).")],
+    source: Annotated[
+        Path, typer.Option(metavar="FILE", help="Source text (-: stdin)."), PathRole.reads_file
+    ],
     reference: Annotated[
         list[Path],
         typer.Option(
             metavar="FILE",
             help="Reference translation; repeat for several, the loss is the first's.",
         ),
+        PathRole.reads_file,
     ],
     heads: Annotated[
         list[str] | None,
@@ -109,6 +113,7 @@ def inspect_ablate(
             metavar="DIR",
             help="Write a model directory without heads (--keep or --prune).",
         ),
+        PathRole.writes_directory,
     ] = None,
     keep: Annotated[
         int | None,

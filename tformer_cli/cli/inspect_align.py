@@ -32,6 +32,7 @@ from tformer_cli.cli.inspection_options import (
 )
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
@@ -84,6 +85,7 @@ def inspect_align(
             metavar="FILE",
             help="Score every head and layer against these alignments (i-j sure, i?j possible).",
         ),
+        PathRole.reads_file,
     ] = None,
     one_based: Annotated[
         bool, typer.Option("--one-based", help="The gold file counts words from 1.")

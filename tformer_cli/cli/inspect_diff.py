@@ -19,6 +19,7 @@ from tformer_cli.cli.inspection_options import (
 )
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import OutputOption, QuietOption
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     count_of_lines,
@@ -58,8 +59,13 @@ def inspect_diff(
         typer.Argument(
             metavar="A", help="Model directory, or RUN/checkpoints/step-NNNNNN of a run."
         ),
+        PathRole.reads_directory,
     ],
-    second: Annotated[Path, typer.Argument(metavar="B", help="The model to compare with it.")],
+    second: Annotated[
+        Path,
+        typer.Argument(metavar="B", help="The model to compare with it."),
+        PathRole.reads_directory,
+    ],
     text: TextsArgument = None,
     *,
     source: SourceOption = None,
@@ -74,6 +80,7 @@ def inspect_diff(
             help="File of targets, one for each sentence [the translations by A].",
             show_default=False,
         ),
+        PathRole.reads_file,
     ] = None,
     heads: Annotated[
         list[str] | None,

@@ -14,6 +14,7 @@ from tformer_cli.cli.inspection_options import (
     takes_opening_options,
 )
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     argument_lines,
@@ -76,6 +77,7 @@ def inspect_step(
         typer.Option(
             metavar="FILE", help="Where the worksheet's answers go [the end of the worksheet]."
         ),
+        PathRole.writes_file,
     ] = None,
     verify: Annotated[
         float,

@@ -12,6 +12,7 @@ import typer
 
 from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption, with_options
 from tformer_cli.cli.options import DeviceOption, SeedOption, ThreadsOption
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     argument_lines,
@@ -43,13 +44,16 @@ TextsArgument = Annotated[
 SourceOption = Annotated[
     str | None,
     typer.Option("--source", "-i", metavar="FILE", help="File of sentences (-: stdin)."),
+    PathRole.reads_file,
 ]
 TargetOption = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="Look at this target instead of the translation."),
 ]
 TargetFileOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="File of targets, one for each sentence.")
+    str | None,
+    typer.Option(metavar="FILE", help="File of targets, one for each sentence."),
+    PathRole.reads_file,
 ]
 
 HypothesisOption = Annotated[

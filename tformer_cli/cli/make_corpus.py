@@ -8,11 +8,14 @@ import typer
 from tformer_cli.cli.console import note
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import QuietOption
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.data.config import MOST_PAIRS
 
 
 def make_corpus(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write the files.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where to write the files."), PathRole.adds_files
+    ],
     *,
     pairs: Annotated[
         int, typer.Option(min=1, max=MOST_PAIRS, help="Training pairs to generate.")

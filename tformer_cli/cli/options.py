@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tformer_cli.cli.path_roles import PathRole
+
 
 class PrecisionChoice(StrEnum):
     """Values of `--precision`."""
@@ -32,7 +34,9 @@ class EngineChoice(StrEnum):
 
 
 ModelArgument = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="Model directory (a run directory is one).")
+    Path,
+    typer.Argument(metavar="MODEL", help="Model directory (a run directory is one)."),
+    PathRole.reads_directory,
 ]
 DeviceOption = Annotated[
     str,
@@ -52,7 +56,9 @@ EngineOption = Annotated[
     typer.Option(help="Who searches; ctranslate2 needs `tformer export MODEL` once, and an extra."),
 ]
 OutputOption = Annotated[
-    str, typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout).")
+    str,
+    typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout)."),
+    PathRole.writes_file,
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 TrainingSeedOption = Annotated[

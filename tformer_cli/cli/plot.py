@@ -11,6 +11,7 @@ import typer
 from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.options import OutputOption, QuietOption
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console
 from tformer_cli.curves.metrics import MetricName, XName
 from tformer_cli.errors import UsageError
@@ -38,7 +39,9 @@ _WIDEST, _NARROWEST, _HEIGHT = 56, 34, 8
 
 def plot(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Run directories, also of running ones.")
+        list[Path],
+        typer.Argument(metavar="RUN", help="Run directories, also of running ones."),
+        PathRole.reads_directory,
     ],
     *,
     output: OutputOption = STANDARD_STREAM,

@@ -7,6 +7,7 @@ import typer
 
 from tformer_cli.cli.console import stdout_console
 from tformer_cli.cli.options import DeviceOption, QuietOption, ThreadsOption, TrainingSeedOption
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def quickstart(
             metavar="RUN",
             help="Run directory.",
         ),
+        PathRole.writes_run,
     ] = Path("runs/quickstart"),
     seed: TrainingSeedOption = None,
     device: DeviceOption = "auto",

@@ -17,6 +17,7 @@ from tformer_cli.cli.options import (
     QuietOption,
     ThreadsOption,
 )
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
@@ -44,9 +45,13 @@ class ScoreFormatChoice(StrEnum):
 def score(
     model: ModelArgument,
     *,
-    source: Annotated[str, typer.Option(metavar="FILE", help="Source text (-: stdin).")],
+    source: Annotated[
+        str, typer.Option(metavar="FILE", help="Source text (-: stdin)."), PathRole.reads_file
+    ],
     target: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Its translation, a line for a line.")
+        str | None,
+        typer.Option(metavar="FILE", help="Its translation, a line for a line."),
+        PathRole.reads_file,
     ] = None,
     nbest: Annotated[
         str | None,
@@ -55,6 +60,7 @@ def score(
             help="Instead of --target: an n-best list (index ||| translation ||| features ||| "
             "score) to rank again.",
         ),
+        PathRole.reads_file,
     ] = None,
     output: OutputOption = STANDARD_STREAM,
     output_format: Annotated[

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 STANDARD_STREAM = "-"
 """The name of stdin where something is read, of stdout where something is written."""
+STDIN, STDOUT, STDERR = 0, 1, 2
+_STREAMS = {STANDARD_STREAM: STDOUT, "/dev/stdout": STDOUT, "/dev/stderr": STDERR}
 
 
 def input_lines(
@@ -81,7 +84,8 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
         UsageError: if the output is a directory, or has the name of a compressed file.
         ArtifactError: if it cannot be written.
     """
-    if str(output) == STANDARD_STREAM:
+    descriptor = open_stream(output)
+    if descriptor == STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
@@ -90,14 +94,18 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
     path = Path(output).resolve()
     try:
         if path.is_dir():
-            raise UsageError(f"--output: is a directory ({output}): name a file")
-        is_written_aside = path.is_file() or not path.exists()
+            raise UsageError(f"--output: {output} is a directory; name a file")
+        is_written_aside = descriptor is None and (path.is_file() or not path.exists())
     except OSError as error:  # such as a name that is too long
         raise not_writable(path, error) from None
     check_not_compressed(output)
-    if not is_written_aside:  # a device or a named pipe is written, not replaced
+    if not is_written_aside:  # a device, a named pipe or an open stream is written, not replaced
         try:
-            with path.open("wb") as stream:
+            with (
+                path.open("wb")
+                if descriptor is None
+                else os.fdopen(os.dup(descriptor), "wb") as stream
+            ):
                 yield stream
         except OSError as error:
             if error.errno == errno.EPIPE:
@@ -118,6 +126,15 @@ def text_console(output: str, stream: BinaryIO) -> "Console":
     if output == STANDARD_STREAM:
         return stdout_console()
     return file_console(stream)
+
+
+def open_stream(output: str | Path) -> int | None:
+    """The descriptor of the open stream that a name stands for; None if it names a file.
+
+    A file that a stream was redirected to is written on, not replaced: ``-o /dev/stdout >> FILE``.
+    """
+    numbered = re.fullmatch(r"(?:/dev|/proc/self)/fd/(\d{1,9})", str(output))
+    return _STREAMS.get(str(output)) if numbered is None else int(numbered[1])
 
 
 def check_not_compressed(output: str | Path) -> None:

@@ -13,6 +13,7 @@ from tformer_cli.cli.console import flush_results, note, stdout_console, write_l
 from tformer_cli.cli.format_choice import format_option
 from tformer_cli.cli.line_progress import LineProgress, line_progress
 from tformer_cli.cli.options import QuietOption
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
@@ -54,10 +55,14 @@ class StatisticsFormat(StrEnum):
 
 
 TokenizerArgument = Annotated[
-    Path, typer.Argument(metavar="TOKENIZER", help="tokenizer.json, or a model directory.")
+    Path,
+    typer.Argument(metavar="TOKENIZER", help="tokenizer.json, or a model directory."),
+    PathRole.reads_directory,
 ]
 FilesArgument = Annotated[
-    list[str], typer.Argument(metavar="FILE…", help="Text files (.gz, .xz, .bz2 too); - is stdin.")
+    list[str],
+    typer.Argument(metavar="FILE…", help="Text files (.gz, .xz, .bz2 too); - is stdin."),
+    PathRole.reads_file,
 ]
 IdsOption = Annotated[bool, typer.Option("--ids", help="Numbers instead of pieces.")]
 
@@ -67,7 +72,9 @@ def train(
     files: FilesArgument,
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where it goes; - is stdout.")
+        Path,
+        typer.Option("--output", "-o", metavar="FILE", help="Where it goes; - is stdout."),
+        PathRole.writes_file,
     ],
     algorithm: Annotated[
         AlgorithmChoice, typer.Option(help="bpe, unigram and byte lose nothing of any text.")

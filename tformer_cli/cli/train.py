@@ -19,6 +19,7 @@ from tformer_cli.cli.options import (
     TrainingSeedOption,
 )
 from tformer_cli.cli.options import PrecisionChoice as Precision
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.wording import count_of
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(metavar="RECIPE", help="TOML file, or the name of a shipped recipe.")
+        str,
+        typer.Argument(metavar="RECIPE", help="TOML file, or the name of a shipped recipe."),
+        PathRole.reads_file,
     ],
     *,
     output: Annotated[
@@ -39,6 +42,7 @@ def train(
             metavar="RUN",
             help="Run directory [runs/RECIPE].",
         ),
+        PathRole.writes_run,
     ] = None,
     overrides: Annotated[
         list[str] | None,

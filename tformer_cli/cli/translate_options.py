@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
 
 
@@ -46,6 +47,7 @@ TextArgument = Annotated[
 InputOption = Annotated[
     str | None,
     typer.Option("--input", "-i", metavar="FILE", help="File to translate (- or nothing: stdin)."),
+    PathRole.reads_file,
 ]
 NBestOption = Annotated[
     int, typer.Option(min=1, help="Translations of each line (with tsv, jsonl or moses).")
@@ -61,10 +63,12 @@ GlossaryOption = Annotated[
         help="Lines of source TAB target: where the source phrase stands, the translation "
         "must hold the target phrase; with TAB ban after them, must not.",
     ),
+    PathRole.reads_file,
 ]
 EnsembleOption = Annotated[
     list[Path] | None,
     typer.Option(metavar="MODEL", help="Another model, of one vocabulary, to join in; repeatable."),
+    PathRole.reads_directory,
 ]
 EnsembleWeightsOption = Annotated[
     str | None,

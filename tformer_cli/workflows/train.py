@@ -26,6 +26,7 @@ from tformer_cli.artifacts.model_directory import (
     ModelInfo,
     save_model_directory,
 )
+from tformer_cli.artifacts.overwriting import Output, Place, Writes, check_outputs
 from tformer_cli.artifacts.token_frequencies import (
     FREQUENCIES,
     load_frequencies,
@@ -127,12 +128,14 @@ def train(
             another one.
         DataError: if a corpus cannot be read, or has changed since the run began.
         ArtifactError: if the run directory cannot be written, or is in use or damaged.
-        UsageError: if the device cannot be used, or tensorboardX is asked for and not installed.
+        UsageError: if the device cannot be used, or tensorboardX is asked for and not installed, or
+            the run would replace a corpus or the recipe's tokenizer.
         Interrupted: on SIGINT or SIGTERM; the state is saved.
         AnotherProcessFailed: if another process has, and has said why.
     """
     launch = launched()
     with one_speaks_for_a_machine():
+        check_outputs([Output(name="--output", path=run, writes=Writes.RUN)], _inputs(recipe))
         place = training_device(device, threads, launch)
     with (
         together(launch, place, shards_optimizer=recipe.training.shard_optimizer) as processes,
@@ -179,6 +182,21 @@ def train(
             n_looks=0 if follower is None else follower.n_looks,
             seconds_of_looks=0.0 if follower is None else follower.seconds,
         )
+
+
+def _inputs(recipe: Recipe) -> list[Place]:
+    """The files that a recipe names."""
+    data = recipe.data
+    named = [
+        (f"data.{table}.{number}.{key}", Path(data.directory) / Path(name).expanduser())
+        for table, corpora in (("train", data.train), ("valid", data.valid))
+        for number, corpus in enumerate(corpora)
+        for key in ("source", "target", "tsv", "jsonl", "dataset")
+        if (name := getattr(corpus, key))
+    ]
+    if recipe.tokenizer.path:
+        named.append(("tokenizer.path", Path(data.directory) / recipe.tokenizer.path))
+    return [Place(name=name, path=path) for name, path in named]
 
 
 def has_run(run: Path) -> bool:

@@ -1,0 +1,244 @@
+"""No output destroys an input: tried for every pair of parameters of every command."""
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tformer_cli.artifacts.overwriting import LAYOUT, Writes
+from tformer_cli.cli.app import app
+from tformer_cli.cli.path_roles import PathRole, path_roles
+from tformer_cli.errors import UsageError
+
+RUN_FILES = {
+    *("config.json", "tokenizer.json", "model.safetensors", "frequencies.json"),
+    *("recipe.toml", "metrics.jsonl", "heads.jsonl", "heads-probe.jsonl"),
+    "checkpoints/step-000001/state.json",
+    "checkpoints/step-000001/model.safetensors",
+    "checkpoints/step-000001/optimizer.safetensors",
+}
+
+
+@cache
+def commands():
+    found = {}
+
+    def walk(command, words):
+        for name, part in getattr(command, "commands", {}).items():
+            walk(part, (*words, name))
+        if words and not hasattr(command, "commands"):
+            found[words] = command
+
+    walk(typer.main.get_command(app), ())
+    return found
+
+
+def with_role(command, is_output):
+    roles = path_roles(command.callback)
+    return [
+        (parameter, roles[parameter.name])
+        for parameter in command.params
+        if parameter.name in roles and isinstance(roles[parameter.name].value, Writes) is is_output
+    ]
+
+
+PAIRS = [
+    pytest.param(words, given, output, id=f"{'-'.join(words)}-{given[0].name}-{output[0].name}")
+    for words, command in commands().items()
+    for given in with_role(command, is_output=False)
+    for output in with_role(command, is_output=True)
+]
+OUTPUTS = [
+    pytest.param(words, output, id=f"{'-'.join(words)}-{output[0].name}")
+    for words, command in commands().items()
+    for output in with_role(command, is_output=True)
+]
+
+
+def test_the_pairs_are_those_of_all_commands():
+    assert len(PAIRS) > 45
+    assert len({pair.values[0] for pair in PAIRS}) > 14
+    assert len(OUTPUTS) > 16
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A working directory with what commands read: a run directory and some files."""
+    monkeypatch.chdir(tmp_path)
+    for name in RUN_FILES:
+        file = tmp_path / "run" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "text").write_text("A man.\n")
+    return tmp_path
+
+
+def content(place):
+    return {path: path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file()}
+
+
+def arguments(command, *named):
+    """A command line that names some files and gives what else is required."""
+    options, positional = [], []
+    values = {parameter.name: value for parameter, value in named}
+    roles = path_roles(command.callback)
+    for parameter in command.params:
+        if parameter.name in values:
+            value = values[parameter.name]
+        elif parameter.required:
+            is_directory = roles.get(parameter.name) is PathRole.reads_directory
+            value = "other" if is_directory else "new"
+        else:
+            continue
+        if any(name.startswith("-") for name in parameter.opts):
+            options += [parameter.opts[0], str(value)]
+        else:
+            positional.append(str(value))
+    return [*options, "--", *positional]
+
+
+def refused(place, words, command, *named):
+    """What is said against a command, whose own code is not even begun."""
+    before = content(place)
+    with pytest.raises(UsageError) as refusal:
+        command.invoke(command.make_context(" ".join(words), arguments(command, *named)))
+    assert content(place) == before
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize(("words", "given", "output"), PAIRS)
+def test_an_output_that_is_an_input_is_refused(place, words, given, output):
+    command = commands()[words]
+    source = "run" if given[1] is PathRole.reads_directory else "text"
+    (place / "link").symlink_to(source)
+    places = [source, str(place / source), "link", f"other/../{source}"]
+    if source == "text":
+        os.link("text", "hard")
+        places.append("hard")
+    elif output[1] is PathRole.writes_file:
+        os.link("run/model.safetensors", "hard")
+        places += ["hard", "run/model.safetensors", "link/checkpoints/step-000001/state.json"]
+    for name in places:
+        said = refused(place, words, command, (given[0], source), (output[0], name))
+        assert "the input (" in said, said
+
+
+@pytest.mark.parametrize(("words", "output"), OUTPUTS)
+def test_a_file_of_a_run_is_never_replaced(place, words, output):
+    command = commands()[words]
+    is_file = output[1] is PathRole.writes_file
+    names = {*RUN_FILES, *LAYOUT} if is_file else {"checkpoints", "checkpoints/step-000009"}
+    (place / "run" / "heads.jsonl").unlink()  # nor one that is missing now
+    for name in names:
+        said = refused(place, words, command, (output[0], f"run/{name}"))
+        assert "belongs to the " in said, said
+
+
+def test_two_outputs_are_two_files(place):
+    for name in ("sheet.txt", "./sheet.txt", str(place / "sheet.txt")):
+        options = ["--output", "sheet.txt", "--answers", name, "--quiz"]
+        rest = ["--token", "1", "--head", "1", "run", "A man"]
+        result = CliRunner().invoke(app, ["inspect-step", *options, *rest])
+        assert result.exit_code == 2
+        assert "--answers: " in result.stderr
+        assert "sheet.txt is also the output (--output); name another file\n" in result.stderr
+
+
+def redirected(place, *words, stdin=None, stdout=subprocess.PIPE):
+    return subprocess.run(
+        [sys.executable, "-m", "tformer_cli", *words],
+        stdin=stdin,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        check=False,
+        text=True,
+        cwd=place,
+    )
+
+
+def test_redirected_streams_are_inputs_and_outputs_too(place):
+    before = content(place)
+    with (place / "text").open("rb") as stdin:
+        result = redirected(place, "translate", "run", "-o", "text", stdin=stdin)
+    assert (result.returncode, result.stderr) == (
+        2,
+        "error: --output: text is also the input (stdin); name another file\n",
+    )
+    with (place / "text").open("rb") as stdin:
+        result = redirected(
+            place, "translate", "run", "-i", "/dev/stdin", "-o", "text", stdin=stdin
+        )
+    assert result.returncode == 2
+    with (place / "text").open("ab") as stdout:
+        result = redirected(place, "translate", "run", "-i", "text", stdout=stdout)
+    assert (result.returncode, result.stderr) == (
+        2,
+        "error: stdout: text is also the input (--input); redirect it to another file\n",
+    )
+    with (place / "run" / "metrics.jsonl").open("ab") as stdout:
+        result = redirected(place, "translate", "other", "-i", "text", stdout=stdout)
+    assert result.returncode == 2
+    assert f"belongs to the run {place / 'run'}" in result.stderr
+    assert content(place) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["run/heads.html", "run/plot.svg", "recipe.toml", "other/heads.jsonl"]
+)
+def test_other_files_may_be_replaced(place, name):
+    """Such as those that commands have made before."""
+    (place / name).write_text("old")
+    result = CliRunner().invoke(
+        app, ["tokenize", "train", "text", "-o", name, "--algorithm", "char", "--quiet"]
+    )
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert (place / name).read_text() != "old"
+
+
+def test_devices_and_pipes_stay_outputs(place):
+    shared = ["tokenize", "train", "--algorithm", "char", "--quiet", "text", "-o"]
+    assert redirected(place, *shared, "/dev/null").returncode == 0
+    with (place / "log").open("ab") as stdout:
+        stdout.write(b"before\n")
+        stdout.flush()
+        assert redirected(place, *shared, "/dev/stdout", stdout=stdout).returncode == 0
+    text = (place / "log").read_text()
+    assert text.startswith("before\n{")
+
+
+def test_a_recipe_that_stands_where_the_run_will_is_kept(place):
+    new = place / "new"
+    new.mkdir()
+    (new / "recipe.toml").write_text('# mine\n[data]\ntrain = [{ built_in = "train" }]\n')
+    result = CliRunner().invoke(app, ["train", "new/recipe.toml", "-o", "new"])
+    assert result.exit_code == 2
+    assert "new/recipe.toml is also the input (RECIPE); name another directory" in result.stderr
+    assert [path.name for path in new.iterdir()] == ["recipe.toml"]
+
+
+def test_a_corpus_that_the_run_would_replace_is_kept(place):
+    recipe = '[data]\ntrain = [{ jsonl = "runs/a/heads.jsonl" }]\n[training]\nmax_steps = 1\n'
+    (place / "r.toml").write_text(recipe)
+    (place / "runs" / "a").mkdir(parents=True)
+    (place / "runs" / "a" / "heads.jsonl").write_text('{"source": "a", "target": "b"}\n')
+    before = content(place)
+    result = CliRunner().invoke(app, ["train", "r.toml", "-o", "runs/a"])
+    assert result.exit_code == 2
+    assert (
+        "runs/a/heads.jsonl is also the input (data.train.0.jsonl); name another" in result.stderr
+    )
+    assert content(place) == before
+
+
+def test_a_directory_with_the_name_of_a_shipped_recipe_can_be_the_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(Path(__file__).parents[2] / "recipes", "quickstart")
+    result = CliRunner().invoke(app, ["train", "quickstart", "-o", "quickstart", "--dry-run"])
+    assert "quickstart is also" not in result.stderr

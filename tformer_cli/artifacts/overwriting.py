@@ -1,0 +1,230 @@
+"""Outputs that would destroy something: an input of the same command, or a file of a model.
+
+Two names are of one file if device and inode say so: through links, in another case where the file
+system knows none, and under ``/dev/stdin``. What is neither a file nor a directory (``/dev/null``,
+a named pipe) cannot be destroyed.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from tformer_cli.errors import UsageError
+
+LAYOUT = frozenset(
+    {
+        *("config.json", "tokenizer.json", "model.safetensors", "frequencies.json"),
+        *("recipe.toml", "metrics.jsonl", "heads.jsonl", "heads-probe.jsonl", ".lock"),
+        *("state.json", "optimizer.safetensors", "average.safetensors"),
+        *("manifest.json", "origin.json"),
+    }
+)
+"""Files of model, run and checkpoint directories, dumps and exports."""
+TREES = frozenset({"checkpoints", "tensorboard"})
+"""Directories of a run that belong to it with all that is in them."""
+_RECIPE, _TOKENIZER, _ORIGIN = "recipe.toml", "tokenizer.json", "origin.json"
+_KINDS = (
+    ("checkpoint", ("state.json", "model.safetensors")),
+    ("run", ("recipe.toml", "metrics.jsonl")),
+    ("run", ("recipe.toml", "checkpoints")),
+    ("model", ("config.json", "model.safetensors")),
+    ("model", ("tokenizer.json", "model.safetensors")),
+    ("export", (_ORIGIN, "model.bin")),
+    ("dump", ("manifest.json", "part-00000.safetensors")),
+)
+"""How each kind of directory is told: by files that are there together, even if others are gone."""
+
+
+class Writes(Enum):
+    """What becomes of an output's name."""
+
+    FILE = "a file that is written, or replaced"
+    DIRECTORY = "a directory that is written whole"
+    RUN = "a directory that the files of a run are written into"
+    FILES = "a directory that files are added to"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A file or a directory that somebody has named."""
+
+    name: str
+    """The option, argument or key that names it."""
+    path: Path
+    """Its path."""
+    descriptor: int | None = None
+    """Of an open stream, which may have no path."""
+
+    def status(self) -> os.stat_result | None:
+        """What the system knows of it; None if it is not there."""
+        with suppress(OSError, ValueError):
+            return self.path.stat() if self.descriptor is None else os.fstat(self.descriptor)
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output(Place):
+    """A place where something is going to be written."""
+
+    writes: Writes = Writes.FILE
+    """What is."""
+
+
+def standard_stream(name: str, descriptor: int) -> list[Output]:
+    """The file that an open stream was redirected to; nothing if it is none."""
+    path = _real(Path(f"/dev/fd/{descriptor}"))
+    place = Output(name=name, path=path, descriptor=descriptor)
+    status = place.status()
+    return [] if status is None or not stat.S_ISREG(status.st_mode) else [place]
+
+
+def check_outputs(outputs: Sequence[Output], inputs: Sequence[Place]) -> None:
+    """Makes sure that no output destroys an input, a model's file or another output.
+
+    Args:
+        outputs: what is going to be written.
+        inputs: what is going to be read.
+
+    Raises:
+        UsageError: naming the output, what it would destroy, and what to do.
+    """
+    for number, output in enumerate(outputs):
+        if _is_special(output):
+            continue
+        advice = _advice(output)
+        for given in inputs:
+            if (taken := _destroyed(output, given)) is not None:
+                is_part = output.writes is Writes.FILE and given.path.is_dir()
+                how = "belongs to" if is_part else "is also"
+                raise UsageError(f"{output.name}: {taken} {how} the input ({given.name}); {advice}")
+        owner = _owner(output)
+        if owner is not None:
+            raise UsageError(f"{output.name}: {output.path} belongs to {owner}; {advice}")
+        for other in outputs[:number]:
+            if is_same(output, other):
+                raise UsageError(
+                    f"{output.name}: {output.path} is also the output ({other.name}); {advice}"
+                )
+
+
+def _is_special(place: Place) -> bool:
+    status = place.status()
+    return status is not None and not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
+
+
+def _advice(output: Output) -> str:
+    if output.name == "stdout":
+        return "redirect it to another file"
+    return f"name another {'file' if output.writes is Writes.FILE else 'directory'}"
+
+
+def is_same(one: Place, other: Place) -> bool:
+    """Says whether two places are one: the same file, or the same name of one that is to come."""
+    ours, theirs = one.status(), other.status()
+    if ours is not None and theirs is not None:
+        return os.path.samestat(ours, theirs)
+    if ours is not None or theirs is not None:
+        return False
+    with suppress(OSError, ValueError):  # a link that leads round in a circle
+        return os.path.realpath(one.path) == os.path.realpath(other.path)
+    return False
+
+
+def _destroyed(output: Output, given: Place) -> Path | None:
+    """The file or directory of an input that an output would destroy; None if there is none."""
+    if is_same(output, given):
+        return given.path if output.descriptor is not None else output.path
+    match output.writes:
+        case Writes.FILE:
+            return _destroyed_in(output, given)
+        case Writes.DIRECTORY:
+            return given.path if _lies_in(given, [output]) else None
+        case Writes.RUN:
+            # The recipe of a run that was begun is the run's own: the run goes on by it
+            names = LAYOUT - {_RECIPE} if _is_begun(output.path) else LAYOUT
+            files = (Place(name="", path=output.path / name) for name in names)
+            trees = [Place(name="", path=output.path / name) for name in TREES]
+            is_taken = any(is_same(given, file) for file in files) or _lies_in(given, trees)
+            return given.path if is_taken else None
+        case Writes.FILES:
+            return None
+
+
+def _is_begun(run: Path) -> bool:
+    """Whether `tformer train` has written something: a recipe alone is its author's."""
+    return (run / _TOKENIZER).exists()
+
+
+def _destroyed_in(output: Output, given: Place) -> Path | None:
+    """The file of a directory that is read that an output would replace, or come to be."""
+    if not given.path.is_dir():
+        return None
+    for file in _files_of(given.path):
+        if is_same(output, Place(name="", path=file)):
+            return file
+    for place in _places(output):
+        if place.name.casefold() in LAYOUT and is_same(given, Place(name="", path=place.parent)):
+            return place
+    return None
+
+
+def _files_of(directory: Path) -> Iterator[Path]:
+    """The files of our layout in a directory."""
+    for name in LAYOUT:
+        if (directory / name).exists():
+            yield directory / name
+    for tree in TREES:
+        yield from (directory / tree).glob("**/*")
+
+
+def _lies_in(given: Place, directories: Sequence[Place]) -> bool:
+    """Whether something lies in one of some directories, at any depth."""
+    there = [status for place in directories if (status := place.status()) is not None]
+    parents = _real(given.path).parents if there else ()
+    statuses = (Place(name="", path=parent).status() for parent in parents)
+    return any(
+        status is not None and os.path.samestat(status, other)
+        for status in statuses
+        for other in there
+    )
+
+
+def _owner(output: Output) -> str | None:
+    """The model, run or checkpoint directory that a place belongs to, in words; None if to none."""
+    for place in _places(output):
+        name = place.name.casefold()
+        kind = _kind(place.parent)
+        is_shard = kind == "dump" and name.startswith("part-")
+        if kind is not None and (name in LAYOUT | TREES or is_shard or kind == "export"):
+            return f"the {kind} {place.parent}"
+        for tree in place.parents:
+            if tree.name.casefold() in TREES and _kind(tree.parent) is not None:
+                return f"the run {tree.parent}"
+    return None
+
+
+def _kind(directory: Path) -> str | None:
+    """What a directory of ours is; None if it is none."""
+    for kind, names in _KINDS:
+        if all((directory / name).exists() for name in names):
+            return kind
+    return None
+
+
+def _places(output: Output) -> Iterator[Path]:
+    """Where a name stands, and where the link leads that it may be."""
+    real = _real(output.path)
+    yield real
+    literal = _real(output.path.parent) / output.path.name
+    if literal != real:
+        yield literal
+
+
+def _real(path: Path) -> Path:
+    with suppress(OSError, ValueError):
+        return Path(os.path.realpath(path))
+    return path

@@ -1,0 +1,44 @@
+"""What becomes of the file or directory that an option or argument names.
+
+Every parameter that names one says so where it is declared, behind its `typer.Option` or
+`typer.Argument`: ``Annotated[str, typer.Option(metavar="FILE"), PathRole.reads_file]``.
+"""
+
+import inspect
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from tformer_cli.artifacts.overwriting import Writes
+
+
+class PathRole(Enum):
+    """What a command does with a path."""
+
+    reads_file = "file"
+    reads_directory = "directory"
+    """A directory, or a file of one in its place."""
+    writes_file = Writes.FILE
+    writes_directory = Writes.DIRECTORY
+    """A directory of its own: all that is in it is replaced."""
+    writes_run = Writes.RUN
+    """A run directory: the files of a run are written into it, what else is there stays."""
+    adds_files = Writes.FILES
+    """A directory that files are added to, which the command looks after itself."""
+
+    @property
+    def names(self) -> str:
+        """Tells what is to be named: a file or a directory."""
+        is_file = self in (PathRole.reads_file, PathRole.writes_file)
+        return "file" if is_file else "directory"
+
+
+def path_roles(command: Callable[..., Any]) -> dict[str, PathRole]:
+    """Reads the roles that the parameters of a command's function declare, by their names."""
+    parameters = inspect.signature(command).parameters.values()
+    return {
+        parameter.name: role
+        for parameter in parameters
+        for role in getattr(parameter.annotation, "__metadata__", ())
+        if isinstance(role, PathRole)
+    }
