@@ -143,7 +143,7 @@ def test_what_is_no_directory_is_said(tmp_path):
     assert "no such directory" in refused(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
     assert "is a file" in refused(tmp_path / "file")
-    assert "not a model directory" in refused(tmp_path)
+    assert "config.json is missing; name a tformer model directory" in refused(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_weights_of_another_model_are_refused(directory, change, message):
         ({"vocab_size": 281}, "not the tokenizer of this model"),
         ({"vocab_size": True}, "vocab_size: "),
         ({"format_version": 3}, "newer than this tformer's 2"),
-        ({"format_version": "1"}, "not a tformer model directory"),
-        ({"format_version": 0}, "not a tformer model directory"),
+        ({"format_version": "1"}, "has no format_version; name a tformer"),
+        ({"format_version": 0}, "has no format_version; name a tformer"),
         ({"scores": {"bleu": "high"}}, "scores.bleu: "),
         ({"weight_type": "int4"}, "weight_type: "),
     ],

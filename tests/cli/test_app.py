@@ -129,7 +129,7 @@ def test_help_and_version_import_nothing_heavy():
         (["translate", "m", "--format", "xml"], "--format: 'xml' is not one of 'text', 'tsv', "),
         (["make-corpus"], "Missing argument 'DIR' (tformer make-corpus): `tformer make-corpus --h"),
         (["train", "quikstart"], 'did you mean "quickstart"'),
-        (["translate", "missing-model"], "no such directory (missing-model)"),
+        (["translate", "missing-model"], "missing-model: no such directory; name"),
         (["train", "quickstart", "--set", "model.d_modl=3"], 'did you mean "d_model"'),
         (["train", "quickstart", "--max-time", "soon"], "--max-time soon"),
     ],

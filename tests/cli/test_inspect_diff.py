@@ -129,7 +129,7 @@ def test_a_narrow_terminal_counts_what_it_leaves_out(model, other):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["none", "A man"], "no such directory (none)"),
+        (["none", "A man"], "none: no such directory; name"),
         (["MODEL", "A man", "--heads", "enc.9"], "there are enc.0-1.0-1"),
         (["MODEL", "A man", "--maps", "--format", "svg"], "--maps: is for jsonl"),
         (["MODEL", "A man", "--target", "a", "--target-file", "b"], "leave one of them out"),

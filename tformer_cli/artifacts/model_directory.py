@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tformer_cli import __version__
 from tformer_cli.artifacts.atomic import make_directory, write_text
+from tformer_cli.artifacts.not_a_model import not_a_model
 from tformer_cli.artifacts.tensors import (
     check_shapes,
     load_tensors,
@@ -286,7 +287,7 @@ def _read_config(path: Path) -> _ConfigFile:
     values = _read_json(path, file)
     version = values.get("format_version")
     if not isinstance(version, int) or version < 1:
-        raise ArtifactError(f"has no format_version ({file}): not a tformer model directory")
+        raise not_a_model(path, values)
     newest = max(FORMAT_VERSIONS.values())
     if version > newest:
         raise ArtifactError(
@@ -299,12 +300,11 @@ def _read_config(path: Path) -> _ConfigFile:
 
 
 def _read_json(path: Path, file: Path) -> dict[str, Any]:
-    if not path.exists():
-        raise ArtifactError(f"no such directory ({path}): name a model directory")
-    if not path.is_dir():
-        raise ArtifactError(f"is a file ({path}): name a model directory")
-    if not file.is_file():
-        raise ArtifactError(f"no {CONFIG} there ({path}): not a model directory")
+    try:
+        if not file.is_file():
+            raise not_a_model(path)
+    except OSError:  # a name too long, a directory that may not be entered
+        raise not_a_model(path) from None
     try:
         if file.stat().st_size > _LARGEST_CONFIG:
             raise ArtifactError(f"is too large for a config ({file}): the file is foreign")

@@ -1,0 +1,128 @@
+import json
+
+import pytest
+
+from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.errors import ArtifactError
+
+OTHER = (
+    "models of other tools are not read yet: name a tformer model directory, or train one "
+    "(`tformer quickstart`)"
+)
+
+
+def refused(path):
+    with pytest.raises(ArtifactError) as error:
+        load_model_directory(path)
+    return str(error.value)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return type(tmp_path)()
+
+
+@pytest.fixture
+def runs(here):
+    for name in ("quickstart", "small", "tiny"):
+        (here / "runs" / name).mkdir(parents=True)
+        for part in ("config.json", "tokenizer.json", "model.safetensors"):
+            (here / "runs" / name / part).write_text("{}")
+    return here / "runs"
+
+
+@pytest.mark.parametrize("name", ["Helsinki-NLP/opus-mt-en-fr", "facebook/nllb-200", "t/x_1.5"])
+def test_a_name_of_the_hub_is_recognized(here, name):
+    assert refused(here / name) == (
+        f"{name}: no such directory, and models of the Hugging Face hub are not read yet; name a "
+        "tformer model directory, or train one (`tformer quickstart`)"
+    )
+
+
+@pytest.mark.parametrize("name", ["a/b/c", "nothing", "../no/thing", "-x/y"])
+def test_what_looks_like_a_path_is_just_missing(here, name):
+    message = "no such directory; name a model directory (MODEL comes first)"
+    assert refused(here / name) == f"{name}: {message}"
+
+
+def test_a_text_in_the_place_of_the_model_is_recognized(here):
+    message = "no such directory; MODEL comes first, then the text"
+    assert refused(here / "The cat is old.") == f"The cat is old.: {message}"
+
+
+def test_a_misspelt_run_is_guessed_among_its_neighbors(runs):
+    message = "no such directory; did you mean runs/quickstart?"
+    assert refused(runs / "quikstart") == f"runs/quikstart: {message}"
+    assert refused(runs / "quick") == f"runs/quick: {message}"
+
+
+def test_the_parent_of_runs_names_them(runs):
+    message = "is not a model but holds some; name one of them: "
+    assert refused(runs) == f"runs: {message}runs/quickstart, runs/small, runs/tiny"
+
+
+@pytest.mark.parametrize("part", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_a_file_of_a_model_names_its_directory(runs, part):
+    message = "is a file of a model; name its directory runs/small"
+    assert refused(runs / "small" / part) == f"runs/small/{part}: {message}"
+
+
+def test_a_part_of_a_run_names_it(runs):
+    part = runs / "small" / "checkpoints"
+    part.mkdir()
+    message = f"is a part of a model or run; name its directory {(runs / 'small').resolve()}"
+    assert refused(part) == f"{part}: {message}"
+
+
+def test_a_run_without_a_model_says_how_it_gets_one(here):
+    (here / "run").mkdir()
+    (here / "run" / "recipe.toml").write_text("")
+    assert refused(here / "run").startswith("run: is a run without a model yet; resume it, or ")
+
+
+@pytest.mark.parametrize(
+    ("files", "owner"),
+    [
+        (["model.bin", "shared_vocabulary.json", "config.json"], "CTranslate2"),
+        (["model.npz", "vocab.yml"], "Marian"),
+        (["model.npz.best-bleu.npz.decoder.yml"], "Marian"),
+        (["checkpoint_best.pt", "dict.en.txt", "dict.de.txt"], "fairseq"),
+        (["model.pt", "dict.de.txt"], "fairseq"),
+        (["model_step_10000.pt"], "OpenNMT"),
+        (["params.best", "vocab.src.0.json"], "Sockeye"),
+        (["best.ckpt", "config.yaml"], "JoeyNMT"),
+        (["pytorch_model.bin", "source.spm"], "Hugging Face"),
+        (["weights.pth"], "PyTorch"),
+    ],
+)
+def test_models_of_other_tools_are_told_by_their_files(here, files, owner):
+    (here / "other").mkdir()
+    for name in files:
+        (here / "other" / name).write_text("{}")
+    assert refused(here / "other") == f"other: is a model of {owner}; {OTHER}"
+    if not files[0].endswith(".yml"):
+        file = here / "other" / files[0]
+        assert refused(file) == f"{file}: is a model of {owner}; {OTHER}"
+
+
+def test_a_hugging_face_model_is_told_by_its_config(here):
+    (here / "other").mkdir()
+    config = {"model_type": "marian", "architectures": ["MarianMTModel"], "d_model": 512}
+    (here / "other" / "config.json").write_text(json.dumps(config))
+    assert refused(here / "other") == f"other: is a Hugging Face model (marian); {OTHER}"
+    (here / "other" / "config.json").write_text(json.dumps({"model_type": ["odd"]}))
+    assert refused(here / "other") == f"other: is a Hugging Face model; {OTHER}"
+
+
+def test_what_nobody_knows_is_just_no_model(here):
+    assert refused(here) == ".: config.json is missing; name a tformer model directory"
+    (here / "notes.txt").write_text("")
+    assert refused(here / "notes.txt") == "notes.txt: is a file; name a model directory"
+    (here / "config.json").write_text("{}")
+    message = "its config.json has no format_version; name a tformer model directory"
+    assert refused(here) == f".: {message}"
+
+
+def test_a_name_too_long_for_the_system_is_one_line(here):
+    assert refused(here / ("x" * 300)).endswith(": file name too long; name a model directory")

@@ -1,0 +1,136 @@
+"""Recognition of what is named where a model directory belongs: each kind with what to do."""
+
+import re
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.errors import ArtifactError
+from tformer_cli.wording import did_you_mean, suggestions
+
+PARTS = ("config.json", "tokenizer.json", "model.safetensors")
+"""Files of a model directory."""
+FOREIGN_FILES = {
+    "model.bin": "CTranslate2",
+    "*.npz": "Marian",
+    "*.npz.yml": "Marian",
+    "*.decoder.yml": "Marian",
+    "dict.*.txt": "fairseq",
+    "checkpoint*.pt": "fairseq",
+    "*step_*.pt": "OpenNMT",
+    "params.best": "Sockeye",
+    "params.0*": "Sockeye",
+    "*.ckpt": "JoeyNMT",
+    "pytorch_model*.bin": "Hugging Face",
+    "tf_model.h5": "Hugging Face",
+    "generation_config.json": "Hugging Face",
+    "*.gguf": "llama.cpp",
+    "*.onnx": "ONNX",
+    "*.pt": "PyTorch",
+    "*.pth": "PyTorch",
+    "*.bin": "PyTorch",
+}
+"""Files that tell whose a model is, the telling ones first."""
+HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+NOT_READ = (
+    "models of other tools are not read yet: name a tformer model directory, or train one "
+    "(`tformer quickstart`)"
+)
+MOST_LOOKED_AT, MOST_NAMED = 1000, 4
+
+
+def not_a_model(path: Path, config: Mapping[str, Any] | None = None) -> ArtifactError:
+    """Says what a path is that is no tformer model directory.
+
+    Args:
+        path: what was named.
+        config: its config.json, if it has one.
+    """
+    try:
+        return ArtifactError(f"{path}: {_problem(path, config)}")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        return ArtifactError(f"{path}: cannot be read: {reason}; name a model directory")
+
+
+def _problem(path: Path, config: Mapping[str, Any] | None) -> str:
+    if not path.exists():
+        return _missing(path)
+    if not path.is_dir():
+        return _file(path)
+    if config is not None and {"model_type", "architectures"} & config.keys():
+        kind = config.get("model_type")
+        named = f" ({kind})" if isinstance(kind, str) and kind.isidentifier() else ""
+        return f"is a Hugging Face model{named}; {NOT_READ}"
+    owner = _owner(path)
+    if owner:
+        return f"is a model of {owner}; {NOT_READ}"
+    if config is not None:
+        return "its config.json has no format_version; name a tformer model directory"
+    if (path / "recipe.toml").is_file():
+        return (
+            "is a run without a model yet; resume it, or wait for its first checkpoint "
+            f"(`tformer train RECIPE -o {path}`)"
+        )
+    above = next((parent for parent in path.resolve().parents if _is_model(parent)), None)
+    if above is not None:
+        return f"is a part of a model or run; name its directory {above}"
+    models = [inner for inner in islice(path.iterdir(), MOST_LOOKED_AT) if _is_model(inner)]
+    if models:
+        shown = ", ".join(map(str, sorted(models)[:MOST_NAMED]))
+        more = f" and {len(models) - MOST_NAMED} more" if len(models) > MOST_NAMED else ""
+        return f"is not a model but holds some; name one of them: {shown}{more}"
+    return "config.json is missing; name a tformer model directory"
+
+
+def _missing(path: Path) -> str:
+    text = str(path)
+    if any(letter.isspace() for letter in text) and not path.parent.name:
+        return "no such directory; MODEL comes first, then the text"
+    if path.parent.is_dir():
+        beside = [inner.name for inner in islice(path.parent.iterdir(), MOST_LOOKED_AT)]
+        near = [
+            str(path.parent / name)
+            for name in suggestions(path.name, sorted(beside))
+            if _is_model(path.parent / name)
+        ]
+        if near:
+            return f"no such directory; {did_you_mean(near)}"
+    elif HUB_NAME.fullmatch(text):
+        return (
+            "no such directory, and models of the Hugging Face hub are not read yet; name a "
+            "tformer model directory, or train one (`tformer quickstart`)"
+        )
+    return "no such directory; name a model directory (MODEL comes first)"
+
+
+def _file(path: Path) -> str:
+    if path.name in PARTS and all((path.parent / part).is_file() for part in PARTS):
+        return f"is a file of a model; name its directory {path.parent}"
+    owner = _owner_of(path)
+    if owner:
+        return f"is a model of {owner}; {NOT_READ}"
+    return "is a file; name a model directory"
+
+
+def _owner(directory: Path) -> str:
+    """Whose a model is by the files beside each other; empty: nobody's that is known."""
+    files = list(islice(directory.iterdir(), MOST_LOOKED_AT))
+    for pattern, owner in FOREIGN_FILES.items():
+        if any(file.match(pattern) for file in files):
+            return owner
+    return ""
+
+
+def _owner_of(file: Path) -> str:
+    """Whose a single file is, of which the name tells less: its neighbors may tell more."""
+    owner = next((whose for glob, whose in FOREIGN_FILES.items() if file.match(glob)), "")
+    return _owner(file.parent) if owner == "PyTorch" else owner
+
+
+def _is_model(path: Path) -> bool:
+    try:
+        return all((path / part).is_file() for part in PARTS)
+    except OSError:
+        return False
