@@ -6,6 +6,7 @@ import torch
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.decoding.splitting import split_line
 from tformer_cli.decoding.translator import LONGEST_PART, Translator
 from tformer_cli.errors import DataError
@@ -131,6 +132,35 @@ def test_several_translations_of_a_line_are_ranked(translator_of):
     assert scores == sorted(scores, reverse=True)
     best = translator_of(beam_size=3).translate([LINES[0]])[0]
     assert best.hypotheses[0] == found[0].hypotheses[0]
+
+
+def hypothesis(n_tokens, log_probability):
+    ids = (5,) * (n_tokens - 1)
+    score = log_probability / ((5 + n_tokens) / 6)
+    return Hypothesis(ids, log_probability, score, (), is_finished=True)
+
+
+def test_translations_of_a_line_in_parts_are_ranked_too(translator_of, monkeypatch):
+    """Each part's are in order; with the penalty of all tokens their joined scores were not."""
+    long_first = [hypothesis(10, -50.0), hypothesis(1, -20.04), hypothesis(1, -20.1)]
+    others = [hypothesis(10, -4.9), hypothesis(10, -5.0), hypothesis(4, -3.1)]
+
+    def search(self, parts):
+        return [
+            (others if number else long_first)[: self.config.n_best] for number in range(len(parts))
+        ]
+
+    monkeypatch.setattr(Translator, "_search", search)
+    line = " ".join(LINES * 5)
+    settings = {"beam_size": 3, "length_penalty": 1.0}
+    (several,) = translator_of(n_best=3, **settings).translate([line])
+    (alone,) = translator_of(n_best=1, **settings).translate([line])
+    assert several.n_parts > 1
+    scores = [found.score for found in several.hypotheses]
+    assert scores == sorted(scores, reverse=True)
+    assert several.hypotheses[0] == alone.hypotheses[0]
+    whole = hypothesis(10 * several.n_parts, -50.0 - 4.9 * (several.n_parts - 1))
+    assert scores[0] == pytest.approx(whole.score)
 
 
 def test_all_texts_of_a_buffer_are_decoded_at_once(tokenizer, translator_of, monkeypatch):

@@ -47,7 +47,8 @@ class TranslatedText:
     log_probability: float
     """Σ log p of its tokens and ends of sentence (summed over the parts of a split line)."""
     score: float
-    """`log_probability` after the length penalty."""
+    """`log_probability` after the length penalty. Of a split line: the sum of the parts' scores,
+    each times the share that it has in the score of the best."""
     token_ids: tuple[int, ...]
     """Its tokens without special tokens."""
     is_finished: bool
@@ -303,7 +304,10 @@ class Translator:
     ) -> Translation:
         """Turns the hypotheses of a line's parts into its translations."""
         n_best = min(map(len, parts), default=0)
-        texts = tuple(self._joined([part[rank] for part in parts]) for rank in range(n_best))
+        shares = self._shares([part[0][0].n_tokens for part in parts]) if n_best else []
+        texts = tuple(
+            self._joined([part[rank] for part in parts], shares) for rank in range(n_best)
+        )
         source_ids = tuple(chain.from_iterable(prepared.parts))
         texts = texts or (_BLANK,)
         return Translation(
@@ -317,17 +321,23 @@ class Translator:
             tuple(unsatisfied(texts[0].text, demands.required, demands.banned)),
         )
 
-    def _joined(self, spelt: Sequence[_Spelt]) -> TranslatedText:
+    def _shares(self, lengths: Sequence[int]) -> list[float]:
+        """The factors of the parts' scores in the score of their line.
+
+        They follow from the best hypothesis of each part, whose tokens `lengths` counts: its line
+        has the score log p / lp(T) of all its tokens. With the same factors for the others a line's
+        hypotheses are in the order of its parts', and the best is the same for every n-best.
+        """
+        whole = length_divisor(sum(lengths), self.config)
+        return [length_divisor(length, self.config) / whole for length in lengths]
+
+    def _joined(self, spelt: Sequence[_Spelt], shares: Sequence[float]) -> TranslatedText:
         """Joins the hypotheses of a line's parts by spaces; usually there is one."""
         parts, texts = zip(*spelt, strict=True)
-        log_probability = sum(part.log_probability for part in parts)
-        n_tokens = sum(part.n_tokens for part in parts)
         return TranslatedText(
             " ".join(texts).translate(LINE_ENDS),
-            log_probability,
-            log_probability / length_divisor(n_tokens, self.config)
-            if len(parts) > 1
-            else parts[0].score,
+            sum(part.log_probability for part in parts),
+            sum(share * part.score for share, part in zip(shares, parts, strict=True)),
             tuple(chain.from_iterable(part.token_ids for part in parts)),
             all(part.is_finished for part in parts),
             tuple(len(part.token_ids) for part in parts),
