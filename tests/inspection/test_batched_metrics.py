@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tformer_cli.inspection.batched_metrics import batch_metric_sums
-from tformer_cli.inspection.metrics import METRIC_MEANINGS, metric_sums
+from tformer_cli.inspection.metrics import METRICS, metric_sums
 
 LENGTHS = [(1, 1), (2, 1), (1, 2), (7, 4), (3, 9), (12, 12), (5, 2)]
 """Source and target tokens of the sentences of a batch."""
@@ -33,7 +33,7 @@ def test_a_batch_is_measured_as_its_sentences_are(kind, sharpness):
     rare = torch.zeros(len(LENGTHS), WIDEST, dtype=torch.bool)
     rare[3, [0, 2]] = rare[5, 11] = True
     sums = batch_metric_sums(weights, rows, keys, kind, rare)
-    assert list(sums) == [name for name in METRIC_MEANINGS if name in sums]
+    assert list(sums) == [name for name in METRICS if name in sums]
     for place in range(len(LENGTHS)):
         alone = weights[place, :, : rows[place], : keys[place]]
         expected = metric_sums(alone, kind, rare[place].nonzero().flatten().tolist())

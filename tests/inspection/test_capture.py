@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from tformer_cli.inspection.capture import capture_maps, listening
+from tformer_cli.inspection.capture import capture_maps, capture_vectors, listening
 from tformer_cli.inspection.heads import HeadId, head_layout
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
@@ -72,6 +72,21 @@ def test_a_map_that_is_not_the_models_shows_in_the_residual(model, monkeypatch):
 
     monkeypatch.setattr(MultiHeadAttention, "attend", attend_elsewhere)
     assert capture_maps(model, SOURCE, TARGET).residual > 1e-2
+
+
+def test_queries_and_keys_make_the_weights(model):
+    maps = capture_maps(model, SOURCE, TARGET)
+    vectors = capture_vectors(model, maps)
+    assert vectors.queries.keys() == vectors.keys.keys()
+    assert len(vectors.queries) == 7
+    for (kind, layer), queries in vectors.queries.items():
+        keys, weights = vectors.keys[kind, layer], maps.layers(kind)[layer]
+        assert queries.shape == (4, weights.shape[1], 8)
+        assert keys.shape == (4, weights.shape[2], 8)
+        scores = queries @ keys.mT / 8**0.5
+        if kind == "dec":
+            scores = scores.masked_fill(~torch.ones(4, 4).tril().bool(), -torch.inf)
+        torch.testing.assert_close(scores.softmax(dim=-1), weights, atol=1e-6, rtol=0)
 
 
 def test_weights_equal_those_of_torchs_own_attention(model):

@@ -1,16 +1,21 @@
 import base64
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import torch
 
-from tformer_cli.inspection.capture import AttentionMaps
-from tformer_cli.inspection.heads import HeadId, HeadLayout
-from tformer_cli.inspection.record import HeadsRecord, ModelSummary
+from tformer_cli.inspection import render_html as render_html_module
+from tformer_cli.inspection.capture import AttentionMaps, HeadVectors
+from tformer_cli.inspection.heads import KINDS, HeadId, HeadLayout
+from tformer_cli.inspection.metrics import METRICS
+from tformer_cli.inspection.record import HeadsRecord, ModelSummary, PageExtras
 from tformer_cli.inspection.render_html import LARGEST_MAPS, bits_of, render_html
+from tformer_cli.inspection.search_tree import SearchNode, SearchTree
+from tformer_cli.inspection.words import SpelledWords
 
 HOSTILE = ("</script>", "<!--", "<img src=x onerror=alert(1)>", "{{data}}", "🙂", "שלום", "\u2028")
 
@@ -43,6 +48,108 @@ def test_the_page_holds_every_head_and_its_weights(record):
         if head["kind"] == "dec":
             expected = expected[torch.ones_like(expected).tril().bool()]
         np.testing.assert_allclose(numbers, expected.flatten().numpy(), atol=1e-5)
+
+
+def with_extras(record, search=None, width=4):
+    """A record with random queries and keys, and words of which none is whole."""
+    generator = torch.Generator().manual_seed(2)
+    maps = record.captured
+    places = [(kind, n) for kind in KINDS for n in range(len(maps.layers(kind)))]
+    vectors = [
+        {
+            place: torch.randn(
+                2, maps.layers(place[0])[place[1]].shape[side], width, generator=generator
+            )
+            for place in places
+        }
+        for side in (1, 2)
+    ]
+    words = [
+        SpelledWords(pieces[:-1], tuple(range(len(pieces) - 1)))
+        for pieces in (record.source_pieces, record.target_pieces)
+    ]
+    extras = PageExtras(
+        source_words=words[0],
+        target_words=words[1],
+        vectors=HeadVectors(queries=vectors[0], keys=vectors[1]),
+        search=search,
+        search_pieces={2: "<s>", 7: HOSTILE[0], 3: "</s>"},
+    )
+    return replace(record, extras=extras)
+
+
+def unpacked_vectors(text, n_queries):
+    vectors = np.frombuffer(base64.b64decode(text), "<f2").reshape(-1, 4)
+    return vectors[:n_queries], vectors[n_queries:]
+
+
+def test_queries_and_keys_are_those_of_the_record(record):
+    full = with_extras(record)
+    (sentence,) = data_of(render_html([full]))["sentences"]
+    assert set(sentence["vectors"]) == {str(head) for head in record.heads}
+    for head in record.heads:
+        place = head.kind, head.layer
+        expected = [
+            part[place][head.head]
+            for part in (full.extras.vectors.queries, full.extras.vectors.keys)
+        ]
+        found = unpacked_vectors(sentence["vectors"][str(head)], len(expected[0]))
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-3, atol=1e-3)
+    assert sentence["sourceWords"] == {"texts": ["a", "b", "c", "d"], "ofToken": [0, 1, 2, 3]}
+
+
+def test_where_room_is_short_the_most_confident_heads_have_their_vectors(record, monkeypatch):
+    full = with_extras(record)
+    whole = data_of(render_html([full]))["sentences"][0]["vectors"]
+    first = next(iter(whole))
+    assert first == str(record.most_confident("cross"))
+    monkeypatch.setattr(render_html_module, "LARGEST_VECTORS", 2 * len(whole[first]))
+    kept = data_of(render_html([full]))["sentences"][0]["vectors"]
+    assert 1 <= len(kept) < len(whole)
+    assert list(kept.items()) == list(whole.items())[: len(kept)]
+
+
+def test_a_search_is_a_tree_of_pieces_unless_it_is_too_large(record, monkeypatch):
+    def node(parent, step, token, state, score=None):
+        return SearchNode(
+            parent=parent,
+            step=step,
+            token=token,
+            log_probability=-step / 3,
+            state=state,
+            score=score,
+        )
+
+    nodes = (node(None, 0, 2, "kept"), node(0, 1, 7, "kept"), node(1, 2, 3, "finished", -0.5))
+    tree = SearchTree(nodes=nodes, path=(0, 1, 2), beam_size=2, length_penalty=0.6)
+    text = render_html([with_extras(record, tree)])
+    found = data_of(text)["sentences"][0]["search"]
+    assert [one["piece"] for one in found["nodes"]] == ["<s>", HOSTILE[0], "</s>"]
+    assert found["nodes"][2] == {
+        "parent": 1,
+        "step": 2,
+        "piece": "</s>",
+        "logp": -0.6667,
+        "state": "finished",
+        "score": -0.5,
+    }
+    assert (found["path"], found["beamSize"]) == ([0, 1, 2], 2)
+    monkeypatch.setattr(render_html_module, "MOST_NODES", 2)
+    large = data_of(render_html([with_extras(record, tree)]))["sentences"][0]["search"]
+    assert large == {"beamSize": 2, "lengthPenalty": 0.6, "count": 3}
+
+
+def test_every_measure_has_a_plain_name_and_says_what_it_is(record):
+    data = data_of(render_html([record]))
+    measured = {name for head in data["sentences"][0]["heads"] for name in head["metrics"]}
+    assert measured <= set(data["metrics"]) == set(METRICS)
+    labels = [measure["label"] for measure in data["metrics"].values()]
+    assert len(set(labels)) == len(labels)
+    for measure in data["metrics"].values():
+        assert "_" not in measure["label"]
+        assert len(measure["meaning"].split()) >= 4
+        assert not measure["meaning"].endswith(".")
 
 
 def test_the_page_fetches_nothing_and_says_so_to_the_browser(record):

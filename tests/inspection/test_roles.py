@@ -1,6 +1,6 @@
 import pytest
 
-from tformer_cli.inspection.metrics import METRIC_MEANINGS
+from tformer_cli.inspection.metrics import METRICS
 from tformer_cli.inspection.roles import ROLES, role_of
 
 
@@ -35,4 +35,4 @@ def test_every_rule_names_its_source_and_metrics_that_exist():
     for rule in ROLES:
         assert rule.source
         names = [word for word in rule.formula.replace(",", "").split() if "_" in word]
-        assert set(names) <= set(METRIC_MEANINGS)
+        assert set(names) <= set(METRICS)

@@ -258,7 +258,13 @@ def test_no_token_becomes_markup_and_nothing_is_fetched(model):
     assert tags.findall(plain) == tags.findall(hostile)
     assert "<script" not in hostile
     assert "default-src 'none'; style-src 'unsafe-inline'" in plain
-    assert not re.search(r"https?:|\b(src|href)\s*=", plain)
+    assert not re.search(r"https?:|\bsrc\s*=", plain)
+    # links lead to the steps of the page itself, each of which is there
+    linked = re.findall(r'\bhref\s*="([^"]*)"', plain)
+    assert linked == [
+        f"#{name}" for name in re.findall(r'<section class="card" id="([^"]*)"', plain)
+    ]
+    assert len(linked) > 5
     assert hostile == render_step_html(
         walk_through(model, subject_of(model, HEADS[4], 1, labels=labels))
     )

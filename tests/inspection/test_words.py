@@ -4,7 +4,7 @@ import pytest
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
-from tformer_cli.inspection.words import words_of_ids, words_of_text
+from tformer_cli.inspection.words import spelled_words, words_of_ids, words_of_text
 
 TEXTS = ["A man  didn't sleep, été 日本 ?", " lead  x😀y ", "a\u00a0b\u2028c d"]
 
@@ -69,3 +69,19 @@ def test_parts_of_a_line_have_the_words_of_the_line():
     assert second.shares.argmax(axis=1).tolist() == [1, 0, 2]
     assert first.n_words == second.n_words == 3
     assert len(words_of_text(tokenizer, "ab cd", longest=2)[0].ids) == 2
+
+
+def test_words_are_spelled_and_every_token_knows_its_own(tokenizer):
+    if not tokenizer.is_lossless:
+        pytest.skip("what is unknown leaves no letters")
+    for text in TEXTS[:2]:  # without spaces that are no ASCII
+        ids = tokenizer.encode(text)
+        spelled = spelled_words(tokenizer, ids)
+        assert [word.encode() for word in spelled.texts] == text.encode().split()
+        assert len(spelled.of_token) == len(ids)
+        by_word = dict.fromkeys(range(len(spelled.texts)), b"")
+        for token, word in zip(ids, spelled.of_token, strict=True):
+            if word is not None:
+                by_word[word] += tokenizer.piece_bytes[token].strip()
+        joined = b"".join(by_word.values())
+        assert b"".join(joined.split()) == b"".join(text.encode().split())

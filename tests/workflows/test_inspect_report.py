@@ -59,6 +59,18 @@ def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, hypothes
         ):
             assert torch.equal(ours, theirs)
     assert tuple(p.chosen.piece for p in sentence.logits.positions) == record.target_pieces
+    # the page alone has more: the words, the vectors, and of a search that was heard its tree
+    assert record.extras is None
+    extras = sentence.heads.extras
+    assert " ".join(extras.source_words.texts) == LINE
+    assert len(extras.vectors.queries) == 4
+    assert (extras.search is not None) == (mode == "live")
+    if mode == "live":
+        path = [extras.search.nodes[number].token for number in extras.search.path]
+        assert path[1:] == list(sentence.heads.maps.target_ids)
+        assert extras.search.nodes[extras.search.path[-1]].score == pytest.approx(
+            record.score, abs=1e-5
+        )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tformer_cli.cli.heads_output import write_records
+from tformer_cli.cli.heads_output import HeadsFormat, write_records
 from tformer_cli.cli.heads_request import HeadsRequest, check_not_for_terminal
 from tformer_cli.cli.inspection_options import (
     CaptureModeChoice,
@@ -45,7 +45,13 @@ def show_sentences(request: HeadsRequest) -> None:
     weighting: WeightingName = "alpha" if request.weights is None else request.weights.value
     weigher = None if weighting == "alpha" else HeadWeigher(opened, weighting, heads)
     selections = () if weigher else heads
-    inspector = HeadInspector(opened, selections, mode=request.mode.value, hypothesis=rank)
+    inspector = HeadInspector(
+        opened,
+        selections,
+        mode=request.mode.value,
+        hypothesis=rank,
+        for_page=request.chosen == HeadsFormat.html,
+    )
     inspected = inspector.inspect(lines, targets)
     if weigher:
         inspected = map(weigher.weigh, inspected)

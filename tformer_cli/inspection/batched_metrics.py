@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tformer_cli.inspection.heads import Kind
-from tformer_cli.inspection.metrics import METRIC_MEANINGS, NO_VARIANCE, OFFSETS, entropies
+from tformer_cli.inspection.metrics import METRICS, NO_VARIANCE, OFFSETS, entropies
 
 
 class BatchSums(NamedTuple):
@@ -36,7 +36,7 @@ def batch_metric_sums(
         rare: (B, K) boolean, the rarest tokens of each sentence, of encoder self-attention.
 
     Returns:
-        The metrics of the kind, in the order of `METRIC_MEANINGS`.
+        The metrics of the kind, in the order of `METRICS`.
     """
     layer = _Layer(weights, n_rows, n_keys, kind)
     sums = {
@@ -50,7 +50,7 @@ def batch_metric_sums(
     if kind == "cross":
         sums["diagonality"] = layer.diagonality()
         sums["monotonicity"] = layer.monotonicity()
-    return {name: sums[name] for name in METRIC_MEANINGS if name in sums}
+    return {name: sums[name] for name in METRICS if name in sums}
 
 
 class _Layer:

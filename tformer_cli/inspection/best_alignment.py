@@ -5,7 +5,6 @@ nothing is stored, the cross-attention head with the most confident rows of this
 read, each row as the position that predicts.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tformer_cli.data.pharaoh import Link
@@ -20,7 +19,7 @@ from tformer_cli.inspection.alignment import (
 )
 from tformer_cli.inspection.capture import AttentionMaps
 from tformer_cli.inspection.heads import HeadId
-from tformer_cli.inspection.words import words_of_ids
+from tformer_cli.inspection.words import spelled_words, words_of_ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +88,8 @@ def align_words(
         heads=name,
         convention=convention,
         is_stored=stored is not None,
-        source=_words(tokenizer, source.ids),
-        target=_words(tokenizer, target.ids),
+        source=spelled_words(tokenizer, source.ids).texts,
+        target=spelled_words(tokenizer, target.ids).texts,
         links=frozenset(links_of(linked(weights, LinkRule()))),
     )
 
@@ -111,8 +110,3 @@ def most_confident_cross(maps: AttentionMaps) -> HeadId | None:
 
 
 _NAIVE: Convention = "naive"
-
-
-def _words(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, ...]:
-    text = b"".join(tokenizer.piece_bytes[token] for token in ids)
-    return tuple(word.decode("utf-8", "replace") for word in text.split())

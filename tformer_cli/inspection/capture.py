@@ -63,6 +63,19 @@ class AttentionMaps:
         return self.layers(head.kind)[head.layer][head.head]
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeadVectors:
+    """The queries and keys of every head for one sentence pair: float32, on the CPU.
+
+    Of a head they make the scores Q·Kᵀ / √E, and the softmax of a row of scores is its weights.
+    """
+
+    queries: dict[tuple[Kind, int], Tensor]
+    """For each attention layer (H, Q, E)."""
+    keys: dict[tuple[Kind, int], Tensor]
+    """For each attention layer (H, K, E)."""
+
+
 @torch.inference_mode()
 def capture_maps(
     model: Transformer, source_ids: Sequence[int], target_ids: Sequence[int]
@@ -82,14 +95,7 @@ def capture_maps(
     for side, ids in (("source", source), ("target", target_input)):
         if len(ids) > limit:
             raise ValueError(f"the {side} has {len(ids) - 1} tokens, the model takes {limit - 1}")
-    device = next(model.parameters()).device
-    source_batch = torch.tensor([source], device=device)
-    with listening(model) as heard:
-        model.decode_hidden(
-            torch.tensor([target_input], device=device),
-            model.encode(source_batch, torch.ones_like(source_batch, dtype=torch.bool)),
-            torch.ones_like(source_batch, dtype=torch.bool),
-        )
+    heard = _one_pass(model, source, target_input)
     return AttentionMaps(
         source_ids=source,
         target_input_ids=target_input,
@@ -100,6 +106,33 @@ def capture_maps(
     )
 
 
+@torch.inference_mode()
+def capture_vectors(model: Transformer, maps: AttentionMaps) -> HeadVectors:
+    """Captures the queries and keys of a sentence pair in one forced pass.
+
+    Args:
+        model: the model, in evaluation mode.
+        maps: the pair, captured in any mode.
+    """
+    heard = _one_pass(model, maps.source_ids, maps.target_input_ids)
+    return HeadVectors(
+        queries={place: one.query for place, one in heard.items()},
+        keys={place: one.key for place, one in heard.items()},
+    )
+
+
+def _one_pass(model: Transformer, source: Sequence[int], target_input: Sequence[int]) -> "Heard":
+    """Runs one sentence pair through a model and listens to every attention."""
+    device = next(model.parameters()).device
+    source_batch = torch.tensor([source], device=device)
+    mask = torch.ones_like(source_batch, dtype=torch.bool)
+    with listening(model) as heard:
+        model.decode_hidden(
+            torch.tensor([target_input], device=device), model.encode(source_batch, mask), mask
+        )
+    return heard
+
+
 @dataclass(frozen=True)
 class HeardAttention:
     """What was computed beside one call of one attention layer."""
@@ -108,6 +141,10 @@ class HeardAttention:
     """(H, Q, K) float32."""
     residuals: Tensor
     """(H) max |A·V − context| of each head."""
+    query: Tensor
+    """(H, Q, E) float32."""
+    key: Tensor
+    """(H, K, E) float32."""
 
 
 Heard = dict[tuple[Kind, int], HeardAttention]
@@ -145,7 +182,12 @@ def recompute(tap: AttentionTap) -> HeardAttention:
     mask = tap.mask if tap.mask is None or tap.mask.dim() < 4 else tap.mask[:1]
     weights = attention_weights(query, key, mask)
     difference = torch.matmul(weights, value) - tap.context[:1].float()
-    return HeardAttention(weights[0].cpu(), difference[0].abs().amax(dim=(-2, -1)).cpu())
+    return HeardAttention(
+        weights[0].cpu(),
+        difference[0].abs().amax(dim=(-2, -1)).cpu(),
+        query[0].cpu(),
+        key[0].cpu(),
+    )
 
 
 def _weights_of(heard: Heard, kind: Kind) -> tuple[Tensor, ...]:

@@ -23,10 +23,12 @@ from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.inspection.capture import AttentionMaps
 from tformer_cli.inspection.heads import HeadId, Kind
 from tformer_cli.inspection.listening import Heard, Place, listening, recomputed
+from tformer_cli.inspection.search_tree import SearchStep, SearchTree, grow_tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.model.attention import AttentionTap
     from tformer_cli.model.cache import DecoderCache
     from tformer_cli.model.transformer import Transformer
@@ -36,16 +38,12 @@ ENCODER: tuple[Kind, ...] = ("enc",)
 DECODER: tuple[Kind, ...] = ("dec", "cross")
 
 
-@dataclass(frozen=True)
-class _Step:
-    """One step of a search, for its R rows."""
+@dataclass(frozen=True, kw_only=True)
+class _Step(SearchStep):
+    """One step of a search, with the attention of its R rows."""
 
-    tokens: list[int]
-    """(R) what each row read."""
     sentences: list[int]
     """(R) the encoded sentence that each row belongs to."""
-    parents: list[int]
-    """(R) the row of the step before that each row continues."""
     heard: dict[Place, Heard]
     """Weights (R, H, K) and errors (R, H) of each attention."""
 
@@ -119,13 +117,15 @@ class NotSearchedError(LookupError):
 class ListenedModel:
     """Hands everything on to a model and notes down the attention of searches that run on it."""
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: Transformer, n_candidates: int = 0) -> None:
         """Listens from now on.
 
         Args:
             model: in evaluation mode; nothing stays attached to it between two calls.
+            n_candidates: how many next tokens of each row are noted down, for `tree_of`.
         """
         self._model = model
+        self._n_candidates = n_candidates
         self._searches: list[_Search] = []
         self._sources: list[tuple[int, ...]] = []
         self._encoder: dict[Place, Heard] = {}
@@ -170,7 +170,18 @@ class ListenedModel:
         """Decodes one more position for every row; see `Transformer.decode_step`."""
         with listening(self._model, DECODER, _own_past) as heard:
             logits = self._model.decode_step(tokens, cache.cache)
-        cache.search.steps.append(_Step(tokens.tolist(), cache.sentences, cache.parents, heard))
+        values, candidates, ends = _candidates(logits, self._n_candidates)
+        cache.search.steps.append(
+            _Step(
+                tokens=tokens.tolist(),
+                parents=cache.parents,
+                next_tokens=candidates,
+                next_log_probabilities=values,
+                end_log_probabilities=ends,
+                sentences=cache.sentences,
+                heard=heard,
+            )
+        )
         cache.parents = list(range(len(cache.sentences)))
         return logits
 
@@ -185,11 +196,58 @@ class ListenedModel:
             NotSearchedError: if no search since the last `forget` has found it.
         """
         source, target_input = (*source_ids, EOS_ID), (BOS_ID, *target_ids)
+        return _gathered(*self._search_of(source, target_input), source, target_input)
+
+    def tree_of(
+        self, source_ids: Sequence[int], target_ids: Sequence[int], config: DecodingConfig
+    ) -> SearchTree | None:
+        """Draws up the tree of the search that found a hypothesis.
+
+        Args:
+            source_ids: source tokens without specials.
+            target_ids: the hypothesis without specials.
+            config: how the search was to search.
+
+        Returns:
+            The tree; None if the search is no plain beam search or greedy search.
+
+        Raises:
+            NotSearchedError: if no search since the last `forget` has found it.
+        """
+        source, target_input = (*source_ids, EOS_ID), (BOS_ID, *target_ids)
+        search, rows = self._search_of(source, target_input)
+        return grow_tree(
+            search.steps,
+            rows[0],
+            target_ids,
+            config,
+            n_source_tokens=len(source_ids),
+            max_positions=self._model.config.max_positions,
+        )
+
+    def _search_of(
+        self, source: tuple[int, ...], target_input: tuple[int, ...]
+    ) -> tuple[_Search, list[int]]:
+        """The last search that went through a hypothesis, and its row at each step."""
         for search in reversed(self._searches):
             rows = search.rows_of(source, target_input)
             if rows is not None:
-                return _gathered(search, rows, source, target_input)
+                return search, rows
         raise NotSearchedError("no search has gone through this hypothesis")
+
+
+def _candidates(logits: Tensor, n: int) -> tuple[list[list[float]], list[list[int]], list[float]]:
+    """The n most probable next tokens of (R, V) logits, and their end of sentence.
+
+    Returns:
+        (R, n) log-probabilities and tokens, best first; (R) log-probabilities of the end.
+    """
+    if n == 0:
+        return [], [], []
+    log_probabilities = logits.float().log_softmax(dim=-1)
+    allowed = log_probabilities[:, EOS_ID:]  # no search generates the ids before
+    values, tokens = allowed.topk(min(n, allowed.shape[1]))
+    return values.tolist(), (tokens + EOS_ID).tolist(), log_probabilities[:, EOS_ID].tolist()
 
 
 def _own_past(tap: AttentionTap) -> Heard:

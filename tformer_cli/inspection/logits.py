@@ -12,11 +12,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tformer_cli.inspection.metrics import entropies
+from tformer_cli.inspection.metrics import Measure, entropies
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.model.transformer import Transformer
 
 SCHEMA = "tformer.logits/1"
+MEASURES = {
+    "p": Measure(
+        "probability", "How probable the model found the token that it wrote, from 0 to 1"
+    ),
+    "rank": Measure("rank", "The token's place among all tokens by probability: 1 is the first"),
+    "entropy": Measure(
+        "uncertainty", "The entropy of the distribution, in nats: 0 means that one token is certain"
+    ),
+    "first": Measure(
+        "first at layer", "The layer from which on the written token is the most probable one"
+    ),
+}
+"""What a table of positions has in its columns."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tformer_cli.inspection.capture import AttentionMaps
 from tformer_cli.inspection.heads import KINDS, HeadId, HeadLayout, Kind
-from tformer_cli.inspection.metrics import METRIC_MEANINGS, metric_sums
+from tformer_cli.inspection.metrics import METRICS, metric_sums
 
 
 class MetricMeans:
@@ -47,12 +47,12 @@ class MetricMeans:
                 self._counts[place] = self._counts.get(place, 0) + n_rows
 
     def means(self) -> dict[HeadId, dict[str, float]]:
-        """The means of each head, in the order of `METRIC_MEANINGS`; defined nowhere: left out."""
+        """The means of each head, in the order of `METRICS`; defined nowhere: left out."""
         found: dict[HeadId, dict[str, float]] = {}
         for kind, heads in self._heads.items():
             columns = {
                 name: (self._totals[kind, name] / self._counts[kind, name]).tolist()
-                for name in METRIC_MEANINGS
+                for name in METRICS
                 if (kind, name) in self._totals
             }
             for number, head in enumerate(heads):

@@ -37,24 +37,64 @@ from torch import Tensor
 from tformer_cli.inspection.capture import AttentionMaps
 from tformer_cli.inspection.heads import HeadId, Kind
 
-METRIC_MEANINGS: dict[str, str] = {
-    "entropy": "spread over the keys, in nats; 0: a single key",
-    "entropy_norm": "spread as a share of the largest possible; 1: all visible keys alike",
-    "confidence": "mean of each row's largest weight, the end of sentence left out",
-    "prev": "mean weight on the position before",
-    "self": "mean weight on the same position",
-    "next": "mean weight on the position after",
-    "prev_argmax": "share of rows whose largest weight is on the position before",
-    "self_argmax": "share of rows whose largest weight is on the same position",
-    "next_argmax": "share of rows whose largest weight is on the position after",
-    "rare_argmax": "share of rows whose largest weight is on one of the two rarest tokens",
-    "distance": "mean distance of what is attended to (cross: as a share of the sentences)",
-    "diagonality": "how far later positions attend to later source tokens; 1: along the diagonal",
-    "monotonicity": "share of rows whose largest weight is not before the previous row's",
-    "sink_eos": "mean weight on the end of the source sentence",
-    "sink_bos": "mean weight on the begin of the target sentence",
+
+class Measure(NamedTuple):
+    """What people call a number, and what it says."""
+
+    label: str
+    """Its name in plain words, as a heading of a table."""
+    meaning: str
+    """What it says, in a sentence without a period."""
+
+
+METRICS: dict[str, Measure] = {
+    "entropy": Measure(
+        "spread, in nats", "How widely a row spreads over the keys: 0 is one single key"
+    ),
+    "entropy_norm": Measure(
+        "spread",
+        "How widely a row spreads over the keys: 0 is one single key, 1 is all visible keys alike",
+    ),
+    "confidence": Measure(
+        "largest weight", "The largest weight of a row, on average; the end of sentence not counted"
+    ),
+    "prev": Measure("on the token before", "Average weight on the token just before"),
+    "self": Measure("on the token itself", "Average weight on the token itself"),
+    "next": Measure("on the token after", "Average weight on the token just after"),
+    "prev_argmax": Measure(
+        "points to the token before", "Share of rows whose largest weight is on the token before"
+    ),
+    "self_argmax": Measure(
+        "points to itself", "Share of rows whose largest weight is on the token itself"
+    ),
+    "next_argmax": Measure(
+        "points to the token after", "Share of rows whose largest weight is on the token after"
+    ),
+    "rare_argmax": Measure(
+        "points to a rare word",
+        "Share of rows whose largest weight is on one of the sentence's two rarest tokens",
+    ),
+    "distance": Measure(
+        "distance",
+        "How far away it looks on average: in tokens, in cross-attention as a share of the whole",
+    ),
+    "diagonality": Measure(
+        "follows word order",
+        "How closely later target words look at later source words: 1 is along the diagonal",
+    ),
+    "monotonicity": Measure(
+        "never goes back",
+        "Share of rows whose largest weight is not further left than that of the row before",
+    ),
+    "sink_eos": Measure(
+        "on the end of sentence", "Average weight on the source's end of sentence, a place to rest"
+    ),
+    "sink_bos": Measure(
+        "on the start of sentence",
+        "Average weight on the target's start of sentence, a place to rest",
+    ),
 }
-"""Every metric with its meaning, in the order of the output."""
+"""Every metric with its plain name and what it says, in the order of the output."""
 OFFSETS = {"prev": -1, "self": 0, "next": 1}
 """Positions relative to the query that are measured."""
 NO_VARIANCE = 1e-9
@@ -104,7 +144,7 @@ def head_metrics(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> list[
         rare: positions of the rarest source tokens, if that is known.
 
     Returns:
-        For each head the metrics that are defined, in the order of `METRIC_MEANINGS`.
+        For each head the metrics that are defined, in the order of `METRICS`.
     """
     sums = metric_sums(weights, kind, rare)
     columns = {name: (total / n_rows).tolist() for name, (total, n_rows) in sums.items()}
@@ -124,7 +164,7 @@ def metric_sums(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> dict[s
         rare: positions of the rarest source tokens, if that is known.
 
     Returns:
-        The metrics that are defined, in the order of `METRIC_MEANINGS`.
+        The metrics that are defined, in the order of `METRICS`.
     """
     exact = weights.double()
     n_rows = exact.shape[1]

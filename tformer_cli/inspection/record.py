@@ -6,12 +6,14 @@ from typing import Literal
 from torch import Tensor
 
 from tformer_cli.inspection.best_alignment import AlignedWords
-from tformer_cli.inspection.capture import AttentionMaps
+from tformer_cli.inspection.capture import AttentionMaps, HeadVectors
 from tformer_cli.inspection.heads import KINDS, HeadId, Kind
 from tformer_cli.inspection.metrics import metrics_of
 from tformer_cli.inspection.rare_tokens import UNKNOWN, RareTokens
 from tformer_cli.inspection.roles import Role, role_of
+from tformer_cli.inspection.search_tree import SearchTree
 from tformer_cli.inspection.weighting import ALPHA, Weighting
+from tformer_cli.inspection.words import SpelledWords
 
 SCHEMA = "tformer.heads/1"
 AXES: dict[Kind, tuple[str, str]] = {
@@ -40,6 +42,22 @@ class ModelSummary:
     """Heads of a layer."""
     step: int
     """Optimizer steps it was trained for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageExtras:
+    """What a page shows of a sentence beside its maps."""
+
+    source_words: SpelledWords
+    """The words of the source tokens."""
+    target_words: SpelledWords
+    """The words of the target tokens."""
+    vectors: HeadVectors
+    """Queries and keys of every head."""
+    search: SearchTree | None
+    """How the search went; None where nobody listened to it, or it is no plain beam search."""
+    search_pieces: dict[int, str]
+    """Labels of its tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +96,8 @@ class HeadsRecord:
     """Which words go together, by the best head known; None if that is not known."""
     rare: RareTokens = UNKNOWN
     """The rarest tokens of the source, by which rare-word heads are judged."""
+    extras: PageExtras | None = None
+    """What only a page shows; None if it was not asked for."""
     metrics: dict[HeadId, dict[str, float]] = field(init=False)
     """Metrics of the selected heads."""
     largest: float = field(init=False)

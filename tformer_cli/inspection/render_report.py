@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from tformer_cli.inspection.flow import METHOD_NAMES, Flow, Method
-from tformer_cli.inspection.logits import PositionLogits
+from tformer_cli.inspection.logits import MEASURES, PositionLogits
 from tformer_cli.inspection.page_source import fill_page
 from tformer_cli.inspection.positions import PositionsRecord, PositionTable, facts_of
 from tformer_cli.inspection.render_html import heads_data
-from tformer_cli.inspection.report import Report, SentenceReport
+from tformer_cli.inspection.report import LOSS, Report, SentenceReport
 from tformer_cli.inspection.step import Step, StepRecord, Table
 from tformer_cli.inspection.weighting import WEIGHTINGS
 
@@ -32,6 +32,8 @@ def render_report(report: Report) -> str:
     """Renders a report as a page; the same report gives the same bytes."""
     data = heads_data([sentence.heads for sentence in report.sentences])
     data |= {"modelHash": report.model_hash, "positions": _positions(report.positions)}
+    terms = {**MEASURES, "loss": LOSS}
+    data["terms"] = {name: measure._asdict() for name, measure in terms.items()}
     shown = [sentence for sentence in report.sentences if sentence.heads.heads]
     for of_heads, sentence in zip(data["sentences"], shown, strict=True):
         of_heads |= _tabs(sentence)

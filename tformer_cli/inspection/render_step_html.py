@@ -27,7 +27,7 @@ def render_step_html(
         quiz: the blanks of a worksheet; None shows everything.
         with_answers: whether the answers stand, folded up, at the end of the worksheet.
     """
-    parts = [_heading(record), *(_step(step, quiz) for step in record.steps)]
+    parts = [_heading(record), _index(record), *(_step(step, quiz) for step in record.steps)]
     if quiz is not None and with_answers:
         parts.append(_answers(quiz))
     return render_page(f"{record.head}, {record.token}", "\n".join(parts))
@@ -51,6 +51,15 @@ def _heading(record: StepRecord) -> str:
     )
 
 
+def _index(record: StepRecord) -> str:
+    """Lists the steps, each a link within the page."""
+    entries = "".join(
+        f'<li value="{step.number}"><a href="#step-{step.number}">{escaped(step.title)}</a></li>'
+        for step in record.steps
+    )
+    return f'<nav class="card index" aria-label="Steps"><h2>Steps</h2><ol>{entries}</ol></nav>'
+
+
 def _step(step: Step, quiz: Quiz | None) -> str:
     check = ""
     if step.difference is not None:
@@ -67,7 +76,8 @@ def _step(step: Step, quiz: Quiz | None) -> str:
         if not table.is_detail or table.values.numel() <= DETAIL_CELLS
     )
     return (
-        f'<section class="card"><div class="top"><span class="number">{step.number}</span>'
+        f'<section class="card" id="step-{step.number}"><div class="top">'
+        f'<span class="number">{step.number}</span>'
         f"<h2>{escaped(step.title)}</h2>{check}</div>{formulas}"
         f'<p class="says">{_with_symbols(step.says)}</p>{tables}{worked}</section>'
     )

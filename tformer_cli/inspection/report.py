@@ -10,11 +10,17 @@ from tformer_cli.inspection.ablation import losses_without_each, to_device
 from tformer_cli.inspection.flow import FlowRecord
 from tformer_cli.inspection.heads import KINDS, HeadId
 from tformer_cli.inspection.logits import LogitsRecord
+from tformer_cli.inspection.metrics import Measure
 from tformer_cli.inspection.positions import PositionsRecord
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.step import StepRecord
 from tformer_cli.model.transformer import Transformer
 
+LOSS = Measure(
+    "loss without it",
+    "By how much the loss of a target token rises, in nats, when this head alone is switched off",
+)
+"""What switching a head off does."""
 TELLING_WEIGHT = 0.7
 """The largest weight of a row that is good to work out by hand; ours."""
 

@@ -38,7 +38,7 @@ class RoleRule:
     meaning: str
     """Where such a head looks."""
     formula: str
-    """The rule, in metrics of `metrics.METRIC_MEANINGS`, with its threshold."""
+    """The rule, in metrics of `metrics.METRICS`, with its threshold."""
     source: str
     """Whose threshold it is."""
 

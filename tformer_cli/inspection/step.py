@@ -134,7 +134,7 @@ class StepRecord:
     key: int
     """The key that is worked out as an example."""
     norm: str
-    """Where the model normalises: "pre" or "post"."""
+    """Where the model normalizes: "pre" or "post"."""
     steps: tuple[Step, ...]
     """The steps."""
 

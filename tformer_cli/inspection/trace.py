@@ -12,7 +12,7 @@ Each number comes from the ones before it (Vaswani et al. 2017, section 3.2):
 The same for all queries and heads at once is softmax(Q·Kᵀ/√d_k)·V; the heads side by side, times
 W_O, are the layer's output, which is added to the residual stream. x comes from the embedding in
 the first layer and is the model's own further up; `m` is x, or in cross-attention the encoder's
-output. In a pre-norm model x is normalised before step 1, in a post-norm one after the sum.
+output. In a pre-norm model x is normalized before step 1, in a post-norm one after the sum.
 """
 
 import math

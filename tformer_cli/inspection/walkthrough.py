@@ -65,7 +65,7 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
         rows, labels = [*rows, trace.norm_before.after], [*labels, "LN(x)"]
         formulas.append("LN(x) = γ·(x − μ) / √(σ² + ε) + β")
         checks.append(_check("LN(x)", trace.entering, observed.entering))
-        says += " This model normalises first (pre-norm): below, x is LN(x)."
+        says += " This model normalizes first (pre-norm): below, x is LN(x)."
     if head.kind == "cross":
         says += " Keys and values come from m, the encoder's output for each source token."
     tables = [

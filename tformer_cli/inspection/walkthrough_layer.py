@@ -115,7 +115,7 @@ def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
     formulas: tuple[str, ...] = ("r = x + MultiHead",)
     says = (
         "The output is added to what the layer began with, x before its norm. This model "
-        "normalises before the layer (pre-norm, step 0), so the sum goes on as it is."
+        "normalizes before the layer (pre-norm, step 0), so the sum goes on as it is."
     )
     if trace.norm_after is not None and observed.normed is not None:
         norm = trace.norm_after
@@ -123,7 +123,7 @@ def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
         labels = (*labels, "(r − μ)/√(σ²+ε)", "γ", "β", "LN(r)")
         formulas = (*formulas, "LN(r) = γ·(r − μ) / √(σ² + ε) + β")
         says = (
-            "The output is added to what the layer began with; then the sum is normalised "
+            "The output is added to what the layer began with; then the sum is normalized "
             f"(post-norm). {_mean_and_deviation(norm)}"
         )
         checks.append(

@@ -86,6 +86,26 @@ def words_of_text(
     return found
 
 
+@dataclass(frozen=True)
+class SpelledWords:
+    """The words that tokens spell, in letters."""
+
+    texts: tuple[str, ...]
+    """The words."""
+    of_token: tuple[int | None, ...]
+    """For each token the number of its word; None if it has no letter."""
+
+
+def spelled_words(tokenizer: Tokenizer, ids: Sequence[int]) -> SpelledWords:
+    """Spells the words of tokens; a token of two words is part of the one it has most of."""
+    text = b"".join(tokenizer.piece_bytes[token] for token in ids)
+    shares = words_of_ids(tokenizer, ids).shares
+    return SpelledWords(
+        tuple(word.decode("utf-8", "replace") for word in text.split()),
+        tuple(int(row.argmax()) if row.any() else None for row in shares),
+    )
+
+
 def words_of_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> WordTokens:
     """Finds the words that tokens spell, however else that text might be tokenized."""
     pieces = [tokenizer.piece_bytes[token] for token in ids]

@@ -11,13 +11,15 @@ from tformer_cli.decoding.limits import longest_source
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspection.alignment import cross_heads
 from tformer_cli.inspection.best_alignment import StoredHeads, align_words
-from tformer_cli.inspection.capture import AttentionMaps, capture_maps
+from tformer_cli.inspection.capture import AttentionMaps, capture_maps, capture_vectors
 from tformer_cli.inspection.heads import HeadId, HeadLayout, head_layout
 from tformer_cli.inspection.live_capture import ListenedModel, NotSearchedError
 from tformer_cli.inspection.metrics import metrics_of
 from tformer_cli.inspection.rare_tokens import UNKNOWN, RareTokens, TokenFrequencies
-from tformer_cli.inspection.record import CaptureMode, HeadsRecord, ModelSummary
+from tformer_cli.inspection.record import CaptureMode, HeadsRecord, ModelSummary, PageExtras
+from tformer_cli.inspection.search_tree import SearchTree, n_candidates
 from tformer_cli.inspection.selectors import HeadSelection
+from tformer_cli.inspection.words import spelled_words
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
@@ -36,6 +38,7 @@ def inspect_heads(
     heads: Sequence[str] = (),
     mode: CaptureMode = "forced",
     hypothesis: int = 1,
+    for_page: bool = False,
     **options: Unpack[InspectionOptions],
 ) -> Iterator[HeadsRecord]:
     """Captures the heads of a model on sentences and their translations.
@@ -53,6 +56,8 @@ def inspect_heads(
             a search that found it, along its back-pointers; for the model's translations only. The
             search is torch's; a hypothesis that only the compiled kernels find is "forced".
         hypothesis: which of the translations, 1 the best; at most as many as the beam has.
+        for_page: whether records also have what only a page shows: words, queries and keys and, in
+            "live" mode, the tree of the search.
         **options: of `open_for_inspection`.
 
     Returns:
@@ -65,7 +70,8 @@ def inspect_heads(
         DataError: if a line is too long, or there are more or fewer targets than lines.
     """
     opened = open_for_inspection(model, hypothesis=hypothesis, **options)
-    return HeadInspector(opened, heads, mode=mode, hypothesis=hypothesis).inspect(lines, targets)
+    inspector = HeadInspector(opened, heads, mode=mode, hypothesis=hypothesis, for_page=for_page)
+    return inspector.inspect(lines, targets)
 
 
 class HeadInspector:
@@ -78,6 +84,7 @@ class HeadInspector:
         *,
         mode: CaptureMode = "forced",
         hypothesis: int = 1,
+        for_page: bool = False,
     ) -> None:
         """Chooses the heads; see `inspect_heads`.
 
@@ -87,9 +94,11 @@ class HeadInspector:
         self._tokenizer = opened.directory.tokenizer
         self._translator = opened.translator
         self._rank = hypothesis
+        self._for_page = for_page
         self._listened: ListenedModel | None = None
         if mode == "live":
-            self._listened = ListenedModel(self._model)
+            n_noted = n_candidates(opened.translator.config) if for_page else 0
+            self._listened = ListenedModel(self._model, n_noted)
             self._listening = opened.translator.with_model(self._listened.as_model())
         self._layout = head_layout(self._model)
         self._selection = HeadSelection(heads, self._layout)
@@ -197,7 +206,27 @@ class HeadInspector:
             heads=tuple(self._selected(maps, rare)),
             aligned=align_words(self._tokenizer, maps, self._stored),
             rare=rare,
+            extras=self._extras(maps, mode) if self._for_page else None,
         )
+
+    def _extras(self, maps: AttentionMaps, mode: CaptureMode) -> PageExtras:
+        """What only a page shows of a pair."""
+        source_ids, target_ids = maps.source_ids[:-1], maps.target_ids[:-1]
+        search: SearchTree | None = None
+        if self._listened is not None and mode == "live":
+            search = self._listened.tree_of(source_ids, target_ids, self._translator.config)
+        return PageExtras(
+            source_words=spelled_words(self._tokenizer, source_ids),
+            target_words=spelled_words(self._tokenizer, target_ids),
+            vectors=capture_vectors(self._model, maps),
+            search=search,
+            search_pieces=self._labels_of(search),
+        )
+
+    def _labels_of(self, search: SearchTree | None) -> dict[int, str]:
+        """Labels of the tokens of a search."""
+        ids = [] if search is None else sorted({node.token for node in search.nodes})
+        return dict(zip(ids, self._tokenizer.pieces(ids), strict=True))
 
     def _selected(self, maps: AttentionMaps, rare: RareTokens) -> list[HeadId]:
         """The heads to look at, by the sentence's own metrics where they decide."""

@@ -103,7 +103,9 @@ class Reporter:
         self._tolerance = tolerance
         self._opened = opened
         self._model = opened.directory.model
-        self._inspector = HeadInspector(opened, heads, mode=mode, hypothesis=hypothesis)
+        self._inspector = HeadInspector(
+            opened, heads, mode=mode, hypothesis=hypothesis, for_page=True
+        )
         self._steps = [self._parse_step(step) for step in steps]
         self._with_ablation = with_ablation
         tokenizer = opened.directory.tokenizer

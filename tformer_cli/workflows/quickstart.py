@@ -84,7 +84,8 @@ def quickstart(
     chosen = [sources.index(text) for text in FAMOUS if text in sources]
     chosen += [i for i in _spread(len(pairs)) if i not in chosen][: N_SAMPLES - len(chosen)]
     page = run / PAGE
-    write_text(page, render_html(list(inspect_heads(run, FAMOUS, device=device, threads=threads))))
+    shown = inspect_heads(run, FAMOUS, device=device, threads=threads, mode="live", for_page=True)
+    write_text(page, render_html(list(shown)))
     return QuickstartResult(
         training=training,
         evaluation=evaluation,

@@ -69,7 +69,57 @@ async function selfTest() {
   const rows = [...byId("weights").rows].map(row => [...row.cells].map(cell => cell.textContent));
   found.table = { head: state.head, size: [rows.length, rows[0].length], first: rows[1][1] };
 
-  // Colours and paper.
+  // The sentence in words, and what the head does in it.
+  const guide = () => [byId("guide-says").textContent, byId("guide-does").textContent];
+  found.texts = [byId("source-text").textContent, byId("target-text").textContent];
+  found.guide = { says: guide(), isFolded: !byId("about").open, about: byId("about-facts").textContent };
+  update({ row: "0" });
+  found.guide.ofRow = { says: guide(), word: wordsOf("target").texts[wordsOf("target").ofToken[0]] };
+  update({ row: "" });
+
+  // Measures explain themselves to who points at them and to the keyboard.
+  const measure = byId("metrics").querySelector(".term");
+  measure.focus();
+  found.term = { name: measure.textContent, code: byId("metrics").querySelector("code").textContent, tip: byId("tip").textContent,
+    description: measure.getAttribute("aria-description") };
+  measure.blur();
+  found.term.after = byId("tip").style.display;
+
+  // Query times key: the products sum to the score, whose softmax is the weight of the map.
+  found.products = sentence.heads.map(head => {
+    const vectors = vectorsOf(head), q = rowsOf(head).length, k = columnsOf(head).length, row = q - 1;
+    const { weights } = scoresOf(head, vectors, row);
+    return { id: head.id, error: Math.max(...weights.map((weight, j) => Math.abs(weight - weightsOf(head)[row * k + j]))) };
+  });
+  byId("qk-row").value = "1";
+  byId("qk-row").dispatchEvent(new Event("change"));
+  byId("qk-key").value = "2";
+  byId("qk-key").dispatchEvent(new Event("change"));
+  const { queries, keys: keyVectors } = vectorsOf(chosenHead());
+  found.pair = { hash: location.hash, says: byId("qk-says").textContent, bars: byId("qk").querySelectorAll("svg title").length - 1, width: queries[0].length,
+    products: Array.from(queries[1], (value, d) => value * keyVectors[2][d]), marks: byId("one").querySelectorAll(".marks rect").length };
+  key("Escape");
+  found.released = location.hash;
+
+  // Of all layers only lines that can be told apart are drawn, and a slider says which.
+  update({ view: "lines", scope: "kind" });
+  const linesDrawn = () => byId("all").querySelectorAll("path").length;
+  const byItself = linesDrawn();
+  byId("least").value = "0.9";
+  byId("least").dispatchEvent(new Event("input"));
+  found.least = { byItself, most: LINES_PER_ROW.kind * rowsOf(chosenHead()).length, fewer: linesDrawn(), shown: byId("least-shown").textContent };
+  update({ view: "map", scope: "layer", least: "" });
+
+  // Paper shows every tab.
+  const panelsShown = () => [...byId("panels").children].filter(panel => !panel.hidden).map(panel => panel.id);
+  found.onScreen = panelsShown();
+  window.dispatchEvent(new Event("beforeprint"));
+  found.onPaper = panelsShown();
+  found.paperTitles = [...document.querySelectorAll(".tab-title")].map(title => title.textContent);
+  window.dispatchEvent(new Event("afterprint"));
+  found.afterPaper = panelsShown();
+
+  // Colors and paper.
   const fillOf = () => byId("one").querySelector("text").getAttribute("fill");
   update({ theme: "dark" });
   const onDark = fillOf();
@@ -97,6 +147,22 @@ async function selfTest() {
     byId(`tab-${tab.id}`).click();
     found.tabs[tab.id] = byId(`panel-${tab.id}`).innerText.length;
   }
+
+  // The tree of the search, and a table of it.
+  byId("tab-search").click();
+  const boxes = () => byId("panel-search").querySelectorAll("svg rect").length, withAll = boxes();
+  byId("panel-search").querySelector(".choices button").click();
+  const table = byId("panel-search").querySelector("details");
+  table.open = true;
+  table.dispatchEvent(new Event("toggle"));
+  found.search = { withAll, withoutDropped: boxes(), rows: table.querySelectorAll("tbody tr").length, best: hypothesisOf(sentence.search, sentence.search.path.at(-1)),
+    finished: byId("panel-search").querySelectorAll(".panel:nth-of-type(2) tbody tr").length };
+
+  // The steps have an index that leads to them.
+  byId("tab-steps").click();
+  const index = byId("panel-steps").querySelectorAll(".index button");
+  index[2].click();
+  found.index = { entries: index.length, cards: byId("panel-steps").querySelectorAll(".step").length, to: document.activeElement.textContent, name: index[2].textContent };
 
   // Whatever can be pressed has a name to be spoken, and every picture is named or left out.
   found.nameless = [...document.querySelectorAll("button, input, select")]

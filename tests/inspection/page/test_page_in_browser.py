@@ -2,6 +2,8 @@
 
 import csv
 import io
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -11,6 +13,7 @@ import pytest
 
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.inspection.heads import HeadId
+from tformer_cli.inspection.metrics import METRICS
 from tformer_cli.inspection.render_html import render_html
 from tformer_cli.inspection.render_report import render_report
 from tformer_cli.workflows.inspect_report import inspect_report
@@ -30,6 +33,7 @@ HOSTILE = (
     "&lt;b&gt;",
     "▁a-very-long-token-that-does-not-end-soon",
 )
+CONTROL = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f]")
 LINES = ["A man sleeps in the snow.", "Two dogs."]
 
 
@@ -40,7 +44,7 @@ def hostile_report(model):
         patch.setattr(
             Tokenizer, "pieces", lambda self, ids: [HOSTILE[i % len(HOSTILE)] for i in ids]
         )
-        return inspect_report(model, LINES, device="cpu")
+        return inspect_report(model, LINES, device="cpu", mode="live")
 
 
 def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
@@ -54,7 +58,7 @@ def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
     assert found["chips"][0] == list(record.source_pieces)
     assert found["chips"][1] == [*record.input_pieces, record.target_pieces[-1]]
     assert found["first"]["head"] == str(record.clearest_head())
-    assert len(found["first"]["tabs"]) == 6
+    assert len(found["first"]["tabs"]) == 7
     for head in record.heads:
         np.testing.assert_allclose(
             found["weights"][str(head)],
@@ -93,11 +97,74 @@ def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
     assert float(found["table"]["first"]) == pytest.approx(weight, abs=6e-4)
     theme = found["theme"]
     assert theme["onPaper"] == theme["onLight"] != theme["onDark"]
-    assert set(found["tabs"]) == {"heads", "steps", "logits", "flow", "positions", "ablation"}
+    tabs = {"heads", "search", "steps", "logits", "flow", "positions", "ablation"}
+    assert set(found["tabs"]) == tabs
     assert min(found["tabs"].values()) > 150
 
     assert found["nameless"] == []
+    check_words(found, record)
+    check_products(found)
+    check_paper(found, tabs)
+    check_tree(found, record)
     check_saved(found, record)
+
+
+def check_words(found, record):
+    assert found["texts"] == [
+        CONTROL.sub("\ufffd", text) for text in (record.source, record.target)
+    ]
+    says, does = found["guide"]["says"]
+    assert says.startswith("When the model writes ")
+    assert "head cross.0.0 " in says
+    assert does.startswith("In the map that is row ")
+    of_row = found["guide"]["ofRow"]
+    assert of_row["says"][0].startswith(f"When the model writes {of_row['word']}, head cross.0.0 ")
+    assert found["guide"]["isFolded"]
+    assert "SHA-256" in found["guide"]["about"]
+    measure = METRICS["entropy"]
+    assert found["term"] == {
+        "name": measure.label,
+        "code": "entropy",
+        "tip": f"{measure.meaning}.In the filter: entropy",
+        "description": f"{measure.meaning}.",
+        "after": "none",
+    }
+
+
+def check_products(found):
+    assert [one["id"] for one in found["products"]] == list(found["weights"])
+    assert max(one["error"] for one in found["products"]) < 2e-3  # float16
+    pair = found["pair"]
+    assert "row=1&key=2" in pair["hash"]
+    assert "row" not in found["released"]
+    assert pair["bars"] == pair["width"] == len(pair["products"]) == 32
+    assert pair["marks"] == 3  # the row, the column and the cell
+    total = sum(pair["products"])
+    for number in (total, total / math.sqrt(32)):
+        assert f"{number:.2f}".replace("-", "−") in pair["says"]
+    least = found["least"]
+    assert least["fewer"] < least["byItself"] <= least["most"]
+    assert least["shown"] == "0.90"
+
+
+def check_paper(found, tabs):
+    assert found["onScreen"] == found["afterPaper"] == ["panel-heads"]
+    assert set(found["onPaper"]) == {f"panel-{name}" for name in tabs}
+    assert len(found["paperTitles"]) == len(tabs)
+
+
+def check_tree(found, record):
+    tree, seen = record.extras.search, found["search"]
+    n_finished = sum(node.state == "finished" for node in tree.nodes)
+    n_dropped = sum(node.state == "dropped" for node in tree.nodes)
+    assert seen["withAll"] == len(tree.nodes) + n_finished  # a second frame
+    assert seen["withoutDropped"] == seen["withAll"] - n_dropped < seen["withAll"]
+    assert seen["rows"] == len(tree.nodes) - 1
+    assert seen["finished"] == n_finished
+    pieces = "".join(record.target_pieces[:-1]).replace("▁", " ")
+    assert seen["best"] == CONTROL.sub("\ufffd", pieces.strip())
+    assert found["index"]["entries"] == found["index"]["cards"] > 5
+    assert found["index"]["to"] == found["index"]["name"]
 
 
 def check_saved(found, record):
@@ -166,7 +233,7 @@ def test_the_page_of_heads_has_no_tabs_and_an_empty_one_says_so(hostile_report, 
     assert 'role="tablist" aria-label="Views" hidden' in visited.dom
     visited = visit(render_html([]))
     assert visited.console == []
-    assert visited.text_of("facts") == "There is no sentence to show."
+    assert "There is no sentence to show." in visited.text_of("sentences")
 
 
 @pytest.mark.slow

@@ -1,5 +1,5 @@
 // What heat maps and line figures share. A figure is one SVG that also stands by itself in a file:
-// colours and fonts are attributes, and what comes and goes with the pointer is in a group "marks".
+// colors and fonts are attributes, and what comes and goes with the pointer is in a group "marks".
 
 const MONO = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace";
 const pen = document.createElement("canvas").getContext("2d");

@@ -1,6 +1,7 @@
-// The two figures: the selected head alone, and all heads beside it in colour.
+// The two figures: the selected head alone, and all heads beside it in color.
 
 const figures = { one: null, all: null }; // the figures on the page
+const LINES_PER_ROW = { layer: 8, kind: 4 }; // of many heads together; with more, lines hide each other
 const leftOut = new Set(); // heads that the legend has switched off
 
 /** The selected head. */
@@ -26,23 +27,34 @@ function showFigures() {
   const least = isMap ? Math.max(300, 11 * columnsOf(head).length + 110) : 300;
   byId("one").parentElement.style.setProperty("--least", `${least}px`);
   put("one", isMap ? mapOfOne : linesOfOne, [make("b", {}, head.id), ` alone. ${isMap ? "" : aboutFaint([head])}`]);
-  const whose = state.scope === "layer" ? `layer ${head.layer}` : data.weighting.isOfLayers ? "a colour a layer" : "all layers, a colour a layer";
+  const whose = state.scope === "layer" ? `layer ${head.layer}` : data.weighting.isOfLayers ? "a color a layer" : "all layers, a color a layer";
   const [many, does] = data.weighting.isOfLayers ? ["All layers", "layer that has most there"] : ["All heads", "head that looks there most"];
-  const what = isMap ? `Each cell has the colour of the ${does}.` : aboutFaint(overlaidHeads());
+  const limit = leastOfAll(), what = isMap ? `Each cell has the color of the ${does}.` : aboutFaint(overlaidHeads(), limit);
+  byId("least").value = String(Math.min(1, limit));
+  byId("least-shown").textContent = written(limit, 2);
   put("all", isMap ? mapOfAll : linesOfAll, [make("b", {}, many), ` of ${data.kinds[head.kind]}, ${whose}. ${what}`]);
   for (const element of document.querySelectorAll(".of-maps")) element.hidden = !isMap;
+  for (const element of document.querySelectorAll(".of-lines")) element.hidden = isMap;
   showRamp(head.kind);
   showLegend();
   markFigures(pointedAt());
 }
 
 /** Says which weights have no line. */
-function aboutFaint(heads) {
+function aboutFaint(heads, least = FAINTEST) {
   let n = 0;
-  for (const head of heads) for (const weight of weightsOf(head)) if (weight >= FAINTEST) n++;
-  const least = written(FAINTEST, 2);
-  if (!n) return `No weight reaches ${least}: the map shows them.`;
-  return n > MOST_LINES ? `The ${MOST_LINES} strongest of ${n} weights.` : `Weights below ${least} have no line.`;
+  for (const head of heads) for (const weight of weightsOf(head)) if (weight >= least) n++;
+  const limit = written(least, 2);
+  if (!n) return `No weight reaches ${limit}: the map shows them.`;
+  return n > MOST_LINES ? `The ${MOST_LINES} strongest of ${n} weights.` : `Weights below ${limit} have no line.`;
+}
+
+/** The smallest weight that has a line among many heads: as chosen, else such that lines can be told apart. */
+function leastOfAll() {
+  if (state.least !== "" && Number.isFinite(Number(state.least))) return Math.max(.01, Math.min(1, Number(state.least)));
+  const most = LINES_PER_ROW[state.scope] * rowsOf(chosenHead()).length;
+  const weights = overlaidHeads().flatMap(head => Array.from(weightsOf(head)).filter(weight => weight >= FAINTEST)).sort((a, b) => b - a);
+  return weights.length > most ? Math.ceil(100 * weights[most]) / 100 : FAINTEST;
 }
 
 /** Says what rows and columns of the head's map are. */
@@ -63,18 +75,18 @@ function put(name, figureOf, caption) {
     showTip(name, at, event);
   });
   figure.svg.addEventListener("pointerleave", () => hover(null));
-  figure.svg.addEventListener("click", event => pin(figure.cellAt(event)?.row));
+  figure.svg.addEventListener("click", event => pin(figure.cellAt(event)));
   scroll.replaceChildren(figure.svg);
   figures[name] = figure;
 }
 
 function mapOfOne(head, spec) {
-  const values = weightsOf(head), k = spec.columns.length, colour = rampOf(head.kind);
+  const values = weightsOf(head), k = spec.columns.length, color = rampOf(head.kind);
   const title = `Heat map of ${head.id}: ${spec.rows.length} rows (queries) by ${k} columns (keys)`;
   return heatMap({ ...spec, title, shade(i, j) {
     const weight = values[i * k + j];
     if (weight < .002) return null;
-    return { colour: colour(weight), text: weight < .095 ? "" : inCell(weight) };
+    return { color: color(weight), text: weight < .095 ? "" : inCell(weight) };
   } });
 }
 
@@ -85,33 +97,33 @@ function inCell(weight) {
 }
 
 function linesOfOne(head, spec) {
-  const stroke = styleColour(`--${head.kind}`);
-  const links = linksOf(head).map(link => ({ ...link, colour: stroke, dash: "", shift: 0 }));
+  const stroke = styleColor(`--${head.kind}`);
+  const links = linksOf(head).map(link => ({ ...link, color: stroke, dash: "", shift: 0 }));
   return lineFigure({ ...spec, title: `Lines of ${head.id}, from queries to keys`, links });
 }
 
-/** The head with the largest weight of a cell gives it its colour; the weight, how much of it. */
+/** The head with the largest weight of a cell gives it its color; the weight, how much of it. */
 function mapOfAll(head, spec) {
-  const k = spec.columns.length, ground = channelsOf(styleColour("--panel"));
-  const layers = overlaidHeads().map(one => ({ values: weightsOf(one), hue: channelsOf(styleOf(one, state.scope).colour) }));
+  const k = spec.columns.length, ground = channelsOf(styleColor("--panel"));
+  const layers = overlaidHeads().map(one => ({ values: weightsOf(one), hue: channelsOf(styleOf(one, state.scope).color) }));
   const lift = state.boost ? Math.sqrt : weight => weight;
   return heatMap({ ...spec, title: allTitle(head), shade(i, j) {
     let strongest = null, weight = .01;
     for (const layer of layers) {
       if (layer.values[i * k + j] > weight) [strongest, weight] = [layer, layer.values[i * k + j]];
     }
-    return strongest && { colour: ground.map((channel, n) => Math.round(channel + (strongest.hue[n] - channel) * lift(weight))) };
+    return strongest && { color: ground.map((channel, n) => Math.round(channel + (strongest.hue[n] - channel) * lift(weight))) };
   } });
 }
 
 function linesOfAll(head, spec) {
   const heads = overlaidHeads();
   const links = heads.flatMap((one, n) => linksOf(one).map(link => ({ ...link, ...styleOf(one, state.scope), shift: 1.8 * (n - (heads.length - 1) / 2) })));
-  return lineFigure({ ...spec, title: allTitle(head), links });
+  return lineFigure({ ...spec, title: allTitle(head), links, least: leastOfAll() });
 }
 
 function allTitle(head) {
-  return `All heads of ${data.kinds[head.kind]}, ${state.scope === "layer" ? `layer ${head.layer}` : "all layers"}, each in its colour`;
+  return `All heads of ${data.kinds[head.kind]}, ${state.scope === "layer" ? `layer ${head.layer}` : "all layers"}, each in its color`;
 }
 
 function linksOf(head) {
@@ -119,10 +131,10 @@ function linksOf(head) {
   return Array.from(weightsOf(head), (weight, n) => ({ row: Math.floor(n / k), column: n % k, weight }));
 }
 
-/** Reads a colour of the style sheet or #rrggbb as red, green and blue. */
-function channelsOf(colour) {
-  if (colour.startsWith("#")) return [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
-  return colour.match(/[\d.]+/g).slice(0, 3).map(Number);
+/** Reads a color of the style sheet or #rrggbb as red, green and blue. */
+function channelsOf(color) {
+  if (color.startsWith("#")) return [1, 3, 5].map(at => parseInt(color.slice(at, at + 2), 16));
+  return color.match(/[\d.]+/g).slice(0, 3).map(Number);
 }
 
 function showRamp(kind) {
@@ -139,8 +151,8 @@ function showLegend() {
     groups.set(name, [...(groups.get(name) ?? []), head]);
   }
   byId("legend").replaceChildren(...[...groups].map(([name, heads]) => {
-    const { colour, dash } = styleOf(heads[0], state.scope), isOn = !leftOut.has(heads[0].id);
-    const line = draw("line", { x1: 1, x2: 19, y1: 5, y2: 5, stroke: colour, "stroke-width": 4, "stroke-dasharray": dash });
+    const { color, dash } = styleOf(heads[0], state.scope), isOn = !leftOut.has(heads[0].id);
+    const line = draw("line", { x1: 1, x2: 19, y1: 5, y2: 5, stroke: color, "stroke-width": 4, "stroke-dasharray": dash });
     const swatch = draw("svg", { width: 20, height: 10, "aria-hidden": "true" }, line);
     const spoken = state.scope === "layer" ? heads[0].id : `layer ${heads[0].layer}`;
     const button = toggle(swatch, isOn, { "aria-label": spoken, title: `${spoken}: show or leave out` }, () => {

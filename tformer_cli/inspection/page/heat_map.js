@@ -3,7 +3,7 @@
 /**
  * Draws a heat map.
  *
- * spec: rows, columns (labels), room (pixels), title, and shade(i, j), which returns the colour of a
+ * spec: rows, columns (labels), room (pixels), title, and shade(i, j), which returns the color of a
  * cell as [red, green, blue] or null for none, and optionally its number as a text.
  * Returns the svg, cellAt(event), and mark(cell), which shows what is pointed at.
  */
@@ -20,20 +20,20 @@ function heatMap(spec) {
   const left = Math.ceil(widest(rows, size) + 12), reach = widest(columns, small) + 4;
   const top = Math.ceil(reach * Math.sin(turn) + 12);
   const width = Math.ceil(left + k * cell + reach * Math.cos(turn) + 8), height = Math.ceil(top + q * cell + 4);
-  const ink = styleColour("--ink"), soft = styleColour("--soft"), line = styleColour("--line"), strong = styleColour("--mark");
+  const ink = styleColor("--ink"), soft = styleColor("--soft"), line = styleColor("--line"), strong = styleColor("--mark");
 
   const svg = newFigure(width, height, spec.title);
-  const squares = new Map(); // from a colour to the path of its cells, as thousands of elements would be slow
+  const squares = new Map(); // from a color to the path of its cells, as thousands of elements would be slow
   const numbers = draw("g", { "font-size": Math.min(11, cell * .36), "text-anchor": "middle" });
   const edge = cell.toFixed(2);
   for (let i = 0; i < q; i++) {
     for (let j = 0; j < k; j++) {
       const shade = spec.shade(i, j);
       if (!shade) continue;
-      const fill = hex(shade.colour), square = `M${(left + j * cell).toFixed(2)} ${(top + i * cell).toFixed(2)}h${edge}v${edge}h-${edge}z`;
+      const fill = hex(shade.color), square = `M${(left + j * cell).toFixed(2)} ${(top + i * cell).toFixed(2)}h${edge}v${edge}h-${edge}z`;
       squares.set(fill, (squares.get(fill) ?? "") + square);
       if (shade.text && cell >= 25) {
-        numbers.append(draw("text", { x: left + (j + .5) * cell, y: top + (i + .5) * cell, "dominant-baseline": "central", fill: inkOn(shade.colour) }, shade.text));
+        numbers.append(draw("text", { x: left + (j + .5) * cell, y: top + (i + .5) * cell, "dominant-baseline": "central", fill: inkOn(shade.color) }, shade.text));
       }
     }
   }
@@ -76,10 +76,10 @@ function heatMap(spec) {
   };
 }
 
-/** Thin lines between cells, in the colour of the ground. */
+/** Thin lines between cells, in the color of the ground. */
 function gridLines(left, top, cell, q, k) {
   let path = "";
   for (let j = 1; j < k; j++) path += `M${(left + j * cell).toFixed(2)} ${top}v${(q * cell).toFixed(2)}`;
   for (let i = 1; i < q; i++) path += `M${left} ${(top + i * cell).toFixed(2)}h${(k * cell).toFixed(2)}`;
-  return draw("path", { d: path, stroke: styleColour("--panel"), "stroke-opacity": ".55", fill: "none" });
+  return draw("path", { d: path, stroke: styleColor("--panel"), "stroke-opacity": ".55", fill: "none" });
 }

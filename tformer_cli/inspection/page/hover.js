@@ -5,8 +5,9 @@ let hovered = null; // {row}, {column} or both, in the map of the selected head
 /** What is pointed at, else the row that was clicked. */
 function pointedAt() {
   if (hovered) return hovered;
-  const row = pinnedRow(rowsOf(chosenHead()).length);
-  return row === null ? null : { row };
+  const row = pinnedRow(rowsOf(chosenHead()).length), column = pinned("key", columnsOf(chosenHead()).length);
+  if (row === null && column === null) return null;
+  return { ...(row === null ? {} : { row }), ...(column === null ? {} : { column }) };
 }
 
 /** Points at a cell, a row, a column, or nothing. */
@@ -17,10 +18,12 @@ function hover(cell) {
   markAll();
 }
 
-/** Keeps a row marked; a second time lets it go. */
-function pin(row) {
-  if (row === undefined) return;
-  update({ row: state.row === String(row) ? "" : String(row) });
+/** Keeps a row, a column or a cell marked; a second time lets it go. */
+function pin(cell) {
+  if (!cell) return;
+  const wanted = { ...(cell.row === undefined ? {} : { row: String(cell.row) }), ...(cell.column === undefined ? {} : { key: String(cell.column) }) };
+  const isKept = Object.entries(wanted).every(([name, value]) => state[name] === value);
+  update(isKept ? Object.fromEntries(Object.keys(wanted).map(name => [name, ""])) : wanted);
 }
 
 /** Marks what is pointed at. */
@@ -33,6 +36,7 @@ function markAll() {
     const isDecoder = chosenHead().kind !== "enc";
     line.classList.toggle("on", isDecoder && Number(line.dataset.position) === at?.row);
   }
+  showProducts();
 }
 
 /** Tells the weight of the cell under the pointer: of the head, or of every head beside it. */

@@ -7,10 +7,10 @@ const KEYS = [
   [["[", "]"], "sentence before, after"],
   [["m"], "map or lines"],
   [["o"], "beside it: its layer or all layers"],
-  [["b"], "lift small weights"],
+  [["b"], "gamma: show small weights"],
   [["/"], "filter heads"],
-  [["t"], "colours: system, light, dark"],
-  [["Esc"], "let go of a row or of the filter"],
+  [["t"], "colors: system, light, dark"],
+  [["Esc"], "let go of a row, a key or the filter"],
   [["?"], "these keys"],
 ];
 const STEPS = { ArrowLeft: -1, h: -1, ArrowRight: 1, l: 1 };
@@ -39,7 +39,7 @@ function press(key) {
     if (first) choose(first);
   } else if (key === "[" || key === "]") {
     const next = Number(state.s) + (key === "[" ? -1 : 1);
-    if (data.sentences[next]) update({ s: String(next), row: "" });
+    if (data.sentences[next]) update({ s: String(next), row: "", key: "" });
   } else if (key === "m") update({ view: state.view === "map" ? "lines" : "map" });
   else if (key === "o") update({ scope: CHOICES.scope[(CHOICES.scope.indexOf(state.scope) + 1) % CHOICES.scope.length] });
   else if (key === "b") update({ boost: state.boost ? "" : "1" });
@@ -49,7 +49,10 @@ function press(key) {
     update({ tab: "heads" });
     byId("filter").focus();
     byId("filter").select();
-  } else if (key === "Escape") update({ row: "" });
+  } else if (key === "Escape") {
+    byId("tip").style.display = "none";
+    update({ row: "", key: "" });
+  }
   else return false;
   return true;
 }
@@ -67,7 +70,7 @@ function moveLayer(step, heads, head) {
   if (there.length) choose(there.find(one => one.head === head.head) ?? there[0]);
 }
 
-/** Colours as the system has them, light, dark, and around again. */
+/** Colors as the system has them, light, dark, and around again. */
 function nextTheme() {
   update({ theme: CHOICES.theme[(CHOICES.theme.indexOf(state.theme) + 1) % 3] });
 }
@@ -82,7 +85,7 @@ function listenToKeys() {
       event.preventDefault();
     } else if (target === byId("filter")) {
       if (key === "Escape" || key === "Enter") leaveFilter(key);
-    } else if (target !== byId("sentence") && (state.tab === "heads" || !key.startsWith("Arrow")) && press(key)) event.preventDefault();
+    } else if (target.tagName !== "SELECT" && target.type !== "range" && (state.tab === "heads" || !key.startsWith("Arrow")) && press(key)) event.preventDefault();
   });
   byId("filter").addEventListener("input", () => update({ q: byId("filter").value }));
   byId("help").addEventListener("click", toggleKeys);

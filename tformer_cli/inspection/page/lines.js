@@ -6,8 +6,8 @@ const MOST_LINES = 4000; // of more the strongest are drawn
 /**
  * Draws lines between tokens.
  *
- * spec: rows, columns (labels), room (pixels), title, and links: a list of {row, column, weight,
- * colour, dash, shift}, of which the strongest are drawn; a shift of so many pixels keeps heads that agree from hiding each other.
+ * spec: rows, columns (labels), room (pixels), title, least (the smallest weight with a line), and links: a list of {row, column, weight,
+ * color, dash, shift}, of which the strongest are drawn; a shift of so many pixels keeps heads that agree from hiding each other.
  * Returns what `heatMap` returns.
  */
 function lineFigure(spec) {
@@ -16,16 +16,16 @@ function lineFigure(spec) {
   const left = Math.ceil(Math.min(Math.max(44, widest(spec.rows.map(text => shortened(text)), size) + 10), spec.room * .4));
   const right = Math.ceil(Math.min(widest(spec.columns.map(text => shortened(text)), size) + 10, spec.room * .4));
   const width = Math.max(left + right + 90, Math.min(spec.room, left + right + 420)), height = Math.ceil(most * pitch + 24);
-  const x1 = left, x2 = width - right, soft = styleColour("--soft"), ink = styleColour("--ink"), faint = styleColour("--faint");
+  const x1 = left, x2 = width - right, soft = styleColor("--soft"), ink = styleColor("--ink"), faint = styleColor("--faint");
   const yOf = n => 22 + (n + .5) * pitch;
 
   const svg = newFigure(width, height, spec.title);
   svg.append(draw("text", { x: x1 - 6, y: 8, "font-size": 10.5, "text-anchor": "end", "dominant-baseline": "central", fill: faint }, "query"),
     draw("text", { x: x2 + 6, y: 8, "font-size": 10.5, "dominant-baseline": "central", fill: faint }, "key"));
-  const lines = spec.links.filter(link => link.weight >= FAINTEST).sort((a, b) => a.weight - b.weight).slice(-MOST_LINES).map(link => {
+  const lines = spec.links.filter(link => link.weight >= (spec.least ?? FAINTEST)).sort((a, b) => a.weight - b.weight).slice(-MOST_LINES).map(link => {
     const shift = Math.max(-.35, Math.min(.35, link.shift / pitch)) * pitch, y1 = yOf(link.row) + shift, y2 = yOf(link.column) + shift, bend = (x2 - x1) * .42;
     const path = draw("path", { d: `M${x1} ${y1.toFixed(1)}C${(x1 + bend).toFixed(1)} ${y1.toFixed(1)} ${(x2 - bend).toFixed(1)} ${y2.toFixed(1)} ${x2} ${y2.toFixed(1)}`,
-      stroke: link.colour, "stroke-width": .7 + 2.6 * link.weight, "stroke-opacity": opacityOf(link.weight) });
+      stroke: link.color, "stroke-width": .7 + 2.6 * link.weight, "stroke-opacity": opacityOf(link.weight) });
     if (link.dash) path.setAttribute("stroke-dasharray", link.dash);
     return { ...link, path };
   });
@@ -47,12 +47,12 @@ function lineFigure(spec) {
       const touches = line => isFree || (row !== undefined ? line.row === row : line.column === column);
       for (const line of lines) line.path.setAttribute("stroke-opacity", touches(line) ? opacityOf(line.weight, !isFree) : ".05");
       const read = new Set(isFree ? [] : lines.filter(touches).map(line => row === undefined ? line.row : line.column));
-      rowTexts.forEach((text, i) => emphasise(text, i === row, row === undefined && read.has(i)));
-      columnTexts.forEach((text, j) => emphasise(text, j === column, row !== undefined && read.has(j)));
+      rowTexts.forEach((text, i) => emphasize(text, i === row, row === undefined && read.has(i)));
+      columnTexts.forEach((text, j) => emphasize(text, j === column, row !== undefined && read.has(j)));
     },
   };
 
-  function emphasise(text, isChosen, isReached) {
+  function emphasize(text, isChosen, isReached) {
     text.setAttribute("fill", isChosen || isReached ? ink : soft);
     text.setAttribute("font-weight", isChosen ? "700" : "400");
   }

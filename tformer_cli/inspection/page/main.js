@@ -7,10 +7,13 @@ function update(changes) {
   if (changed.includes("s")) openSentence();
   else {
     if (changed.includes("theme") || changed.includes("boost")) repaint();
-    if (changed.some(name => ["head", "view", "scope"].includes(name))) showHead();
+    if (changed.some(name => ["head", "view", "scope", "least"].includes(name))) showHead();
     if (changed.includes("q")) applyFilter();
     if (changed.includes("tab")) showTab();
-    if (changed.includes("row")) markAll();
+    if (changed.includes("row") || changed.includes("key")) {
+      showGuide();
+      markAll();
+    }
   }
   writeAddress();
 }
@@ -37,8 +40,9 @@ function showHead() {
   markOverview();
   showMeasures();
   // Figures take their width from the page; a tab that is hidden has none.
-  if (state.tab === "heads") showFigures();
-  else showTabs();
+  if (state.tab === "heads" || isPrinting) showFigures();
+  if (state.tab !== "heads" || isPrinting) showTabs();
+  showGuide();
   markAll();
 }
 
@@ -47,11 +51,11 @@ function showTab() {
   showHead();
 }
 
-/** Draws everything in the colours that hold now. */
+/** Draws everything in the colors that hold now. */
 function repaint() {
   document.documentElement.dataset.theme = isPrinting ? "light" : state.theme;
   const name = { auto: "as the system", light: "light", dark: "dark" }[state.theme];
-  byId("theme").setAttribute("aria-label", `Colours: ${name}`);
+  byId("theme").setAttribute("aria-label", `Colors: ${name}`);
   byId("theme").textContent = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" }[state.theme];
   byId("boost").checked = Boolean(state.boost);
   if (!sentence) return;
@@ -73,18 +77,14 @@ function drawAtNextFrame() {
 }
 
 function begin() {
-  byId("conventions").textContent = data.conventions;
   if (!data.sentences.length) {
-    byId("facts").textContent = "There is no sentence to show.";
-    byId("panel-heads").hidden = true;
+    for (const id of ["guide", "panel-heads", "about"]) byId(id).hidden = true;
+    byId("sentences").replaceChildren(make("dt", {}, "Sentences"), make("dd", {}, "There is no sentence to show."));
     return;
   }
-  const bits = data.sentences[0].bits;
   const { name, meaning, source } = data.weighting;
-  byId("footer").textContent = name === "alpha" ? "Attention weights show where a head looks, not how much that matters. "
-    : `${name}: ${meaning} (${source}). `;
-  byId("footer").textContent += `Weights are stored here as ${bits}-bit fixed-point numbers: within ${(.5 / (2 ** bits - 1)).toExponential(1)} of those captured`
-    + (data.weighting.isShare ? "." : ", as parts of the largest.");
+  byId("footer").textContent = name === "alpha" ? "Attention weights show where a head looks, not how much that matters."
+    : `${name}: ${meaning} (${source}).`;
   fillChooser();
   fillKeys();
   readAddress();
@@ -98,6 +98,7 @@ function begin() {
     button.parentElement.hidden = CHOICES.scope.length < 2;
     button.addEventListener("click", () => update({ scope: button.dataset.scope }));
   }
+  byId("least").addEventListener("input", () => update({ least: byId("least").value }));
   byId("boost").addEventListener("change", () => update({ boost: byId("boost").checked ? "1" : "" }));
   byId("numbers").addEventListener("toggle", () => byId("numbers").open && showNumbers());
   systemIsDark.addEventListener("change", repaint);

@@ -8,12 +8,12 @@ function showMeasures() {
     const isShare = name !== "entropy" && !(name === "distance" && head.kind !== "cross");
     const bar = make("td", { class: "bar" });
     if (isShare) bar.append(make("div", { class: "track" }, make("div", { style: `width:${Math.min(100, Math.max(0, value * 100))}%` })));
-    return make("tr", { title: data.metrics[name] }, make("th", { scope: "row" }, name), bar, make("td", { class: "number" }, decimal(value)));
+    return make("tr", {}, make("th", { scope: "row" }, term(data.metrics[name], name), make("code", {}, name)), bar, make("td", { class: "number" }, decimal(value)));
   });
   const effect = measure(head, "loss");
   if (effect !== undefined) {
-    lines.push(make("tr", { title: "By how much the loss of this sentence changes with the head switched off, in nats a target token" },
-      make("th", { scope: "row" }, "Δ loss if off"), make("td", { class: "bar" }), make("td", { class: "number" }, signed(effect))));
+    lines.push(make("tr", {}, make("th", { scope: "row" }, term(data.terms.loss, "loss"), make("code", {}, "loss")), make("td", { class: "bar" }),
+      make("td", { class: "number" }, signed(effect))));
   }
   table.replaceChildren(make("caption", { class: "unseen" }, `Measures of ${head.id}`), make("tbody", {}, ...lines));
   const named = SIGNS[head.role] ? `${SIGNS[head.role]} ${head.role}: ${data.roles[head.role]}` : "No rule names a role for it.";

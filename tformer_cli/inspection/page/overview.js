@@ -49,23 +49,23 @@ function thumbnail(head) {
 
 /** Paints a small map; a pixel has the largest weight of the cells it stands for: none gets lost. */
 function paintThumbnail(head) {
-  const q = rowsOf(head).length, k = columnsOf(head).length, colour = rampOf(head.kind);
+  const q = rowsOf(head).length, k = columnsOf(head).length, color = rampOf(head.kind);
   const height = Math.min(q, THUMBNAIL), width = Math.min(k, THUMBNAIL);
   const largest = new Float32Array(height * width);
   weightsOf(head).forEach((weight, n) => {
     const at = Math.floor(Math.floor(n / k) * height / q) * width + Math.floor(n % k * width / k);
     if (weight > largest[at]) largest[at] = weight;
   });
-  paintField(head.canvas, largest, width, height, colour);
+  paintField(head.canvas, largest, width, height, color);
 }
 
 /** Paints numbers as pixels. */
-function paintField(canvas, values, width, height, colour) {
+function paintField(canvas, values, width, height, color) {
   canvas.width = width;
   canvas.height = height;
   const context = canvas.getContext("2d"), image = context.createImageData(width, height);
   values.forEach((value, n) => {
-    [image.data[4 * n], image.data[4 * n + 1], image.data[4 * n + 2]] = colour(value);
+    [image.data[4 * n], image.data[4 * n + 1], image.data[4 * n + 2]] = color(value);
     image.data[4 * n + 3] = 255;
   });
   context.putImageData(image, 0, 0);

@@ -7,7 +7,7 @@ function svgFile(name) {
   const copy = figures[name].svg.cloneNode(true);
   copy.querySelector(".marks")?.remove();
   const [, , width, height] = copy.getAttribute("viewBox").split(" ");
-  copy.prepend(draw("rect", { width, height, fill: styleColour("--panel") }));
+  copy.prepend(draw("rect", { width, height, fill: styleColor("--panel") }));
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(copy)}\n`;
 }
 

@@ -1,15 +1,24 @@
 // The sentence on top: which model, which sentence, its tokens.
 
-/** Writes what is known of the model and the capture. */
+/** Writes the sentence and its translation, and, folded away, what is known of the model and the capture. */
 function showFacts() {
+  byId("source-text").textContent = clean(sentence.source);
+  byId("target-text").textContent = clean(sentence.target);
   const model = data.model, layers = [model.n_encoder_layers, model.n_decoder_layers].join("+");
-  const parts = [make("b", {}, bidi(model.name)), ` ${layers} layers × ${model.n_heads} head${model.n_heads === 1 ? "" : "s"}`];
-  if (data.modelHash) parts.push(" · sha256 ", make("code", { title: data.modelHash }, data.modelHash.slice(0, 12)));
-  if (sentence.score !== null) parts.push(` · score ${decimal(sentence.score)}`);
-  parts.push(` · maps ${sentence.isLive ? "of the search" : "of a forced pass"}`);
-  const residual = make("span", { title: `Residual: ${data.weighting.residual}` },
-    ` · residual ${sentence.residual.toExponential(1)}`);
-  byId("facts").replaceChildren(...parts, residual);
+  byId("facts").replaceChildren("Model ", make("b", {}, bidi(model.name)), ` · ${layers} layers of ${model.n_heads} head${model.n_heads === 1 ? "" : "s"}`);
+  const isWide = sentence.bits === 16, error = (.5 / (2 ** sentence.bits - 1)).toExponential(1);
+  const facts = [
+    ["Model", `${model.name}: ${model.n_encoder_layers} encoder and ${model.n_decoder_layers} decoder layers, ${model.n_heads} heads each`],
+    ["Weights file", data.modelHash && make("code", {}, `SHA-256 ${data.modelHash}`)],
+    ["Score", sentence.score !== null && `${decimal(sentence.score)}: log-probability of the translation after the length penalty; nearer to 0 is better`],
+    ["Maps", sentence.isLive ? "Noted down while the search was at work." : "Taken in one pass over the finished translation."],
+    ["Numbers", `${data.weighting.meaning} (${data.weighting.source})`],
+    ["Rows and columns", data.conventions],
+    ["Residual", `${sentence.residual.toExponential(1)}: ${data.weighting.residual}. Near 0, the maps are what the model computed.`],
+    ["Stored", `${isWide ? 16 : 8}-bit fixed-point numbers, within ${error} of those captured${data.weighting.isShare ? "." : ", as parts of the largest."}`],
+  ];
+  byId("about-facts").replaceChildren(make("tbody", {}, ...facts.filter(([, text]) => text)
+    .map(([name, text]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, text)))));
 }
 
 /** Lists the sentences to choose from. */
@@ -17,7 +26,7 @@ function fillChooser() {
   const chooser = byId("sentence");
   chooser.hidden = data.sentences.length < 2;
   data.sentences.forEach((one, n) => chooser.append(make("option", { value: String(n) }, `${one.index + 1}  ${one.source}`)));
-  chooser.addEventListener("change", () => update({ s: chooser.value, row: "" }));
+  chooser.addEventListener("change", () => update({ s: chooser.value, row: "", key: "" }));
 }
 
 /** Shows the tokens; the decoder reads chip j as key j, and its row i predicts chip i + 1. */
@@ -25,7 +34,8 @@ function showStrips() {
   fillStrip(byId("source"), sentence.sourcePieces, "source");
   fillStrip(byId("target"), [...sentence.inputPieces, sentence.targetPieces.at(-1)], "target");
   const name = sentence.rank > 1 ? `Translation ${sentence.rank}` : "Translation";
-  byId("target-name").textContent = sentence.isForced ? "Given target" : name;
+  byId("target-label").textContent = sentence.isForced ? "Given target" : name;
+  byId("target-name").textContent = sentence.isForced ? "Target tokens" : "Translation tokens";
 }
 
 function fillStrip(box, pieces, side) {
@@ -34,7 +44,7 @@ function fillStrip(box, pieces, side) {
     const chip = make("span", { class: `chip${special}`, dir: "auto" }, piece);
     chip.addEventListener("pointerenter", () => hover(cellOfChip(side, n)));
     chip.addEventListener("pointerleave", () => hover(null));
-    chip.addEventListener("click", () => pin(cellOfChip(side, n)?.row));
+    chip.addEventListener("click", () => pin(cellOfChip(side, n)));
     return chip;
   }));
 }
@@ -56,10 +66,10 @@ function markStrips(cell) {
     chip.style.background = chip.style.color = "";
   }
   if (!cell) return;
-  const { row, column } = cell, values = weightsOf(head), k = columnsOf(head).length, colour = rampOf(head.kind);
+  const { row, column } = cell, values = weightsOf(head), k = columnsOf(head).length, color = rampOf(head.kind);
   const queries = head.kind === "enc" ? source : target.slice(1), keys = head.kind === "dec" ? target : source;
   const shade = (chip, weight) => {
-    const channels = colour(weight);
+    const channels = color(weight);
     chip.style.background = hex(channels);
     chip.style.color = inkOn(channels);
   };

@@ -2,7 +2,7 @@
 
 // Where there is one map a layer, a layer has nothing beside it but other layers.
 const SCOPE = data.weighting.isOfLayers ? "kind" : "layer";
-const DEFAULTS = { s: "0", head: "", tab: "heads", view: "map", scope: SCOPE, row: "", theme: "auto", boost: "", q: "" };
+const DEFAULTS = { s: "0", head: "", tab: "heads", view: "map", scope: SCOPE, row: "", key: "", least: "", theme: "auto", boost: "", q: "" };
 const CHOICES = { view: ["map", "lines"], scope: data.weighting.isOfLayers ? ["kind"] : ["layer", "kind"], theme: ["auto", "light", "dark"], boost: ["", "1"] };
 const state = { ...DEFAULTS };
 
@@ -24,6 +24,11 @@ function writeAddress() {
 
 /** The row that was clicked and stays marked, or null. */
 function pinnedRow(nRows) {
-  const row = state.row === "" ? NaN : Number(state.row);
-  return Number.isInteger(row) && row >= 0 && row < nRows ? row : null;
+  return pinned("row", nRows);
+}
+
+/** A row or a key that stays marked, of so many, or null. */
+function pinned(name, count) {
+  const place = state[name] === "" ? NaN : Number(state[name]);
+  return Number.isInteger(place) && place >= 0 && place < count ? place : null;
 }

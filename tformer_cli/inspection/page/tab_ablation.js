@@ -1,5 +1,7 @@
 // Ablation: what the loss of the sentence becomes with one head switched off.
 
+const MOST_RANKED = 12; // heads of the ranking
+
 addTab({
   id: "ablation",
   title: "Ablation",
@@ -13,13 +15,14 @@ addTab({
     const largest = Math.max(...Object.values(effects).map(Math.abs), 1e-9);
     const grids = KINDS.map(kind => one.heads.filter(head => head.kind === kind && head.id in effects)).filter(heads => heads.length)
       .map(heads => make("div", {}, make("h2", {}, kindName(heads[0].kind)), effectGrid(heads, effects, largest)));
-    panel.append(card("", make("div", { class: "row" }, ...grids)));
+    const order = one.heads.filter(head => head.id in effects).sort((a, b) => effects[b.id] - effects[a.id]);
+    panel.append(card("", make("div", { class: "row" }, ...grids)), card("The heads that matter most here", effectTable(order.slice(0, MOST_RANKED), effects, largest)));
   },
 });
 
 function effectGrid(heads, effects, largest) {
   const numbers = [...new Set(heads.map(head => head.head))].sort((a, b) => a - b), layers = [...new Set(heads.map(head => head.layer))];
-  const grid = make("div", { class: "ablation", style: `grid-template-columns: 24px repeat(${numbers.length}, minmax(54px, auto))` },
+  const grid = make("div", { class: "ablation", style: `grid-template-columns: 24px repeat(${numbers.length}, minmax(54px, 1fr))` },
     make("span"), ...numbers.map(number => make("span", { class: "axis" }, String(number))));
   for (const layer of layers) {
     grid.append(make("span", { class: "axis" }, `L${layer}`));
@@ -31,8 +34,18 @@ function effectGrid(heads, effects, largest) {
   return grid;
 }
 
+/** The heads with the largest effects, with their roles. */
+function effectTable(heads, effects, largest) {
+  const lines = heads.map(head => make("tr", {}, make("th", { scope: "row", class: "text" }, head.id), make("td", {}, signed(effects[head.id])),
+    make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(90 * Math.abs(effects[head.id]) / largest).toFixed(1)}px;background:var(${effects[head.id] < 0 ? "--enc" : "--dec"})` })),
+    make("td", { class: "text" }, SIGNS[head.role] ? `${SIGNS[head.role]} ${head.role}` : "")));
+  return make("div", { class: "scroll" }, make("table", { class: "wide" }, make("caption", { class: "unseen" }, "Heads by what the loss becomes without them"),
+    make("thead", {}, make("tr", {}, make("th", { scope: "col", class: "text" }, "head"), make("th", { scope: "col" }, termNamed("loss")), make("th", { class: "text", "aria-hidden": "true" }), make("th", { scope: "col", class: "text" }, "role"))),
+    make("tbody", {}, ...lines)));
+}
+
 function effectButton(head, effect, largest) {
-  const colour = twoSided(effect / largest);
-  return toggle(signed(effect, 3), head.id === state.head, { style: `background:${hex(colour)};color:${inkOn(colour)}`,
+  const color = twoSided(effect / largest);
+  return toggle(signed(effect, 3), head.id === state.head, { style: `background:${hex(color)};color:${inkOn(color)}`,
     "aria-label": `${head.id}: ${signed(effect, 3)}`, title: `${head.id}: show its map` }, () => update({ head: head.id, tab: "heads" }));
 }

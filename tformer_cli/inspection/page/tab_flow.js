@@ -16,7 +16,7 @@ addTab({
     panel.append(
       card("What each written token is made of", make("div", { class: "choices", role: "group", "aria-label": "Method" }, ...choices),
         make("p", { class: "says" }, `${flow.meaning[0].toUpperCase()}${flow.meaning.slice(1)} (${flow.source}). The rest of a bar is the prefix, what the decoder has read. `
-          + `Residual ${flow.residual.toExponential(1)}.`), shareTable(one, flow)),
+          + `Largest difference from what the model computed: ${flow.residual.toExponential(1)}.`), shareTable(one, flow)),
       card("From which token", make("p", { class: "says" }, "Row: the token that is written. Column: source tokens, then those that the decoder has read. "
         + "Every row sums to 1. Shares are stored in 8 bits, within 2.0e-3."), flowMap(one, flow)));
   },
@@ -34,6 +34,12 @@ function shareTable(one, flow) {
     make("tbody", {}, ...lines)));
 }
 
+/** Pixels for a figure in a card: of all the width, or on a wide screen of so many twelfths of it. */
+function roomBeside(twelfths) {
+  const width = byId("panels").clientWidth - 48;
+  return Math.max(300, (isWideScreen.matches ? width * twelfths / 12 : width) - 60);
+}
+
 function flowMap(one, flow) {
   const nSource = one.sourcePieces.length, packed = unpacked(flow.values), width = nSource + one.inputPieces.length;
   const shares = new Float32Array(one.targetPieces.length * width);
@@ -42,11 +48,11 @@ function flowMap(one, flow) {
   }
   const ramps = [rampOf("cross"), rampOf("dec")];
   const figure = heatMap({
-    rows: one.targetPieces, columns: [...one.sourcePieces, ...one.inputPieces], room: Math.max(300, byId("panels").clientWidth - 90),
+    rows: one.targetPieces, columns: [...one.sourcePieces, ...one.inputPieces], room: roomBeside(7),
     title: `${flow.name}: shares of ${nSource} source tokens and of the prefix in ${one.targetPieces.length} written tokens`,
     shade(i, j) {
       const share = shares[i * width + j];
-      return share < .002 ? null : { colour: ramps[j < nSource ? 0 : 1](share), text: share < .095 ? "" : share.toFixed(2).slice(1) };
+      return share < .002 ? null : { color: ramps[j < nSource ? 0 : 1](share), text: share < .095 ? "" : share.toFixed(2).slice(1) };
     },
   });
   figure.svg.addEventListener("pointermove", event => figure.mark(figure.cellAt(event)));

@@ -6,8 +6,8 @@ addTab({
   holds: one => Boolean(one.logits),
   show(panel, one) {
     panel.append(card("What the decoder would write", make("p", { class: "says" },
-      "A row is a decoder position: the token read last, the token written with its probability and rank, "
-      + "the entropy of the distribution in nats, and the most probable tokens."), candidateTable(one)));
+      "A row is a decoder position: the token read last, the token written, how probable it was "
+      + "and how sure the model was, and the most probable tokens."), candidateTable(one)));
     if (one.logits[0].lens.length) {
       panel.append(card("The logit lens: what each layer would have written", make("p", { class: "says" },
         "Each decoder layer's hidden state is read as if it were the last: through the final norm and the output projection. "
@@ -28,7 +28,7 @@ function candidateTable(one) {
 }
 
 function lensTable(one) {
-  const names = ["writes", ...one.logits[0].lens.map((_, layer) => `layer ${layer}`), "first from"];
+  const names = ["writes", ...one.logits[0].lens.map((_, layer) => `layer ${layer}`), "first"];
   const lines = one.logits.map((position, i) => positionRow(i, bidi(position.piece),
     ...position.lens.map(([piece, p, rank]) => candidate(piece, p, rank === 1)),
     make("td", {}, position.first === null ? "–" : `layer ${position.first}`)));
@@ -36,9 +36,9 @@ function lensTable(one) {
 }
 
 function wideTable(names, lines, caption) {
-  const isNumber = name => ["p", "rank", "entropy", "first from"].includes(name);
+  const isNumber = name => ["p", "rank", "entropy", "first"].includes(name);
   return make("div", { class: "scroll" }, make("table", { class: "wide" }, make("caption", { class: "unseen" }, caption),
-    make("thead", {}, make("tr", {}, ...names.map(name => make("th", { scope: "col", ...(isNumber(name) ? {} : { class: "text" }) }, name)))),
+    make("thead", {}, make("tr", {}, ...names.map(name => make("th", { scope: "col", ...(isNumber(name) ? {} : { class: "text" }) }, data.terms[name] ? termNamed(name) : name)))),
     make("tbody", {}, ...lines)));
 }
 

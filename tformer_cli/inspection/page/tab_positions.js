@@ -30,13 +30,13 @@ function positionCards(table) {
   return [
     card(`${data.positions.kind[0].toUpperCase()}${data.positions.kind.slice(1)} positions, ${whose}`, facts),
     card("The vectors", make("p", { class: "says" }, `Row: position 0 to ${n - 1}, column: dimension 0 to ${width - 1}. Blue below 0, orange above; `
-      + `full colour is ±${table.scale.toPrecision(3)}, stored in steps of 1/127 of it.`), field),
+      + `full color is ±${table.scale.toPrecision(3)}, stored in steps of 1/127 of it.`), field),
     card("How alike positions are", make("p", { class: "says" }, "Left, PE·PEᵀ: row and column are positions. Right, the mean of PE(p)·PE(p+k) over p, by offset k."),
       make("div", { class: "row" }, square, offsetCurve(table.by_offset))),
   ];
 }
 
-/** Colours from −1 to 1: blue, the ground, orange. */
+/** Colors from −1 to 1: blue, the ground, orange. */
 function twoSided(value) {
   const ground = isDark() ? [22, 27, 38] : [255, 255, 255];
   const end = value < 0 ? (isDark() ? [109, 158, 241] : [31, 90, 190]) : (isDark() ? [240, 160, 80] : [205, 100, 10]);
@@ -48,7 +48,7 @@ function offsetCurve(means) {
   const width = 460, height = 300, left = 58, bottom = 34, low = Math.min(0, ...means), high = Math.max(0, ...means);
   const xOf = k => left + k / Math.max(1, means.length - 1) * (width - left - 14);
   const yOf = value => 12 + (high - value) / Math.max(1e-30, high - low) * (height - bottom - 24);
-  const svg = newFigure(width, height, "Mean similarity by offset"), soft = styleColour("--soft"), line = styleColour("--line");
+  const svg = newFigure(width, height, "Mean similarity by offset"), soft = styleColor("--soft"), line = styleColor("--line");
   for (const value of new Set([low, 0, high / 2, high])) {
     svg.append(draw("line", { x1: left, x2: width - 14, y1: yOf(value), y2: yOf(value), stroke: line }),
       draw("text", { x: left - 8, y: yOf(value), "font-size": 11, "text-anchor": "end", "dominant-baseline": "central", fill: soft }, Number(value.toPrecision(3)).toString()));
@@ -57,7 +57,7 @@ function offsetCurve(means) {
     svg.append(draw("text", { x: xOf(k), y: height - 20, "font-size": 11, "text-anchor": "middle", fill: soft }, String(k)));
   }
   svg.append(draw("text", { x: (left + width) / 2, y: height - 4, "font-size": 11, "text-anchor": "middle", fill: soft }, "offset k"),
-    draw("polyline", { points: means.map((value, k) => `${xOf(k).toFixed(1)},${yOf(value).toFixed(1)}`).join(" "), fill: "none", stroke: styleColour("--accent"), "stroke-width": 2 }));
+    draw("polyline", { points: means.map((value, k) => `${xOf(k).toFixed(1)},${yOf(value).toFixed(1)}`).join(" "), fill: "none", stroke: styleColor("--accent"), "stroke-width": 2 }));
   svg.style.maxWidth = "100%";
   svg.style.height = "auto";
   return svg;

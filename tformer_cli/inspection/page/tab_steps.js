@@ -20,21 +20,32 @@ addTab({
         + `${chosen.n_checks} comparisons with its own numbers, largest difference ${chosen.difference.toExponential(1)}. `
         + "Of long vectors the first components are shown; all of them: ",
       make("code", {}, `tformer inspect-step … --head ${chosen.head} --token ${chosen.row}`))));
-    for (const step of chosen.steps) panel.append(stepCard(step, chosen));
+    const cards = chosen.steps.map(step => stepCard(step, chosen));
+    const index = make("nav", { class: "panel index", "aria-label": "Steps" }, make("h2", {}, "Steps"), make("ol", {}, ...chosen.steps.map((step, n) => {
+      const button = make("button", { type: "button" }, ...symbols(step.title));
+      button.addEventListener("click", () => {
+        cards[n].scrollIntoView({ block: "start" });
+        cards[n].querySelector("h3").focus({ preventScroll: true });
+      });
+      return make("li", { value: String(step.number) }, button);
+    })));
+    panel.append(make("div", { class: "indexed" }, index, make("div", { class: "cards" }, ...cards)));
   },
 });
 
 function stepCard(step, record) {
-  const top = make("div", { class: "step-top" }, make("span", { class: "step-number" }, String(step.number)), make("h3", {}, ...symbols(step.title)));
+  const top = make("div", { class: "step-top" }, make("span", { class: "step-number" }, String(step.number)), make("h3", { tabindex: "-1" }, ...symbols(step.title)));
   if (step.difference !== null) {
     const compared = step.checks.map(([what, difference]) => `${what}: ${difference.toExponential(1)}`).join("; ");
     top.append(make("span", { class: "check", title: compared }, `✓ as the model, max difference ${step.difference.toExponential(1)}`));
   }
-  const parts = [top, ...step.formulas.map(text => make("p", { class: "formula" }, ...symbols(text))),
-    make("p", { class: "says" }, ...symbols(step.says, /\b([dbW])_([kO])\b/)),
-    make("div", { class: "step-tables" }, ...step.tables.map(stepTable), ...(step.name === "matrix" ? wholeMap(record) : []))];
-  if (step.worked) parts.push(make("p", { class: "worked" }, `e.g. ${step.worked}`));
-  return make("div", { class: "panel" }, ...parts);
+  const words = make("div", {}, ...step.formulas.map(text => make("p", { class: "formula" }, ...symbols(text))),
+    make("p", { class: "says" }, ...symbols(step.says, /\b([dbW])_([kO])\b/)));
+  if (step.worked) words.append(make("p", { class: "worked" }, `e.g. ${step.worked}`));
+  const tables = make("div", { class: "step-tables" }, ...step.tables.map(stepTable), ...(step.name === "matrix" ? wholeMap(record) : []));
+  // Several long tables need the whole width; else words stand beside their table.
+  const isStacked = step.tables.filter(table => table.values[0].length > 4).length > 1;
+  return make("div", { class: "panel step" }, top, make("div", { class: isStacked ? "step-body stacked" : "step-body" }, words, tables));
 }
 
 /** The map of the whole head with the row of the walk-through marked, if the page has the head. */
@@ -74,12 +85,12 @@ function stepTable(table) {
     }
     return make("tr", i === table.marked ? { class: "on" } : {}, make("th", { scope: "row", class: "text" }, bidi(text)), ...cells);
   });
-  return make("div", { class: "scroll" }, make("table", { class: "wide" }, make("caption", {}, bidi(table.caption)),
+  return make("div", { class: table.rows.length > 2 ? "scroll" : "scroll flat" }, make("table", { class: "wide" }, make("caption", {}, bidi(table.caption)),
     make("thead", {}, make("tr", {}, make("td"), ...columns.map(text => make("th", { scope: "col" }, ...symbols(text))), ...cut, ...shareHead)),
     make("tbody", {}, ...lines)));
 }
 
-/** A number of a table; of vectors, the larger it is, the more colour: blue below 0, orange above. */
+/** A number of a table; of vectors, the larger it is, the more color: blue below 0, orange above. */
 function stepCell(value, largest, isPlain) {
   if (value === null) return make("td", { class: "masked" }, "−∞");
   const tint = isPlain ? 0 : .45 * Math.abs(value) / largest;

@@ -1,5 +1,6 @@
 // Tabs. The first is the heads; a file tab_*.js adds another one with addTab.
 
+const isWideScreen = window.matchMedia("(min-width: 1100px)"); // as the style sheet has it
 const tabs = [{ id: "heads", title: "Heads", holds: () => true }];
 
 /**
@@ -27,16 +28,18 @@ function showTabs() {
   }));
   for (const tab of tabs) {
     const panel = byId(`panel-${tab.id}`) ?? addPanel(tab);
-    panel.hidden = tab !== chosen;
-    if (tab === chosen && tab.show) {
-      panel.replaceChildren();
+    // Paper has no tabs to open: it shows them all.
+    const isShown = tab === chosen || (isPrinting && held.includes(tab));
+    panel.hidden = !isShown;
+    if (isShown && tab.show) {
+      panel.replaceChildren(make("h2", { class: "tab-title" }, tab.title));
       tab.show(panel, sentence);
     }
   }
 }
 
 function addPanel(tab) {
-  const panel = make("section", { id: `panel-${tab.id}`, class: "cards", role: "tabpanel", "aria-labelledby": `tab-${tab.id}`, tabindex: "-1" });
+  const panel = make("section", { id: `panel-${tab.id}`, class: `cards cards-${tab.id}`, role: "tabpanel", "aria-labelledby": `tab-${tab.id}`, tabindex: "-1" });
   byId("panels").append(panel);
   return panel;
 }

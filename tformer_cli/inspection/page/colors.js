@@ -1,9 +1,9 @@
-// Colours: a ramp for each kind, a hue for each of several heads, light or dark.
+// Colors: a ramp for each kind, a hue for each of several heads, light or dark.
 
 const systemIsDark = window.matchMedia("(prefers-color-scheme: dark)");
 let isPrinting = false;
 
-// Okabe and Ito's colours, which people with any kind of colour vision tell apart; yellow and black
+// Okabe and Ito's colors, which people with any kind of color vision tell apart; yellow and black
 // are changed where the ground would swallow them. Further heads are dashed.
 const HUES = {
   light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#b38600", "#e69f00", "#555555"],
@@ -16,13 +16,13 @@ function isDark() {
   return !isPrinting && (state.theme === "dark" || (state.theme === "auto" && systemIsDark.matches));
 }
 
-/** A colour of the style sheet, such as --ink, as it comes out now. */
-function styleColour(name) {
+/** A color of the style sheet, such as --ink, as it comes out now. */
+function styleColor(name) {
   const probe = byId("said");
   probe.style.color = `var(${name})`;
-  const colour = getComputedStyle(probe).color;
+  const color = getComputedStyle(probe).color;
   probe.style.color = "";
-  return colour;
+  return color;
 }
 
 /** The ramp of a kind: a function from a weight to red, green and blue. */
@@ -42,7 +42,7 @@ function hex(channels) {
   return `#${channels.map(channel => channel.toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** The colour of a text that stands on a colour. */
+/** The color of a text that stands on a color. */
 function inkOn([red, green, blue]) {
   return .3 * red + .59 * green + .11 * blue > 140 ? "#0c0f16" : "#ffffff";
 }
@@ -51,5 +51,5 @@ function inkOn([red, green, blue]) {
 function styleOf(head, scope) {
   const hues = HUES[isDark() ? "dark" : "light"];
   const number = scope === "kind" ? head.layer : head.head;
-  return { colour: hues[number % hues.length], dash: DASHES[Math.floor(number / hues.length) % DASHES.length] };
+  return { color: hues[number % hues.length], dash: DASHES[Math.floor(number / hues.length) % DASHES.length] };
 }

@@ -1,0 +1,66 @@
+// How to read this: what the selected head does in this very sentence, in words.
+
+const SPECIAL = null; // stands for a token that is part of no word, such as the end of sentence
+
+/** The words of a side as {texts, ofToken}; a page without words takes every token for one. */
+function wordsOf(side) {
+  const given = sentence[`${side}Words`], pieces = sentence[`${side}Pieces`].slice(0, -1);
+  if (given) return { texts: given.texts.map(bare), ofToken: [...given.ofToken, SPECIAL] };
+  return { texts: pieces.map(piece => bare(piece.replaceAll("▁", ""))), ofToken: [...pieces.keys(), SPECIAL] };
+}
+
+/** A word without the punctuation around it and an elided article, as in l'animal, unless it is nothing else. */
+function bare(word) {
+  return word.replace(/^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$/gu, "").replace(/^\p{L}{1,2}['’](?=\p{L}{3})/u, "") || word;
+}
+
+/** For each word of a head's rows the word it looks at most, and how much: [{word, key, weight}]; a key of null is a special token. */
+function wordLinks(head) {
+  const queries = wordsOf(head.kind === "enc" ? "source" : "target"), keys = wordsOf(head.kind === "dec" ? "target" : "source");
+  // The decoder reads the begin of sentence first: its key j is token j - 1.
+  const ofColumn = head.kind === "dec" ? [SPECIAL, ...keys.ofToken.slice(0, -1)] : keys.ofToken;
+  const values = weightsOf(head), k = ofColumn.length;
+  return queries.texts.map((_, word) => {
+    const rows = queries.ofToken.flatMap((of, i) => of === word ? [i] : []), sums = new Map();
+    for (const i of rows) {
+      for (let j = 0; j < k; j++) sums.set(ofColumn[j], (sums.get(ofColumn[j]) ?? 0) + numberOf(values[i * k + j]) / rows.length);
+    }
+    const [key, weight] = [...sums].reduce((best, one) => one[1] > best[1] ? one : best, [SPECIAL, -1]);
+    return { word, key, weight, rows, name: queries.texts[word], keyName: key === SPECIAL ? "" : keys.texts[key] };
+  }).filter(link => link.rows.length);
+}
+
+/** The link that tells most: a clear one between two long words that differ. */
+function tellingLink(head) {
+  const links = wordLinks(head);
+  const worth = ({ word, key, weight, name, keyName }) => (data.weighting.isShare ? weight : weight / sentence.largest)
+    + (key === SPECIAL ? -1 : 0) + (name.toLowerCase() === keyName.toLowerCase() ? -.5 : 0) + (head.kind !== "cross" && key === word ? -1 : 0) + (Math.min(name.length, keyName.length) > 3 ? 1 : 0);
+  const best = links.reduce((most, link) => !most || worth(link) > worth(most) ? link : most, null);
+  // A head that mostly rests on a special token is told by that.
+  const resting = links.filter(link => link.key === SPECIAL);
+  return resting.length > links.length / 2 ? resting.reduce((most, link) => link.weight > most.weight ? link : most) : best;
+}
+
+/** The link of the word that a row is part of, if it is part of one. */
+function linkOfRow(head, row) {
+  return row === null ? undefined : wordLinks(head).find(link => link.rows.includes(row));
+}
+
+/** Writes the sentence and its translation, and two lines on how to read the map of the head. */
+function showGuide() {
+  const head = chosenHead(), link = linkOfRow(head, pinnedRow(rowsOf(head).length)) ?? tellingLink(head);
+  byId("guide").hidden = !link;
+  if (!link) return;
+  const word = text => make("b", {}, bidi(text));
+  const writes = head.kind === "enc" ? "reads " : "writes ";
+  const subject = data.weighting.isOfLayers ? "the map of layer " : "head ";
+  const share = data.weighting.isShare ? ` (${Math.round(100 * link.weight)}% of ${data.weighting.isOfLayers ? "it" : "its attention"})` : "";
+  const does = { alpha: "looks at ", norm: "takes most from " }[data.weighting.name] ?? "leads back to ";
+  const most = link.key === SPECIAL ? [make("b", {}, head.kind === "dec" ? "the start of the sentence" : "the end of the sentence"), ", a place to rest"] : [word(link.keyName)];
+  const isSpread = data.weighting.name === "alpha" && link.weight < .3;
+  byId("guide-says").replaceChildren(`When the model ${writes}`, word(link.name), `, ${subject}`, make("b", {}, head.id), " ",
+    isSpread ? "spreads its attention and looks most at " : does, ...most, share, ".");
+  byId("guide-does").replaceChildren("In the map that is row ", word(link.name), ", column ",
+    link.key === SPECIAL ? make("b", {}, columnsOf(head)[head.kind === "dec" ? 0 : columnsOf(head).length - 1]) : word(link.keyName),
+    ": the stronger the color, the larger the number. Point at any word to see where the head looks; click to keep it.");
+}
