@@ -137,7 +137,7 @@ def test_no_step_of_a_translation_waits(run, trained):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("score", "run", "--source", "lines", "--target", "lines"),
+        ("score", "run", "--source", "lines", "--target-file", "lines"),
         ("evaluate", "run", "--source", "lines", "--reference", "lines"),
         ("inspect-heads", "run", "--corpus", "-i", "lines", "--target-file", "lines"),
         ("inspect-align", "run", "--source", "lines", "--target-file", "lines"),

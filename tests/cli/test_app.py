@@ -51,8 +51,8 @@ HELP_WRITTEN_BY = "0.29.2"
 
 
 NO_PATHS = {
-    *("TEXT", "TOKEN", "KEY", "HEAD", "HEAD:TOKEN", "SELECTION"),
-    *("DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY.PATH=VALUE"),
+    *("TEXT", "TOKEN", "HEAD", "HEAD:TOKEN", "HEADS"),
+    *("DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY=VALUE"),
 }
 """What texts are called that name neither a file nor a directory."""
 

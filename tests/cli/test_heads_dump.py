@@ -41,7 +41,7 @@ def read_array(data, name):
 
 
 def test_a_dump_says_its_size_first_and_is_read_with_numpy_alone(model, source, tmp_path):
-    result = run(model, "-i", source, "--dump", tmp_path / "d", "--topk", 2, "--heads", "cross")
+    result = run(model, "-i", source, "--dump", tmp_path / "d", "--top-k", 2, "--heads", "cross")
     assert result.exit_code == 0
     assert result.stdout == ""
     first, estimate, last = result.stderr.splitlines()
@@ -65,7 +65,7 @@ def test_a_dump_that_is_too_large_is_refused_before_anything_is_written(model, s
     assert result.exit_code == 2
     (error,) = result.stderr.splitlines()
     assert error.startswith("error: --max-bytes: the dump would take about ")
-    assert "the limit is 1.0 KiB: raise it, keep fewer numbers with --topk K" in error
+    assert "the limit is 1.0 KiB: raise it, keep fewer numbers with --top-k K" in error
     assert not (tmp_path / "d").exists()
 
 
@@ -77,7 +77,7 @@ def test_the_same_command_again_finds_everything_done(model, source, tmp_path):
     assert again.exit_code == 0
     assert "5 lines were done before" in again.stderr
     assert files(tmp_path / "d") == before
-    other = run(*command, "--topk", "3")
+    other = run(*command, "--top-k", "3")
     assert other.exit_code == 2
     assert "was begun with another settings" in other.stderr
     source.write_text("A man\n")
@@ -116,7 +116,7 @@ def test_what_is_read_twice_cannot_come_from_stdin(model, tmp_path):
     result = run(model, "--dump", tmp_path / "d", stdin="A man\n")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "reads its sentences twice, so not from stdin" in result.stderr
-    assert "--topk: is for dumps" in run(model, "a", "--topk", "2").stderr
+    assert "--top-k: is for dumps" in run(model, "a", "--top-k", "2").stderr
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def test_two_directions_are_joined(model, files):
     union, common = (
         [
             parse_links(line, "x").sure
-            for line in run(model, *both, "--symmetrise", m).stdout.split("\n")
+            for line in run(model, *both, "--symmetrize", m).stdout.split("\n")
         ]
         for m in ("union", "intersection")
     )

@@ -35,7 +35,7 @@ def test_a_given_target_is_looked_at_instead(model):
 
 
 def test_any_translation_of_the_search_can_be_looked_at(model):
-    second = json.loads(run(model, "A man", "--hypothesis", "2", "-q").stdout)
+    second = json.loads(run(model, "A man", "--rank", "2", "-q").stdout)
     translate = ["translate", str(model), "-q", "--n-best", "2", "--format", "jsonl"]
     found = json.loads(CliRunner().invoke(app, translate, input="A man\n").stdout)
     assert second["target"]["text"] == found["hypotheses"][1]["translation"]
@@ -88,8 +88,8 @@ def test_the_bar_is_the_share_of_the_source_without_unicode_too(model):
     ("arguments", "message"),
     [
         (["a", "--target", "x", "--target-file", "f"], "--target: --target-file gives"),
-        (["a", "--target", "x", "--hypothesis", "2"], "--hypothesis: shows what the search found"),
-        (["a", "--hypothesis", "99"], "--hypothesis"),
+        (["a", "--target", "x", "--rank", "2"], "--rank: shows what the search found"),
+        (["a", "--rank", "99"], "--rank"),
         (["long " * 80], "tokens where the model takes 39 (line 1)"),
         (["a", "--method", "lrp"], "'lrp' is not one of 'alti', 'rollout'"),
     ],

@@ -108,7 +108,7 @@ def test_capture_of_either_kind_leaves_the_translations_byte_identical(model, be
 
 
 def test_the_nth_best_translation_live_and_verified(model):
-    arguments = [LINES[0], "--hypothesis", "2", "--mode", "live", "--verify", "1e-5"]
+    arguments = [LINES[0], "--rank", "2", "--mode", "live", "--verify", "1e-5"]
     result = run(model, *arguments)
     assert result.exit_code == 0
     record = json.loads(result.stdout)
@@ -235,8 +235,8 @@ def test_binary_formats_can_go_into_a_pipe(model):
         (["a", "--source", "f"], "--source: texts are given as arguments"),
         (["a", "--target", "x", "--target-file", "f"], "--target: --target-file gives"),
         (["a", "--mode", "live", "--target", "x"], "--mode live: shows what the search found"),
-        (["a", "--hypothesis", "2", "--target-file", "f"], "--hypothesis: shows what the search"),
-        (["a", "--hypothesis", "9"], "--hypothesis: must be at most beam_size = 3, but is 9"),
+        (["a", "--rank", "2", "--target-file", "f"], "--rank: shows what the search"),
+        (["a", "--rank", "9"], "--rank: must be at most beam_size = 3, but is 9"),
         (["a", "--corpus", "--mode", "live"], "--mode live: is of single sentences"),
         (["a", "--target-file", "no-such-file"], "no such file (no-such-file)"),
         (["long " * 80], "tokens where the model takes 39 (line 1)"),

@@ -30,7 +30,7 @@ def test_a_page_goes_to_a_file_or_a_pipe_with_the_same_bytes(model, tmp_path):
         ([LINE, "--target", "a", "--target-file", "f"], "leave one of them out"),
         (["a " * 200], "(line 1): inspect a shorter sentence"),
         ([LINE, "--mode", "live", "--target", "a"], "--mode live: shows what the search found"),
-        ([LINE, "--hypothesis", "2", "--target", "a"], "--hypothesis: shows what the search found"),
+        ([LINE, "--rank", "2", "--target", "a"], "--rank: shows what the search found"),
         ([LINE, "--source", "f"], "texts are given as arguments already"),
     ],
 )
@@ -54,7 +54,7 @@ def test_a_page_is_not_written_where_something_else_is_expected(model, tmp_path,
 
 def test_the_second_best_translation_is_shown_as_the_search_saw_it(model, tmp_path):
     page = tmp_path / "page.htm"
-    chosen = ("--hypothesis", "2", "--mode", "live")
+    chosen = ("--rank", "2", "--mode", "live")
     assert run("inspect-report", model, LINE, *chosen, "-o", page).exit_code == 0
     assert b'"rank":2' in page.read_bytes()
     assert b'"isLive":true' in page.read_bytes()

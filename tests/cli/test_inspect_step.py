@@ -129,7 +129,7 @@ def test_log_probabilities_are_those_of_the_search_and_ranks_agree_with_candidat
 
 
 def test_logits_stream_as_lines_blank_ones_included(model, tmp_path):
-    result = run("inspect-logits", model, "--lens", "--top", "2", stdin=f"{LINE}\n\n")
+    result = run("inspect-logits", model, "--lens", "--top-k", "2", stdin=f"{LINE}\n\n")
     first, blank = map(json.loads, result.stdout.splitlines())
     assert first["schema"] == "tformer.logits/1"
     assert blank["positions"] == []

@@ -22,7 +22,7 @@ def files(tmp_path):
 
 def test_a_log_probability_a_line_in_every_format(model, files):
     source, target = files
-    options = ["--source", source, "--target", target, "--quiet"]
+    options = ["--source", source, "--target-file", target, "--quiet"]
     plain = run("score", model, *options)
     assert plain.exit_code == 0, plain.stderr
     assert "1 line longer than the model takes, cut off" in plain.stderr
@@ -46,7 +46,9 @@ def test_a_log_probability_a_line_in_every_format(model, files):
 def test_features_of_an_n_best_list_may_be_missing(model, files):
     for features in ("||| ", "|||  "):
         line = f"0 ||| the street {features}||| -1\n"
-        done = run("score", model, "--source", files[0], "--nbest", "-", "--quiet", stdin=line)
+        done = run(
+            "score", model, "--source", files[0], "--n-best-file", "-", "--quiet", stdin=line
+        )
         assert done.exit_code == 0, done.stderr
         assert done.stdout.startswith("0 ||| the street ||| ForcedLogProbability= -")
 
@@ -58,7 +60,7 @@ def test_an_n_best_list_of_the_model_keeps_its_order_and_scores(model, files, tm
     assert made.exit_code == 0
     expected = [line.split(" ||| ") for line in nbest.read_text().splitlines()]
     nbest.write_text("".join(" ||| ".join(row) + "\n" for row in expected[:3][::-1] + expected[3:]))
-    done = run("score", model, "--source", source, "--nbest", nbest)
+    done = run("score", model, "--source", source, "--n-best-file", nbest)
     assert done.exit_code == 0, done.stderr
     found = [line.split(" ||| ") for line in done.stdout.splitlines()]
     assert len(found) == 6
@@ -72,11 +74,11 @@ def test_an_n_best_list_of_the_model_keeps_its_order_and_scores(model, files, tm
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "--target: give either it or --nbest"),
-        (["--target", "short"], "has no line 3, but the other text has (the target)"),
-        (["--nbest", "short"], "is no line of an n-best list"),
-        (["--nbest", "far"], "names source line 9, but there are 4"),
-        (["--target", "none"], "none"),
+        ([], "--target-file: give either it or --n-best-file"),
+        (["--target-file", "short"], "has no line 3, but the other text has (the target)"),
+        (["--n-best-file", "short"], "is no line of an n-best list"),
+        (["--n-best-file", "far"], "names source line 9, but there are 4"),
+        (["--target-file", "none"], "none"),
     ],
 )
 def test_bad_input_is_one_line_and_status_two(model, files, tmp_path, options, message):

@@ -76,7 +76,7 @@ def test_any_translation_of_the_search_can_be_looked_at(model, mode):
 
 
 def test_a_translation_that_the_search_cannot_give_is_an_error(model):
-    with pytest.raises(UsageError, match=r"^--hypothesis: must be at most beam_size = 3, but is 4"):
+    with pytest.raises(UsageError, match=r"^--rank: must be at most beam_size = 3, but is 4"):
         inspect_heads(model, LINES, hypothesis=4)
 
 

@@ -84,7 +84,7 @@ def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, hypothes
         ({"heads": ["@entropy>99"]}, UsageError, "no head meets the conditions"),
         ({"tolerance": 0.0}, TformerError, "(is above 0|from the model's own)"),
         ({"targets": ["a"], "mode": "live"}, UsageError, "--mode live: shows what a search did"),
-        ({"hypothesis": 0}, UsageError, "--hypothesis"),
+        ({"hypothesis": 0}, UsageError, "--rank"),
         ({"targets": []}, DataError, "there are more lines than targets"),
     ],
 )

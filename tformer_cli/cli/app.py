@@ -17,6 +17,7 @@ from tformer_cli.cli.checked_command import CheckedCommand
 from tformer_cli.cli.console import error_line
 from tformer_cli.cli.evaluate import evaluate
 from tformer_cli.cli.export import export
+from tformer_cli.cli.help_screen import DEPLOY, LOOK_INSIDE, START, TRAIN, TRANSLATE
 from tformer_cli.cli.inspect_ablate import inspect_ablate
 from tformer_cli.cli.inspect_align import inspect_align
 from tformer_cli.cli.inspect_diff import inspect_diff
@@ -136,7 +137,6 @@ def _leave_closed_pipe() -> NoReturn:
 app = typer.Typer(
     name="tformer",
     cls=OneLineErrors,
-    help="Train, use and understand translation Transformers.",
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -155,34 +155,45 @@ def root(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+            "--version",
+            "-V",
+            help="Show the version and exit.",
+            callback=_show_version,
+            is_eager=True,
         ),
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Train, use and understand translation Transformers."""
+    """Train, use and understand translation Transformers.
+
+    Examples:
+        tformer quickstart
+        tformer translate runs/quickstart "The old house is green."
+        tformer translate --help
+    """
 
 
 _command = partial(app.command, cls=CheckedCommand)
-_command("quickstart")(quickstart)
-_command("make-corpus")(make_corpus)
-app.add_typer(tokenize_app, name="tokenize")
-_command("train")(train)
-_command("plot")(plot)
-_command("translate")(translate)
-_command("evaluate")(evaluate)
-_command("export")(export)
-_command("benchmark")(benchmark)
-_command("score")(score)
-app.command("inspect-heads", cls=CommandWithWeights)(inspect_heads)
-_command("inspect-step")(inspect_step)
-_command("inspect-positions")(inspect_positions)
-_command("inspect-logits")(inspect_logits)
-_command("inspect-flow")(inspect_flow)
-_command("inspect-align")(inspect_align)
-_command("inspect-ablate")(inspect_ablate)
-_command("inspect-report")(inspect_report)
-_command("inspect-diff")(inspect_diff)
+_command("quickstart", rich_help_panel=START)(quickstart)
+_command("make-corpus", rich_help_panel=START)(make_corpus)
+_command("train", rich_help_panel=TRAIN)(train)
+_command("plot", rich_help_panel=TRAIN)(plot)
+app.add_typer(tokenize_app, name="tokenize", rich_help_panel=TRAIN)
+_command("translate", rich_help_panel=TRANSLATE)(translate)
+_command("evaluate", rich_help_panel=TRANSLATE)(evaluate)
+_command("score", rich_help_panel=TRANSLATE)(score)
+_command("export", rich_help_panel=DEPLOY)(export)
+_command("benchmark", rich_help_panel=DEPLOY)(benchmark)
+_inspection = partial(app.command, cls=CheckedCommand, rich_help_panel=LOOK_INSIDE)
+app.command("inspect-heads", cls=CommandWithWeights, rich_help_panel=LOOK_INSIDE)(inspect_heads)
+_inspection("inspect-report")(inspect_report)
+_inspection("inspect-step")(inspect_step)
+_inspection("inspect-positions")(inspect_positions)
+_inspection("inspect-logits")(inspect_logits)
+_inspection("inspect-flow")(inspect_flow)
+_inspection("inspect-align")(inspect_align)
+_inspection("inspect-ablate")(inspect_ablate)
+_inspection("inspect-diff")(inspect_diff)
 
 
 def main() -> None:

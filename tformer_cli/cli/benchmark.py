@@ -9,6 +9,7 @@ import typer
 
 from tformer_cli.cli.console import note, stdout_console, write_line
 from tformer_cli.cli.format_choice import format_option
+from tformer_cli.cli.help_screen import MACHINE
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
     DecodingPrecisionChoice,
@@ -43,33 +44,56 @@ def benchmark(
     *,
     source: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="Sentences to translate (-: stdin)."),
+        typer.Option("--source", "-i", metavar="FILE", help="Sentences to translate; - is stdin."),
         PathRole.reads_file,
     ],
-    lines: Annotated[int, typer.Option(min=1, help="Use at most so many lines.")] = 1000,
+    lines: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Translate at most the first N lines.")
+    ] = 1000,
     beam_size: Annotated[
-        list[int] | None, typer.Option(min=1, help="Beam sizes to compare; repeat [1 and 5].")
+        list[int] | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Beam size to measure. Repeat to compare.",
+            show_default="1 and 5",
+        ),
     ] = None,
     precision: Annotated[
         list[DecodingPrecisionChoice] | None,
-        typer.Option(help="Precisions to compare; repeat [float32]."),
+        typer.Option(
+            help="Precision to measure. Repeat to compare.",
+            show_default="float32",
+            rich_help_panel=MACHINE,
+        ),
     ] = None,
     engine: Annotated[
-        list[EngineChoice] | None, typer.Option(help="Engines to compare; repeat [tformer].")
+        list[EngineChoice] | None,
+        typer.Option(
+            help="Decoding engine to measure. Repeat to compare.",
+            show_default="tformer",
+            rich_help_panel=MACHINE,
+        ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Measurements of each, in turns.")] = 3,
+    rounds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Measure every setting N times, in turns.")
+    ] = 3,
     report_format: Annotated[
         BenchmarkFormat,
-        format_option(BenchmarkFormat, what="text, or a JSON object for each setting."),
+        format_option(BenchmarkFormat, what="A table, or one JSON object per setting and line."),
     ] = BenchmarkFormat.text,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure translation speed, latency and memory on this machine.
+    """Measure translation speed, latency and memory.
 
     Every measurement runs in a process of its own, the settings in turns; medians are shown.
-    Lines/s is for all lines at once, the percentiles are of lines translated one by one.
+    Lines/s is for all lines at once; the percentiles are of lines translated one by one.
+
+    Examples:
+        tformer benchmark runs/quickstart -i corpus/test.en --lines 200
+        tformer benchmark runs/quickstart -i a.en --precision float32 --precision int8
     """
     from itertools import islice
 

@@ -1,9 +1,10 @@
-"""Commands that look at the files and directories they are given before they begin.
+"""What all commands share: options' old names, and a look at files and directories at the start.
 
 What a parameter names is what its declaration says; see `tformer_cli.cli.path_roles`.
 """
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,42 @@ from tformer_cli.artifacts.overwriting import (
     check_outputs,
     standard_stream,
 )
+from tformer_cli.cli.help_screen import ReadableHelp
 from tformer_cli.cli.path_roles import PathRole, path_roles
 from tformer_cli.cli.text_io import STANDARD_STREAM, STDIN, STDOUT, open_stream
 from tformer_cli.errors import UsageError
 
+OLD_NAMES = {
+    "--heads": ("--head",),
+    "--input": ("--source",),
+    "--n-best-file": ("--nbest",),
+    "--rank": ("--hypothesis",),
+    "--source": ("--input",),
+    "--symmetrize": ("--symmetrise",),
+    "--target-file": ("--target",),
+    "--top-k": ("--top", "--topk"),
+}
+"""What an option was called before, or is called in other commands.
 
-class CheckedCommand(TyperCommand):
+The old name works wherever a command has the option and none of that name; no help shows it.
+"""
+
+
+class CheckedCommand(ReadableHelp, TyperCommand):
     """A command that refuses empty names, and outputs that would destroy what is read.
 
     A script's unset variable gives an empty name. As a path it would be the current directory, and
     what is read or written would be other things than those that were meant.
     """
+
+    def make_parser(self, ctx: Any) -> Any:  # noqa: ANN401 - click's
+        """Makes the parser, which knows options by their old names, too."""
+        parser = super().make_parser(ctx)
+        for parameter, names in old_names(self):
+            hidden = copy(parameter)
+            hidden.opts, hidden.secondary_opts = names, []
+            hidden.add_to_parser(parser, ctx)
+        return parser
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's
         """Parses the arguments; see `typer.core.TyperCommand`.
@@ -74,6 +100,16 @@ class CheckedCommand(TyperCommand):
         """The parameters that name files or directories."""
         roles = {} if self.callback is None else path_roles(self.callback)
         return ((p, roles[p.name]) for p in self.params if p.name in roles)
+
+
+def old_names(command: Any) -> Iterator[tuple[Any, list[str]]]:  # noqa: ANN401 - Typer's
+    """Yields the options of a command that had other names, each with these."""
+    taken = {name for parameter in command.params for name in parameter.opts}
+    for parameter in command.params:
+        names = [old for name in parameter.opts for old in OLD_NAMES.get(name, ())]
+        free = [name for name in names if name not in taken]
+        if free:
+            yield parameter, free
 
 
 def _holds_empty(value: str | Sequence[str] | None) -> bool:

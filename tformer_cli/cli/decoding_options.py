@@ -11,8 +11,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-SEARCH = "Search"
-SAMPLING = "Sampling and candidates"
+from tformer_cli.cli.completion import complete_heads
+from tformer_cli.cli.help_screen import COMMON, LARGE_JOBS, SAMPLING, SEARCH
+
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
@@ -39,81 +40,113 @@ class RiskChoice(StrEnum):
     bleu = "bleu"
 
 
-BeamSizeOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="Hypotheses kept for each line; 1 is greedy search [the model's]."),
-]
-LengthPenaltyOption = Annotated[
-    float | None,
-    typer.Option(
-        min=0.0, help="Exponent A of ((5 + T)/6)^A, which divides log-probabilities [the model's]."
-    ),
-]
+THE_MODELS = "the model's"
+"""The default of options that the model's own defaults decide."""
+
+
+def _option(kind: Any, panel: str, help_text: str, **details: Any) -> Any:  # noqa: ANN401
+    details = {"show_default": THE_MODELS, **details}
+    return Annotated[kind | None, typer.Option(help=help_text, rich_help_panel=panel, **details)]
+
+
+BeamSizeOption = _option(
+    int, COMMON, "Beam size: hypotheses kept per line. 1 is greedy search.", min=1
+)
+LengthPenaltyOption = _option(
+    float,
+    SEARCH,
+    "Length penalty: the exponent A of ((5 + T)/6)^A, which divides the log-probability of T "
+    "tokens.",
+    metavar="A",
+    min=0.0,
+)
+NormalizationOption = _option(
+    NormalizationChoice,
+    SEARCH,
+    "What log-probabilities are divided by: the length penalty's formula (gnmt), or the number of "
+    "tokens (average).",
+)
+CoveragePenaltyOption = _option(
+    float,
+    SEARCH,
+    "Weight of the coverage penalty (Wu et al. 2016), for source tokens that get little attention.",
+)
 TooLongOption = Annotated[
     TooLongChoice,
     typer.Option(
-        help="A line longer than the model takes: translate it in parts, cut it off, or stop."
+        help="A line longer than the model can take: translate it in parts (split), cut it off "
+        "(truncate), or stop (error).",
+        rich_help_panel=LARGE_JOBS,
     ),
 ]
 HeadsOffOption = Annotated[
     list[str] | None,
     typer.Option(
         "--heads",
-        metavar="SELECTION",
-        help="Translate with these attention heads, the others switched off: such as "
-        "'!cross.5.3' (all but one). Repeatable [all heads].",
+        metavar="HEADS",
+        help="Use these attention heads and switch all others off. '!cross.5.3' switches off that "
+        "one. Repeatable.",
+        show_default="all heads",
+        rich_help_panel=SEARCH,
+        autocompletion=complete_heads,
     ),
 ]
-
-
-def _option(kind: Any, panel: str, help_text: str, **details: Any) -> Any:  # noqa: ANN401
-    return Annotated[kind | None, typer.Option(help=help_text, rich_help_panel=panel, **details)]
-
-
 _DECODING_OPTIONS: dict[str, Any] = {
     "beam_size": BeamSizeOption,
     "length_penalty": LengthPenaltyOption,
-    "max_length": Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Most tokens of a translation [by the source's length, as the model's defaults "
-            "say].",
-        ),
-    ],
-    "batch_tokens": Annotated[
-        int | None, typer.Option(min=1, help="Source tokens translated together [the model's].")
-    ],
+    "length_normalization": NormalizationOption,
+    "coverage_penalty": CoveragePenaltyOption,
+    "max_length": _option(
+        int,
+        SEARCH,
+        "Longest translation, in tokens.",
+        min=1,
+        show_default="the model's, and --max-length-ratio",
+    ),
     "max_length_ratio": _option(
-        float, SEARCH, "Most tokens for each token of the source, and 20 more."
+        float,
+        SEARCH,
+        "Longest translation, in tokens per source token; 20 more are always allowed.",
     ),
-    "min_length": _option(int, SEARCH, "Fewest tokens of a translation."),
-    "min_length_ratio": _option(float, SEARCH, "Fewest tokens for each token of the source."),
-    "length_normalization": _option(
-        NormalizationChoice, SEARCH, "Divide log-probabilities by A's formula, or by T."
+    "min_length": _option(int, SEARCH, "Shortest translation, in tokens."),
+    "min_length_ratio": _option(float, SEARCH, "Shortest translation, in tokens per source token."),
+    "no_repeat_ngram": _option(
+        int, SEARCH, "Never repeat an n-gram of N tokens; 0 allows repetition."
     ),
-    "coverage_penalty": _option(
-        float, SEARCH, "Weight of the penalty for source tokens that were not attended to."
-    ),
-    "no_repeat_ngram": _option(int, SEARCH, "Say no run of this many tokens twice."),
     "repetition_penalty": _option(
-        float, SEARCH, "Factor of the log-probability of tokens already said."
+        float,
+        SEARCH,
+        "Multiply the log-probability of tokens already in the translation by X (Keskar et al. "
+        "2019); 1 changes nothing.",
     ),
-    "diversity_groups": _option(int, SEARCH, "Groups of a diverse beam search."),
+    "diversity_groups": _option(
+        int,
+        SEARCH,
+        "Groups of diverse beam search (Vijayakumar et al. 2018); 1 is plain beam search.",
+    ),
     "diversity_penalty": _option(
-        float, SEARCH, "What a token loses for each earlier group's hypothesis that takes it."
+        float, SEARCH, "Penalty on a token for each earlier group that chose it at this step."
     ),
-    "sampling": _option(bool, SAMPLING, "Draw translations at random; --seed decides which."),
-    "temperature": _option(float, SAMPLING, "Logits are divided by it before drawing."),
-    "top_k": _option(int, SAMPLING, "Draw from the so many most probable tokens."),
+    "sampling": _option(bool, SAMPLING, "Sample translations instead of searching."),
+    "temperature": _option(
+        float, SAMPLING, "Sampling temperature; below 1 likely tokens become likelier."
+    ),
+    "top_k": _option(int, SAMPLING, "Sample from the N most probable tokens; 0 is all."),
     "top_p": _option(
-        float, SAMPLING, "Draw from the fewest tokens with this probability together."
+        float,
+        SAMPLING,
+        "Nucleus sampling: sample from the fewest tokens whose probabilities sum to X.",
     ),
     "risk": _option(
-        RiskChoice, SAMPLING, "Put the candidate first that all candidates are most like."
+        RiskChoice,
+        SAMPLING,
+        "Minimum Bayes risk decoding with this utility, over the beam or over sampled candidates.",
     ),
-    "candidates": _option(int, SAMPLING, "Translations drawn for --risk with --sampling."),
-    "distinct_texts": _option(bool, SAMPLING, "Return no text of --n-best twice."),
+    "candidates": _option(
+        int, SAMPLING, "Candidates to sample for minimum Bayes risk decoding with --sampling."
+    ),
+    "distinct_texts": _option(bool, SAMPLING, "List each text only once in an n-best list."),
+    "batch_tokens": _option(int, LARGE_JOBS, "Source tokens per batch.", min=1),
 }
 
 

@@ -72,28 +72,37 @@ def evaluate(
     *,
     source: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Source text for the model to translate."),
+        typer.Option(
+            "--source", "-i", metavar="FILE", help="Source text that MODEL translates; - is stdin."
+        ),
         PathRole.reads_file,
     ] = None,
     reference: Annotated[
         list[Path],
-        typer.Option(metavar="FILE", help="Reference translation; repeat for several."),
+        typer.Option(metavar="FILE", help="Reference translation. Repeat for several references."),
         PathRole.reads_file,
     ],
     hypothesis: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Translation to score, without a model."),
+        typer.Option(metavar="FILE", help="Translation to score, without a model; - is stdin."),
         PathRole.reads_file,
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the model's translations too."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Also write MODEL's translations to this file."
+        ),
         PathRole.writes_file,
     ] = None,
     report_format: Annotated[
-        ReportFormat, format_option(ReportFormat, what="How the scores are shown.")
+        ReportFormat,
+        format_option(
+            ReportFormat, what="A table with sacreBLEU's signatures, or one JSON object."
+        ),
     ] = ReportFormat.text,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Score in lower case.")] = False,
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase", help="Ignore case when scoring.")
+    ] = False,
     tokenize: Annotated[
         BleuTokenizer, typer.Option(help="sacreBLEU's tokenizer for BLEU.")
     ] = BleuTokenizer.mteval,
@@ -107,10 +116,16 @@ def evaluate(
     quiet: QuietOption = False,
     **decoding: Unpack["SearchOverrides"],
 ) -> None:
-    """Score translations with sacreBLEU, on raw detokenized text.
+    """Score translations: BLEU, chrF and TER by sacreBLEU.
 
-    With MODEL and --source the source is translated first, and the loss (per token, natural
-    logarithm) and perplexity of the first reference are measured; else --hypothesis is scored.
+    Scores are on raw, detokenized text. With MODEL and --source, MODEL first translates the source;
+    its loss per token (natural logarithm) and perplexity on the first reference are measured too.
+    Otherwise --hypothesis is scored.
+
+    Examples:
+        tformer evaluate runs/quickstart -i corpus/test.en --reference corpus/test.fr
+        tformer evaluate --hypothesis a.fr --reference ref1.fr --reference ref2.fr
+        tformer evaluate --hypothesis a.fr --reference ref.fr --format json
     """
     _check_usage(model, source, hypothesis, output)
     if heads and model is None:

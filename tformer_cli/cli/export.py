@@ -38,7 +38,8 @@ def export(
             "--output",
             "-o",
             metavar="DIR",
-            help="Where to write [MODEL/ctranslate2]; int8 needs one.",
+            help="Directory to write.",
+            show_default="MODEL/ctranslate2; int8 needs one",
         ),
         PathRole.writes_directory,
     ] = None,
@@ -46,23 +47,29 @@ def export(
         ExportFormatChoice,
         typer.Option(
             "--format",
-            help="ctranslate2: for that engine. int8: a model directory of a quarter of the size.",
+            help="ctranslate2: a model for that engine. int8: a tformer model directory, "
+            "quantized to a quarter of the size.",
         ),
     ] = ExportFormatChoice.ctranslate2,
     quantization: Annotated[
         QuantizationChoice | None,
         typer.Option(
-            help="ctranslate2: how to store weights; the engine converts while it loads [float32].",
-            show_default=False,
+            help="Type of the weights for ctranslate2, which converts them when it loads.",
+            show_default="float32",
         ),
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a model in another form.
+    """Export a model to CTranslate2, or with int8 weights.
 
-    With ctranslate2, `tformer translate MODEL --engine ctranslate2` then uses it; so does the
-    engine alone. With int8 it is a model directory like any other, for translate, evaluate, score
-    and benchmark; it gives what `--precision int8` gives with MODEL.
+    `tformer translate MODEL --engine ctranslate2` then uses the CTranslate2 model; so does that
+    engine alone. The int8 model is a model directory for translate, evaluate, score and benchmark;
+    its translations are those of `--precision int8` with MODEL.
+
+    Examples:
+        tformer export runs/quickstart --format int8 -o quickstart-int8
+        tformer export runs/quickstart
+        tformer export runs/quickstart --format ctranslate2 --quantization int8 -o quickstart-ct2
     """
     from tformer_cli.workflows import export as workflow
 

@@ -44,20 +44,30 @@ OLD_NAMES = {"tty": "text", "table": "text"}
 """Values of `--format` that still work, though no help names them."""
 
 
-def format_option(formats: type[Format], in_a_pipe: str | None = None, what: str = "") -> Any:  # noqa: ANN401 - typer's options have no type of their own
+def format_option(
+    formats: type[Format],
+    in_a_pipe: str | None = None,
+    what: str = "Output format.",
+    panel: str | None = None,
+) -> Any:  # noqa: ANN401 - typer's options have no type of their own
     """Makes the option `--format`.
 
     Args:
         formats: its values.
         in_a_pipe: the one of a pipe, where `chosen_format` finds the default; None: the default
             is always the same.
-        what: what the help says first, or alone.
+        what: its help sentence.
+        panel: the panel of the help that it stands in; None: Common.
     """
-    if in_a_pipe is not None:
-        where = f"text on a terminal or into a file, {in_a_pipe} in a pipe; or by FILE's name"
-        what = f"{what} [{where}]." if what else f"[{where}]."
     return typer.Option(
-        "--format", parser=_reader(formats), help=what, show_default=in_a_pipe is None
+        "--format",
+        parser=_reader(formats),
+        metavar="|".join(formats),
+        autocompletion=lambda: list(formats),
+        help=what,
+        rich_help_panel=panel,
+        show_default=in_a_pipe is None
+        or f"text on a terminal or into a file, {in_a_pipe} in a pipe; or by FILE's name",
     )
 
 

@@ -43,7 +43,7 @@ def sum_up_heads(request: HeadsRequest) -> None:
         TformerError: if the maps are less exact than `--verify` asks.
     """
     request.refuse(
-        ("--mode live", "--hypothesis", "--weights"),
+        ("--mode live", "--rank", "--weights"),
         "is of single sentences; leave it out with --corpus",
     )
     if request.chosen not in FORMATS:

@@ -33,20 +33,20 @@ DumpOption = Annotated[
     typer.Option(
         metavar="DIR",
         rich_help_panel=PANEL,
-        help="Write the maps of all sentences into shards there; the same command again goes on "
-        "where it was stopped.",
+        help="Write the maps of all sentences to shards in DIR. The same command again resumes.",
     ),
     PathRole.writes_directory,
 ]
 TopKOption = Annotated[
     int | None,
     typer.Option(
-        "--topk",
+        "--top-k",
         metavar="K",
         min=1,
         max=65534,
         rich_help_panel=PANEL,
-        help="Keep the K largest weights of each row and the sum of the others [all weights].",
+        help="Keep only the K largest weights of each row, and the sum of the others.",
+        show_default="all weights",
     ),
 ]
 MaxBytesOption = Annotated[
@@ -54,7 +54,7 @@ MaxBytesOption = Annotated[
     typer.Option(
         metavar="SIZE",
         rich_help_panel=PANEL,
-        help="Refuse a dump that is larger, such as 500M or 20G.",
+        help="Refuse to write a larger dump; such as 500M or 20G.",
     ),
 ]
 ShardPairsOption = Annotated[
@@ -63,7 +63,7 @@ ShardPairsOption = Annotated[
         metavar="N",
         min=1,
         rich_help_panel=PANEL,
-        help="Most sentences of a shard; it has at most 64 MiB.",
+        help="Largest number of sentences per shard; a shard has at most 64 MiB.",
     ),
 ]
 
@@ -102,9 +102,7 @@ def dump_heads(
         DataError: if there are more or fewer targets than sentences.
         TformerError: if maps are less exact than `--verify` asks.
     """
-    request.refuse(
-        ("--mode live", "--hypothesis"), "is of single sentences; leave it out with --dump"
-    )
+    request.refuse(("--mode live", "--rank"), "is of single sentences; leave it out with --dump")
     request.refuse(REFUSED, "has no meaning with --dump; leave one of them out")
 
     from tformer_cli.workflows.dump_heads import DumpSettings, HeadDumper
@@ -128,7 +126,7 @@ def dump_heads(
     if estimate.n_bytes > settings.max_bytes:
         raise UsageError(
             f"--max-bytes: the dump would take {size}, the limit is "
-            f"{size_said(settings.max_bytes)}: raise it, keep fewer numbers with --topk K, or "
+            f"{size_said(settings.max_bytes)}: raise it, keep fewer numbers with --top-k K, or "
             "fewer heads with --heads"
         )
     with line_progress(estimate.lines, "dumping heads", quiet=quiet) as progress:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 FORMATS = (HeadsFormat.text, HeadsFormat.jsonl, HeadsFormat.svg, HeadsFormat.png, HeadsFormat.html)
 REFUSED = (
-    *("TEXT", "--source", "--target", "--target-file", "--hypothesis", "--mode live", "--weights"),
+    *("TEXT", "--source", "--target", "--target-file", "--rank", "--mode live", "--weights"),
     *("--corpus", "--dump", "--verify"),
 )
 """Options without a meaning where no sentence is read."""

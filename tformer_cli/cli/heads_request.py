@@ -17,9 +17,10 @@ from tformer_cli.errors import TformerError, UsageError
 VerifyOption = Annotated[
     float | None,
     typer.Option(
-        metavar="TOLERANCE",
+        metavar="X",
         min=0.0,
-        help="Fail (status 1) if weights explain the model's output less exactly than this.",
+        help="Exit with status 1 if the maps reproduce the model's output with a larger error.",
+        show_default="no check",
     ),
 ]
 
@@ -38,7 +39,7 @@ class HeadsRequest:
     """The target to look at."""
     target_file: str | None
     """File of targets."""
-    hypothesis: int
+    rank: int
     """Which of the translations, 1 the best."""
     mode: CaptureModeChoice
     """How maps are captured."""
@@ -70,7 +71,7 @@ class HeadsRequest:
             "--source": self.source is not None,
             "--target": self.target is not None,
             "--target-file": self.target_file is not None,
-            "--hypothesis": self.hypothesis > 1,
+            "--rank": self.rank > 1,
             "--mode live": self.mode != CaptureModeChoice.forced,
             "--weights": self.weights is not None,
             "--format": self.output_format is not None,

@@ -40,8 +40,8 @@ def show_sentences(request: HeadsRequest) -> None:
     from tformer_cli.workflows.inspect_heads import HeadInspector
     from tformer_cli.workflows.weigh_heads import HeadWeigher
 
-    rank, heads = request.hypothesis, request.heads
-    opened = open_model(request.model, request.opening, quiet=request.quiet, hypothesis=rank)
+    rank, heads = request.rank, request.heads
+    opened = open_model(request.model, request.opening, quiet=request.quiet, rank=rank)
     weighting: WeightingName = "alpha" if request.weights is None else request.weights.value
     weigher = None if weighting == "alpha" else HeadWeigher(opened, weighting, heads)
     selections = () if weigher else heads
@@ -70,7 +70,7 @@ def show_sentences(request: HeadsRequest) -> None:
 
 def _check_usage(request: HeadsRequest) -> None:
     check_not_for_terminal(request)
-    check_searched(request.mode, request.hypothesis, is_given=request.has_target)
+    check_searched(request.mode, request.rank, is_given=request.has_target)
     if request.weights in OF_ONE_PASS and request.mode == CaptureModeChoice.live:
         raise UsageError(
             f"--weights {request.weights}: is measured in one pass over the finished hypothesis; "

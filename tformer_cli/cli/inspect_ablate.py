@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
+from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
+    HeadsOption,
     OpeningArguments,
     open_model,
     takes_opening_options,
@@ -58,38 +60,41 @@ class RankChoice(StrEnum):
     delta = "delta"
 
 
+PRUNING = "Pruning"
+"""The panel of options that write a smaller model."""
+
+
 @takes_opening_options
 def inspect_ablate(
     model: ModelArgument,
     *,
     source: Annotated[
-        Path, typer.Option(metavar="FILE", help="Source text (-: stdin)."), PathRole.reads_file
+        Path,
+        typer.Option(
+            "--source", "-i", metavar="FILE", help="Source sentences, one per line; - is stdin."
+        ),
+        PathRole.reads_file,
     ],
     reference: Annotated[
         list[Path],
         typer.Option(
             metavar="FILE",
-            help="Reference translation; repeat for several, the loss is the first's.",
+            help="Reference translation. Repeat for several; the loss is the first's.",
         ),
         PathRole.reads_file,
     ],
-    heads: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SELECTION",
-            help="Look at these heads only, such as cross, dec.0.1 or '!enc.0'. Repeatable "
-            "[all heads].",
-        ),
-    ] = None,
+    heads: HeadsOption = None,
     granularity: Annotated[
         GranularityChoice,
-        typer.Option(help="What the importance E |dL/dξ| takes absolute values of."),
+        typer.Option(
+            help="Take the absolute value of the importance E |dL/dξ| per sentence or per token."
+        ),
     ] = GranularityChoice.sentence,
     rank_by: Annotated[
         RankChoice,
         typer.Option(
-            help="Order in which heads are removed (curve, --keep), the least first; "
-            "layer-importance divides by the layer's norm."
+            help="Order of removal, the least important first, for the curve and --keep. "
+            "layer-importance divides by the layer's norm; delta is the change in loss."
         ),
     ] = RankChoice.importance,
     curve: Annotated[
@@ -101,7 +106,7 @@ def inspect_ablate(
         typer.Option(
             min=0,
             metavar="N",
-            help="Also translate without each of the N heads with the largest Δ loss, and score.",
+            help="Also translate and score without each of the N heads with the largest Δ loss.",
         ),
     ] = 0,
     curve_scores: Annotated[
@@ -111,7 +116,8 @@ def inspect_ablate(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write a model directory without heads (--keep or --prune).",
+            help="Write a pruned model directory; needs --keep or --prune.",
+            rich_help_panel=PRUNING,
         ),
         PathRole.writes_directory,
     ] = None,
@@ -120,21 +126,34 @@ def inspect_ablate(
         typer.Option(
             min=0,
             metavar="N",
-            help="Of the heads looked at only the N most important stay, by --rank-by.",
+            help="Keep the N most important of --heads, by --rank-by; prune the others.",
+            rich_help_panel=PRUNING,
         ),
     ] = None,
     prune: Annotated[
-        list[str] | None, typer.Option(metavar="SELECTION", help="These heads go.")
+        list[str] | None,
+        typer.Option(
+            metavar="HEADS",
+            help="Prune these heads. Repeatable.",
+            rich_help_panel=PRUNING,
+            autocompletion=complete_heads,
+        ),
     ] = None,
     output_format: Annotated[AblationFormat | None, format_option(AblationFormat, "jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
-    """Show what a model loses without each of its heads, alone and one after the other.
+    """Show what a model loses without each of its heads.
 
-    Loss is per target token of the reference, in nats. Importance is E |dL/dξ|, ξ a factor on the
-    head. Differences have p-values of the paired bootstrap (1,000 draws, --seed).
+    Heads are switched off alone, and one after the other. Loss is per target token of the
+    reference, in nats. Importance is E |dL/dξ|, ξ a factor on the head. Differences have p-values
+    of the paired bootstrap (1,000 samples, --seed).
+
+    Examples:
+        tformer inspect-ablate runs/quickstart -i a.en --reference a.fr
+        tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --heads cross --no-curve
+        tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --write-pruned p --keep 12
     """
     _check_usage(write_pruned, keep, prune)
     if curve_scores and not curve:

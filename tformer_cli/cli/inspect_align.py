@@ -23,6 +23,7 @@ from tformer_cli.cli.alignment_options import (
 from tformer_cli.cli.alignment_table import rendered_scores, show_scores
 from tformer_cli.cli.console import is_live, note, utf8_line, warn
 from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
+from tformer_cli.cli.help_screen import LARGE_JOBS
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
     SourceOption,
@@ -64,6 +65,10 @@ class ScoresFormat(StrEnum):
     tsv = "tsv"
 
 
+SCORING = "Scores against gold alignments"
+"""The panel of options that go with --gold."""
+
+
 @takes_opening_options
 def inspect_align(
     model: ModelArgument,
@@ -83,33 +88,54 @@ def inspect_align(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Score every head and layer against these alignments (i-j sure, i?j possible).",
+            help="Gold alignments (i-j sure, i?j possible) to score every head and layer with.",
+            rich_help_panel=SCORING,
         ),
         PathRole.reads_file,
     ] = None,
     one_based: Annotated[
-        bool, typer.Option("--one-based", help="The gold file counts words from 1.")
+        bool,
+        typer.Option(
+            "--one-based", help="The gold file counts words from 1.", rich_help_panel=SCORING
+        ),
     ] = False,
     save: Annotated[
         bool,
-        typer.Option("--save", help="Store the best in the model directory, for later calls."),
+        typer.Option(
+            "--save",
+            help="Store the best heads in the model directory, as the default for later commands.",
+            rich_help_panel=SCORING,
+        ),
     ] = False,
     scores_format: Annotated[
-        ScoresFormat | None, format_option(ScoresFormat, "jsonl", "Of the scores")
+        ScoresFormat | None,
+        format_option(ScoresFormat, "jsonl", "Format of the scores.", SCORING),
     ] = None,
     output: OutputOption = STANDARD_STREAM,
     buffer_lines: Annotated[
         int | None,
-        typer.Option(min=1, help="Lines that are aligned together [1024; from a terminal 1]."),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Lines read before a buffer is aligned; 1 answers line by line.",
+            show_default="1024; 1 from a terminal",
+            rich_help_panel=LARGE_JOBS,
+        ),
     ] = None,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
-    """Align words by cross-attention: Pharaoh links i-j, a line for a line.
+    """Align words by cross-attention.
 
-    Links count words, which spaces separate, from 0: source first. Without --target-file the words
-    of each sentence are aligned with those of its translation. With --gold every head and every
-    layer's mean is scored: alignment error rate (AER), precision and recall in percent.
+    Each sentence gets a line of Pharaoh links i-j. Links count words, which spaces separate, from
+    0: source first. Without --target-file each sentence is aligned with its translation. With
+    --gold every head and every layer's mean is scored: alignment error rate (AER), precision and
+    recall in percent.
+
+    Examples:
+        tformer inspect-align runs/quickstart "The old house is green."
+        tformer inspect-align runs/quickstart -i corpus/test.tok.en --target-file corpus/test.tok.fr
+        tformer inspect-align runs/quickstart -i a.en --target-file a.fr --gold a.align --save
     """
     _check_pairs(target_file, (source_words, target_words), gold)
     _check_scores(gold, {"--save": save, "--format": scores_format, "--one-based": one_based})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
+from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.console import utf8_line, warn
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
@@ -63,7 +64,7 @@ def inspect_diff(
     ],
     second: Annotated[
         Path,
-        typer.Argument(metavar="B", help="The model to compare with it."),
+        typer.Argument(metavar="B", help="The model to compare it with."),
         PathRole.reads_directory,
     ],
     text: TextsArgument = None,
@@ -71,49 +72,60 @@ def inspect_diff(
     source: SourceOption = None,
     target: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Let both models read this target."),
+        typer.Option(
+            metavar="TEXT",
+            help="Target that both models read (forced decoding).",
+            show_default="A's translation",
+        ),
     ] = None,
     target_file: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="File of targets, one for each sentence [the translations by A].",
-            show_default=False,
+            help="Targets, one per source line.",
+            show_default="A's translations",
         ),
         PathRole.reads_file,
     ] = None,
     heads: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="SELECTION",
-            help="Heads of A to tell of, as in inspect-heads, with conditions on A's metrics; "
-            "repeatable [all heads].",
+            metavar="HEADS",
+            help="Heads of A to compare, as `tformer inspect-heads` takes them; metrics are A's. "
+            "Repeatable.",
+            show_default="all heads",
+            autocompletion=complete_heads,
         ),
     ] = None,
     match: Annotated[
         MatchingChoice | None,
         typer.Option(
-            help="Pair heads within their layer, or with any of their kind. Exchanging heads of "
-            "a layer leaves a model as it is, of different layers it does not "
-            "[layer where both models have as many, else kind].",
-            show_default=False,
+            help="Match heads within their layer, or across all layers of their kind. Swapping "
+            "heads within a layer does not change a model; swapping across layers does.",
+            show_default="layer if A and B have the same layers and heads, else kind",
         ),
     ] = None,
     maps: Annotated[
         bool,
-        typer.Option("--maps", help="Put B - A of each pair, on the first sentence, into jsonl."),
+        typer.Option(
+            "--maps", help="Add the map B - A of each pair, on the first sentence, to jsonl."
+        ),
     ] = False,
     output_format: Annotated[DiffFormat | None, format_option(DiffFormat, "jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
-    """Show which head of model B is which of model A, and what has become of each.
+    """Match the heads of two models and show what changed.
 
-    Both read the same sentences and targets. Heads are paired so that the Jensen-Shannon
-    divergences of their maps (mean over rows, in nats: 0 the same, 0.693 nothing in common) are
-    together the smallest; "in place" is that of a moved head from its namesake. The signed map is
-    of the first sentence and of the pair that changed most.
+    Both models read the same sentences and targets. Heads are matched so that the sum of the
+    Jensen-Shannon divergences of their maps is smallest (mean over rows, in nats: 0 the same, 0.693
+    nothing in common); "in place" is that of a moved head from its namesake. The signed map is of
+    the first sentence and of the pair that changed most.
+
+    Examples:
+        tformer inspect-diff runs/a runs/b "The animal was tired."
+        tformer inspect-diff runs/a/checkpoints/step-000100 runs/a -i a.en --heads cross
     """
     chosen = chosen_format(output_format, output, DiffFormat, DiffFormat.jsonl)
     if chosen == DiffFormat.png and output == STANDARD_STREAM and sys.stdout.isatty():

@@ -10,8 +10,8 @@ from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
     FOUND_OR_GIVEN,
-    HypothesisOption,
     OpeningArguments,
+    RankOption,
     SourceOption,
     TargetFileOption,
     TargetOption,
@@ -55,32 +55,38 @@ def inspect_flow(
     source: SourceOption = None,
     target: TargetOption = None,
     target_file: TargetFileOption = None,
-    hypothesis: HypothesisOption = 1,
+    rank: RankOption = 1,
     method: Annotated[
         MethodChoice,
-        typer.Option(help="Whose shares are drawn; jsonl always has both."),
+        typer.Option(
+            help="Method to draw: ALTI+ contributions, or attention rollout; jsonl always has both."
+        ),
     ] = MethodChoice.alti,
     output_format: Annotated[FlowFormat | None, format_option(FlowFormat, "jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
-    """Show what each written token is made of: shares of the source and of the prefix.
+    """Show how much source and prefix contribute to each token.
 
     By ALTI+ contributions (Ferrando et al. 2022) and attention rollout (Abnar & Zuidema 2020),
-    through all attentions of both stacks. The shares of a token sum to 1; the source's tells how
-    far the model translates rather than goes on by itself.
+    through all layers of encoder and decoder. The shares of a token sum to 1. The larger the
+    source's share, the more the model translates rather than continues its own text.
+
+    Examples:
+        tformer inspect-flow runs/quickstart "The animal was tired."
+        tformer inspect-flow runs/quickstart "It is old." --method rollout -o flow.html
     """
     chosen = chosen_format(output_format, output, FlowFormat, FlowFormat.jsonl)
-    if hypothesis > 1 and (target is not None or target_file is not None):
-        raise UsageError(FOUND_OR_GIVEN.format("--hypothesis"))
+    if rank > 1 and (target is not None or target_file is not None):
+        raise UsageError(FOUND_OR_GIVEN.format("--rank"))
     counts = LineCounts()
     lines, targets = sentences_and_targets(text, source, target, target_file, counts)
 
     from tformer_cli.workflows.inspect_flow import flow_of
 
-    opened = open_model(model, opening, quiet=quiet, hypothesis=hypothesis)
-    records = flow_of(opened, lines, targets, hypothesis=hypothesis)
+    opened = open_model(model, opening, quiet=quiet, rank=rank)
+    records = flow_of(opened, lines, targets, hypothesis=rank)
     with (
         results(output) as stream,
         counted(records, "inspecting", output, quiet=quiet) as found,

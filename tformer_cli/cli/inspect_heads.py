@@ -8,6 +8,7 @@ from typing import Annotated, Unpack
 
 import typer
 
+from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.console import stdout_console
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.heads_corpus import sum_up_heads
@@ -24,9 +25,9 @@ from tformer_cli.cli.heads_request import HeadsRequest, VerifyOption
 from tformer_cli.cli.heads_sentences import show_sentences
 from tformer_cli.cli.inspection_options import (
     CaptureModeChoice,
-    HypothesisOption,
     ModeOption,
     OpeningArguments,
+    RankOption,
     SourceOption,
     TargetFileOption,
     TargetOption,
@@ -58,17 +59,18 @@ def inspect_heads(
     source: SourceOption = None,
     target: TargetOption = None,
     target_file: TargetFileOption = None,
-    hypothesis: HypothesisOption = 1,
+    rank: RankOption = 1,
     mode: ModeOption = CaptureModeChoice.forced,
     heads: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="SELECTION",
-            help="KIND[.LAYER[.HEAD]], separated by commas; KIND: enc, dec, cross, self or *; "
-            "LAYER and HEAD: n, a-b, a-, last, ^k, {list} or *; ! takes away. "
-            "Such as enc.0.3, cross.5.0-3, cross.last, '!enc.0'. Metrics may decide: "
-            "'@prev>0.8', 'cross@entropy<1', '@role=sink', top:8@confidence. "
-            "Repeatable [all heads].",
+            metavar="HEADS",
+            help="Heads to show: enc.0.3, cross.5.0-3, cross.last, dec.*.*, '!enc.0'. The syntax "
+            "is KIND[.LAYER[.HEAD]], separated by commas. KIND: enc, dec, cross, self or *. LAYER "
+            "and HEAD: n, a-b, a-, last, ^k, {list} or *. ! excludes. Metrics select too: "
+            "'@prev>0.8', 'cross@entropy<1', '@role=sink', top:8@confidence. Repeatable.",
+            show_default="all heads",
+            autocompletion=complete_heads,
         ),
     ] = None,
     output_format: Annotated[HeadsFormat | None, format_option(HeadsFormat, "jsonl")] = None,
@@ -78,20 +80,19 @@ def inspect_heads(
         bool,
         typer.Option(
             "--corpus",
-            help="Sum up each head over all sentences, with 95 % intervals: a table on a "
-            "terminal, a line of JSON for each head elsewhere.",
+            help="Summarize each head over all sentences, with 95 % confidence intervals.",
         ),
     ] = False,
     over_time: Annotated[
         bool,
         typer.Option(
             "--over-time",
-            help="Show the role that each head had at each step of a run that was trained with "
-            "training.inspect_every; MODEL is its run directory, no sentence is read.",
+            help="Show each head's role at each step of a run trained with "
+            "training.inspect_every. MODEL is the run directory; no sentence is read.",
         ),
     ] = False,
     dump: DumpOption = None,
-    topk: TopKOption = None,
+    top_k: TopKOption = None,
     max_bytes: MaxBytesOption = "2G",
     shard_pairs: ShardPairsOption = 4096,
     explain: Annotated[  # noqa: ARG001 - its callback does it
@@ -100,17 +101,22 @@ def inspect_heads(
             "--explain",
             is_eager=True,
             callback=_explain,
-            help="Tell by which rules heads have roles, and end.",
+            help="List the rules that give heads their roles, with their papers, and exit.",
         ),
     ] = False,
     verify: VerifyOption = None,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
-    """Show where every attention head looks while a sentence is translated.
+    """Show where every attention head looks in a sentence.
 
     Row i of a map is the query, column j the key; in cross and dec, row i is the position that
     predicts target token i+1. Rows sum to 1. The translation is the one `tformer translate` gives.
+
+    Examples:
+        tformer inspect-heads runs/quickstart "The animal was tired."
+        tformer inspect-heads runs/quickstart "It is old." --heads cross.last --format svg > it.svg
+        tformer inspect-heads runs/quickstart --corpus -i corpus/test.en
     """
     request = HeadsRequest(
         model=model,
@@ -118,7 +124,7 @@ def inspect_heads(
         source=source,
         target=target,
         target_file=target_file,
-        hypothesis=hypothesis,
+        rank=rank,
         mode=mode,
         heads=tuple(heads or ()),
         output_format=output_format,
@@ -131,12 +137,12 @@ def inspect_heads(
         is_corpus=corpus,
         dump=dump,
     )
-    if topk is not None and dump is None:
-        raise UsageError("--topk: is for dumps; add --dump DIR")
+    if top_k is not None and dump is None:
+        raise UsageError("--top-k: is for dumps; add --dump DIR")
     if over_time:
         show_heads_over_time(request)
     elif dump is not None:
-        dump_heads(request, dump, top_k=topk, max_bytes=max_bytes, shard_pairs=shard_pairs)
+        dump_heads(request, dump, top_k=top_k, max_bytes=max_bytes, shard_pairs=shard_pairs)
     elif corpus:
         sum_up_heads(request)
     else:

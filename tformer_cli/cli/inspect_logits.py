@@ -45,21 +45,26 @@ def inspect_logits(
     source: SourceOption = None,
     target: TargetOption = None,
     target_file: TargetFileOption = None,
-    top: Annotated[
-        int, typer.Option(metavar="K", min=1, help="Most probable tokens of each position.")
+    top_k: Annotated[
+        int, typer.Option(metavar="K", min=1, help="Show the K most probable tokens per position.")
     ] = 5,
     lens: Annotated[
-        bool, typer.Option("--lens", help="Show what each decoder layer would have written.")
+        bool, typer.Option("--lens", help="Logit lens: show what each decoder layer would predict.")
     ] = False,
     output_format: Annotated[LogitsFormat | None, format_option(LogitsFormat, "jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
-    """Show what the decoder would write at each position: candidates, entropy, rank.
+    """Show the decoder's candidates, entropy and rank.
 
-    With --lens every decoder layer is read as if it were the last (the logit lens): its hidden
-    state through the final norm and the output projection.
+    At each position of the target. With --lens every decoder layer is read as if it were the last
+    (the logit lens): its hidden state through the final norm and the output projection.
+
+    Examples:
+        tformer inspect-logits runs/quickstart "The animal was tired."
+        tformer inspect-logits runs/quickstart "It is old." --top-k 3 --lens
+        tformer inspect-logits runs/quickstart "It is old." --target "Elle est vieille."
     """
     chosen = chosen_format(output_format, output, LogitsFormat, LogitsFormat.jsonl)
     counts = LineCounts()
@@ -68,7 +73,7 @@ def inspect_logits(
     from tformer_cli.workflows.inspect_logits import logits_of
 
     opened = open_model(model, opening, quiet=quiet)
-    records = logits_of(opened, lines, targets, n_top=top, with_lens=lens)
+    records = logits_of(opened, lines, targets, n_top=top_k, with_lens=lens)
     with (
         results(output) as stream,
         counted(records, "inspecting", output, quiet=quiet) as found,

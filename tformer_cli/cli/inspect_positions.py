@@ -31,16 +31,22 @@ def inspect_positions(
     *,
     positions: Annotated[
         int | None,
-        typer.Option(metavar="N", min=2, help="How many, from the first on [64]."),
+        typer.Option(
+            metavar="N", min=2, help="Number of positions, from the first.", show_default="64"
+        ),
     ] = None,
     output_format: Annotated[PositionsFormat | None, format_option(PositionsFormat, "json")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:
-    """Show the position vectors of a model and how alike they are at each offset.
+    """Show the position vectors and how similar they are.
 
-    Of sinusoids the similarity depends on the offset alone and the squared norm is d/2; of learned
-    vectors it is measured how far they are from that.
+    Similarity is shown at each offset. For sinusoids the similarity depends on the offset alone and
+    the squared norm is d/2; for learned vectors, how far they are from that is measured.
+
+    Examples:
+        tformer inspect-positions runs/quickstart
+        tformer inspect-positions runs/quickstart --positions 32 -o positions.html
     """
     chosen = chosen_format(output_format, output, PositionsFormat, PositionsFormat.json)
     if chosen == PositionsFormat.npz and output == STANDARD_STREAM and sys.stdout.isatty():

@@ -8,9 +8,10 @@ import typer
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.inspection_options import (
     CaptureModeChoice,
-    HypothesisOption,
+    HeadsOption,
     ModeOption,
     OpeningArguments,
+    RankOption,
     SourceOption,
     TargetFileOption,
     TargetOption,
@@ -35,20 +36,16 @@ def inspect_report(
     source: SourceOption = None,
     target: TargetOption = None,
     target_file: TargetFileOption = None,
-    hypothesis: HypothesisOption = 1,
+    rank: RankOption = 1,
     mode: ModeOption = CaptureModeChoice.forced,
-    heads: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SELECTION", help="Heads to show, as inspect-heads takes them [all heads]."
-        ),
-    ] = None,
+    heads: HeadsOption = None,
     step: Annotated[
         list[str] | None,
         typer.Option(
             metavar="HEAD:TOKEN",
-            help="Work this head out for this token, as inspect-step does, such as "
-            "cross.0.1:word; repeatable [the clearest head of each kind].",
+            help="Work through this head for this token, as `tformer inspect-step` does; such as "
+            "cross.0.1:word. Repeatable.",
+            show_default="the clearest head of each kind",
         ),
     ] = None,
     ablation: Annotated[
@@ -58,39 +55,42 @@ def inspect_report(
     verify: Annotated[
         float,
         typer.Option(
-            metavar="TOLERANCE",
+            metavar="X",
             min=0.0,
-            help="Fail (status 1) if maps or steps miss the model's own numbers by more.",
+            help="Exit with status 1 if maps or steps differ from the model's own numbers by more.",
         ),
     ] = 1e-4,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
-    """Write all of the inspection of a few sentences as one HTML page.
+    """Write one HTML page with every view of a few sentences.
 
-    Every head as a map, alone and beside all others in colour, with its role and measures; heads
-    worked out step by step; logits and the logit lens; what each token is made of; positions; the
-    loss without each head. The page opens from the disk, fetches nothing, and the same input gives
-    the same bytes.
+    Every head as a map, alone and beside all others, with its role and measures; heads worked out
+    step by step; logits and the logit lens; what each token is made of; positions; the loss without
+    each head. The page is one file and fetches nothing. The same input gives the same bytes.
+
+    Examples:
+        tformer inspect-report runs/quickstart "The animal was tired." -o report.html
+        tformer inspect-report runs/quickstart -i a.en --heads cross --no-ablation -o cross.html
     """
     if output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError("--output: a page is not for a terminal; name a file with -o FILE")
     check_ending(output, ["html"])
-    check_searched(mode, hypothesis, is_given=target is not None or target_file is not None)
+    check_searched(mode, rank, is_given=target is not None or target_file is not None)
     counts = LineCounts()
     lines, targets = sentences_and_targets(text, source, target, target_file, counts)
 
     from tformer_cli.inspection.render_report import render_report
     from tformer_cli.workflows.inspect_report import Reporter
 
-    opened = open_model(model, opening, quiet=quiet, hypothesis=hypothesis)
+    opened = open_model(model, opening, quiet=quiet, rank=rank)
     reporter = Reporter(
         opened,
         heads=heads or (),
         steps=step or (),
         mode=mode.value,
-        hypothesis=hypothesis,
+        hypothesis=rank,
         with_ablation=ablation,
         tolerance=verify,
     )

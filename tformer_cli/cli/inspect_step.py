@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
+from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
+    SourceOption,
     TargetOption,
     open_model,
     takes_opening_options,
@@ -39,30 +41,41 @@ class StepFormat(StrEnum):
     json = "json"
 
 
+WORKSHEET = "Worksheet"
+"""The panel of options that make one."""
+
+
 @takes_opening_options
 def inspect_step(
     model: ModelArgument,
     text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="The sentence; without it, stdin.")
+        str | None, typer.Argument(metavar="TEXT", help="The sentence; without it, -i or stdin.")
     ] = None,
     *,
+    source: SourceOption = None,
     token: Annotated[
         str,
         typer.Option(
             metavar="TOKEN",
-            help="A word or piece of the source (enc) or of what the decoder predicts (dec, "
-            "cross); it#2 is the second it; or a position from 0.",
+            help="Query token: a word or piece of the source (enc), or of what the decoder "
+            "predicts (dec, cross). it#2 is the second it; a number is a position, from 0.",
         ),
     ],
     head: Annotated[
-        str, typer.Option(metavar="HEAD", help="One head, such as enc.0.3 or cross.last.0.")
+        str,
+        typer.Option(
+            metavar="HEAD",
+            help="One head, such as enc.0.3 or cross.last.0.",
+            autocompletion=complete_heads,
+        ),
     ],
     key: Annotated[
         str | None,
         typer.Option(
-            metavar="KEY",
-            help="Work the numbers out for this key, named as a token is: of the source (enc, "
-            "cross) or of what the decoder has read (dec) [the heaviest].",
+            metavar="TOKEN",
+            help="Key token to compute with, named like --token: of the source (enc, cross) or of "
+            "what the decoder has read (dec).",
+            show_default="the one with the largest weight",
         ),
     ] = None,
     target: TargetOption = None,
@@ -70,36 +83,47 @@ def inspect_step(
     output: OutputOption = STANDARD_STREAM,
     quiz: Annotated[
         bool,
-        typer.Option("--quiz", help="Make a worksheet: some numbers are blanks; --seed chooses."),
+        typer.Option(
+            "--quiz",
+            help="Make a worksheet: some numbers become blanks to fill in; --seed chooses which.",
+            rich_help_panel=WORKSHEET,
+        ),
     ] = False,
     answers: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="Where the worksheet's answers go [the end of the worksheet]."
+            metavar="FILE",
+            help="File for the worksheet's answers.",
+            show_default="the end of the worksheet",
+            rich_help_panel=WORKSHEET,
         ),
         PathRole.writes_file,
     ] = None,
     verify: Annotated[
         float,
         typer.Option(
-            metavar="TOLERANCE",
+            metavar="X",
             min=0.0,
-            help="Fail (status 1) if a step misses the model's own numbers by more.",
+            help="Exit with status 1 if a step differs from the model's own number by more.",
         ),
     ] = 1e-4,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
-    """Work through one attention head for one token, with the model's own numbers.
+    """Work through one attention head with the model's numbers.
 
-    Query, keys and values, scores, softmax, the weighted sum, the heads together, residual and
-    layer norm, and the word that is chosen: each step is computed from the one before and compared
-    with what the model itself computed.
+    For one token: query, keys and values, scores, softmax, the weighted sum, the heads joined,
+    residual and layer norm, and the word that is chosen: each step is computed from the one before
+    and compared with what the model itself computed.
+
+    Examples:
+        tformer inspect-step runs/quickstart "It is old." --token 0 --head cross.0.2
+        tformer inspect-step runs/quickstart "It is old." --token it --head enc.0.1 --quiz
     """
     chosen = chosen_format(output_format, output, StepFormat, StepFormat.json)
     _check_usage(output, answers, is_quiz=quiz)
     counts = LineCounts()
-    line = _only_line(text, counts)
+    line = _only_line(text, source, counts)
 
     from tformer_cli.workflows.inspect_step import step_of
 
@@ -118,9 +142,9 @@ def _check_usage(output: str, answers: str | None, *, is_quiz: bool) -> None:
         raise UsageError(f"--answers: {answers} is where the worksheet goes; name another file")
 
 
-def _only_line(text: str | None, counts: LineCounts) -> str:
+def _only_line(text: str | None, source: str | None, counts: LineCounts) -> str:
     """The one sentence to look at."""
-    lines = input_lines(None if text is None else [text], None, counts, "TEXT")
+    lines = input_lines(None if text is None else [text], source, counts, "--source")
     first = next(lines, None)
     if first is None or next(lines, None) is not None:
         number = "none" if first is None else "several"

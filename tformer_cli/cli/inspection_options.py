@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
 import typer
 
+from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption, with_options
 from tformer_cli.cli.options import DeviceOption, SeedOption, ThreadsOption
 from tformer_cli.cli.path_roles import PathRole
@@ -39,31 +40,55 @@ class CaptureModeChoice(StrEnum):
 
 TextsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TEXT", help="Sentences; without any, --source or stdin."),
+    typer.Argument(metavar="TEXT", help="Source sentences; without any, -i or stdin."),
 ]
 SourceOption = Annotated[
     str | None,
-    typer.Option("--source", "-i", metavar="FILE", help="File of sentences (-: stdin)."),
+    typer.Option(
+        "--source",
+        "-i",
+        metavar="FILE",
+        help="Source sentences, one per line; - is stdin.",
+        show_default="stdin",
+    ),
     PathRole.reads_file,
 ]
 TargetOption = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", help="Look at this target instead of the translation."),
+    typer.Option(
+        metavar="TEXT",
+        help="Inspect this target (forced decoding).",
+        show_default="the model's translation",
+    ),
 ]
 TargetFileOption = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="File of targets, one for each sentence."),
+    typer.Option(
+        metavar="FILE",
+        help="Targets to inspect, one per source line.",
+        show_default="the model's translations",
+    ),
     PathRole.reads_file,
 ]
-
-HypothesisOption = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Look at the n-th best translation of the search.")
+RankOption = Annotated[
+    int,
+    typer.Option(metavar="N", min=1, help="Inspect the N-th best translation; 1 is the best."),
 ]
 ModeOption = Annotated[
     CaptureModeChoice,
     typer.Option(
-        help="forced: one pass over the finished translation. live: the rows of the search "
-        "that found it, along its back-pointers."
+        help="forced: one forward pass over the finished translation. live: the attention of the "
+        "search itself, followed along its back-pointers."
+    ),
+]
+HeadsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HEADS",
+        help="Heads to show, such as enc.0.3, cross.last or '!enc.0'; `tformer inspect-heads "
+        "--help` has the whole syntax. Repeatable.",
+        show_default="all heads",
+        autocompletion=complete_heads,
     ),
 ]
 FOUND_OR_GIVEN = (
@@ -73,14 +98,14 @@ FOUND_OR_GIVEN = (
 """What is said of an option that goes with the search, where a target is given."""
 
 
-def check_searched(mode: CaptureModeChoice, hypothesis: int, *, is_given: bool) -> None:
+def check_searched(mode: CaptureModeChoice, rank: int, *, is_given: bool) -> None:
     """Makes sure that what a search found is not asked for of a target that was given.
 
     Raises:
         UsageError: if it is.
     """
     is_live = mode == CaptureModeChoice.live
-    for is_asked, option in ((is_live, "--mode live"), (hypothesis > 1, "--hypothesis")):
+    for is_asked, option in ((is_live, "--mode live"), (rank > 1, "--rank")):
         if is_asked and is_given:
             raise UsageError(FOUND_OR_GIVEN.format(option))
 
@@ -107,13 +132,11 @@ def takes_opening_options(command: Command) -> Command:
     return with_options(command, options)
 
 
-def open_model(
-    model: Path, opening: OpeningArguments, *, quiet: bool, hypothesis: int = 1
-) -> "Opened":
+def open_model(model: Path, opening: OpeningArguments, *, quiet: bool, rank: int = 1) -> "Opened":
     """Opens a model to look into it, at one of its translations, and says where it computes."""
     from tformer_cli.workflows.inspection_model import open_for_inspection
 
-    opened = open_for_inspection(model, hypothesis=hypothesis, **opening)
+    opened = open_for_inspection(model, hypothesis=rank, **opening)
     say_choices(opened, quiet=quiet)
     return opened
 

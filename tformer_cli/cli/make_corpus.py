@@ -14,19 +14,29 @@ from tformer_cli.data.config import MOST_PAIRS
 
 def make_corpus(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where to write the files."), PathRole.adds_files
+        Path,
+        typer.Argument(metavar="DIR", help="Directory to write the files to."),
+        PathRole.adds_files,
     ],
     *,
     pairs: Annotated[
-        int, typer.Option(min=1, max=MOST_PAIRS, help="Training pairs to generate.")
+        int,
+        typer.Option(min=1, max=MOST_PAIRS, metavar="N", help="Sentence pairs for training."),
     ] = 50_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same bytes.")] = 1,
+    seed: Annotated[
+        int,
+        typer.Option(min=0, metavar="N", help="Random seed; the same seed gives the same bytes."),
+    ] = 1,
     quiet: QuietOption = False,
 ) -> None:
-    """Write the built-in English-French corpus with gold word alignments.
+    """Write the built-in English-French corpus to files.
 
     The files are train, valid and test, each as .en and .fr (ordinary text), .tok.en and .tok.fr
-    (words apart) and .align (Pharaoh links between those words).
+    (words separated by spaces) and .align (gold alignments: Pharaoh links between those words).
+
+    Examples:
+        tformer make-corpus corpus
+        tformer make-corpus small --pairs 2000 --seed 7
     """
     from tformer_cli.workflows.make_corpus import make_corpus as workflow
 

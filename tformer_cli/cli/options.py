@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tformer_cli.cli.help_screen import MACHINE, MESSAGES
 from tformer_cli.cli.path_roles import PathRole
 
 
@@ -35,38 +36,81 @@ class EngineChoice(StrEnum):
 
 ModelArgument = Annotated[
     Path,
-    typer.Argument(metavar="MODEL", help="Model directory (a run directory is one)."),
+    typer.Argument(metavar="MODEL", help="Model directory; a run directory is one."),
     PathRole.reads_directory,
 ]
 DeviceOption = Annotated[
     str,
     typer.Option(
-        metavar="DEVICE", help="auto, cpu, cuda or cuda:N; auto takes a GPU that is usable."
+        metavar="DEVICE",
+        help="auto, cpu, cuda or cuda:N. auto takes a GPU if one is usable.",
+        rich_help_panel=MACHINE,
     ),
 ]
 PrecisionOption = Annotated[
-    PrecisionChoice, typer.Option(help="Numbers to compute with; auto decides and says so.")
+    PrecisionChoice,
+    typer.Option(
+        help="Precision to train in; bfloat16 is mixed precision. auto takes the recipe's.",
+        rich_help_panel=MACHINE,
+    ),
 ]
 DecodingPrecisionOption = Annotated[
     DecodingPrecisionChoice,
-    typer.Option(help="Numbers to compute with; auto: what the weights are held in."),
+    typer.Option(
+        help="Precision to compute in. auto takes that of the model's weights.",
+        rich_help_panel=MACHINE,
+    ),
 ]
 EngineOption = Annotated[
     EngineChoice,
-    typer.Option(help="Who searches; ctranslate2 needs `tformer export MODEL` once, and an extra."),
+    typer.Option(
+        help="Decoding engine. ctranslate2 needs the extra of that name, and `tformer export "
+        "MODEL` once.",
+        rich_help_panel=MACHINE,
+    ),
 ]
 OutputOption = Annotated[
     str,
-    typer.Option("--output", "-o", metavar="FILE", help="Where to write (-: stdout)."),
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Output file; - is stdout.", show_default="stdout"
+    ),
     PathRole.writes_file,
 ]
-SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+SeedOption = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Seed for sampling, if the model's defaults sample.",
+        rich_help_panel=MACHINE,
+    ),
+]
 TrainingSeedOption = Annotated[
-    int | None, typer.Option(min=0, help="Seed of everything random [of the recipe].")
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Random seed of weights, dropout and the order of the data.",
+        show_default="the recipe's",
+        rich_help_panel=MACHINE,
+    ),
 ]
 ThreadsOption = Annotated[
-    int, typer.Option(min=0, max=1024, help="CPU threads (0: as many as cores).")
+    int,
+    typer.Option(
+        min=0,
+        max=1024,
+        metavar="N",
+        help="CPU threads; 0 takes all cores.",
+        rich_help_panel=MACHINE,
+    ),
 ]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Show nothing but warnings and errors on stderr.")
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        help="Show only warnings and errors on stderr.",
+        rich_help_panel=MESSAGES,
+    ),
 ]

@@ -40,26 +40,32 @@ _WIDEST, _NARROWEST, _HEIGHT = 56, 34, 8
 def plot(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Run directories, also of running ones."),
+        typer.Argument(metavar="RUN", help="Run directories; a run may still be training."),
         PathRole.reads_directory,
     ],
     *,
     output: OutputOption = STANDARD_STREAM,
     output_format: Annotated[PlotFormat | None, format_option(PlotFormat, "tsv")] = None,
-    x: Annotated[XName, typer.Option("--x", help="What the curves go along.")] = XName.step,
+    x: Annotated[XName, typer.Option("--x", help="Horizontal axis.")] = XName.step,
     metric: Annotated[
         list[MetricName] | None,
         typer.Option(
-            help="What to draw; repeatable [losses, scores, learning rate, speed].",
-            show_default=False,
+            help="Metric to draw. Repeatable.",
+            show_default="losses, scores, learning rate, speed",
         ),
     ] = None,
     quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:
-    """Draw the curves of runs over each other: losses, scores, learning rate, speed.
+    """Plot the training curves of one run or several.
 
-    They come from each run's metrics.jsonl. A pipe gets a table with a line a point: run, metric,
-    x, value, weights (current, or average at the end of a run); time is in seconds.
+    Losses, scores, learning rate and speed come from each run's metrics.jsonl. The format tsv is a
+    table with one line per point: run, metric, x, value, weights (current, or average at the end of
+    a run); time is in seconds.
+
+    Examples:
+        tformer plot runs/quickstart
+        tformer plot runs/first runs/second --metric bleu --x time -o bleu.svg
+        tformer plot runs/quickstart --format tsv > curves.tsv
     """
     chosen = chosen_format(output_format, output, PlotFormat, PlotFormat.tsv)
     if chosen == PlotFormat.png and output == STANDARD_STREAM and sys.stdout.isatty():

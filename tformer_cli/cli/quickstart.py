@@ -26,7 +26,7 @@ def quickstart(
             "--output",
             "-o",
             metavar="RUN",
-            help="Run directory.",
+            help="Run directory to write, which is a model directory.",
         ),
         PathRole.writes_run,
     ] = Path("runs/quickstart"),
@@ -35,9 +35,14 @@ def quickstart(
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
 ) -> None:
-    """Train on the built-in corpus, translate, score, and write a page that shows every head.
+    """Train a small model in minutes, and look inside it.
 
-    Takes some minutes on two CPU cores and downloads nothing. The same command again resumes.
+    It learns the built-in corpus, translates, is scored, and gets a page that shows every head.
+    Nothing is downloaded. The same command again resumes.
+
+    Examples:
+        tformer quickstart
+        tformer quickstart -o runs/other --seed 2
     """
     from tformer_cli.cli.progress import training_progress
     from tformer_cli.recipe import load_recipe

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import utf8_line, warn
-from tformer_cli.cli.decoding_options import LengthPenaltyOption, NormalizationChoice
+from tformer_cli.cli.decoding_options import (
+    CoveragePenaltyOption,
+    LengthPenaltyOption,
+    NormalizationOption,
+)
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.options import (
     DecodingPrecisionChoice,
@@ -46,19 +50,23 @@ def score(
     model: ModelArgument,
     *,
     source: Annotated[
-        str, typer.Option(metavar="FILE", help="Source text (-: stdin)."), PathRole.reads_file
+        str,
+        typer.Option(
+            "--source", "-i", metavar="FILE", help="Source sentences, one per line; - is stdin."
+        ),
+        PathRole.reads_file,
     ],
-    target: Annotated[
+    target_file: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Its translation, a line for a line."),
+        typer.Option(metavar="FILE", help="Their translations, one per line; - is stdin."),
         PathRole.reads_file,
     ] = None,
-    nbest: Annotated[
+    n_best_file: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Instead of --target: an n-best list (index ||| translation ||| features ||| "
-            "score) to rank again.",
+            help="Instead of --target-file: an n-best list to rerank, in the format of --format "
+            "moses (index ||| translation ||| features ||| score).",
         ),
         PathRole.reads_file,
     ] = None,
@@ -68,35 +76,34 @@ def score(
         typer.Option(
             "--format",
             help="text: the log-probability. tsv: index, source, target, log-probability, score. "
-            "jsonl: an object a line, with every token's.",
+            "jsonl: one object per line, with the log-probability of every token.",
         ),
     ] = ScoreFormatChoice.text,
     length_penalty: LengthPenaltyOption = None,
-    length_normalization: Annotated[
-        NormalizationChoice | None,
-        typer.Option(help="Divide log-probabilities by A's formula, or by T [the model's]."),
-    ] = None,
-    coverage_penalty: Annotated[
-        float | None,
-        typer.Option(help="Weight of the penalty for source tokens not attended to [the model's]."),
-    ] = None,
+    length_normalization: NormalizationOption = None,
+    coverage_penalty: CoveragePenaltyOption = None,
     device: DeviceOption = "auto",
     precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto,
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
 ) -> None:
-    """Force given translations through a model and print their log-probabilities.
+    """Score given translations by the model's probabilities.
 
-    The log-probability is the natural logarithm, summed over the tokens and the end of sentence;
-    the score is that after the penalties. With --nbest the list comes out ranked by score.
+    This is forced decoding. The log-probability is the sum of natural logarithms over the tokens
+    and the end of sentence. The score is the log-probability after the penalties; --n-best-file
+    ranks by it.
+
+    Examples:
+        tformer score runs/quickstart -i corpus/test.en --target-file corpus/test.fr
+        tformer score runs/quickstart -i a.en --n-best-file a.nbest > reranked.nbest
     """
-    if (target is None) == (nbest is None):
-        raise UsageError("--target: give either it or --nbest")
-    if nbest is not None and output_format != ScoreFormatChoice.text:
+    if (target_file is None) == (n_best_file is None):
+        raise UsageError("--target-file: give either it or --n-best-file")
+    if n_best_file is not None and output_format != ScoreFormatChoice.text:
         raise UsageError("--format: an n-best list keeps its own; leave it out")
-    check_stdin_is_read_once([source, target or nbest])
+    check_stdin_is_read_once([source, target_file or n_best_file])
     counts = LineCounts()
-    texts = [file_lines(file, counts) for file in (source, target or nbest or "")]
+    texts = [file_lines(file, counts) for file in (source, target_file or n_best_file or "")]
     from tformer_cli.workflows import score as workflow
     from tformer_cli.workflows.open_translator import open_translator
 
@@ -115,8 +122,8 @@ def score(
         say_choices(opened, quiet=quiet)
         scored = workflow.ScoreCounts()
         lines: Iterator[str]
-        if nbest is not None:
-            lines = workflow.rank_again(opened, list(texts[0]), texts[1], nbest, scored)
+        if n_best_file is not None:
+            lines = workflow.rank_again(opened, list(texts[0]), texts[1], n_best_file, scored)
         else:
             pairs = workflow.score_lines(opened, texts[0], texts[1], scored)
             lines = (workflow.format_score(pair, output_format.value) for pair in pairs)

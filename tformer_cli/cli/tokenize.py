@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
+    file_lines,
     results,
     warn_of_bytes,
 )
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
 tokenize_app = typer.Typer(
     name="tokenize",
     cls=HelpfulGroup,
-    help="Train a tokenizer, run it over lines, measure it.",
+    help="Train a tokenizer, apply it to text, measure it.\n\nExamples:\n"
+    "  tformer tokenize train a.en a.fr -o tokenizer.json\n"
+    "  tformer tokenize encode tokenizer.json -i a.en > a.pieces",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -56,15 +60,26 @@ class StatisticsFormat(StrEnum):
 
 TokenizerArgument = Annotated[
     Path,
-    typer.Argument(metavar="TOKENIZER", help="tokenizer.json, or a model directory."),
+    typer.Argument(metavar="TOKENIZER", help="A tokenizer.json, or a model directory."),
     PathRole.reads_directory,
 ]
 FilesArgument = Annotated[
     list[str],
-    typer.Argument(metavar="FILE…", help="Text files (.gz, .xz, .bz2 too); - is stdin."),
+    typer.Argument(metavar="FILE…", help="Text files, also .gz, .xz and .bz2; - is stdin."),
     PathRole.reads_file,
 ]
-IdsOption = Annotated[bool, typer.Option("--ids", help="Numbers instead of pieces.")]
+InputOption = Annotated[
+    str | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="FILE",
+        help="Input file, also .gz, .xz and .bz2; - is stdin.",
+        show_default="stdin",
+    ),
+    PathRole.reads_file,
+]
+IdsOption = Annotated[bool, typer.Option("--ids", help="Token ids instead of pieces.")]
 
 
 @tokenize_app.command("train", cls=CheckedCommand)
@@ -73,21 +88,32 @@ def train(
     *,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help="Where it goes; - is stdout."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The tokenizer.json to write; - is stdout."
+        ),
         PathRole.writes_file,
     ],
     algorithm: Annotated[
-        AlgorithmChoice, typer.Option(help="bpe, unigram and byte lose nothing of any text.")
+        AlgorithmChoice,
+        typer.Option(help="bpe, unigram and byte can represent any text; word and char cannot."),
     ] = AlgorithmChoice.bpe,
     vocab_size: Annotated[
         int,
         typer.Option(
-            min=5, max=MOST_PIECES, help="Entries, 4 special tokens included (byte: always 260)."
+            min=5,
+            max=MOST_PIECES,
+            metavar="N",
+            help="Vocabulary size with the 4 special tokens; byte always has 260.",
         ),
     ] = 8000,
     quiet: QuietOption = False,
 ) -> None:
-    """Train one (joint) tokenizer on all lines of all files."""
+    """Train one joint tokenizer on all lines of all files.
+
+    Examples:
+        tformer tokenize train train.en train.fr -o tokenizer.json --vocab-size 8000
+        tformer tokenize train train.en -o unigram.json --algorithm unigram
+    """
     from tformer_cli.data.config import TokenizerConfig
     from tformer_cli.workflows import tokenize
 
@@ -114,30 +140,44 @@ def train(
 def encode(
     tokenizer: TokenizerArgument,
     *,
+    input_file: InputOption = None,
     ids: IdsOption = False,
     quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:
-    """Turn lines from stdin into pieces, or ids, separated by single spaces."""
+    """Encode text: lines into pieces or ids, separated by single spaces.
+
+    Examples:
+        echo "The old house." | tformer tokenize encode runs/quickstart
+        tformer tokenize encode tokenizer.json -i a.en --ids > a.ids
+    """
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.workflows.tokenize import encode_lines
 
     opened = Tokenizer.from_file(tokenizer)
-    _stream(lambda lines, _: encode_lines(opened, lines, ids=ids))
+    _stream(input_file, lambda lines, _: encode_lines(opened, lines, ids=ids))
 
 
 @tokenize_app.command("decode", cls=CheckedCommand)
 def decode(
     tokenizer: TokenizerArgument,
     *,
+    input_file: InputOption = None,
     ids: IdsOption = False,
     quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:
-    """Turn lines of pieces, or ids, from stdin back into text."""
+    """Decode text: lines of pieces or ids back into text.
+
+    Examples:
+        tformer tokenize decode tokenizer.json -i a.ids --ids
+        tformer tokenize encode tokenizer.json -i a.en | tformer tokenize decode tokenizer.json
+    """
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.workflows.tokenize import decode_lines
 
     opened = Tokenizer.from_file(tokenizer)
-    _stream(lambda lines, number: decode_lines(opened, lines, ids=ids, first_line=number))
+    _stream(
+        input_file, lambda lines, number: decode_lines(opened, lines, ids=ids, first_line=number)
+    )
 
 
 @tokenize_app.command("stats", cls=CheckedCommand)
@@ -146,11 +186,16 @@ def stats(
     files: FilesArgument,
     *,
     format_: Annotated[
-        StatisticsFormat, format_option(StatisticsFormat, what="text, or one JSON object.")
+        StatisticsFormat, format_option(StatisticsFormat, what="A table, or one JSON object.")
     ] = StatisticsFormat.text,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure a tokenizer on text files."""
+    """Measure a tokenizer: pieces per word, unknown rate, vocabulary used, round trip.
+
+    Examples:
+        tformer tokenize stats tokenizer.json train.en train.fr
+        tformer tokenize stats runs/quickstart test.en --format json
+    """
     from tformer_cli.data.lines import LineCounts, read_lines
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.workflows.tokenize import measure
@@ -176,13 +221,18 @@ def _reported(lines: Iterable[str], counts: "LineCounts", progress: LineProgress
         yield line
 
 
-def _stream(work: Callable[[Sequence[str], int], list[str]]) -> None:
-    """Gives a line on stdout for each on stdin, answering whenever stdin pauses."""
+def _stream(file: str | None, work: Callable[[Sequence[str], int], list[str]]) -> None:
+    """Writes a line to stdout for each of a file or stdin, answering whenever stdin pauses."""
     from tformer_cli.data.lines import LineCounts, groups_of_lines
 
     counts = LineCounts()
+    if file in (None, STANDARD_STREAM):
+        groups = groups_of_lines(sys.stdin.buffer, counts)
+    else:
+        read = file_lines(file, counts)
+        groups = iter(lambda: list(islice(read, 1024)), [])
     number = 1
-    for lines in groups_of_lines(sys.stdin.buffer, counts):
+    for lines in groups:
         for line in work(lines, number):
             write_line(line)
         flush_results()

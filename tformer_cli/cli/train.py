@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tformer_cli.cli.completion import complete_keys, complete_recipes
 from tformer_cli.cli.console import is_live, note, write_line
 from tformer_cli.cli.options import (
     DeviceOption,
@@ -26,11 +27,18 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from tformer_cli.recipe import Recipe
 
+DIAGNOSIS = "Diagnosis"
+"""The panel of options that look at a training."""
+
 
 def train(
     recipe: Annotated[
         str,
-        typer.Argument(metavar="RECIPE", help="TOML file, or the name of a shipped recipe."),
+        typer.Argument(
+            metavar="RECIPE",
+            help="TOML file, or the name of a shipped recipe; `tformer recipes` lists them.",
+            autocompletion=complete_recipes,
+        ),
         PathRole.reads_file,
     ],
     *,
@@ -40,47 +48,88 @@ def train(
             "--output",
             "-o",
             metavar="RUN",
-            help="Run directory [runs/RECIPE].",
+            help="Run directory to write, which is a model directory.",
+            show_default="runs/RECIPE",
         ),
         PathRole.writes_run,
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY.PATH=VALUE", help="Override a key; repeatable."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override a key of the recipe, such as training.learning_rate=1e-3. Repeatable.",
+            autocompletion=complete_keys,
+        ),
     ] = None,
-    max_steps: Annotated[int | None, typer.Option(min=1, help="Stop after so many steps.")] = None,
+    max_steps: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Stop after N steps.", show_default="the recipe's"),
+    ] = None,
     max_epochs: Annotated[
-        int | None, typer.Option(min=1, help="Stop after so many passes over the corpora.")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Stop after N epochs, passes over the corpora.",
+            show_default="the recipe's",
+        ),
     ] = None,
     max_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Stop after this time: 90s, 10m, 1h30m.")
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and "
+            "decay are fitted to it.",
+            show_default="the recipe's",
+        ),
     ] = None,
     seed: TrainingSeedOption = None,
     precision: PrecisionOption = Precision.auto,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Remove an earlier run in RUN and start over.")
+        bool, typer.Option("--fresh", help="Delete an earlier run in RUN and start over.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --fresh.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before --fresh deletes a run.")
+    ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show recipe, model and a batch; train nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Show the resolved recipe, the model's size and a sample batch; train nothing.",
+        ),
     ] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Also write events into RUN/tensorboard.")
+        bool,
+        typer.Option(
+            "--tensorboard",
+            help="Also write TensorBoard events to RUN/tensorboard.",
+            rich_help_panel=DIAGNOSIS,
+        ),
     ] = False,
     profile: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, help="Show where the time of N steps goes; train nothing."
+            metavar="N",
+            min=1,
+            help="Profile N steps and show where the time goes; keeps no model.",
+            show_default="no profile",
+            rich_help_panel=DIAGNOSIS,
         ),
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Train a model by a recipe, or go on with an interrupted run.
+    """Train a model from a recipe, or resume a run.
 
     The same command again resumes; on the CPU the result is bit for bit that of an uninterrupted
-    run. Ctrl-C and SIGTERM finish the step and save. RUN is a model directory.
+    run. Ctrl-C and SIGTERM finish the step and save a checkpoint.
+
+    Examples:
+        tformer train quickstart --max-time 5m -o runs/first
+        tformer train my.toml --dry-run
+        tformer train my.toml -o runs/mine --set training.learning_rate=1e-3
     """
     if profile is not None:  # read when torch is loaded: its profiler would chat on stderr
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")

@@ -113,9 +113,15 @@ def translate(
     quiet: QuietOption = False,
     **decoding: Unpack["SearchOverrides"],
 ) -> None:
-    """Translate lines: as many out as in, in order.
+    """Translate text: one line out for each line in.
 
-    Blank lines stay blank. In float32 a line's translation does not depend on its neighbours.
+    The order is kept. Blank lines stay blank. In float32 a line's translation does not depend on
+    its neighbors.
+
+    Examples:
+        tformer translate runs/quickstart "The old house is green."
+        tformer translate runs/quickstart -i a.en -o a.fr --beam-size 8
+        cat a.en | tformer translate runs/quickstart --n-best 3 --format jsonl | jq .hypotheses
     """
     _check_format(output_format, n_best, is_aligned=alignments is not None)
     _check_use(output_format, ensemble, ensemble_weights, token_scores=token_scores, flags=flags)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tformer_cli.cli.help_screen import CONSTRAINTS, ENSEMBLES, FORMATS, LARGE_JOBS
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
 
@@ -42,47 +43,79 @@ class EnsembleSpaceChoice(StrEnum):
 
 TextArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TEXT", help="What to translate; without it, -i or stdin."),
+    typer.Argument(metavar="TEXT", help="Sentences to translate; without any, -i or stdin."),
 ]
 InputOption = Annotated[
     str | None,
-    typer.Option("--input", "-i", metavar="FILE", help="File to translate (- or nothing: stdin)."),
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="FILE",
+        help="Input file, one sentence per line; - is stdin.",
+        show_default="stdin",
+    ),
     PathRole.reads_file,
 ]
 NBestOption = Annotated[
-    int, typer.Option(min=1, help="Translations of each line (with tsv, jsonl or moses).")
+    int,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Translations per line, an n-best list; needs --format tsv, jsonl or moses.",
+    ),
 ]
 BanOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="TEXT", help="Tokens no translation may hold in a row; repeatable."),
+    typer.Option(
+        metavar="TEXT",
+        help="Phrase that must not occur in a translation. Repeatable.",
+        rich_help_panel=CONSTRAINTS,
+    ),
 ]
 GlossaryOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="Lines of source TAB target: where the source phrase stands, the translation "
-        "must hold the target phrase; with TAB ban after them, must not.",
+        help="Glossary for constrained decoding. Each line is SOURCE TAB TARGET: if the source "
+        "phrase occurs, the translation must contain the target phrase. With TAB ban at the end, "
+        "it must not.",
+        rich_help_panel=CONSTRAINTS,
     ),
     PathRole.reads_file,
 ]
 EnsembleOption = Annotated[
     list[Path] | None,
-    typer.Option(metavar="MODEL", help="Another model, of one vocabulary, to join in; repeatable."),
+    typer.Option(
+        metavar="MODEL",
+        help="Another model to decode with; it must have the same vocabulary. Repeatable.",
+        rich_help_panel=ENSEMBLES,
+    ),
     PathRole.reads_directory,
 ]
 EnsembleWeightsOption = Annotated[
     str | None,
-    typer.Option(metavar="W,W,…", help="How much the models count, MODEL's first [equally]."),
+    typer.Option(
+        metavar="W,W,…",
+        help="Weights of the models, MODEL's first.",
+        show_default="equal",
+        rich_help_panel=ENSEMBLES,
+    ),
 ]
 EnsembleSpaceOption = Annotated[
-    EnsembleSpaceChoice, typer.Option(help="Average probabilities, or their logarithms.")
+    EnsembleSpaceChoice,
+    typer.Option(
+        help="Average the models' probabilities, or their log-probabilities.",
+        rich_help_panel=ENSEMBLES,
+    ),
 ]
 BufferLinesOption = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Lines read before they are translated together; 1 answers line by line "
-        "[1024; from a terminal 1].",
+        metavar="N",
+        help="Lines read before a buffer is translated; 1 answers line by line.",
+        show_default="1024; 1 from a terminal",
+        rich_help_panel=LARGE_JOBS,
     ),
 ]
 MaxWaitOption = Annotated[
@@ -90,52 +123,69 @@ MaxWaitOption = Annotated[
     typer.Option(
         metavar="SECONDS",
         min=0.0,
-        help="Translate a buffer so long after its first line although it is not full.",
+        help="Translate a buffer this long after its first line, even if it is not full.",
+        show_default="no limit",
+        rich_help_panel=LARGE_JOBS,
     ),
 ]
 ShardOption = Annotated[
     str | None,
     typer.Option(
         metavar="I/N",
-        help="Translate the I-th of N parts of the input, from 0; `cat` joins the outputs.",
+        help="Translate only part I of N of the input, I from 0. `cat` joins the outputs.",
+        show_default="all",
+        rich_help_panel=LARGE_JOBS,
     ),
 ]
 ResumeOption = Annotated[
     bool,
-    typer.Option("--resume", help="Go on behind what an earlier run of this command has written."),
+    typer.Option(
+        "--resume",
+        help="Continue an interrupted translation; needs -i and -o.",
+        rich_help_panel=LARGE_JOBS,
+    ),
 ]
 OutputFormatOption = Annotated[
     OutputFormatChoice,
     typer.Option(
         "--format",
-        help="text: a line for a line. tsv: index, source, translation, score. jsonl: an "
-        "object a line. moses: index ||| translation ||| features ||| score.",
+        help="text: one translation per line. tsv: index, source, translation, score. jsonl: one "
+        "object per line. moses: index ||| translation ||| features ||| score.",
     ),
 ]
 InputFormatOption = Annotated[
     InputFormatChoice,
     typer.Option(
-        help='jsonl: objects with the text under "source"; "target_prefix" begins the '
-        'translation, which holds the phrases of the list "required" and none of "banned". '
-        "All other fields are passed through to jsonl output."
+        help='jsonl: one object per line, with the text in "source". Optional: "target_prefix" '
+        'begins the translation, phrases in "required" must occur in it, phrases in "banned" must '
+        "not. Other fields are passed through to jsonl output.",
+        rich_help_panel=FORMATS,
     ),
 ]
 AlignmentsOption = Annotated[
     AlignmentChoice | None,
     typer.Option(
-        help="Add what each word comes from (tsv, jsonl or moses): links i-j of source and "
-        "target words, or for each target word the weights of the source words and of the end "
-        "of sentence. By the heads that `tformer inspect-align --save` stored.",
-        show_default=False,
+        help="Add word alignments to tsv, jsonl or moses. pharaoh: links i-j of source and target "
+        "words. soft: for each target word, the attention weights of the source words and the end "
+        "of sentence. `tformer inspect-align --save` finds and stores the best heads first.",
+        rich_help_panel=FORMATS,
     ),
 ]
 TokenScoresOption = Annotated[
     bool,
-    typer.Option("--token-scores", help="jsonl: the tokens and their log-probabilities, too."),
+    typer.Option(
+        "--token-scores",
+        help="Add tokens and their log-probabilities to jsonl.",
+        rich_help_panel=FORMATS,
+    ),
 ]
 FlagsOption = Annotated[
     bool,
-    typer.Option("--flags", help="jsonl: name signs of endless repetition or hallucination, too."),
+    typer.Option(
+        "--flags",
+        help="Add flags for endless repetition and signs of hallucination to jsonl.",
+        rich_help_panel=FORMATS,
+    ),
 ]
 
 

@@ -7,8 +7,10 @@ from typing import Any
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from tformer_cli.cli.help_screen import ReadableHelp
 
-class HelpfulGroup(TyperGroup):
+
+class HelpfulGroup(ReadableHelp, TyperGroup):
     """A group of commands that, named alone, shows its help on stderr: there is no result."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401

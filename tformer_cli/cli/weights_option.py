@@ -27,10 +27,10 @@ WeightsOption = Annotated[
     WeightsChoice | None,
     typer.Option(
         NAME,
-        help="What maps hold, and put them into jsonl: attention weights (alpha, also without "
-        "a value), norms of what each key adds (norm); of layers, not heads: attention rollout "
-        "(rollout) or ALTI+ contributions (alti).",
-        show_default=False,
+        help="What the maps show; also puts them into jsonl. alpha, also without a value: "
+        "attention weights. norm: norms of the weighted values (Kobayashi et al. 2020). Per layer "
+        "instead of per head: rollout (attention rollout) or alti (ALTI+ contributions).",
+        show_default="alpha, not in jsonl",
     ),
 ]
 

@@ -136,7 +136,9 @@ class HeadDumper:
         heads = select_heads(self._settings.heads, head_layout(self._model))
         self.layout = DumpLayout(heads=tuple(heads), top_k=self._settings.top_k)
         if self._settings.top_k is not None and self._model.config.max_positions > NO_COLUMN:
-            raise UsageError(f"--topk: numbers columns below {NO_COLUMN}; dump all weights instead")
+            raise UsageError(
+                f"--top-k: numbers columns below {NO_COLUMN}; dump all weights instead"
+            )
         self._longest = longest_source(self._model.config.max_positions)
         self.report = DumpReport()
 

@@ -132,7 +132,7 @@ class HeadInspector:
         n_found = len(translation.hypotheses)
         if n_found < self._rank:
             raise DataError(
-                f"has {count_of(n_found, 'translation')}, of which --hypothesis {self._rank} is "
+                f"has {count_of(n_found, 'translation')}, of which --rank {self._rank} is "
                 f"none (line {index + 1}): look at one of them, or widen the beam"
             )
         found = translation.hypotheses[self._rank - 1]

@@ -43,4 +43,4 @@ def open_for_inspection(
     try:
         return open_translator(model, precision="float32", n_best=hypothesis, **options)
     except UsageError as error:
-        raise UsageError(str(error).replace("--n-best", "--hypothesis", 1)) from None
+        raise UsageError(str(error).replace("--n-best", "--rank", 1)) from None

@@ -1,0 +1,187 @@
+import re
+import shlex
+from functools import cache
+from io import StringIO
+
+import pytest
+import typer
+from rich.console import Console
+from typer.core import TyperArgument, TyperGroup, TyperOption
+
+from tformer_cli.cli.app import app
+from tformer_cli.cli.checked_command import OLD_NAMES, old_names
+from tformer_cli.cli.help_screen import (
+    COMMAND_PANELS,
+    OPTION_PANELS,
+    folded,
+    options_by_panel,
+    parts_of,
+    show_help,
+    value_of,
+)
+
+ROOT = typer.main.get_command(app)
+LONGEST_WORD = 34
+"""Of what cannot be broken at 40 columns, such as a name with its choices."""
+
+
+def every_command(command=ROOT, words=()):
+    found = {words: command}
+    for name, inner in getattr(command, "commands", {}).items():
+        found |= every_command(inner, (*words, name))
+    return found
+
+
+COMMANDS = every_command()
+BY_NAME = [pytest.param(words, id=" ".join(words) or "tformer") for words in COMMANDS]
+
+
+@cache
+def screen(words, columns):
+    file = StringIO()
+    show_help(Console(file=file, width=columns), context_of(words))
+    return file.getvalue()
+
+
+def context_of(words):
+    context, command = typer.Context(ROOT, info_name="tformer"), ROOT
+    for word in words:
+        command = command.commands[word]
+        context = typer.Context(command, info_name=word, parent=context)
+    return context
+
+
+def commands_in(example):
+    """The parts of a command line that call tformer, each as its words."""
+    parts, words = [], shlex.split(example, comments=True)
+    for word in [*words, "|"]:
+        if word in ("|", ">"):
+            yield from ([parts[1:]] if parts[:1] == ["tformer"] else [])
+            parts = []
+        else:
+            parts.append(word)
+
+
+@pytest.mark.parametrize("words", BY_NAME)
+def test_values_have_plain_names(words):
+    shown = screen(words, 80)
+    for odd in ("<bool>", " range", "list[", "<int", "<float", "x>=", "<="):
+        assert odd not in shown
+    for option in COMMANDS[words].params:
+        assert re.fullmatch(r"[A-Za-z0-9|,/:=…+-]*", value_of(option)), option.name
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+@pytest.mark.parametrize("words", BY_NAME)
+def test_every_screen_fits(words, columns):
+    for line in screen(words, columns).splitlines():
+        longest = max(map(len, line.split(" ")), default=0)
+        assert len(line.rstrip()) <= columns or longest > LONGEST_WORD, line
+    if columns == 40:
+        for option in COMMANDS[words].params:
+            if isinstance(option, TyperOption):
+                assert option.opts[-1] in screen(words, 40)  # no name is cut
+
+
+@pytest.mark.parametrize("words", BY_NAME)
+def test_everything_has_a_sentence_and_a_default(words):
+    shown = " ".join(screen(words, 100).replace("│", " ").split())
+    for one in COMMANDS[words].get_params(context_of(words)):
+        if one.name in ("install_completion", "show_completion"):  # Typer's own
+            continue
+        assert re.match(r"[A-Za-z].*[.!?]", one.help), one.name
+        assert " ".join(one.help.split()) in shown
+        if isinstance(one, TyperArgument) or one.is_flag or one.required:
+            continue
+        start = shown.index(" ".join(one.help.split()))
+        rest = shown[start + len(" ".join(one.help.split())) :]
+        assert re.match(r"( One of [^.]*\.)? \[default: ", rest), one.name
+
+
+@pytest.mark.parametrize("words", BY_NAME)
+def test_every_command_has_examples_that_it_understands(words):
+    examples = [line for line in parts_of(COMMANDS[words])[1] if not line.startswith("#")]
+    assert len(examples) >= 2
+    calls = [call for example in examples for call in commands_in(example)]
+    assert len(calls) >= len(examples)
+    assert any(tuple(call[: len(words)]) == words for call in calls)
+    for call in calls:
+        command, given, context = ROOT, call, None
+        while isinstance(command, TyperGroup):
+            context = typer.Context(command, info_name="tformer", parent=context)
+            name, command, given = command.resolve_command(context, given)
+        if "--help" not in given:
+            command.make_context(name, list(given), parent=context)
+
+
+def test_commands_stand_in_panels():
+    shown = screen((), 80)
+    assert [title for title in COMMAND_PANELS if f"─ {title} ─" in shown] == list(COMMAND_PANELS)
+    places = [shown.index(f"─ {title} ─") for title in (*COMMAND_PANELS, "Options")]
+    assert places == sorted(places)
+
+
+def test_what_is_used_most_stands_first():
+    (common, options), *others = options_by_panel(COMMANDS["translate",].params)
+    names = ["--input", "--output", "--beam-size", "--n-best", "--format"]
+    assert (common, [option.opts[0] for option in options]) == ("Common", names)
+    assert [title for title, _ in others] == [
+        one for one in OPTION_PANELS[1:] if one in dict(others)
+    ]
+    for command in COMMANDS.values():
+        titles = [title for title, _ in options_by_panel(command.params)]
+        assert not titles or "Common" in titles[:1] or titles == ["Messages"]
+
+
+def test_folded_lines_can_be_copied():
+    line = """tformer translate runs/a "The old house is green." --ban '!x y' -o a.fr | head -1"""
+    for width in (20, 36, 60, 200):
+        pieces = folded(line, width)
+        assert all(piece.endswith(" \\") for piece in pieces[:-1])
+        assert shlex.split("\n".join(pieces).replace("\\\n", "")) == shlex.split(line)
+    assert len(folded(line, 200)) == 1
+    assert max(map(len, folded(line, 36))) <= 36
+
+
+OLD = [
+    pytest.param(words, option, old, id=f"{' '.join(words)} {old}")
+    for words, command in COMMANDS.items()
+    if not isinstance(command, TyperGroup)
+    for option, names in old_names(command)
+    for old in names
+]
+
+
+@pytest.mark.parametrize(("words", "option", "old"), OLD)
+def test_old_names_work_and_are_not_shown(words, option, old):
+    command, context = COMMANDS[words], context_of(words)
+    new = next(name for name in option.opts if name.startswith("--"))
+    value = "2" if option.name in ("rank", "top_k") else "x"
+    parsed = [command.make_parser(context).parse_args([name, value])[0] for name in (old, new)]
+    assert parsed[0] == parsed[1]
+    assert parsed[0][option.name] in (value, [value])
+    shown = screen(words, 100)
+    assert not re.search(rf"{old}(?![\w-])", shown.replace("-i, ", ""))
+
+
+def test_every_old_name_is_one_of_some_command():
+    found = {(new, old) for new, names in OLD_NAMES.items() for old in names}
+    used = {
+        (new, old)
+        for _, command in COMMANDS.items()
+        if not isinstance(command, TyperGroup)
+        for option, names in old_names(command)
+        for old in names
+        for new in option.opts
+        if old in OLD_NAMES.get(new, ())
+    }
+    assert used == found
+
+
+def test_the_input_is_i_everywhere():
+    for words, command in COMMANDS.items():
+        for option in getattr(command, "params", []):
+            if {"--input", "--source"} & set(option.opts):
+                assert "-i" in option.opts, words
+                is_input = words[0] in ("translate", "tokenize")
+                assert option.opts[0] == ("--input" if is_input else "--source")

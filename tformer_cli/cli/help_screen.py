@@ -1,0 +1,243 @@
+"""How every `--help` looks: panels of options, plain names for values, examples at the end.
+
+Typer's own screen has six columns, which 80 and 40 characters are too few for. This one has two,
+and at less than `NARROW` characters one.
+"""
+
+import inspect
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperArgument, TyperGroup, TyperOption
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+COMMON, SEARCH, SAMPLING = "Common", "Search", "Sampling"
+CONSTRAINTS, ENSEMBLES, FORMATS = "Constraints", "Ensembles", "Formats"
+LARGE_JOBS, MACHINE, MESSAGES = "Large jobs", "Machine", "Messages"
+OPTION_PANELS = (
+    *(COMMON, SEARCH, SAMPLING, CONSTRAINTS, ENSEMBLES, FORMATS, LARGE_JOBS),
+    *(MACHINE, MESSAGES),
+)
+"""Panels of options that several commands have, in their order; a command's own follow Common."""
+COMMON_FIRST = (
+    *("--input", "--source", "--hypothesis", "--reference", "--target", "--target-file"),
+    *("--output", "--beam-size", "--n-best", "--format"),
+)
+"""Options that stand first in the panel Common, in this order."""
+START, TRAIN, TRANSLATE = "Start", "Train", "Translate"
+DEPLOY, LOOK_INSIDE = "Deploy", "Look inside"
+COMMAND_PANELS = (START, TRAIN, TRANSLATE, DEPLOY, LOOK_INSIDE)
+"""Panels of commands, in their order."""
+
+EXAMPLES = "\n\nExamples:\n"
+"""What begins the examples in a command's docstring."""
+WIDEST, NARROW, NAMES = 100, 64, 30
+"""Most columns of a screen; fewest for names beside their sentences; most for the names then."""
+LONGEST_CHOICES = 48
+"""Characters of choices that are written out where a value stands; more become NAME."""
+_VALUES = {int: "N", float: "X", str: "TEXT"}
+
+
+class ReadableHelp:
+    """A command or a group of commands whose help is drawn here; goes before Typer's class."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - click's
+        """Draws the help on stdout."""
+        from tformer_cli.cli.console import stdout_console
+
+        show_help(stdout_console(), ctx)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - click's
+        """Names options and arguments for the usage line: `[OPTIONS] MODEL [TEXT]…`."""
+        parameters = self.params  # type: ignore[attr-defined]
+        arguments = [_usage_of(one) for one in parameters if isinstance(one, TyperArgument)]
+        return ["[OPTIONS]", *arguments, *(["COMMAND …"] if isinstance(self, TyperGroup) else [])]
+
+
+def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's
+    """Draws a command's help.
+
+    Args:
+        console: where.
+        ctx: click's context of the command.
+    """
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.width = width = min(console.width, WIDEST)
+    command = ctx.command
+    usage = f"{ctx.command_path} {' '.join(command.collect_usage_pieces(ctx))}"
+    console.print(Text.assemble(("Usage: ", "yellow"), (usage, "bold")))
+    description, examples = parts_of(command)
+    for paragraph in description.split("\n\n"):
+        console.print(Padding(_styled(" ".join(paragraph.split())), (1, 1, 0, 1)))
+    console.print()
+    commands = list(_commands(ctx)) if isinstance(command, TyperGroup) else []
+    for panels in (commands, list(_parameters(ctx))):
+        names = [name for _, rows in panels for name, _ in rows]
+        indent = max((len(name) for name in names if len(name) <= NAMES), default=0) + 2
+        for title, rows in panels:
+            _show_panel(console, title, rows, indent if width >= NARROW else 6)
+    if examples:
+        console.print(Text("\nExamples:", style="bold"))
+        for line in examples:
+            style = "dim" if line.startswith("#") else ""
+            for piece in folded(line, width - 2):
+                console.print(Text(f"  {piece}", style=style), soft_wrap=True)
+
+
+def parts_of(command: Any) -> tuple[str, list[str]]:  # noqa: ANN401 - Typer's
+    """Returns what a command's docstring says, and the lines of its examples."""
+    text, _, examples = inspect.cleandoc(command.help or "").partition(EXAMPLES)
+    return text.strip(), [line.strip() for line in examples.splitlines() if line.strip()]
+
+
+def options_by_panel(parameters: Iterable[Any]) -> list[tuple[str, list[TyperOption]]]:
+    """Sorts the options of a command into panels, those first that are used most."""
+    panels: dict[str, list[TyperOption]] = {COMMON: []}
+    for option in parameters:
+        if isinstance(option, TyperOption) and not option.hidden:
+            title = MESSAGES if option.name == "help" else option.rich_help_panel or COMMON
+            panels.setdefault(title, []).append(option)
+
+    def place(option: TyperOption) -> int:
+        return next((n for n, name in enumerate(COMMON_FIRST) if name in option.opts), 99)
+
+    panels[COMMON].sort(key=place)
+    own = [title for title in panels if title not in OPTION_PANELS]
+    order = [COMMON, *own, *OPTION_PANELS[1:]]
+    return [(title, panels[title]) for title in order if panels.get(title)]
+
+
+def value_of(parameter: Any) -> str:  # noqa: ANN401 - Typer's
+    """Names what an option or argument takes: N, FILE, `text|tsv`; a flag takes nothing."""
+    if getattr(parameter, "is_flag", False):
+        return ""
+    if parameter.metavar is not None:
+        return str(parameter.metavar)
+    choices = "|".join(_choices(parameter))
+    if choices:
+        return choices if len(choices) <= LONGEST_CHOICES else "NAME"
+    return _VALUES.get(parameter.type_descriptor.annotation, "TEXT")
+
+
+def folded(line: str, width: int) -> list[str]:
+    r"""Breaks a command line that is too long at spaces outside quotes, with a ``\`` at the ends.
+
+    What is shown can so be copied at any width.
+    """
+    words = shlex.shlex(line, posix=False, punctuation_chars=False)
+    words.whitespace_split, words.commenters = True, ""
+    lines = [""]
+    for word in words:
+        if lines[-1] and len(lines[-1]) + len(word) + 3 > width:
+            lines[-1] += "" if line.startswith("#") else " \\"
+            lines.append(f"  {word}")
+        else:
+            lines[-1] += f" {word}" if lines[-1] else word
+    return lines
+
+
+def _choices(parameter: Any) -> list[str]:  # noqa: ANN401 - Typer's
+    choices = parameter.type_descriptor.choices or ()
+    return [str(choice.value if isinstance(choice, Enum) else choice) for choice in choices]
+
+
+def _usage_of(argument: TyperArgument) -> str:
+    name = argument.display_name_raw.removesuffix("…") + ("…" if argument.nargs != 1 else "")
+    return name if argument.required else f"[{name}]"
+
+
+def _commands(ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:  # noqa: ANN401 - click's
+    """Yields the panels of a group's commands: of each its name and what it does."""
+    panels: dict[str, list[tuple[str, str]]] = {title: [] for title in COMMAND_PANELS}
+    for name in ctx.command.list_commands(ctx):
+        command = ctx.command.get_command(ctx, name)
+        if not command.hidden:
+            summary = " ".join(parts_of(command)[0].split("\n\n")[0].split())
+            panels.setdefault(command.rich_help_panel or "Commands", []).append((name, summary))
+    yield from ((title, rows) for title, rows in panels.items() if rows)
+
+
+def _parameters(ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:  # noqa: ANN401 - click's
+    """Yields the panels of a command's arguments and options: of each its name and its sentence."""
+    parameters = ctx.command.get_params(ctx)
+    arguments = [one for one in parameters if isinstance(one, TyperArgument)]
+    if arguments:
+        yield "Arguments", [_row(ctx, one) for one in arguments]
+    panels = options_by_panel(parameters)
+    if isinstance(ctx.command, TyperGroup):
+        panels = [("Options", [option for _, options in panels for option in options])]
+    for title, options in panels:
+        yield title, [_row(ctx, one) for one in options]
+
+
+def _row(ctx: Any, parameter: Any) -> tuple[str, str]:  # noqa: ANN401 - click's and Typer's
+    """Writes an option or argument and what is said of it."""
+    sentence = " ".join((parameter.help or "").split())
+    default = _default(ctx, parameter)
+    names = _usage_of(parameter).strip("[]")
+    if isinstance(parameter, TyperOption):
+        short = [name for name in parameter.opts if not name.startswith("--")]
+        long = [name for name in parameter.opts if name.startswith("--")]
+        names = ", ".join([*(short or ["  "]), *long]).replace("  , ", "    ", 1)
+        names = " / ".join([names, *parameter.secondary_opts])
+        value = value_of(parameter)
+        names = f"{names} {value}".rstrip()
+        if value == "NAME":
+            sentence += f" One of {', '.join(_choices(parameter))}."
+    return names, f"{sentence} {default}".strip()
+
+
+def _default(ctx: Any, parameter: Any) -> str:  # noqa: ANN401 - click's and Typer's
+    if parameter.required:
+        return "[required]"
+    if isinstance(parameter.show_default, str):
+        return f"[default: {parameter.show_default}]"
+    value = parameter.get_default(ctx, call=False)
+    if isinstance(parameter, TyperArgument) or not parameter.show_default:
+        return ""
+    if parameter.is_flag:
+        if not parameter.secondary_opts:
+            return ""
+        value = parameter.opts[0] if value else parameter.secondary_opts[0]
+    if value is None:
+        return "[default: none]"
+    return f"[default: {value.value if isinstance(value, Enum) else value}]"
+
+
+def _show_panel(
+    console: "Console", title: str, rows: Sequence[tuple[str, str]], indent: int
+) -> None:
+    from rich.panel import Panel
+    from rich.text import Text
+
+    inside = console.width - 4
+    lines: list[Text] = []
+    for name, sentence in rows:
+        said = list(_styled(sentence).wrap(console, inside - indent))
+        head = Text(name, style="bold cyan")
+        if len(name) + 2 > indent or not said:
+            lines.extend(head.wrap(console, inside))
+        else:
+            head.pad_right(indent - len(name))
+            lines.append(head.append_text(said.pop(0)))
+        lines.extend(Text(" " * indent).append_text(line) for line in said)
+    body = Text("\n").join(lines)
+    console.print(Panel(body, title=title, title_align="left", border_style="dim"))
+
+
+def _styled(sentence: str) -> "Text":
+    """Marks options, what stands in backticks, and defaults."""
+    from rich.text import Text
+
+    text = Text(sentence)
+    text.highlight_regex(r"(?<![\w-])--?[a-z][\w-]*", "cyan")
+    text.highlight_regex(r"`[^`]*`", "bold")
+    text.highlight_regex(r"\[(default: .*|required)\]$", "dim")
+    return text
