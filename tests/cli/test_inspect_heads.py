@@ -236,7 +236,7 @@ def test_binary_formats_can_go_into_a_pipe(model):
         (["a", "--target", "x", "--target-file", "f"], "--target: --target-file gives"),
         (["a", "--mode", "live", "--target", "x"], "--mode live: shows what the search found"),
         (["a", "--rank", "2", "--target-file", "f"], "--rank: shows what the search"),
-        (["a", "--rank", "9"], "--rank: must be at most beam_size = 3, but is 9"),
+        (["a", "--rank", "99999"], "--rank: must be 1 to 10000, but is 99999"),
         (["a", "--corpus", "--mode", "live"], "--mode live: is of single sentences"),
         (["a", "--target-file", "no-such-file"], "no such file (no-such-file)"),
         (["long " * 80], "tokens where the model takes 39 (line 1)"),

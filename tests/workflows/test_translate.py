@@ -22,6 +22,43 @@ def test_settings_not_given_are_the_models(model):
     assert opened.precision == "float32"
 
 
+@pytest.mark.parametrize(
+    ("options", "raised", "said"),
+    [
+        ({"n_best": 3}, {"beam_size": 3}, ""),
+        ({"n_best": 5}, {"beam_size": 5}, "beam size raised from 3 to 5, to find 5 translations"),
+        (
+            {"n_best": 3, "beam_size": 1},
+            {"beam_size": 3},
+            "beam size raised from 1 to 3, to find 3 translations",
+        ),
+        (
+            {"n_best": 5, "beam_size": 4, "diversity_groups": 2},
+            {"beam_size": 6},
+            "beam size raised from 4 to 6, to find 5 translations",
+        ),
+        ({"n_best": 40, "sampling": True}, {"beam_size": 3, "candidates": 32}, ""),
+        (
+            {"n_best": 40, "sampling": True, "risk": "chrf"},
+            {"candidates": 40},
+            "candidates raised from 32 to 40, to find 40 translations",
+        ),
+    ],
+)
+def test_more_translations_than_the_beam_raise_it_and_say_so(model, options, raised, said):
+    told = []
+    opened = open_translator(model, tell=told.append, **options)
+    config = opened.translator.config
+    assert config.n_best == options["n_best"]
+    assert {name: getattr(config, name) for name in raised} == raised
+    assert told == ([said] if said else [])
+
+
+def test_as_many_translations_come_as_are_asked_for(model):
+    found = list(translate_lines(model, LINES[:1], n_best=5, device="cpu"))
+    assert len(found[0].hypotheses) == 5
+
+
 def test_an_open_directory_is_used_as_it_is(model):
     opened = open_translator(model)
     again = list(translate_lines(opened.directory, LINES))
@@ -31,7 +68,7 @@ def test_an_open_directory_is_used_as_it_is(model):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_best": 9}, "--n-best: must be at most beam_size = 3, but is 9"),
+        ({"n_best": 0}, "--n-best: must be 1 to 10000, but is 0"),
         ({"beam_size": 0}, "--beam-size: must be 1 to 10000, but is 0"),
         ({"device": "tpu"}, "--device: must be auto, cpu, cuda or cuda:N"),
     ],

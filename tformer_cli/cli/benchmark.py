@@ -20,6 +20,7 @@ from tformer_cli.cli.options import (
     ThreadsOption,
 )
 from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.text_io import tell_to_type
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.wording import count_of
 
@@ -106,6 +107,7 @@ def benchmark(
         for one in engine or [EngineChoice.tformer]
         for number in precision or [DecodingPrecisionChoice.float32]
     ]
+    tell_to_type(files=[source], quiet=quiet)
     texts = list(islice(read_lines(source, LineCounts()), lines))
     total = len(texts) * len(settings) * rounds
     with line_progress(total, "measuring", quiet=quiet) as progress:

@@ -34,6 +34,7 @@ from tformer_cli.cli.text_io import (
     check_stdin_is_read_once,
     results,
     say_choices,
+    tell_to_type,
     warn_of_bytes,
     warn_of_lengths,
 )
@@ -140,6 +141,7 @@ def evaluate(
     from tformer_cli.workflows.translate import TranslationCounts
 
     read = LineCounts()
+    tell_to_type(files=[hypothesis or source, *reference], quiet=quiet)
     scored, *references = workflow.read_texts([hypothesis or source or Path(), *reference], read)
     translated = TranslationCounts()
     if model is None:

@@ -52,7 +52,12 @@ def sum_up_heads(request: HeadsRequest) -> None:
         )
     counts = LineCounts()
     lines, targets = sentences_and_targets(
-        request.texts, request.source, request.target, request.target_file, counts
+        request.texts,
+        request.source,
+        request.target,
+        request.target_file,
+        counts,
+        quiet=request.quiet,
     )
 
     from tformer_cli.inspection.rare_tokens import NO_RARE_SENTENCE

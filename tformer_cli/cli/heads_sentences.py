@@ -34,7 +34,12 @@ def show_sentences(request: HeadsRequest) -> None:
     _check_usage(request)
     counts = LineCounts()
     lines, targets = sentences_and_targets(
-        request.texts, request.source, request.target, request.target_file, counts
+        request.texts,
+        request.source,
+        request.target,
+        request.target_file,
+        counts,
+        quiet=request.quiet,
     )
 
     from tformer_cli.workflows.inspect_heads import HeadInspector

@@ -24,6 +24,7 @@ from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     results,
+    tell_to_type,
     text_console,
     warn_of_bytes,
 )
@@ -170,6 +171,7 @@ def inspect_ablate(
     if write_pruned is not None:
         check_free(write_pruned)
     counts = LineCounts()
+    tell_to_type(files=[source, *reference], quiet=quiet)
     sources, *references = read_texts([source, *reference], counts)
     opened = open_model(model, opening, quiet=quiet)
     settings = AblationSettings(

@@ -150,9 +150,9 @@ def inspect_align(
         files = [source or STANDARD_STREAM, target_file, source_words, target_words, gold]
         check_stdin_is_read_once(files)
     counts = LineCounts()
-    lines = input_lines(text, source, counts, "--source")
+    lines = input_lines(text, source, counts, "--source", quiet=quiet)
     targets, *words, answers = (
-        None if name is None else file_lines(name, counts)
+        None if name is None else file_lines(name, counts, quiet=quiet)
         for name in (target_file, source_words, target_words, gold)
     )
 

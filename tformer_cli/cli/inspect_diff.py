@@ -133,7 +133,7 @@ def inspect_diff(
     if maps and chosen != DiffFormat.jsonl:
         raise UsageError(f"--maps: is for jsonl; --format {chosen} shows the map already")
     counts = LineCounts()
-    lines, targets = sentences_and_targets(text, source, target, target_file, counts)
+    lines, targets = sentences_and_targets(text, source, target, target_file, counts, quiet=quiet)
 
     from tformer_cli.workflows.inspect_diff import ModelComparer, open_models
 

@@ -81,7 +81,7 @@ def inspect_flow(
     if rank > 1 and (target is not None or target_file is not None):
         raise UsageError(FOUND_OR_GIVEN.format("--rank"))
     counts = LineCounts()
-    lines, targets = sentences_and_targets(text, source, target, target_file, counts)
+    lines, targets = sentences_and_targets(text, source, target, target_file, counts, quiet=quiet)
 
     from tformer_cli.workflows.inspect_flow import flow_of
 

@@ -68,7 +68,7 @@ def inspect_logits(
     """
     chosen = chosen_format(output_format, output, LogitsFormat, LogitsFormat.jsonl)
     counts = LineCounts()
-    lines, targets = sentences_and_targets(text, source, target, target_file, counts)
+    lines, targets = sentences_and_targets(text, source, target, target_file, counts, quiet=quiet)
 
     from tformer_cli.workflows.inspect_logits import logits_of
 

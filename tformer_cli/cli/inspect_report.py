@@ -79,7 +79,7 @@ def inspect_report(
     check_ending(output, ["html"])
     check_searched(mode, rank, is_given=target is not None or target_file is not None)
     counts = LineCounts()
-    lines, targets = sentences_and_targets(text, source, target, target_file, counts)
+    lines, targets = sentences_and_targets(text, source, target, target_file, counts, quiet=quiet)
 
     from tformer_cli.inspection.render_report import render_report
     from tformer_cli.workflows.inspect_report import Reporter

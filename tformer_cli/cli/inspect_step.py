@@ -123,7 +123,7 @@ def inspect_step(
     chosen = chosen_format(output_format, output, StepFormat, StepFormat.json)
     _check_usage(output, answers, is_quiz=quiz)
     counts = LineCounts()
-    line = _only_line(text, source, counts)
+    line = _only_line(text, source, counts, quiet=quiet)
 
     from tformer_cli.workflows.inspect_step import step_of
 
@@ -142,9 +142,9 @@ def _check_usage(output: str, answers: str | None, *, is_quiz: bool) -> None:
         raise UsageError(f"--answers: {answers} is where the worksheet goes; name another file")
 
 
-def _only_line(text: str | None, source: str | None, counts: LineCounts) -> str:
+def _only_line(text: str | None, source: str | None, counts: LineCounts, *, quiet: bool) -> str:
     """The one sentence to look at."""
-    lines = input_lines(None if text is None else [text], source, counts, "--source")
+    lines = input_lines(None if text is None else [text], source, counts, "--source", quiet=quiet)
     first = next(lines, None)
     if first is None or next(lines, None) is not None:
         number = "none" if first is None else "several"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 import typer
 
 from tformer_cli.cli.completion import complete_heads
+from tformer_cli.cli.console import note
 from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption, with_options
 from tformer_cli.cli.options import DeviceOption, SeedOption, ThreadsOption
 from tformer_cli.cli.path_roles import PathRole
@@ -137,6 +138,10 @@ def open_model(model: Path, opening: OpeningArguments, *, quiet: bool, rank: int
     from tformer_cli.workflows.inspection_model import open_for_inspection
 
     opened = open_for_inspection(model, hypothesis=rank, **opening)
+    asked = opening["beam_size"] or opened.directory.decoding.beam_size
+    beam = opened.translator.config.beam_size
+    if beam > asked:
+        note(f"beam size raised from {asked} to {beam}, to find {rank} translations", quiet=quiet)
     say_choices(opened, quiet=quiet)
     return opened
 
@@ -147,6 +152,8 @@ def sentences_and_targets(
     target: str | None,
     target_file: str | None,
     counts: "LineCounts",
+    *,
+    quiet: bool = False,
 ) -> tuple[Iterator[str], Iterator[str] | None]:
     """Returns the sentences to look at, and their targets if any are given.
 
@@ -158,7 +165,7 @@ def sentences_and_targets(
         raise UsageError("--target: --target-file gives the targets already; leave one of them out")
     if not texts:
         check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
-    lines = input_lines(texts, source, counts, "--source")
+    lines = input_lines(texts, source, counts, "--source", quiet=quiet)
     if target is not None:
         return lines, argument_lines([target], counts)
-    return lines, None if target_file is None else file_lines(target_file, counts)
+    return lines, None if target_file is None else file_lines(target_file, counts, quiet=quiet)

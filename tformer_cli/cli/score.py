@@ -103,7 +103,9 @@ def score(
         raise UsageError("--format: an n-best list keeps its own; leave it out")
     check_stdin_is_read_once([source, target_file or n_best_file])
     counts = LineCounts()
-    texts = [file_lines(file, counts) for file in (source, target_file or n_best_file or "")]
+    texts = [
+        file_lines(file, counts, quiet=quiet) for file in (source, target_file or n_best_file or "")
+    ]
     from tformer_cli.workflows import score as workflow
     from tformer_cli.workflows.open_translator import open_translator
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,15 +28,23 @@ _STREAMS = {STANDARD_STREAM: STDOUT, "/dev/stdout": STDOUT, "/dev/stderr": STDER
 
 
 def input_lines(
-    texts: Sequence[str] | None, file: str | None, counts: LineCounts, option: str
+    texts: Sequence[str] | None,
+    file: str | None,
+    counts: LineCounts,
+    option: str,
+    *,
+    quiet: bool = False,
 ) -> Iterator[str]:
     """Returns the lines of the arguments, else those of a file or stdin.
+
+    Warns of an argument that names a file: the most likely slip is a forgotten option.
 
     Args:
         texts: the TEXT arguments; a single ``-`` is stdin.
         file: what the option for a file was given.
         counts: is told of every line.
         option: name of that option, for messages.
+        quiet: whether nothing is said of a terminal that is read.
 
     Raises:
         UsageError: if there are both.
@@ -44,11 +53,12 @@ def input_lines(
     if texts and file is not None:
         raise UsageError(f"{option}: texts are given as arguments already; leave one of them out")
     if texts and list(texts) != [STANDARD_STREAM]:
+        _warn_of_file_names(texts)
         return argument_lines(texts, counts)
-    return file_lines(STANDARD_STREAM if file is None else file, counts)
+    return file_lines(STANDARD_STREAM if file is None else file, counts, quiet=quiet)
 
 
-def file_lines(file: str, counts: LineCounts) -> Iterator[str]:
+def file_lines(file: str, counts: LineCounts, *, quiet: bool = False) -> Iterator[str]:
     """Returns the lines of a file or stdin; a file that is not there is noticed now, not later.
 
     Raises:
@@ -56,7 +66,49 @@ def file_lines(file: str, counts: LineCounts) -> Iterator[str]:
     """
     if file != STANDARD_STREAM:
         check_file(file)
-    return read_lines(file, counts)
+        return read_lines(file, counts)
+    return _told_to_type(read_lines(file, counts), quiet=quiet)
+
+
+def stdin_is_terminal() -> bool:
+    """Says whether somebody types what is read from stdin."""
+    return sys.stdin.isatty()
+
+
+def tell_to_type(
+    what: str = "sentences", files: Sequence[object] = (STANDARD_STREAM,), *, quiet: bool
+) -> None:
+    """Says at a terminal what is awaited and how to end it, where a program seems to hang.
+
+    Args:
+        what: what is read.
+        files: from where; nothing is said if none is stdin.
+        quiet: whether nothing is said at all.
+    """
+    if STANDARD_STREAM in map(str, files) and stdin_is_terminal():
+        key = "Ctrl-Z and Enter end" if sys.platform == "win32" else "Ctrl-D ends"
+        note(f"type {what}, one a line; {key}", quiet=quiet)
+
+
+def _told_to_type(lines: Iterator[str], *, quiet: bool) -> Iterator[str]:
+    """Yields the lines of stdin, of which the first is awaited only when all else is ready."""
+    tell_to_type(quiet=quiet)
+    yield from lines
+
+
+def _warn_of_file_names(texts: Sequence[str]) -> None:
+    """Warns of the first text that is the name of a file."""
+    for text in texts:
+        try:
+            is_file = Path(text).is_file()
+        except (OSError, ValueError):  # longer than a name can be
+            continue
+        if is_file:
+            warn(
+                f"{text} is a file; its name is being used as text; "
+                f"use -i {shlex.quote(text)} for its lines"
+            )
+            return
 
 
 def argument_lines(texts: Sequence[str], counts: LineCounts) -> Iterator[str]:

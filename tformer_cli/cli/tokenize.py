@@ -20,6 +20,7 @@ from tformer_cli.cli.text_io import (
     check_stdin_is_read_once,
     file_lines,
     results,
+    tell_to_type,
     warn_of_bytes,
 )
 from tformer_cli.cli.usage import HelpfulGroup
@@ -122,6 +123,7 @@ def train(
     except ValueError as error:
         raise UsageError(str(error).replace("vocab_size", "--vocab-size", 1)) from None
     to_stdout = str(output) == STANDARD_STREAM
+    tell_to_type(files=files, quiet=quiet)
     check_stdin_is_read_once(files)
     with results(output) as stream:
         with line_progress(None, "reading", quiet=quiet) as progress:
@@ -142,7 +144,7 @@ def encode(
     *,
     input_file: InputOption = None,
     ids: IdsOption = False,
-    quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
+    quiet: QuietOption = False,
 ) -> None:
     """Encode text: lines into pieces or ids, separated by single spaces.
 
@@ -154,6 +156,7 @@ def encode(
     from tformer_cli.workflows.tokenize import encode_lines
 
     opened = Tokenizer.from_file(tokenizer)
+    tell_to_type(files=[input_file or STANDARD_STREAM], quiet=quiet)
     _stream(input_file, lambda lines, _: encode_lines(opened, lines, ids=ids))
 
 
@@ -163,7 +166,7 @@ def decode(
     *,
     input_file: InputOption = None,
     ids: IdsOption = False,
-    quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
+    quiet: QuietOption = False,
 ) -> None:
     """Decode text: lines of pieces or ids back into text.
 
@@ -175,6 +178,8 @@ def decode(
     from tformer_cli.workflows.tokenize import decode_lines
 
     opened = Tokenizer.from_file(tokenizer)
+    what = "ids" if ids else "pieces"
+    tell_to_type(what, [input_file or STANDARD_STREAM], quiet=quiet)
     _stream(
         input_file, lambda lines, number: decode_lines(opened, lines, ids=ids, first_line=number)
     )
@@ -201,6 +206,7 @@ def stats(
     from tformer_cli.workflows.tokenize import measure
 
     opened = Tokenizer.from_file(tokenizer)
+    tell_to_type(files=files, quiet=quiet)
     counts = LineCounts()
     found = {}
     with line_progress(None, "measuring", quiet=quiet) as progress:

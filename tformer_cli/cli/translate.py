@@ -39,6 +39,7 @@ from tformer_cli.cli.text_io import (
     file_lines,
     input_lines,
     say_choices,
+    stdin_is_terminal,
     warn_of_bytes,
     warn_of_lengths,
 )
@@ -128,10 +129,10 @@ def translate(
     if ban and not all(phrase.strip() for phrase in ban):
         raise UsageError("--ban: is empty; name the text that no translation may hold")
     counts = LineCounts()
-    lines = input_lines(text, input_file, counts, "--input")
+    lines = input_lines(text, input_file, counts, "--input", quiet=quiet)
     from_stdin = input_file in (None, STANDARD_STREAM) and (not text or text == [STANDARD_STREAM])
     check_stdin_is_read_once([STANDARD_STREAM if from_stdin else "", glossary])
-    from_terminal = from_stdin and sys.stdin.isatty()
+    from_terminal = from_stdin and stdin_is_terminal()
 
     with heavy_imports():
         from tformer_cli.decoding.demands import read_glossary

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
-from tformer_cli.decoding.config import of_any_engine
+from tformer_cli.decoding.config import MOST_HYPOTHESES, of_any_engine
 from tformer_cli.decoding.translator import TooLong, Translator
 from tformer_cli.errors import UsageError
 from tformer_cli.model.runtime import Precision, prepare_cpu, resolve_device, set_threads
@@ -78,9 +78,10 @@ def open_translator(
         ensemble_space: whether probabilities are averaged or their logarithms.
         heads: the attention heads to translate with, by the grammar of `inspection.selectors`; the
             others stay switched off in this model. None given: all, and nothing is set.
-        tell: is told, in a line, what takes a while before the first translation.
+        tell: is told, in a line, what takes a while before the first translation, and that a beam
+            was raised.
         **overrides: fields of `DecodingConfig` that differ from the model's defaults; None is
-            as if it were not given.
+            as if it were not given. An `n_best` beyond the beam raises the beam.
 
     Raises:
         UsageError: if the device is not there, a setting is impossible, or the engine is not
@@ -110,7 +111,7 @@ def open_translator(
 
         keep_only(model.model, select_heads(heads, head_layout(model.model)))
     place = next(model.model.parameters()).device
-    decoding = overridden(model.decoding, **overrides)
+    decoding = overridden(model.decoding, tell, **overrides)
     if engine == "ctranslate2":
         if ensemble or banned or not of_any_engine(decoding):
             raise UsageError("--engine: ctranslate2 knows beam search alone; leave it out")
@@ -180,15 +181,32 @@ def _engine_translator(
     return chosen, translator
 
 
-def overridden(config: DecodingConfig, **overrides: Unpack[DecodingOverrides]) -> DecodingConfig:
+def overridden(
+    config: DecodingConfig,
+    tell: Callable[[str], None] | None = None,
+    **overrides: Unpack[DecodingOverrides],
+) -> DecodingConfig:
     """Replaces the fields that are given (not None) and checks the whole again.
+
+    A given `n_best` raises the beam, or the candidates of sampling, where these are fewer.
+
+    Args:
+        config: a model's defaults.
+        tell: is told of what was raised.
+        **overrides: the fields.
 
     Raises:
         UsageError: naming the option that cannot be.
     """
     given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
+    n_best = given.pop("n_best", None)
     try:
-        chosen = replace(config, **given)
+        chosen = replace(config, n_best=1, **given)
+        chosen = (
+            replace(chosen, n_best=config.n_best)
+            if n_best is None
+            else _with_n_best(chosen, n_best, tell)
+        )
     except ValueError as error:
         name, _, reason = str(error).partition(": ")
         raise UsageError(f"--{name.replace('_', '-')}: {reason}") from None
@@ -196,3 +214,23 @@ def overridden(config: DecodingConfig, **overrides: Unpack[DecodingOverrides]) -
     if idle is not None:
         raise UsageError(f"--{idle.replace('_', '-')}: says how to sample; add --sampling")
     return chosen
+
+
+def _with_n_best(
+    config: DecodingConfig, n_best: int, tell: Callable[[str], None] | None
+) -> DecodingConfig:
+    """Asks for some translations of each line, and for a search that can find as many."""
+    name, multiple = (
+        ("candidates", 1) if config.sampling else ("beam_size", config.diversity_groups)
+    )
+    before = getattr(config, name)
+    is_enough = n_best <= before or (config.sampling and config.risk == "none")
+    if is_enough or n_best > MOST_HYPOTHESES:
+        return replace(config, n_best=n_best)
+    after = -(-n_best // multiple) * multiple
+    larger: dict[str, Any] = {name: after}
+    raised = replace(config, n_best=n_best, **larger)
+    if tell is not None:
+        what = name.replace("_", " ")
+        tell(f"{what} raised from {before} to {after}, to find {n_best} translations")
+    return raised
