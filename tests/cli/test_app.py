@@ -119,8 +119,36 @@ def test_help_and_version_import_nothing_heavy():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["trian"], "Did you mean 'train'"),
-        (["translate", "m", "--beem-size", "3"], "(tformer translate): did you mean --beam-size?"),
+        (["trian"], "error: trian: no such command of tformer; did you mean train?"),
+        (["zzz"], "zzz: no such command of tformer; `tformer --help` lists them"),
+        (["tokenize", "trian"], "trian: no such command of tformer tokenize; did you mean train?"),
+        (["tra"], "tra: no such command of tformer; did you mean train or translate?"),
+        (
+            ["translate", "m", "--beam", "3"],
+            "no such option of tformer translate; did you mean --beam-size?",
+        ),
+        (
+            ["translate", "--model", "m"],
+            "--model: no such option of tformer translate; `tformer tr",
+        ),
+        (["translate", "m", "--list"], "--list: no such option of tformer translate; `tformer tra"),
+        (
+            ["translate", "m", "--bem-size", "3"],
+            "--bem-size: no such option of tformer translate; did",
+        ),
+        (["--versoin"], "--versoin: no such option of tformer; did you mean --version?"),
+        (
+            ["translate", "m", "-5 degrees"],
+            'put -- before a text that begins with -: tformer translate MODEL -- "-5…"',
+        ),
+        (["train", "-5"], "-5: no such option of tformer train; `tformer train --help` lists them"),
+        (["translate", "Helsinki-NLP/opus-mt-en-fr", "a"], "Hugging Face hub are not read yet"),
+        (["translate", "The cat is old."], "The cat is old.: no such directory; MODEL comes first"),
+        (
+            ["train", "quickstart", "--set", "training.max_step=5"],
+            "error: --set training.max_step: unkno",
+        ),
+        (["translate", "m", "--beem-size", "3"], "translate; did you mean --beam-size?"),
         (["translate"], "Missing argument 'MODEL'"),
         (["translate", "m", "--beam-size", "0"], '--beam-size: must be at least 1, but is "0" ('),
         (["translate", "m", "--beam-size", "x"], '--beam-size: must be a whole number, but is "x"'),

@@ -1,5 +1,6 @@
 """What a command line has wrong, in one sentence like those of all other errors."""
 
+import re
 import sys
 from contextlib import redirect_stdout
 from typing import Any
@@ -8,6 +9,9 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from tformer_cli.cli.help_screen import ReadableHelp
+from tformer_cli.wording import did_you_mean, suggestions
+
+NO_SUCH_COMMAND = re.compile(r"No such command (['\"])(.*?)\1(?:$|\.)")
 
 
 class HelpfulGroup(ReadableHelp, TyperGroup):
@@ -28,11 +32,35 @@ def usage_message(error: TyperException) -> str:
     problem = _problem(error)
     if context is None:
         return problem
-    nearest = getattr(error, "possibilities", None)  # of a misspelt option, the most like it first
-    if nearest:
-        name = getattr(error, "option_name", "")
-        return f"No such option: {name} ({context.command_path}): did you mean {nearest[0]}?"
+    unknown = getattr(error, "option_name", "") if "No such option" in problem else ""
+    if unknown:
+        near = suggestions(unknown, _options_of(context)) if unknown.startswith("--") else []
+        hint = did_you_mean(near) or _without_guess(unknown, context)
+        return f"{unknown}: no such option of {context.command_path}; {hint}"
+    command = NO_SUCH_COMMAND.match(problem)
+    if command:
+        known = [name for name, one in context.command.commands.items() if not one.hidden]
+        hint = did_you_mean(suggestions(command[2], known)) or _without_guess("", context)
+        return f"{command[2]}: no such command of {context.command_path}; {hint}"
     return f"{problem} ({context.command_path}): `{context.command_path} --help` says more"
+
+
+def _options_of(context: Any) -> list[str]:  # noqa: ANN401 - Typer's
+    """The long names of a command's options; old ones, which are hidden, are not to be learned."""
+    shown = [
+        one for one in context.command.get_params(context) if not getattr(one, "hidden", False)
+    ]
+    return [name for one in shown for name in one.opts + one.secondary_opts if name[:2] == "--"]
+
+
+def _without_guess(unknown: str, context: Any) -> str:  # noqa: ANN401 - Typer's
+    """What to do where no name is near; what begins with a dash may have been meant as a text."""
+    takes_text = any("TEXT" in str(one.metavar) for one in context.command.params)
+    if unknown[1:2] != "-" and takes_text:
+        return (
+            f'put -- before a text that begins with -: {context.command_path} MODEL -- "{unknown}…"'
+        )
+    return f"`{context.command_path} --help` lists them"
 
 
 def _problem(error: TyperException) -> str:
