@@ -22,6 +22,11 @@ COMMANDS = {
         name.replace(" ", "-"): name.split()
         for name in (
             "quickstart",
+            "guide",
+            "recipes",
+            "recipes show",
+            "recipes copy",
+            "help",
             "make-corpus",
             "train",
             "plot",

@@ -106,8 +106,8 @@ def test_every_command_has_examples_that_it_understands(words):
     assert len(calls) >= len(examples)
     assert any(tuple(call[: len(words)]) == words for call in calls)
     for call in calls:
-        command, given, context = ROOT, call, None
-        while isinstance(command, TyperGroup):
+        name, command, given, context = "tformer", ROOT, call, None
+        while isinstance(command, TyperGroup) and given:
             context = typer.Context(command, info_name="tformer", parent=context)
             name, command, given = command.resolve_command(context, given)
         if "--help" not in given:

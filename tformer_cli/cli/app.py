@@ -17,7 +17,9 @@ from tformer_cli.cli.checked_command import CheckedCommand
 from tformer_cli.cli.console import error_line
 from tformer_cli.cli.evaluate import evaluate
 from tformer_cli.cli.export import export
-from tformer_cli.cli.help_screen import DEPLOY, LOOK_INSIDE, START, TRAIN, TRANSLATE
+from tformer_cli.cli.guide import guide
+from tformer_cli.cli.help_command import help_command
+from tformer_cli.cli.help_screen import DEPLOY, EXAMPLES, LOOK_INSIDE, START, TRAIN, TRANSLATE
 from tformer_cli.cli.inspect_ablate import inspect_ablate
 from tformer_cli.cli.inspect_align import inspect_align
 from tformer_cli.cli.inspect_diff import inspect_diff
@@ -30,6 +32,7 @@ from tformer_cli.cli.inspect_step import inspect_step
 from tformer_cli.cli.make_corpus import make_corpus
 from tformer_cli.cli.plot import plot
 from tformer_cli.cli.quickstart import quickstart
+from tformer_cli.cli.recipes import recipes_app
 from tformer_cli.cli.score import score
 from tformer_cli.cli.standard_streams import discard_stdout, prepare_standard_streams
 from tformer_cli.cli.tokenize import tokenize_app
@@ -46,6 +49,16 @@ NO_MEMORY = "there is not enough memory"
 LESS_MEMORY = "ask for less at a time: smaller batches, a smaller beam or fewer threads"
 UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
 """What writing to a stream comes to where it is full, closed or gone."""
+
+HELP = {"help_option_names": ["-h", "--help"]}
+INSPECT = "inspect"
+"""A group of the commands that begin with it, without that beginning."""
+INSPECT_HELP = f"""Look inside a model.
+
+`tformer inspect heads` is the same command as `tformer inspect-heads`, and so on.
+{EXAMPLES}    tformer inspect heads runs/quickstart "The animal was tired."
+    tformer inspect report runs/quickstart "The animal was tired." -o report.html
+"""
 
 
 class OneLineErrors(HelpfulGroup):
@@ -95,6 +108,14 @@ class OneLineErrors(HelpfulGroup):
             _end(given, error, f"{type(error).__name__} ({message}): {hint}", 1)
         sys.exit(status if isinstance(status, int) else 0)
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Finds a command; `inspect heads` is `inspect-heads`."""
+        if cmd_name != INSPECT:
+            return super().get_command(ctx, cmd_name)
+        start = f"{INSPECT}-"
+        found = {n.removeprefix(start): c for n, c in self.commands.items() if n.startswith(start)}
+        return HelpfulGroup(name=INSPECT, commands=found, help=INSPECT_HELP, context_settings=HELP)
+
     def invoke(self, ctx: Any) -> Any:
         """Runs the chosen command; a closed pipe ends it quietly."""
         try:
@@ -139,7 +160,7 @@ app = typer.Typer(
     cls=OneLineErrors,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
 )
 
 
@@ -175,7 +196,10 @@ def root(
 
 _command = partial(app.command, cls=CheckedCommand)
 _command("quickstart", rich_help_panel=START)(quickstart)
+_command("guide", rich_help_panel=START)(guide)
+app.add_typer(recipes_app, name="recipes", rich_help_panel=START)
 _command("make-corpus", rich_help_panel=START)(make_corpus)
+_command("help", rich_help_panel=START)(help_command)
 _command("train", rich_help_panel=TRAIN)(train)
 _command("plot", rich_help_panel=TRAIN)(plot)
 app.add_typer(tokenize_app, name="tokenize", rich_help_panel=TRAIN)

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
+
+import typer
 
 HEADS = (
     *(f"{kind}{rest}" for kind in ("enc", "dec", "cross") for rest in (".", ".last", ".*.*")),
@@ -37,6 +39,21 @@ def complete_heads(incomplete: str) -> list[str]:
     """Returns selections of heads for the last term of what is typed."""
     before = incomplete[: max(incomplete.rfind(","), incomplete.rfind("!")) + 1]
     return [f"{before}{one}" for one in HEADS]
+
+
+def complete_topics() -> list[str]:
+    """Returns the topics of the guides."""
+    from tformer_cli.workflows.guide import guides
+
+    return [guide.topic for guide in guides()]
+
+
+def complete_commands(ctx: typer.Context) -> list[str]:
+    """Returns the commands that there are behind those that are typed."""
+    command: Any = ctx.find_root().command
+    for word in ctx.params.get("command") or ():
+        command = getattr(command, "commands", {}).get(word)
+    return list(getattr(command, "commands", {}))
 
 
 def _keys(kind: type) -> Iterator[str]:

@@ -67,6 +67,7 @@ def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's
         ctx: click's context of the command.
     """
     from rich.padding import Padding
+    from rich.panel import Panel
     from rich.text import Text
 
     console.width = width = min(console.width, WIDEST)
@@ -79,16 +80,24 @@ def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's
     console.print()
     commands = list(_commands(ctx)) if isinstance(command, TyperGroup) else []
     for panels in (commands, list(_parameters(ctx))):
-        names = [name for _, rows in panels for name, _ in rows]
-        indent = max((len(name) for name in names if len(name) <= NAMES), default=0) + 2
+        indent = _indent([rows for _, rows in panels], width)
         for title, rows in panels:
-            _show_panel(console, title, rows, indent if width >= NARROW else 6)
+            body = Text("\n").join(_lines(console, rows, width - 4, indent))
+            console.print(Panel(body, title=title, title_align="left", border_style="dim"))
     if examples:
         console.print(Text("\nExamples:", style="bold"))
         for line in examples:
             style = "dim" if line.startswith("#") else ""
             for piece in folded(line, width - 2):
                 console.print(Text(f"  {piece}", style=style), soft_wrap=True)
+
+
+def show_list(console: "Console", rows: Sequence[tuple[str, str]]) -> None:
+    """Lists names, each with what it is: beside it, or below it where there is little room."""
+    console.width = min(console.width, WIDEST)
+    indent = _indent([rows], console.width)
+    for line in _lines(console, rows, console.width, indent):
+        console.print(line, soft_wrap=True)
 
 
 def parts_of(command: Any) -> tuple[str, list[str]]:  # noqa: ANN401 - Typer's
@@ -211,25 +220,27 @@ def _default(ctx: Any, parameter: Any) -> str:  # noqa: ANN401 - click's and Typ
     return f"[default: {value.value if isinstance(value, Enum) else value}]"
 
 
-def _show_panel(
-    console: "Console", title: str, rows: Sequence[tuple[str, str]], indent: int
-) -> None:
-    from rich.panel import Panel
+def _indent(lists: Iterable[Sequence[tuple[str, str]]], width: int) -> int:
+    """Finds the column where sentences begin: behind the names, but for the longest of them."""
+    names = [len(name) for rows in lists for name, _ in rows]
+    return max((n for n in names if n <= NAMES), default=0) + 2 if width >= NARROW else 6
+
+
+def _lines(
+    console: "Console", rows: Iterable[tuple[str, str]], width: int, indent: int
+) -> Iterator["Text"]:
+    """Writes names, each with its sentence beside it, or below it if the name is too long."""
     from rich.text import Text
 
-    inside = console.width - 4
-    lines: list[Text] = []
     for name, sentence in rows:
-        said = list(_styled(sentence).wrap(console, inside - indent))
+        said = list(_styled(sentence).wrap(console, width - indent))
         head = Text(name, style="bold cyan")
         if len(name) + 2 > indent or not said:
-            lines.extend(head.wrap(console, inside))
+            yield from head.wrap(console, width)
         else:
             head.pad_right(indent - len(name))
-            lines.append(head.append_text(said.pop(0)))
-        lines.extend(Text(" " * indent).append_text(line) for line in said)
-    body = Text("\n").join(lines)
-    console.print(Panel(body, title=title, title_align="left", border_style="dim"))
+            yield head.append_text(said.pop(0))
+        yield from (Text(" " * indent).append_text(line) for line in said)
 
 
 def _styled(sentence: str) -> "Text":

@@ -128,6 +128,7 @@ def train(
 
     Examples:
         tformer train quickstart --max-time 5m -o runs/first
+        tformer recipes copy template -o my.toml
         tformer train my.toml --dry-run
         tformer train my.toml -o runs/mine --set training.learning_rate=1e-3
     """

@@ -19,7 +19,7 @@ class HelpfulGroup(ReadableHelp, TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Parses the arguments; see `typer.core.TyperGroup.parse_args`."""
-        if not args and not ctx.resilient_parsing:
+        if not (args or ctx.resilient_parsing or self.invoke_without_command):
             with redirect_stdout(sys.stderr):
                 sys.stderr.write(ctx.get_help())  # empty where Typer has drawn it itself
             ctx.exit(2)

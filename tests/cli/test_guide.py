@@ -1,0 +1,83 @@
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tformer_cli.cli.app import app
+from tformer_cli.workflows import guide as workflow
+from tformer_cli.workflows.guide import FOLDER, ORDER, guides
+
+TOPICS = sorted(file.stem for file in FOLDER.glob("*.md"))
+TEXT = """# How to count
+
+Counting is *easy*, see [the table](formats.md) and `seq`: it has steps. More follows.
+
+| a | b |
+|---|---|
+| 1 | 2 |
+"""
+
+
+def run(*args):
+    return CliRunner().invoke(app, ["guide", *args], env={"COLUMNS": "80"})
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name in ("zebra", "formats", "counting"):
+        (tmp_path / f"{name}.md").write_text(TEXT, encoding="utf-8")
+    monkeypatch.setattr(workflow, "FOLDER", tmp_path)
+    return tmp_path
+
+
+def test_topics_are_listed_in_reading_order_each_with_a_sentence(folder):
+    lines = run().stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["formats", "counting", "zebra"]
+    assert lines[1].split(" ", 1)[1].strip() == "Counting is easy, see the table and seq:"
+    assert guides()[0].title == "How to count"
+
+
+def test_in_a_pipe_a_guide_is_its_markdown(folder):
+    for given in ("counting", "COUNTING"):
+        result = run(given)
+        assert (result.exit_code, result.stdout) == (0, TEXT)
+
+
+def test_an_unknown_topic_names_the_nearest(folder):
+    result = run("format")
+    assert result.exit_code == 2
+    assert result.stderr == "error: TOPIC: there is no guide format; did you mean formats?\n"
+    assert "there are formats, counting, zebra" in run("xyzzy").stderr
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_every_shipped_guide_is_listed_and_printed(topic):
+    result = run(topic)
+    assert result.exit_code == 0
+    assert result.stdout == (FOLDER / f"{topic}.md").read_text(encoding="utf-8").rstrip() + "\n"
+    (one,) = [guide for guide in guides() if guide.topic == topic]
+    assert topic in ORDER
+    assert one.title
+    assert one.summary
+    assert not set("`*[]") & set(one.summary)
+
+
+def test_on_a_terminal_a_guide_is_formatted(folder):
+    master, terminal = pty.openpty()
+    code = (
+        "import sys, pathlib; from tformer_cli.workflows import guide\n"
+        f"guide.FOLDER = pathlib.Path({str(folder)!r})\n"
+        "from tformer_cli.cli.app import app; app(['guide', 'counting'])"
+    )
+    env = {**os.environ, "TERM": "dumb", "COLUMNS": "80"}
+    done = subprocess.run([sys.executable, "-c", code], stdout=terminal, env=env, check=True)
+    os.close(terminal)
+    shown = os.read(master, 1 << 16).decode()
+    os.close(master)
+    assert done.returncode == 0
+    assert "How to count" in shown
+    assert "# How" not in shown
+    assert "|---|" not in shown

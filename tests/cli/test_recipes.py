@@ -1,0 +1,50 @@
+import pytest
+from typer.testing import CliRunner
+
+from tformer_cli.cli.app import app
+from tformer_cli.recipe import load_recipe, recipe_names, recipes_directory
+
+
+def run(*args):
+    return CliRunner().invoke(app, ["recipes", *map(str, args)], env={"COLUMNS": "80"})
+
+
+def test_every_shipped_recipe_is_listed_with_what_it_is():
+    result = run()
+    assert result.exit_code == 0
+    names = [line.split(" ", 1)[0] for line in result.stdout.splitlines() if line[0] != " "]
+    assert names == recipe_names()
+    said = " ".join(result.stdout.split())
+    assert "multi30k-en-de Multi30k (Elliott et al. 2016), English to German: 29,000" in said
+    assert "Data: Multi30k, from https://github.com/multi30k/dataset" in said
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_is_shown_as_it_is(name):
+    assert run("show", name).stdout_bytes == (recipes_directory() / f"{name}.toml").read_bytes()
+
+
+def test_a_copy_is_the_same_and_trains(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("copy", "quickstart")
+    assert (result.exit_code, result.stdout) == (0, "quickstart.toml\n")
+    assert "tformer train quickstart.toml" in result.stderr
+    assert load_recipe("quickstart.toml") == load_recipe("quickstart")
+    assert run("copy", "template", "-o", tmp_path / "my.toml", "-q").stderr == ""
+    shipped = (recipes_directory() / "template.toml").read_bytes()
+    assert (tmp_path / "my.toml").read_bytes() == shipped
+
+
+def test_nothing_is_overwritten(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.toml").write_text("mine")
+    (tmp_path / "link.toml").symlink_to("nowhere")
+    for name in ("my.toml", "link.toml"):
+        result = run("copy", "template", "-o", name)
+        assert result.exit_code == 2
+        assert result.stderr == f"error: --output: {name} exists already; name another file\n"
+    assert (tmp_path / "my.toml").read_text() == "mine"
+    assert run("show", "quikstart").exit_code == 2
+    assert "quickstart" in run("copy", "quikstart").stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["link.toml", "my.toml"]

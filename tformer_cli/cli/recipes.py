@@ -1,0 +1,98 @@
+"""`tformer recipes`: the recipes that ship with the package."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tformer_cli.cli.checked_command import CheckedCommand
+from tformer_cli.cli.completion import complete_recipes
+from tformer_cli.cli.console import note, stdout_console, utf8_line, write_line
+from tformer_cli.cli.help_screen import show_list
+from tformer_cli.cli.options import QuietOption
+from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.usage import HelpfulGroup
+
+recipes_app = typer.Typer(
+    name="recipes",
+    cls=HelpfulGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="Name of a shipped recipe.",
+        autocompletion=complete_recipes,
+    ),
+    PathRole.reads_file,
+]
+
+
+@recipes_app.callback()
+def recipes(ctx: typer.Context) -> None:
+    """List the shipped recipes, show one, or copy one to change.
+
+    Without a command the recipes are listed: what each trains, and where its data come from.
+
+    Examples:
+        tformer recipes
+        tformer recipes show multi30k-en-de
+        tformer recipes copy template -o my.toml
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from tformer_cli.workflows.recipes import shipped_recipes
+
+    rows = [
+        (one.name, f"{one.summary} Data: {one.origin}" if one.origin else one.summary)
+        for one in shipped_recipes()
+    ]
+    show_list(stdout_console(), rows)
+
+
+@recipes_app.command("show", cls=CheckedCommand)
+def show(name: NameArgument) -> None:
+    """Print a recipe with its comments.
+
+    Examples:
+        tformer recipes show quickstart
+        tformer recipes show template > my.toml
+    """
+    from tformer_cli.workflows.recipes import recipe_text
+
+    sys.stdout.buffer.write(utf8_line(recipe_text(name).rstrip("\n")))
+
+
+@recipes_app.command("copy", cls=CheckedCommand)
+def copy(
+    name: NameArgument,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The new file; it must not exist.",
+            show_default="RECIPE.toml",
+        ),
+        PathRole.writes_file,
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Copy a recipe to a file of yours, to change and train.
+
+    An existing file is never overwritten.
+
+    Examples:
+        tformer recipes copy template
+        tformer recipes copy multi30k-en-de -o my.toml
+    """
+    from tformer_cli.workflows.recipes import copy_recipe
+
+    path = copy_recipe(name, output)
+    note(f"copied {name}; next: `tformer train {path} --dry-run`", quiet=quiet)
+    write_line(str(path))
