@@ -62,3 +62,26 @@ def model(tmp_path_factory, one_thread):
         info=ModelInfo(),
     )
     return path
+
+
+@pytest.fixture(params=["pipe", "device", "sparse"])
+def spoil(request):
+    """Puts what must not be read in a file's place: it has no writer, no end, or 40 GB of nothing.
+
+    Returns:
+        A function of the file, which returns what is said of it.
+    """
+
+    def spoiled(path):
+        path.unlink(missing_ok=True)
+        match request.param:
+            case "pipe":
+                os.mkfifo(path)
+            case "device":
+                path.symlink_to("/dev/zero")
+            case "sparse":
+                with path.open("wb") as file:
+                    file.truncate(40_000_000_000)
+        return r"longer than [\d,]+ bytes" if request.param == "sparse" else "not an ordinary file"
+
+    return spoiled

@@ -17,6 +17,7 @@ from typing import Any
 import tomli_w
 
 from tformer_cli.data.config import DataConfig, TokenizerConfig
+from tformer_cli.data.regular_file import MIB, read_bounded
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import RecipeError
 from tformer_cli.model.config import PRESETS, ModelConfig
@@ -24,6 +25,7 @@ from tformer_cli.structure import StructureError, structure
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
 from tformer_cli.wording import did_you_mean, suggestions
 
+LARGEST_RECIPE = 16 * MIB
 DECIDE_NOTHING = ("data.cache_directory", "data.origin", "training.inspect_every")
 """Keys that may change between two parts of a run: where caches lie, what is said of the data, how
 often heads are seen."""
@@ -201,7 +203,8 @@ def differing_keys(old: Recipe, new: Recipe, ignored: Sequence[str] = DECIDE_NOT
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))  # editors may write a mark
+        text = read_bounded(path, LARGEST_RECIPE).decode("utf-8-sig")  # editors may write a mark
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"{path}: is not valid TOML; {_lower(str(error))}") from None
     except RecursionError:

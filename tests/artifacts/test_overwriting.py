@@ -65,11 +65,11 @@ def test_a_directory_that_is_written_whole_holds_no_input(tmp_path):
     (tmp_path / "export" / "data").mkdir(parents=True)
     text = tmp_path / "export" / "data" / "a.en"
     text.write_text("")
-    with pytest.raises(UsageError, match=r"a\.en is also the input .* name another directory"):
+    with pytest.raises(UsageError, match=r"export holds the input .*; name another directory"):
         check(tmp_path / "export", text, writes=Writes.DIRECTORY)
     check(tmp_path / "export", text, writes=Writes.RUN)  # which keeps what else is there
     (tmp_path / "export" / "checkpoints").symlink_to(tmp_path / "export" / "data")
-    with pytest.raises(UsageError, match=r"a\.en is also the input"):
+    with pytest.raises(UsageError, match=r"a\.en would be replaced: it is the input"):
         check(tmp_path / "export", text, writes=Writes.RUN)
 
 

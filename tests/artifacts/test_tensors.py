@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from tformer_cli.artifacts import tensors
 from tformer_cli.artifacts.atomic import ASIDE
-from tformer_cli.artifacts.tensors import load_tensors, save_tensors
+from tformer_cli.artifacts.tensors import load_tensors, save_tensors, tensor_shapes
 from tformer_cli.errors import ArtifactError
 
 
@@ -46,3 +46,21 @@ def test_where_nothing_can_be_written_the_message_names_the_file_that_was_asked_
     with pytest.raises(ArtifactError, match=r"cannot be written \(.*/missing/model.safetensors\)"):
         save_tensors(path, {"weight": torch.ones(2)})
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_has_the_length_that_its_header_promises(tmp_path, spoil):
+    path = tmp_path / "model.safetensors"
+    save_tensors(path, {"weight": torch.ones(2)})
+    whole = path.read_bytes()
+    for other in (whole[:-1], whole + bytes(8), whole[:20], b"", b"{}", bytes(80), b"\xff" * 80):
+        path.write_bytes(other)
+        with pytest.raises(ArtifactError, match=f"^{path}: is damaged"):
+            tensor_shapes(path)
+    path.write_bytes(whole)
+    with path.open("r+b") as file:
+        file.truncate(40_000_000_000)
+    with pytest.raises(ArtifactError, match="has 40,000,000,000 bytes where its header promises "):
+        load_tensors(path)
+    spoil(path)
+    with pytest.raises(ArtifactError, match=r"cannot be read \(not an ordinary|is damaged or no"):
+        load_tensors(path)

@@ -219,7 +219,10 @@ def test_a_recipe_that_stands_where_the_run_will_is_kept(place):
     (new / "recipe.toml").write_text('# mine\n[data]\ntrain = [{ built_in = "train" }]\n')
     result = CliRunner().invoke(app, ["train", "new/recipe.toml", "-o", "new"])
     assert result.exit_code == 2
-    assert "new/recipe.toml is also the input (RECIPE); name another directory" in result.stderr
+    assert (
+        "new/recipe.toml would be replaced: it is the input (RECIPE); name another directory"
+        in result.stderr
+    )
     assert [path.name for path in new.iterdir()] == ["recipe.toml"]
 
 
@@ -232,7 +235,8 @@ def test_a_corpus_that_the_run_would_replace_is_kept(place):
     result = CliRunner().invoke(app, ["train", "r.toml", "-o", "runs/a"])
     assert result.exit_code == 2
     assert (
-        "runs/a/heads.jsonl is also the input (data.train.0.jsonl); name another" in result.stderr
+        "runs/a/heads.jsonl would be replaced: it is the input (data.train.0.jsonl); name another"
+        in result.stderr
     )
     assert content(place) == before
 

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -104,7 +105,8 @@ def test_the_table_shows_every_head_and_is_the_same_each_time(model, texts):
     [
         (["--keep", "3"], "--keep: goes with --write-pruned"),
         (["--write-pruned", "DIR"], "--write-pruned: say which heads go"),
-        (["--write-pruned", "HERE", "--keep", "1"], "--write-pruned: something is there"),
+        (["--write-pruned", "HERE", "--keep", "1"], "holds the input (--source)"),
+        (["--write-pruned", "FULL", "--keep", "1"], "is already there; name a new directory"),
         (["--write-pruned", "DIR", "--prune", "enc.9"], '--prune: "enc.9" names no head'),
         (["--write-pruned", "DIR", "--keep", "99"], "--keep: 99 heads are more than the 8"),
         (["--heads", "enc.9"], '--heads: "enc.9" names no head'),
@@ -112,7 +114,7 @@ def test_the_table_shows_every_head_and_is_the_same_each_time(model, texts):
     ],
 )
 def test_what_cannot_be_is_one_line_and_status_two(model, texts, tmp_path, options, message):
-    places = {"DIR": tmp_path / "new", "HERE": tmp_path}
+    places = {"DIR": tmp_path / "new", "HERE": tmp_path, "FULL": Path(__file__).parent}
     done = run("inspect-ablate", model, *texts, *(places.get(part, part) for part in options), "-q")
     assert (done.exit_code, done.stdout) == (2, "")
     assert message in done.stderr

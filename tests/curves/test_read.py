@@ -68,3 +68,9 @@ def test_what_is_no_run_is_an_error(tmp_path):
         read_run(tmp_path / "missing")
     with pytest.raises(DataError, match=r"has no metrics\.jsonl \("):
         read_run(tmp_path)
+
+
+def test_what_is_no_ordinary_file_is_not_read(make_run, spoil):
+    run = make_run("run")
+    with pytest.raises(DataError, match=f"cannot be read .{spoil(run / 'metrics.jsonl')}.; name"):
+        read_run(run)

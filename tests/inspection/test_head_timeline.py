@@ -146,3 +146,9 @@ def test_the_picture_grows_with_the_heads_and_is_the_same_every_time(run):
     heights = [struct.unpack(">II", one[16:24])[1] for one in (picture, render_timeline_png(fewer))]
     assert heights[0] > heights[1] > 100
     assert render_timeline_png(replace(timeline, courses=())).startswith(b"\x89PNG")
+
+
+def test_what_is_no_ordinary_file_is_not_read(tmp_path, spoil):
+    said = spoil(tmp_path / "heads.jsonl")
+    with pytest.raises(DataError, match=f"cannot be read .{said}.; name"):
+        read_timeline(tmp_path)

@@ -1,5 +1,8 @@
 import json
 
+import pytest
+
+from tformer_cli.errors import ArtifactError
 from tformer_cli.training.events import CheckpointWritten, RolledBack, StepReport, ValidationReport
 from tformer_cli.training.metrics_log import MetricsLog
 from tformer_cli.training.state import TrainingState
@@ -89,3 +92,9 @@ def test_a_rollback_takes_back_what_came_after_its_step(tmp_path):
     here.step = 5
     MetricsLog(path, here)  # killed before the line was written
     assert entries(path) == expected[:3]
+
+
+def test_what_is_no_ordinary_file_is_neither_read_nor_waited_for(tmp_path, spoil):
+    path = tmp_path / "metrics.jsonl"
+    with pytest.raises(ArtifactError, match=f"cannot be read .{spoil(path)}.; remove it"):
+        MetricsLog(path, state(0))

@@ -15,6 +15,7 @@ from torch import Tensor
 from tformer_cli.artifacts.atomic import directory_aside, write_text
 from tformer_cli.artifacts.model_directory import WEIGHTS, ModelDirectory
 from tformer_cli.data.cache_key import hash_file
+from tformer_cli.data.regular_file import MIB, read_regular
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.model.attention import MultiHeadAttention
@@ -93,7 +94,7 @@ def check_export(model: Path, path: Path) -> None:
     """
     how = f"`tformer export {model} --format ctranslate2` makes it"
     try:
-        found = json.loads((path / ORIGIN).read_text(encoding="utf-8"))
+        found = json.loads(read_regular(path / ORIGIN, MIB))
     except (OSError, ValueError):
         raise ArtifactError(f"no export for the engine there ({path}): {how}") from None
     if found != _origin(model):

@@ -21,6 +21,7 @@ from tformer_cli.artifacts.tensors import (
     save_tensors,
     tensor_shapes,
 )
+from tformer_cli.data.regular_file import read_regular
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
@@ -306,9 +307,7 @@ def _read_json(path: Path, file: Path) -> dict[str, Any]:
     except OSError:  # a name too long, a directory that may not be entered
         raise not_a_model(path) from None
     try:
-        if file.stat().st_size > _LARGEST_CONFIG:
-            raise ArtifactError(f"is too large for a config ({file}): the file is foreign")
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(read_regular(file, _LARGEST_CONFIG))
     except (OSError, ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise ArtifactError(f"is not readable JSON ({file}): {reason}") from None

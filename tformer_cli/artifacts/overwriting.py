@@ -97,10 +97,8 @@ def check_outputs(outputs: Sequence[Output], inputs: Sequence[Place]) -> None:
             continue
         advice = _advice(output)
         for given in inputs:
-            if (taken := _destroyed(output, given)) is not None:
-                is_part = output.writes is Writes.FILE and given.path.is_dir()
-                how = "belongs to" if is_part else "is also"
-                raise UsageError(f"{output.name}: {taken} {how} the input ({given.name}); {advice}")
+            if problem := _problem(output, given):
+                raise UsageError(f"{output.name}: {problem} the input ({given.name}); {advice}")
         owner = _owner(output)
         if owner is not None:
             raise UsageError(f"{output.name}: {output.path} belongs to {owner}; {advice}")
@@ -134,24 +132,24 @@ def is_same(one: Place, other: Place) -> bool:
     return False
 
 
-def _destroyed(output: Output, given: Place) -> Path | None:
-    """The file or directory of an input that an output would destroy; None if there is none."""
+def _problem(output: Output, given: Place) -> str:
+    """What an output is to an input that it would destroy, in words; empty if it would not."""
     if is_same(output, given):
-        return given.path if output.descriptor is not None else output.path
+        return f"{given.path if output.descriptor is not None else output.path} is also"
     match output.writes:
         case Writes.FILE:
-            return _destroyed_in(output, given)
+            return f"{output.path} belongs to" if _is_part(output, given) else ""
         case Writes.DIRECTORY:
-            return given.path if _lies_in(given, [output]) else None
+            return f"{output.path} holds" if _lies_in(given, [output]) else ""
         case Writes.RUN:
             # The recipe of a run that was begun is the run's own: the run goes on by it
             names = LAYOUT - {_RECIPE} if _is_begun(output.path) else LAYOUT
             files = (Place(name="", path=output.path / name) for name in names)
             trees = [Place(name="", path=output.path / name) for name in TREES]
             is_taken = any(is_same(given, file) for file in files) or _lies_in(given, trees)
-            return given.path if is_taken else None
+            return f"{given.path} would be replaced: it is" if is_taken else ""
         case Writes.FILES:
-            return None
+            return ""
 
 
 def _is_begun(run: Path) -> bool:
@@ -159,17 +157,16 @@ def _is_begun(run: Path) -> bool:
     return (run / _TOKENIZER).exists()
 
 
-def _destroyed_in(output: Output, given: Place) -> Path | None:
-    """The file of a directory that is read that an output would replace, or come to be."""
+def _is_part(output: Output, given: Place) -> bool:
+    """Whether an output is, or would come to be, a file of a directory that is read."""
     if not given.path.is_dir():
-        return None
-    for file in _files_of(given.path):
-        if is_same(output, Place(name="", path=file)):
-            return file
-    for place in _places(output):
-        if place.name.casefold() in LAYOUT and is_same(given, Place(name="", path=place.parent)):
-            return place
-    return None
+        return False
+    if any(is_same(output, Place(name="", path=file)) for file in _files_of(given.path)):
+        return True
+    return any(
+        place.name.casefold() in LAYOUT and is_same(given, Place(name="", path=place.parent))
+        for place in _places(output)
+    )
 
 
 def _files_of(directory: Path) -> Iterator[Path]:

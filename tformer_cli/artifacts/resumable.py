@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from tformer_cli.artifacts.atomic import flush_directory, not_writable, write_text
 from tformer_cli.artifacts.lock import hold
+from tformer_cli.data.regular_file import MIB, read_regular
 from tformer_cli.errors import ArtifactError
 
 PART, RECORD = ".part", ".part.json"
@@ -72,7 +73,7 @@ def _read_record(path: Path, origin: Mapping[str, str]) -> tuple[int, int]:
     if not record.exists():
         return 0, 0
     try:
-        found = json.loads(record.read_text(encoding="utf-8"))
+        found = json.loads(read_regular(record, MIB))
         done, n_bytes, theirs = int(found["done"]), int(found["bytes"]), dict(found["origin"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ArtifactError(f"is damaged ({record}): remove it and {part} to begin anew") from None

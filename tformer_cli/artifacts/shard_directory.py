@@ -23,9 +23,11 @@ from tformer_cli.artifacts.atomic import (
 )
 from tformer_cli.artifacts.lock import hold
 from tformer_cli.data.cache_key import hash_file
+from tformer_cli.data.regular_file import read_regular
 from tformer_cli.errors import ArtifactError
 
 MANIFEST = "manifest.json"
+_LARGEST_MANIFEST = 1 << 28
 
 
 @dataclass
@@ -145,7 +147,7 @@ def _begun(path: Path, origin: Mapping[str, str]) -> tuple[list[dict[str, Any]],
     anew = "remove the directory to begin anew, or name another"
     manifest = path / MANIFEST
     try:
-        found = json.loads(manifest.read_text(encoding="utf-8"))
+        found = json.loads(read_regular(manifest, _LARGEST_MANIFEST))
         theirs, is_complete = dict(found["origin"]), bool(found["is_complete"])
         shards = [dict(shard) for shard in found["shards"]]
         named = [

@@ -1,5 +1,7 @@
 """Named tensors in safetensors files, read strictly."""
 
+import json
+import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tformer_cli.artifacts.atomic import ASIDE, not_writable, written_aside
+from tformer_cli.data.regular_file import open_regular
 from tformer_cli.errors import ArtifactError
 
 
@@ -83,14 +86,48 @@ def check_shapes(
         raise ArtifactError(f"has an unknown tensor {unknown} ({path}): not of this model")
 
 
+def check_length(path: Path) -> None:
+    """Compares a file's length with what its header promises, before anything of it is mapped.
+
+    Raises:
+        OSError: if the file cannot be read, or is no ordinary file.
+        ArtifactError: if it is longer or shorter, or no safetensors file.
+    """
+    with open_regular(path) as file:
+        length = os.fstat(file.fileno()).st_size
+        start = file.read(_LENGTH)
+        n_header = int.from_bytes(start, "little")
+        if len(start) < _LENGTH or not 0 < n_header <= min(_LARGEST_HEADER, length):
+            raise ArtifactError(f"{path}: {_DAMAGED}")
+        try:
+            header = json.loads(file.read(n_header))
+            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != _METADATA]
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
+            raise ArtifactError(f"{path}: {_DAMAGED}") from None
+    expected = _LENGTH + n_header + max((end for end in ends if isinstance(end, int)), default=0)
+    if length != expected:
+        raise ArtifactError(
+            f"{path}: is damaged: it has {length:,} bytes where its header promises {expected:,}; "
+            "copy it again, or use another one"
+        )
+
+
 def _opened(path: Path, device: str = "cpu") -> "safe_open":
-    if not path.is_file():
-        raise ArtifactError(f"no such file ({path}): not a whole model directory")
+    try:
+        check_length(path)
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: no such file; copy the whole model directory") from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ArtifactError(f"{path}: cannot be read ({reason}); use another file") from None
     try:
         return safe_open(path, framework="pt", device=device)
     except SafetensorError as error:
-        raise ArtifactError(
-            f"is damaged or no safetensors file ({path}): {str(error).splitlines()[0]}"
-        ) from None
+        raise ArtifactError(f"{path}: {_DAMAGED} ({str(error).splitlines()[0]})") from None
     except OSError as error:
-        raise ArtifactError(f"cannot be read ({path}): {error.strerror or error}") from None
+        raise ArtifactError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+_DAMAGED = "is damaged or no safetensors file; copy it again, or use another one"
+_LENGTH, _LARGEST_HEADER, _METADATA = 8, 100_000_000, "__metadata__"
+"""Bytes of the header's length; the longest header that the library reads; a name in it."""

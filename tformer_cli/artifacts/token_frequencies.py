@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tformer_cli.artifacts.atomic import write_text
+from tformer_cli.data.regular_file import read_regular
 from tformer_cli.errors import ArtifactError
 
 FREQUENCIES = "frequencies.json"
@@ -46,13 +47,11 @@ def load_frequencies(path: Path, vocab_size: int) -> NDArray[np.int64] | None:
         ArtifactError: if the file is damaged, foreign or of another vocabulary.
     """
     file = path / FREQUENCIES
-    if not file.is_file():
-        return None
     try:
-        if file.stat().st_size > _LARGEST:
-            raise ArtifactError(f"is too large ({file}): the file is foreign, remove it")
-        values: Any = json.loads(file.read_text(encoding="utf-8"))
+        values: Any = json.loads(read_regular(file, _LARGEST))
         counts = values["source"]
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise ArtifactError(f"holds no token frequencies ({file}): remove it") from None
     is_whole = isinstance(counts, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in counts)

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from tformer_cli.curves.metrics import METRICS, MetricName, XName
+from tformer_cli.data.regular_file import read_regular
 from tformer_cli.errors import DataError
 
 METRICS_FILE = "metrics.jsonl"
+LARGEST_METRICS = 1 << 30
+"""Millions of reports."""
 Point = tuple[float, float]
 Entry = dict[str, Any]
 _KEYS = {XName.time: "seconds", XName.tokens: "tokens", XName.epochs: "epoch"}
@@ -73,14 +76,15 @@ def read_run(path: Path) -> RunMetrics:
     if not path.is_dir():
         raise DataError(f"no such run directory ({path}): name one that `tformer train` has made")
     try:
-        lines = file.read_bytes().split(b"\n")
+        lines = read_regular(file, LARGEST_METRICS).split(b"\n")
     except FileNotFoundError:
         raise DataError(
             f"has no {METRICS_FILE} ({path}): name a run directory; a model directory alone has "
             "no curves"
         ) from None
     except OSError as error:
-        raise DataError(f"cannot be read ({file}): {(error.strerror or '').lower()}") from None
+        reason = (error.strerror or "").lower()
+        raise DataError(f"{file}: cannot be read ({reason}); name another run") from None
     entries: dict[str, dict[float, Entry]] = {"report": {}, "validation": {}, "average": {}}
     for number, line in enumerate(lines, start=1):
         entry = _entry(line)

@@ -19,6 +19,7 @@ from tformer_cli.data.cache_key import cache_key
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
 from tformer_cli.data.lines import LineCounts
+from tformer_cli.data.regular_file import MIB, read_regular
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError
 
@@ -118,7 +119,7 @@ def cache_directory(data: DataConfig) -> Path:
 def _open_counts(directory: Path, key: str) -> Counts | None:
     """The counts of a corpus that is there and whole, else None."""
     try:
-        counts = Counts(**json.loads((directory / f"{key}.json").read_text(encoding="utf-8")))
+        counts = Counts(**json.loads(read_regular(directory / f"{key}.json", MIB)))
         path = directory / f"{key}.arrow"
         if path.stat().st_size != counts.n_bytes or _crc32(path) != counts.crc32:
             return None

@@ -19,6 +19,7 @@ from tformer_cli.data.config import Algorithm
 from tformer_cli.data.labels import BYTE_CHARACTERS, bytes_of, label_of
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.data.pipelines import ALGORITHMS, BY_WORDS, SPECIAL_PIECES, blank_tokenizer
+from tformer_cli.data.regular_file import read_bounded, read_regular
 from tformer_cli.data.word_cache import WordCache
 from tformer_cli.errors import DataError
 
@@ -53,15 +54,15 @@ class Tokenizer:
         """
         file = path / FILE_NAME if path.is_dir() else path
         try:
-            if file.stat().st_size > MAX_FILE_BYTES:
-                raise DataError(f"too large for a tokenizer ({file}): check the file")
-            text = file.read_text(encoding="utf-8")
+            read = read_regular if path.is_dir() else read_bounded
+            text = read(file, MAX_FILE_BYTES).decode("utf-8")
         except UnicodeDecodeError:
             raise DataError(f"not a tokenizer ({file}): it is not UTF-8 text") from None
         except FileNotFoundError:
             raise DataError(f"no such tokenizer ({file}): check the path") from None
         except OSError as error:
-            raise DataError(f"cannot be read ({file}): {error.strerror or error}") from None
+            reason = (error.strerror or str(error)).lower()
+            raise DataError(f"{file}: cannot be read ({reason}); name a tokenizer.json") from None
         return cls.from_json(text, where=str(file))
 
     @classmethod

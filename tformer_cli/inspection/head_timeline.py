@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+from tformer_cli.data.regular_file import read_regular
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.head_steps import SCHEMA
 from tformer_cli.inspection.heads import KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.inspection.roles import Role
 
 HEADS_LOG = "heads.jsonl"
+LARGEST_LOG = 1 << 30
+"""Millions of looks at a head."""
 TIMELINE_SCHEMA = "tformer.headtimeline/1"
 NO_RARE = "the run had no token frequencies, or none of its sentence pairs a rare token"
 
@@ -115,14 +118,15 @@ def read_timeline(run: Path) -> HeadTimeline:
     if not run.is_dir():
         raise DataError(f"no such run directory ({run}): name one that `tformer train` has made")
     try:
-        lines = file.read_bytes().split(b"\n")
+        lines = read_regular(file, LARGEST_LOG).split(b"\n")
     except FileNotFoundError:
         raise DataError(
             f"has no {HEADS_LOG} ({run}): train with --set training.inspect_every=100 to follow "
             "the heads"
         ) from None
     except OSError as error:
-        raise DataError(f"cannot be read ({file}): {(error.strerror or '').lower()}") from None
+        reason = (error.strerror or "").lower()
+        raise DataError(f"{file}: cannot be read ({reason}); name another run") from None
     at_steps: dict[int, dict[HeadId, _Entry]] = {}
     for number, line in enumerate(lines, start=1):
         entry = _entry(line)

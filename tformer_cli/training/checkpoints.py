@@ -20,12 +20,14 @@ from tformer_cli.artifacts.atomic import (
     remove_tree,
     write_text,
 )
-from tformer_cli.artifacts.tensors import load_tensors, save_tensors
+from tformer_cli.artifacts.tensors import check_length, load_tensors, save_tensors
+from tformer_cli.data.regular_file import open_regular, read_regular
 from tformer_cli.errors import ArtifactError, UnreadableError
 from tformer_cli.training.state import TrainingState
 
 CHECKSUMS = "checksums"
 _BLOCK = 1 << 22
+_LARGEST_STATE = 1 << 26
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 AVERAGE = "average.safetensors"
 """Moving average of the weights, in runs that keep one."""
@@ -120,6 +122,7 @@ class Checkpoints:
         for name, expected in checksums.items():
             file = self.path(step) / name
             try:
+                check_length(file)
                 found = _file_checksum(file)
             except OSError as error:
                 raise _not_read(file, error) from None
@@ -138,7 +141,7 @@ class Checkpoints:
         """Reads the counters of a checkpoint, and the checksums of its other files."""
         file = self.path(step) / STATE
         try:
-            text = file.read_bytes()
+            text = read_regular(file, _LARGEST_STATE)
         except OSError as error:
             raise _not_read(file, error) from None
         try:
@@ -169,8 +172,8 @@ def _not_read(file: Path, error: OSError) -> ArtifactError:
     if isinstance(error, FileNotFoundError):
         return ArtifactError(f"is damaged ({file}): {error.strerror}")
     return UnreadableError(
-        f"cannot be read ({file}): {error.strerror}: try again, or remove {file.parent} to go on "
-        "from the checkpoint before"
+        f"{file}: cannot be read ({(error.strerror or str(error)).lower()}); try again, or remove "
+        f"{file.parent} to resume from the checkpoint before"
     )
 
 
@@ -186,7 +189,7 @@ def _state_checksum(values: dict[str, Any], checksums: dict[str, int]) -> int:
 
 def _file_checksum(path: Path) -> int:
     checksum = 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(_BLOCK):
             checksum = zlib.crc32(block, checksum)
     return checksum

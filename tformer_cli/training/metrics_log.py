@@ -7,8 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tformer_cli.artifacts.atomic import not_writable, write_text
+from tformer_cli.data.regular_file import read_regular
+from tformer_cli.errors import ArtifactError
 from tformer_cli.training.events import RolledBack, StepReport, TrainingEvent, ValidationReport
 from tformer_cli.training.state import TrainingState
+
+LARGEST = 1 << 30
+"""Millions of reports."""
 
 
 class MetricsLog:
@@ -21,7 +26,7 @@ class MetricsLog:
         """
         self._path = path
         self._cut(state.step, [scores["step"] for scores in state.validations], state.rollbacks)
-        n_there = self._read().count(b'{"kind": "rollback"')
+        n_there = read_log(self._path).count(b'{"kind": "rollback"')
         for rollback in state.rollbacks[n_there:]:  # the last one, if a kill came before its line
             self.notify(rollback)
 
@@ -45,14 +50,11 @@ class MetricsLog:
         except OSError as error:
             raise not_writable(self._path, error) from None
 
-    def _read(self) -> bytes:
-        return self._path.read_bytes() if self._path.is_file() else b""
-
     def _cut(
         self, step: int, validated: Container[float], rollbacks: Sequence[RolledBack] | None
     ) -> None:
         """Keeps the lines of what is done at a step and of these rollbacks (None: of all)."""
-        text = self._read()
+        text = read_log(self._path)
         kept = b"".join(
             line + b"\n" for line in text.split(b"\n") if _is_done(line, step, validated, rollbacks)
         )
@@ -65,6 +67,21 @@ _KINDS: dict[type, str] = {
     ValidationReport: "validation",
     RolledBack: "rollback",
 }
+
+
+def read_log(path: Path, most_bytes: int = LARGEST) -> bytes:
+    """Reads what a run has written of itself so far: nothing where no file is.
+
+    Raises:
+        ArtifactError: if what is there is not what a run writes.
+    """
+    try:
+        return read_regular(path, most_bytes)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ArtifactError(f"{path}: cannot be read ({reason}); remove it") from None
 
 
 def _is_done(

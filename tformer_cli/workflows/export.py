@@ -85,4 +85,4 @@ def export_int8(model: Path | str, output: Path | str) -> tuple[int, int]:
 def _check_free(path: Path) -> None:
     """Refuses a place where something is: it would be lost."""
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise UsageError(f"--output: something is there ({path}): name a new directory")
+        raise UsageError(f"--output: {path} is already there; name a new directory")

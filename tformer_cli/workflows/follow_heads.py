@@ -18,10 +18,11 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.limits import longest_source
 from tformer_cli.inspection.batched_capture import IdPair
 from tformer_cli.inspection.head_steps import look_at_heads
-from tformer_cli.inspection.head_timeline import HEADS_LOG
+from tformer_cli.inspection.head_timeline import HEADS_LOG, LARGEST_LOG
 from tformer_cli.inspection.rare_tokens import TokenFrequencies
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.events import RolledBack, TrainingEvent
+from tformer_cli.training.metrics_log import read_log
 
 PROBE = "heads-probe.jsonl"
 PROBE_SCHEMA = "tformer.headprobe/1"
@@ -119,7 +120,7 @@ class HeadFollower:
 
     def _keep(self, is_kept: Callable[[int], bool]) -> None:
         """Keeps the whole lines of some steps."""
-        text = self._path.read_bytes() if self._path.is_file() else b""
+        text = read_log(self._path, LARGEST_LOG)
         kept = b"".join(
             line + b"\n"
             for line in text.split(b"\n")

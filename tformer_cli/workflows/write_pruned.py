@@ -35,7 +35,7 @@ def check_free(directory: Path) -> None:
         UsageError: if the directory is there and not empty, or is no directory.
     """
     if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
-        raise UsageError(f"--write-pruned: something is there ({directory}): name a new directory")
+        raise UsageError(f"--write-pruned: {directory} is already there; name a new directory")
 
 
 def write_pruned(
