@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from tformer_cli.artifacts.lock import locked
@@ -323,3 +324,64 @@ def test_a_missing_corpus_names_key_folder_and_where_it_comes_from(tmp_path, opt
         )
         (tmp_path / name).write_text("one\teins\n")
     assert not (tmp_path / "run").exists()
+
+
+DOUBTFUL = """
+[data]
+source_language = "en"
+target_language = "fr"
+train = [{ tsv = "a.tsv" }]
+directory = "HERE"
+cache_directory = "HERE/cache"
+[tokenizer]
+vocab_size = 300
+[model]
+d_model = 16
+n_heads = 2
+d_ff = 32
+n_encoder_layers = 1
+n_decoder_layers = 1
+[training]
+precision = "float32"
+tokens_per_batch = 400
+max_steps = 2
+checkpoint_every = 1
+"""
+
+
+def test_what_is_odd_about_the_data_is_warned_of_once(tmp_path):
+    recipe, run = tmp_path / "odd.toml", tmp_path / "run"
+    recipe.write_text(DOUBTFUL.replace("HERE", str(tmp_path)))
+    line = "Le chat est dans la maison.\tThe cat is in the house.\n"
+    (tmp_path / "a.tsv").write_text(f"source\ttarget\n{line * 10}")
+    expected = [
+        (
+            "warning: data.valid: names no corpus, so no step is validated and the best cannot be "
+            "chosen; hold out some pairs for it"
+        ),
+        (
+            'warning: a.tsv: its first line ("source", "target") looks like names of columns and '
+            "would be trained on; remove it (tail -n +2)"
+        ),
+        (
+            'warning: a.tsv: the source looks like "fr" and the target like "en"; swap them, or '
+            "data.source_language and data.target_language"
+        ),
+    ]
+
+    def warnings_of(*options):
+        done = train(recipe, run, *options)
+        assert done.exit_code == 0, done.stderr
+        return [text for text in done.stderr.splitlines() if text.startswith("warning: ")]
+
+    assert warnings_of("--dry-run") == expected
+    assert warnings_of("--max-steps", "2", "--quiet") == expected
+    assert warnings_of("--max-steps", "2") == []  # it is finished
+    assert not (run / "a.tsv").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is usable here")
+def test_a_dry_run_checks_the_device(recipe, run):
+    done = train(recipe, run, "--dry-run", "--device", "cuda")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: --device: ")

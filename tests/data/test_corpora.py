@@ -57,9 +57,20 @@ def test_tsv_columns_are_counted_from_one(tmp_path):
 def test_a_short_tsv_line_is_named(tmp_path):
     (tmp_path / "a.tsv").write_text("one\teins\ntwo\n", encoding="utf-8")
     with pytest.raises(
-        DataError, match=r"too few columns \(.*a\.tsv, line 2\): it has 1, but column 2 is asked"
+        DataError,
+        match=r"a\.tsv, line 2: has 1 column, but column 2 is asked for; columns are split at tab",
     ):
         read(tmp_path, tsv="a.tsv")
+
+
+def test_a_csv_file_given_as_tsv_is_told_how_to_be_given(tmp_path):
+    (tmp_path / "a.csv").write_text("one,eins\ntwo,zwei\n", encoding="utf-8")
+    with pytest.raises(DataError) as error:
+        read(tmp_path, tsv="a.csv")
+    assert str(error.value) == (
+        f"{tmp_path}/a.csv, line 1: has 1 column, but column 2 is asked for; "
+        'columns are split at tabs, so give a CSV file as { dataset = "FILE.csv" }'
+    )
 
 
 @pytest.mark.parametrize("column", ["0", "-1", "en", "²"])

@@ -163,7 +163,7 @@ def test_an_error_leaves_nothing_and_old_leftovers_go(corpus, data, bpe, tmp_pat
         path.touch()
     os.utime(old, (time.time() - 90_000,) * 2)
     (tmp_path / "bad.tsv").write_text("one column\n")
-    with pytest.raises(DataError, match="too few columns"):
+    with pytest.raises(DataError, match="columns are split at tabs"):
         encode_corpus(CorpusConfig(tsv=str(tmp_path / "bad.tsv")), data, bpe)
     assert list(cache.iterdir()) == [new]
 

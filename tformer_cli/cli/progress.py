@@ -271,6 +271,8 @@ def limit_share(report: StepReport, limit: str) -> str:
 def warnings(event: TrainingEvent) -> list[str]:
     """Says what went wrong in a run that goes on."""
     match event:
+        case RunStarted():
+            return list(event.doubts)
         case RolledBack():
             place = f"step {event.step:,}" if event.step else "the initial weights"
             text = (

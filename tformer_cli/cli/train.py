@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.completion import complete_keys, complete_recipes
-from tformer_cli.cli.console import is_live, note, write_line
+from tformer_cli.cli.console import is_live, note, warn, write_line
 from tformer_cli.cli.options import (
     DeviceOption,
     PrecisionOption,
@@ -168,7 +168,7 @@ def train(
         if not is_first:
             return
         if dry_run:
-            show_plan(chosen)
+            show_plan(chosen, device=device, threads=threads)
         elif profile is not None:
             show_profile(chosen, profile, device=device, threads=threads, quiet=quiet)
         else:
@@ -242,12 +242,17 @@ def parse_minutes(text: str) -> float:
     return total
 
 
-def show_plan(recipe: "Recipe") -> None:
+def show_plan(recipe: "Recipe", *, device: str, threads: int) -> None:
     """Prints the resolved recipe, the size of the model and what a batch will look like."""
     from tformer_cli.cli.progress import visible
+    from tformer_cli.training.launch import launched
     from tformer_cli.workflows.plan import plan_training
+    from tformer_cli.workflows.training_device import training_device
 
+    training_device(device, threads, launched())  # as unusable as it would be for the run
     plan = plan_training(recipe)
+    for doubt in plan.doubts:
+        warn(doubt)
     write_line(recipe.to_toml())
     for line in plan.lines():
         write_line(f"# {visible(line, longest=1000)}")

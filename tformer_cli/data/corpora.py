@@ -10,6 +10,7 @@ from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.fields import field_names, text_of
 from tformer_cli.data.lines import LineCounts, read_lines, without_surrogates
 from tformer_cli.errors import DataError
+from tformer_cli.wording import count_of
 
 
 class SentencePair(NamedTuple):
@@ -96,8 +97,9 @@ def _tsv(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[Sente
         cells = line.split("\t")
         if len(cells) < max(source, target):
             raise DataError(
-                f"too few columns ({path}, line {number}): it has {len(cells)}, but column "
-                f"{max(source, target)} is asked for"
+                f"{path}, line {number}: has {count_of(len(cells), 'column')}, but column "
+                f"{max(source, target)} is asked for; columns are split at tabs"
+                + (', so give a CSV file as { dataset = "FILE.csv" }' if "," in line else "")
             )
         yield SentencePair(cells[source - 1], cells[target - 1])
 

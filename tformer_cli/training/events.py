@@ -25,6 +25,8 @@ class RunStarted:
     """Batches of the present epoch."""
     notes: tuple[str, ...] = ()
     """What `auto` chose and what was left out of the data, a sentence each."""
+    doubts: tuple[str, ...] = ()
+    """What is odd about the data of a new run, a sentence each."""
 
 
 @dataclass(frozen=True, kw_only=True)

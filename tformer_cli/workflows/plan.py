@@ -8,6 +8,7 @@ import numpy as np
 
 from tformer_cli.data.batching import collate, plan_batches
 from tformer_cli.data.corpora import SentencePair, read_corpus
+from tformer_cli.data.doubts import doubts
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
@@ -44,6 +45,8 @@ class Plan:
     """Share of padding in batches, 0 to 1."""
     example: tuple[SentencePair, list[str], list[str]]
     """A pair and its pieces."""
+    doubts: tuple[str, ...] = ()
+    """What is odd about the data, a sentence each."""
 
     def lines(self) -> Iterator[str]:
         """Says it in lines."""
@@ -93,6 +96,7 @@ def plan_training(recipe: Recipe) -> Plan:
         batch_shapes=tuple((*b.source.shape, b.target_input.shape[1]) for b in batches[:3]),
         sentences_per_batch=len(kept) / len(batches),
         padding=1.0 - n_tokens / sum(batch.n_cells for batch in batches),
+        doubts=tuple(doubts(recipe.data)),
         example=(sample[0], tokenizer.pieces(encoded[0][0]), tokenizer.pieces(encoded[0][1])),
     )
 

@@ -33,6 +33,7 @@ from tformer_cli.artifacts.token_frequencies import (
     save_frequencies,
 )
 from tformer_cli.data.corpora import SentencePair, corpus_name
+from tformer_cli.data.doubts import doubts
 from tformer_cli.data.encoded import EncodedCorpus
 from tformer_cli.data.loader import LoaderPosition, TrainingLoader
 from tformer_cli.data.tokenizer import Tokenizer
@@ -160,6 +161,8 @@ def train(
             save_frequencies(run, _source_counts(prepared))
         names = [*map(corpus_name, recipe.data.train), "data.valid"]
         started = replace(started, notes=(*started.notes, *trainer.resume(names)))
+        if processes.is_first and not trainer.state.step:
+            started = replace(started, doubts=tuple(doubts(recipe.data)))
         follower = None
         if processes.is_first:
             events = [TensorBoardLog(run, trainer.state.step)] if tensorboard else []

@@ -1,0 +1,87 @@
+"""What is odd about a training corpus, though it can be read: each doubt a sentence."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from tformer_cli.data.config import CorpusConfig, DataConfig
+from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
+from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, looks_swapped
+
+MOST_PAIRS = 1000
+"""Pairs of each corpus that are looked at, from its beginning."""
+FEWEST_PAIRS = 8
+"""Pairs that a corpus must have for shares of them to mean something."""
+COLUMN_NAMES = """
+    source src source_text input original sentence sentence1 sentence2 text target tgt trg
+    target_text output translation reference english german french spanish italian portuguese dutch
+    russian chinese japanese greek polish czech swedish danish norwegian finnish turkish arabic
+    hebrew hindi korean romanian hungarian
+"""
+"""What the first line of a table may call its columns, beside codes of languages."""
+
+
+def doubts(data: DataConfig) -> Iterator[str]:
+    """Yields what is odd about the training corpora, and that there is no validation corpus.
+
+    Only files are looked into: datasets have names for their columns.
+
+    Raises:
+        DataError: if a corpus cannot be read.
+    """
+    if not data.valid:
+        yield (
+            "data.valid: names no corpus, so no step is validated and the best cannot be chosen; "
+            "hold out some pairs for it"
+        )
+    for corpus in data.train:
+        if corpus.source or corpus.tsv or corpus.jsonl:
+            pairs = list(islice(read_corpus(corpus, data.directory), MOST_PAIRS))
+            for doubt in _of_pairs(pairs, corpus, data):
+                yield f"{corpus_name(corpus)}: {doubt}"
+
+
+def share_of_equal(pairs: Sequence[tuple[str, str]]) -> float:
+    """The share of pairs whose sides are the same, blank ones aside; 0 of too few."""
+    filled = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
+    if len(filled) < FEWEST_PAIRS:
+        return 0.0
+    return sum(source.strip() == target.strip() for source, target in filled) / len(filled)
+
+
+def _of_pairs(
+    pairs: Sequence[SentencePair], corpus: CorpusConfig, data: DataConfig
+) -> Iterator[str]:
+    if corpus.tsv and pairs and _is_header(pairs[0]):
+        yield (
+            f'its first line ("{pairs[0].source}", "{pairs[0].target}") looks like names of '
+            "columns and would be trained on; remove it (tail -n +2)"
+        )
+    if corpus.tsv and len(pairs) >= FEWEST_PAIRS:
+        n_quoted = sum(any(len(s) > 1 and s[0] == s[-1] == '"' for s in pair) for pair in pairs)
+        if n_quoted > 0.5 * len(pairs):
+            yield (
+                'most lines have a text in quotes ("…"), as in CSV files, and the quotes would be '
+                'trained on; remove them, or give a CSV file as { dataset = "FILE.csv" }'
+            )
+    share = share_of_equal(pairs)
+    if share > 0.5:
+        yield (
+            f"source and target are the same in {share:.0%} of the first {len(pairs):,} pairs; "
+            "check that both sides are named right"
+        )
+    elif looks_swapped(pairs, data.source_language, data.target_language):
+        yield (
+            f'the source looks like "{data.target_language}" and the target like '
+            f'"{data.source_language}"; swap them, or data.source_language and '
+            "data.target_language"
+        )
+
+
+def _is_header(first: SentencePair) -> bool:
+    """Whether both cells are what columns are called, and not the same."""
+    source, target = (cell.strip().strip('"').lower() for cell in first)
+    names, languages = COLUMN_NAMES.split(), FUNCTION_WORDS.keys() | SCRIPTS.keys()
+    return source != target and all(
+        cell in names or cell.partition("-")[0].partition("_")[0] in languages
+        for cell in (source, target)
+    )

@@ -1,0 +1,120 @@
+"""A guess at which of two languages a text is in, by its letters or its commonest words.
+
+Two languages are told apart by their scripts, or by the function words that only one of them has.
+Nothing is learned, and nothing is said where that does not suffice.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+FUNCTION_WORDS = {
+    "cs": "a je se na v že to s není jako by do ale jsem který i za po",
+    "da": "og at det er en som på for af den ikke med et har jeg til de var",
+    "de": "der die das und ist nicht ein eine mit auf für den von zu sich auch es wird dem ich",
+    "en": "the of and to is that it was for with are this on he not you his they have at a in",
+    "es": "el los las y es una por con para que en un del se lo su no está de la",
+    "et": "ja on ei see et ta oli mis kui aga ma siis ka oma nad",
+    "fi": "ja on ei se että hän oli mutta kun ovat minä mitä niin myös",
+    "fr": "le les des et est une dans pour que qui pas sur avec il ce au elle du un de la",
+    "hu": "a az és nem hogy egy is van volt meg de ez csak már",
+    "id": "yang dan di itu dengan untuk tidak ini dari dalam akan pada juga saya",
+    "it": "il di che è una per non con sono del della gli le si un nel la e i lo",
+    "lt": "ir yra kad ne į su tai jis buvo bet kaip iš už",
+    "nb": "og å det er en som på for av den ikke med et har jeg til de var",
+    "nl": "het een en van is dat niet op te voor zijn met de aan die ik in er",
+    "pl": "i w nie na jest się to z do że jak o ale za po był dla",
+    "pt": "o os as e é uma que não com para em um do da se no na de por",
+    "ro": "și de la în este nu o cu pe să un că din mai care",
+    "sv": "och att det är en som på för av inte den med ett har jag till de var",
+    "tr": "ve bir bu da için ile çok değil ne de mi gibi daha var",
+    "vi": "và của là có không được một những cho trong với các người này đã",
+}
+"""The commonest words of languages that are written in Latin letters."""
+SCRIPTS = {
+    "ar": "ARABIC",
+    "be": "CYRILLIC",
+    "bg": "CYRILLIC",
+    "bn": "BENGALI",
+    "el": "GREEK",
+    "fa": "ARABIC",
+    "grc": "GREEK",
+    "he": "HEBREW",
+    "hi": "DEVANAGARI",
+    "hy": "ARMENIAN",
+    "ja": "HIRAGANA KATAKANA CJK",
+    "ka": "GEORGIAN",
+    "ko": "HANGUL",
+    "mk": "CYRILLIC",
+    "mr": "DEVANAGARI",
+    "ru": "CYRILLIC",
+    "ta": "TAMIL",
+    "te": "TELUGU",
+    "th": "THAI",
+    "uk": "CYRILLIC",
+    "ur": "ARABIC",
+    "zh": "CJK",
+}
+"""Scripts of other languages, as Unicode's names of letters begin."""
+SAME = {"no": "nb", "nn": "nb", "iw": "he"}
+MOST_LINES = 500
+FEWEST_UNITS = 30
+"""Words, or letters, that a side must have to be judged."""
+LEAST_SHARE = 0.05
+"""Of a side's words or letters that must be of the language it should not be in."""
+
+
+def looks_swapped(pairs: Sequence[tuple[str, str]], source: str, target: str) -> bool:
+    """Says whether each side of a corpus is much more like the other side's language.
+
+    Args:
+        pairs: source and target of some lines.
+        source: code of the language that sources should be in (`en`, `en-US`, `eng_Latn`: only
+            codes of two letters, and a few of three, are known).
+        target: that of targets.
+    """
+    pairs = pairs[:MOST_LINES]
+    languages = _code(source), _code(target)
+    return all(
+        _is_more_like(other, own, [pair[side] for pair in pairs])
+        for side, (own, other) in enumerate((languages, languages[::-1]))
+    )
+
+
+def _is_more_like(other: str, own: str, lines: Iterable[str]) -> bool:
+    scripts = _scripts(other), _scripts(own)
+    if scripts[0].isdisjoint(scripts[1]):
+        found = [_script(letter) for line in lines for letter in line if letter.isalpha()]
+        kinds: tuple[frozenset[str], frozenset[str]] = scripts
+    else:
+        words = _words(other), _words(own)
+        kinds = words[0] - words[1], words[1] - words[0]
+        found = [word for line in lines for word in _split(line)]
+    if len(found) < FEWEST_UNITS or not all(kinds):
+        return False
+    shares = [sum(unit in kind for unit in found) / len(found) for kind in kinds]
+    return shares[0] > max(2.0 * shares[1], LEAST_SHARE)
+
+
+def _code(language: str) -> str:
+    code = language.lower().replace("_", "-").partition("-")[0]
+    return SAME.get(code, code)
+
+
+def _scripts(language: str) -> frozenset[str]:
+    if language in FUNCTION_WORDS:
+        return frozenset(["LATIN"])
+    return frozenset(SCRIPTS.get(language, "").split() or ["LATIN"])
+
+
+def _words(language: str) -> frozenset[str]:
+    return frozenset(FUNCTION_WORDS.get(language, "").split())
+
+
+def _split(line: str) -> list[str]:
+    return "".join(c if c.isalpha() else " " for c in line.lower()).split()
+
+
+@cache
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "").partition(" ")[0]
