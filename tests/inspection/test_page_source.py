@@ -8,14 +8,18 @@ import pytest
 
 from tformer_cli.inspection.page_source import DATA_SLOT, SCRIPTS, empty_page, fill_page
 
+COMMENT = re.compile(r"\s*(//|/\*)| \*")
 PAGE = files("tformer_cli.inspection").joinpath("page")
 
 
 def test_every_part_is_on_the_page_once_and_only_the_slot_for_data_is_left():
     text = empty_page("A title")
     assert sorted(SCRIPTS) == sorted(p.name for p in PAGE.iterdir() if p.name.endswith(".js"))
-    for name in SCRIPTS:
-        assert text.count(PAGE.joinpath(name).read_text(encoding="utf-8").rstrip()) == 1
+    for name in (*SCRIPTS, "style.css"):
+        lines = PAGE.joinpath(name).read_text(encoding="utf-8").splitlines()
+        code = [one.strip() for one in lines if one.strip() and not COMMENT.match(one)]
+        assert text.count("\n".join(code)) == 1
+        assert not [one for one in code if one.count("`") % 2]  # no text goes over a line's end
     assert re.findall(r"\{\{\w+\}\}", text) == [DATA_SLOT]
     assert "<title>A title</title>" in text
 

@@ -142,8 +142,13 @@ def test_a_search_is_a_tree_of_pieces_unless_it_is_too_large(record, monkeypatch
 
 def test_every_measure_has_a_plain_name_and_says_what_it_is(record):
     data = data_of(render_html([record]))
-    measured = {name for head in data["sentences"][0]["heads"] for name in head["metrics"]}
-    assert measured <= set(data["metrics"]) == set(METRICS)
+    assert list(data["metrics"]) == list(METRICS)
+    for head in data["sentences"][0]["heads"]:
+        metrics = record.metrics[HeadId(head["kind"], head["layer"], head["head"])]
+        found = dict(zip(METRICS, head["metrics"], strict=True))
+        assert {name: value for name, value in found.items() if value is not None} == {
+            name: pytest.approx(value, rel=1e-3) for name, value in metrics.items()
+        }
     labels = [measure["label"] for measure in data["metrics"].values()]
     assert len(set(labels)) == len(labels)
     for measure in data["metrics"].values():

@@ -29,7 +29,7 @@ LARGEST_MAPS = 1_280_000
 """Bytes of base64 that the maps of a sentence may take with 16 bits."""
 LARGEST_VECTORS = 400_000
 """Bytes of base64 that queries and keys of a sentence may take."""
-LARGEST_WITH_VECTORS = 1_360_000
+LARGEST_WITH_VECTORS = 1_180_000
 """Bytes of base64 that maps, queries and keys of a sentence may take together."""
 MOST_NODES = 4000
 """Nodes of a search that the page draws; a larger tree is left out."""
@@ -180,7 +180,8 @@ def _head(record: HeadsRecord, head: HeadId, bits: int) -> dict[str, Any]:
         "layer": head.layer,
         "head": None if record.weighting.is_of_layers else head.head,
         "role": record.role(head),
-        "metrics": {name: float(f"{value:.4g}") for name, value in metrics.items()},
+        # in the order of `METRICS`, as names would be more than the numbers
+        "metrics": [float(f"{metrics[name]:.4g}") if name in metrics else None for name in METRICS],
         "weights": _packed(_visible(record, head), bits),
     }
 

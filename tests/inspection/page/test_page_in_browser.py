@@ -228,9 +228,13 @@ def test_an_address_that_names_nothing_opens_the_first_view(hostile_report, visi
 @pytest.mark.slow
 def test_the_page_of_heads_has_no_tabs_and_an_empty_one_says_so(hostile_report, visit):
     records = [sentence.heads for sentence in hostile_report.sentences]
-    visited = visit(render_html(records))
+    visited = visit(render_html([replace(record, extras=None) for record in records]))
     assert visited.console == []
     assert 'role="tablist" aria-label="Views" hidden' in visited.dom
+    assert re.search(r'<section class="panel" id="qk"[^>]* hidden', visited.dom)
+    visited = visit(render_html(records))  # with a search there are two
+    assert visited.console == []
+    assert visited.dom.count('role="tab" id="tab-') == 2
     visited = visit(render_html([]))
     assert visited.console == []
     assert "There is no sentence to show." in visited.text_of("sentences")

@@ -4,6 +4,13 @@ const data = JSON.parse(byId("data").textContent);
 const KINDS = Object.keys(data.kinds);
 const SIGNS = { previous: "◀", self: "●", next: "▶", sink: "▼", aligner: "≡", broad: "▒", rare: "★" };
 
+// Measures come as lists in the order of their names; a head has those that are defined for it.
+for (const one of data.sentences) {
+  for (const head of one.heads) {
+    head.metrics = Object.fromEntries(Object.keys(data.metrics).map((name, n) => [name, head.metrics[n]]).filter(([, value]) => value !== null));
+  }
+}
+
 let sentence = null; // the one that is shown
 
 /** Labels of the rows of a head's map: the query, or what it predicts. */
