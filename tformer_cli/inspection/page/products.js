@@ -65,7 +65,7 @@ function productParts(head, vectors, row, column) {
     make("b", {}, decimal(sum / Math.sqrt(width), 2)), "; the softmax over all keys turns it into the weight ", make("b", {}, decimal(weights[column], 3)), ". ",
     forIt.length ? `Most for it: dimensions ${named(forIt)}. ` : "", against.length ? `Most against it: ${named(against)}.` : "");
   const figure = productFigure(query, key, products, `Query times key of ${head.id}, dimension by dimension`);
-  const scale = make("p", { class: "hint" }, `Orange is above 0, blue below. Full color in query and key is ±${Math.max(...query.map(Math.abs), ...key.map(Math.abs)).toPrecision(2)}; `
+  const scale = make("p", { class: "fine" }, `Orange is above 0, blue below. Full color in query and key is ±${Math.max(...query.map(Math.abs), ...key.map(Math.abs)).toPrecision(2)}; `
     + `the tallest product is ${decimal(products.reduce((most, one) => Math.abs(one) > Math.abs(most) ? one : most, 0), 2)}.`);
   return [make("div", { class: "beside" }, make("div", {}, choose, make("div", { class: "scroll" }, figure), scale, says), keys)];
 }

@@ -43,9 +43,10 @@ function stepCard(step, record) {
     make("p", { class: "says" }, ...symbols(step.says, /\b([dbW])_([kO])\b/)));
   if (step.worked) words.append(make("p", { class: "worked" }, `e.g. ${step.worked}`));
   const tables = make("div", { class: "step-tables" }, ...step.tables.map(stepTable), ...(step.name === "matrix" ? wholeMap(record) : []));
-  // Several long tables need the whole width; else words stand beside their table.
-  const isStacked = step.tables.filter(table => table.values[0].length > 4).length > 1;
-  return make("div", { class: "panel step" }, top, make("div", { class: isStacked ? "step-body stacked" : "step-body" }, words, tables));
+  // Several wide tables need the whole width, and steps of narrow ones stand beside each other; else words stand beside their table.
+  const widths = step.tables.map(table => table.values[0].length), nWide = widths.filter(width => width > 4).length;
+  const layout = nWide > 1 ? " stacked" : nWide === 0 && widths.length ? " narrow" : "";
+  return make("div", { class: `panel step${layout}` }, top, make("div", { class: "step-body" }, words, tables));
 }
 
 /** The map of the whole head with the row of the walk-through marked, if the page has the head. */
