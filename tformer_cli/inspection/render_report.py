@@ -11,7 +11,7 @@ import torch
 
 from tformer_cli.inspection.flow import METHOD_NAMES, Flow, Method
 from tformer_cli.inspection.logits import MEASURES, PositionLogits
-from tformer_cli.inspection.page_source import fill_page
+from tformer_cli.inspection.page_source import REPORT_TITLE, fill_page
 from tformer_cli.inspection.positions import PositionsRecord, PositionTable, facts_of
 from tformer_cli.inspection.render_html import heads_data
 from tformer_cli.inspection.report import LOSS, Report, SentenceReport
@@ -30,6 +30,11 @@ DIGITS = 4
 
 def render_report(report: Report) -> str:
     """Renders a report as a page; the same report gives the same bytes."""
+    return fill_page(REPORT_TITLE, report_data(report))
+
+
+def report_data(report: Report) -> dict[str, Any]:
+    """Makes the data of a report, as `page/data.js` and the tabs read them."""
     data = heads_data([sentence.heads for sentence in report.sentences])
     data |= {"modelHash": report.model_hash, "positions": _positions(report.positions)}
     terms = {**MEASURES, "loss": LOSS}
@@ -37,7 +42,7 @@ def render_report(report: Report) -> str:
     shown = [sentence for sentence in report.sentences if sentence.heads.heads]
     for of_heads, sentence in zip(data["sentences"], shown, strict=True):
         of_heads |= _tabs(sentence)
-    return fill_page("Inspection report", data)
+    return data
 
 
 def _tabs(sentence: SentenceReport) -> dict[str, Any]:

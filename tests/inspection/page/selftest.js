@@ -86,11 +86,12 @@ async function selfTest() {
   found.term.after = byId("tip").style.display;
 
   // Query times key: the products sum to the score, whose softmax is the weight of the map.
-  found.products = sentence.heads.map(head => {
+  found.products = sentence.heads.filter(vectorsOf).map(head => {
     const vectors = vectorsOf(head), q = rowsOf(head).length, k = columnsOf(head).length, row = q - 1;
     const { weights } = scoresOf(head, vectors, row);
     return { id: head.id, error: Math.max(...weights.map((weight, j) => Math.abs(weight - weightsOf(head)[row * k + j]))) };
   });
+  if (!vectorsOf(chosenHead())) update({ head: sentence.heads.find(vectorsOf).id });
   byId("qk-row").value = "1";
   byId("qk-row").dispatchEvent(new Event("change"));
   byId("qk-key").value = "2";

@@ -14,6 +14,7 @@ import pytest
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.inspection.heads import HeadId
 from tformer_cli.inspection.metrics import METRICS
+from tformer_cli.inspection.page_source import sample_page
 from tformer_cli.inspection.render_html import render_html
 from tformer_cli.inspection.render_report import render_report
 from tformer_cli.workflows.inspect_report import inspect_report
@@ -248,3 +249,13 @@ def test_a_selection_of_heads_and_a_narrow_window_are_no_obstacle(hostile_report
     visited = visit(render_html(records), "#view=lines&scope=kind", size="360,700")
     assert visited.console == []
     assert visited.text_of("head") == "dec.0.1"
+
+
+@pytest.mark.slow
+def test_the_sample_page_opens_every_tab(visit):
+    visited = visit(sample_page(), script=SELFTEST)
+    assert visited.console == []
+    assert visited.selftest["errors"] == []
+    assert min(visited.selftest["tabs"].values()) > 150
+    assert visited.selftest["nameless"] == []
+    assert visited.text_of("guide-says").startswith("When the model writes ")

@@ -1,0 +1,62 @@
+"""The sample report: its data fit the page of now, and its numbers are those of a model."""
+
+import base64
+import json
+import re
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from tformer_cli.inspection.page_source import SAMPLE, sample_page
+from tformer_cli.inspection.render_report import report_data
+from tformer_cli.workflows.inspect_report import inspect_report
+
+LARGEST = 150_000
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return files("tformer_cli").joinpath("guide", SAMPLE).read_bytes()
+
+
+def shape_of(data):
+    """The names that data have, however many items their lists have."""
+    if isinstance(data, dict):
+        return {name: shape_of(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [shape_of(data[0])] if data and isinstance(data[0], dict) else []
+    return None
+
+
+def test_the_sample_is_small_and_has_all_that_a_report_has_now(stored, model):
+    assert len(stored) <= LARGEST
+    sample = json.loads(stored)
+    report = inspect_report(model, ["A man sleeps."], mode="live", device="cpu")
+    fresh = json.loads(json.dumps(report_data(report)))
+    for data in (sample, fresh):  # these are named by heads
+        for sentence in data["sentences"]:
+            assert sentence.pop("vectors")
+            assert sentence["ablation"].pop("effects")
+    assert shape_of(sample) == shape_of(fresh), "run tests/inspection/write_sample_report.py"
+    for name in ("metrics", "roles", "terms", "weighting", "conventions"):
+        assert sample[name] == fresh[name], "run tests/inspection/write_sample_report.py"
+
+
+def test_the_sample_is_a_translation_that_was_searched(stored):
+    (sentence,) = json.loads(stored)["sentences"]
+    assert sentence["source"].startswith("The animal didn't cross the street")
+    assert sentence["isLive"]
+    path = [sentence["search"]["nodes"][number]["piece"] for number in sentence["search"]["path"]]
+    assert path[1:] == sentence["targetPieces"]
+    head = next(one for one in sentence["heads"] if one["kind"] == "cross")
+    weights = np.frombuffer(base64.b64decode(head["weights"]), "<u2") / 65535
+    rows = weights.reshape(len(sentence["targetPieces"]), len(sentence["sourcePieces"]))
+    np.testing.assert_allclose(rows.sum(axis=1), 1.0, atol=1e-3)
+
+
+def test_the_page_is_filled_with_it(stored):
+    page = sample_page()
+    assert page == sample_page()
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1]
+    assert json.loads(data) == json.loads(stored)
