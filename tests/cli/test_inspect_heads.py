@@ -312,9 +312,9 @@ def test_colours_carry_hundredths_and_plain_text_carries_blocks(record):
 def test_the_grid_has_a_sign_for_each_head_and_a_legend_of_those_used(record):
     roles = {role_of(metrics) for metrics in record.metrics.values()}
     for encoding, is_ascii in (("utf-8", False), ("ascii", True)):
-        grid = role_grid(dict.fromkeys(record.heads, "sink"), is_ascii=is_ascii)
         file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-        Console(file=file, width=80).print(grid)
+        console = Console(file=file, width=80)
+        console.print(role_grid(console, dict.fromkeys(record.heads, "sink")))
         file.flush()
         drawn, legend = file.buffer.getvalue().decode(encoding).split("roles: ")
         assert legend.startswith("v sink" if is_ascii else "▼ sink")

@@ -1,14 +1,14 @@
 """An ablation on a terminal: every head's Δ loss in a grid, the heads that matter, the curve."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.columns import Columns
-from rich.console import Console, Group
+from rich.console import Console
 from rich.style import Style
-from rich.table import Table
 from rich.text import Text
 
+from tformer_cli.cli.fitted_table import Column, table_lines
+from tformer_cli.cli.labels import is_ascii_only, shown
+from tformer_cli.cli.role_grid import head_grids
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -25,35 +25,40 @@ SIGNIFICANT = 0.01
 
 
 def show_ablation(console: Console, ablation: "Ablation") -> None:
-    """Prints what an ablation found."""
-    console.print(_heading(ablation))
+    """Prints the effect of every head, the list of those that matter most, and the curve."""
+    console.print(_heading(console, ablation))
     console.print()
-    console.print(Columns(_grids(console, ablation), padding=(1, 4, 0, 0)))
+    largest = max((effect.loss.difference for effect in ablation.effects), default=0.0)
+    cells = {effect.head: _cell(console, effect, largest) for effect in ablation.effects}
+    console.print(head_grids(console, cells))
     console.print(Text(_LEGEND, style="dim"))
     console.print()
-    console.print(_list(ablation))
+    _print_lines(console, _list(ablation, console.width))
     if ablation.curve:
         console.print()
-        console.print(_curve(ablation))
+        _print_lines(console, _curve(ablation, console.width))
 
 
 _LEGEND = (
-    "number: Δ loss per target token in hundredths of a nat with the head off; "
+    "number: change of the loss per target token with the head off, in hundredths of a nat; "
     f"*: p < {SIGNIFICANT}"
 )
 
 
 def show_pruning(console: Console, pruning: "Pruning") -> None:
     """Prints what a pruned model saves and costs."""
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-    for name in ("", "heads", "parameters", "MB", "lines/s", "loss", "BLEU", "chrF2"):
-        table.add_column(name, justify="left" if not name else "right", no_wrap=True)
-    table.add_row("all heads", *_costs(pruning.before))
-    table.add_row("pruned", *_costs(pruning.after))
+    heads = ("heads", "parameters", "MB", "lines/s", "loss", "BLEU", "chrF2")
+    costs = _costs(pruning.before), _costs(pruning.after)
+    columns = [Column(head="", cells=["all heads", "pruned"], at_left=True)]
+    columns += [
+        Column(head=head, cells=cells)
+        for head, cells in zip(heads, zip(*costs, strict=True), strict=False)
+    ]
     console.print()
     removed = count_of(len(pruning.removed), "head")
-    console.print(Text(f"{pruning.directory}: without {removed}", style="bold"))
-    console.print(table)
+    directory = shown(str(pruning.directory), is_ascii=is_ascii_only(console))
+    console.print(Text(f"{directory}: without {removed}", style="bold"))
+    _print_lines(console, table_lines(columns, console.width))
     against = ", ".join(
         f"Δ{score.name} {_signed(score)} (p = {score.p_value:.2g})" for score in pruning.scores
     )
@@ -62,47 +67,23 @@ def show_pruning(console: Console, pruning: "Pruning") -> None:
     console.print(Text(f"{size:.2f} × the size, {ratio:.2f} × the speed; {against}", style="dim"))
 
 
-def _heading(ablation: "Ablation") -> Text:
-    facts = Text.assemble((ablation.model, "bold"))
+def _print_lines(console: Console, lines: list[Text]) -> None:
+    for line in lines:
+        console.print(line)
+
+
+def _heading(console: Console, ablation: "Ablation") -> Text:
+    facts = Text.assemble((shown(ablation.model, is_ascii=is_ascii_only(console)), "bold"))
     facts.append(f"  {count_of(len(ablation.effects), 'head')}, one off at a time")
     tokens = count_of(ablation.n_tokens, "target token")
     facts.append(f"   {count_of(ablation.n_lines, 'line')}, {tokens}")
-    facts.append(f"   loss {ablation.loss:.4f}")
+    facts.append(f"   loss {ablation.loss:.4f} nats per token")
     for name, value in ablation.scores.items():
         facts.append(f"   {name} {value:.2f}")
     return facts
 
 
-def _grids(console: Console, ablation: "Ablation") -> list[Group]:
-    from tformer_cli.inspection.heads import KIND_NAMES, KINDS
-
-    largest = max((effect.loss.difference for effect in ablation.effects), default=0.0)
-    grids = []
-    for kind in KINDS:
-        effects = [effect for effect in ablation.effects if effect.head.kind == kind]
-        if effects:
-            title = Text(KIND_NAMES[kind], style="bold")
-            grids.append(Group(title, _grid(console, effects, largest)))
-    return grids
-
-
-def _grid(console: Console, effects: Sequence["HeadEffect"], largest: float) -> Table:
-    """Layers below each other, heads beside each other."""
-    numbers = sorted({effect.head.head for effect in effects})
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column("", style="dim", no_wrap=True)
-    for number in numbers:
-        table.add_column(str(number), header_style="dim", justify="right", no_wrap=True)
-    by_place = {(effect.head.layer, effect.head.head): effect for effect in effects}
-    for layer in sorted({effect.head.layer for effect in effects}):
-        cells = [_cell(console, by_place.get((layer, number)), largest) for number in numbers]
-        table.add_row(f"L{layer}", *cells)
-    return table
-
-
-def _cell(console: Console, effect: "HeadEffect | None", largest: float) -> Text:
-    if effect is None:
-        return Text("")
+def _cell(console: Console, effect: "HeadEffect", largest: float) -> Text:
     star = "*" if effect.loss.p_value < SIGNIFICANT else " "
     text = f"{100 * effect.loss.difference:.1f}{star}"
     if console.color_system is None or console.no_color:
@@ -121,41 +102,52 @@ def _shade(kind: "Kind", share: float) -> Style:
     )
 
 
-def _list(ablation: "Ablation") -> Table:
+def _list(ablation: "Ablation", width: int) -> list[Text]:
     """The heads with the largest Δ loss, and all that were scored, with their importance."""
-    shown = [effect for effect in ablation.by_loss if effect.loss_rank < LISTED or effect.scores]
+    rows = [effect for effect in ablation.by_loss if effect.loss_rank < LISTED or effect.scores]
     most_important = sorted(ablation.effects, key=lambda effect: -effect.importance)
     by_importance = {effect.head: number for number, effect in enumerate(most_important, 1)}
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    columns = ["head", "Δ loss", "p", "importance (rank)"]
-    # What fits 80 columns: the interval where there are no scores; JSON Lines hold everything.
-    columns += ["ΔBLEU", "p", "ΔchrF2", "p"] if ablation.scores else ["95 % of the draws"]
-    for name in columns:
-        table.add_column(name, justify="left" if name == "head" else "right", no_wrap=True)
-    for effect in shown:
-        loss = effect.loss
-        cells = [str(effect.head), f"{loss.difference:+.4f}", f"{loss.p_value:.2g}"]
-        cells.append(f"{effect.importance:.4f} ({by_importance[effect.head]})")
-        if not ablation.scores:
-            cells.append(f"{loss.low:+.4f} … {loss.high:+.4f}")
-        for score in effect.scores:
-            cells += [_signed(score), f"{score.p_value:.2g}"]
-        table.add_row(*cells)
-    return table
+    columns = [
+        Column(head="head", cells=[str(row.head) for row in rows], at_left=True),
+        Column(head="Δ loss", cells=[f"{row.loss.difference:+.4f}" for row in rows]),
+        Column(head="p", cells=[f"{row.loss.p_value:.2g}" for row in rows]),
+        Column(
+            head="importance (rank)",
+            cells=[f"{row.importance:.4f} ({by_importance[row.head]})" for row in rows],
+        ),
+    ]
+    if not ablation.scores:
+        draws = [f"{row.loss.low:+.4f} … {row.loss.high:+.4f}" for row in rows]
+        columns.append(Column(head="95 % interval", cells=draws))
+    for place, name in enumerate(ablation.scores):
+        scores = [row.scores[place] if row.scores else None for row in rows]
+        deltas = ["" if score is None else _signed(score) for score in scores]
+        columns.append(Column(head=f"Δ{name}", cells=deltas))
+        p_values = ["" if score is None else f"{score.p_value:.2g}" for score in scores]
+        columns.append(Column(head="p", cells=p_values))
+    return table_lines(columns, width)
 
 
-def _curve(ablation: "Ablation") -> Table:
+def _curve(ablation: "Ablation", width: int) -> list[Text]:
     """Loss, and scores if there are, at some points from no head removed to all."""
     last = len(ablation.curve) - 1
     n_shown = min(CURVE_POINTS, last + 1)
     chosen = sorted({round(i * last / max(1, n_shown - 1)) for i in range(n_shown)})
     points = [ablation.curve[i] for i in chosen]
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_row(Text("heads removed", style="dim"), *(str(p.n_removed) for p in points))
-    table.add_row(Text("loss", style="dim"), *(f"{p.loss:.3f}" for p in points))
-    for i, score in enumerate(points[0].scores):
-        table.add_row(Text(score.name, style="dim"), *(f"{p.scores[i].value:.1f}" for p in points))
-    return table
+    names = ["loss", *(score.name for score in points[0].scores)]
+    columns = [
+        Column(
+            head="heads removed", cells=[Text(name, style="dim") for name in names], at_left=True
+        )
+    ]
+    columns += [
+        Column(
+            head=str(point.n_removed),
+            cells=[f"{point.loss:.3f}", *(f"{score.value:.1f}" for score in point.scores)],
+        )
+        for point in points
+    ]
+    return table_lines(columns, width)
 
 
 def _costs(cost: "ModelCost") -> list[str]:

@@ -7,7 +7,6 @@ from tformer_cli.cli.console import utf8_line
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from tformer_cli.evaluation.alignment_error import AlignmentCounts
     from tformer_cli.workflows.score_alignment import AlignmentScores
@@ -28,44 +27,41 @@ def rendered_scores(scores: "AlignmentScores", form: str) -> bytes:
 
 def show_scores(console: "Console", scores: "AlignmentScores") -> None:
     """Prints a table with a row for each head and layer, and the bounds below it."""
+    from rich.text import Text
+
+    from tformer_cli.cli.fitted_table import Column, table_lines
+
     records = _records(scores)
     conventions = list(dict.fromkeys(record["convention"] for record in records[:-2]))
     best = scores.best
-    table = _table(conventions)
-    for name in dict.fromkeys(record["id"] for record in records):
-        found = {r["convention"]: r for r in records if r["id"] == name}
-        is_bound = name in (FLOOR, CEILING)
-        cells = [
-            f"{found[key][measure]:.1f}" if key in found else ""
-            for key in ([None] if is_bound else conventions)
-            for measure in MEASURES
-        ]
-        table.add_row(
-            name,
-            *cells,
-            style="bold" if name == best.name else "dim" if is_bound else "",
-            end_section=name == records[-3]["id"],
-        )
-    console.print(table)
+    names = list(dict.fromkeys(record["id"] for record in records))
+    found = {(record["id"], record["convention"]): record for record in records}
+    columns = [Column(head="heads", cells=names, at_left=True)]
+    for place, convention in enumerate(conventions):
+        for measure, letter in zip(MEASURES, ("AER", "P", "R"), strict=True):
+            head = f"{convention} {letter}" if convention else letter
+            cells = []
+            for name in names:
+                # a bound has no convention: it stands with the first
+                is_bound = name in (FLOOR, CEILING) and place == 0
+                record = found.get((name, None if is_bound else convention))
+                cells.append("" if record is None else f"{record[measure]:.1f}")
+            columns.append(Column(head=head, cells=cells))
+    styles = [
+        "bold" if name == best.name else "dim" if name in (FLOOR, CEILING) else "" for name in names
+    ]
+    for line in table_lines(columns, console.width, styles=styles):
+        console.print(line)
+    console.print()
     read = f" ({best.convention})" if best.convention else ""
     console.print(
-        f"best: {best.name}{read}. AER, precision, recall in percent; {FLOOR}: links by position "
-        f"alone; {CEILING}: the best with one link a target word",
-        style="dim",
+        Text(
+            f"best: {best.name}{read}. Alignment error rate (AER), precision (P) and recall (R) in "
+            f"percent; {FLOOR}: links by position alone; {CEILING}: the best with one link for "
+            "each target word",
+            style="dim",
+        )
     )
-
-
-def _table(conventions: list[str | None]) -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("heads", no_wrap=True)
-    for convention in conventions:
-        table.add_column(f"{convention} AER" if convention else "AER", justify="right")
-        table.add_column("P", justify="right")
-        table.add_column("R", justify="right")
-    return table
 
 
 def _records(scores: "AlignmentScores") -> list[dict[str, Any]]:

@@ -25,6 +25,8 @@ from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tformer_cli.workflows.benchmark import Speed
 
 COLUMNS = (
@@ -127,17 +129,15 @@ def benchmark(
         for speed in speeds:
             write_line(json.dumps(speed.record()))
     else:
-        _show_table(speeds)
+        show_speeds(stdout_console(), speeds)
 
 
-def _show_table(speeds: "list[Speed]") -> None:
-    from rich.table import Table
+def show_speeds(console: "Console", speeds: "list[Speed]") -> None:
+    """Prints a line for each setting; where columns do not fit they are continued below."""
+    from tformer_cli.cli.fitted_table import Column, table_lines
 
-    table = Table(box=None, padding=(0, 1, 0, 0))  # fits 80 columns
-    for number, name in enumerate(COLUMNS):
-        table.add_column(name, justify="left" if number < 2 else "right", no_wrap=True)
-    for speed in speeds:
-        table.add_row(
+    rows = [
+        (
             _engine_name(speed),
             speed.setting.precision,
             str(speed.setting.beam_size),
@@ -149,7 +149,14 @@ def _show_table(speeds: "list[Speed]") -> None:
             ),
             f"{speed.peak_memory / 1e6:,.0f}",
         )
-    stdout_console().print(table)
+        for speed in speeds
+    ]
+    columns = [
+        Column(head=head, cells=cells, at_left=number < 2)
+        for number, (head, cells) in enumerate(zip(COLUMNS, zip(*rows, strict=True), strict=True))
+    ]
+    for line in table_lines(columns, console.width, n_repeated=3, gap=1):  # in 80 columns all fit
+        console.print(line)
 
 
 def _engine_name(speed: "Speed") -> str:

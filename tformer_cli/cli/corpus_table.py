@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from tformer_cli.cli.console import utf8_line
+from tformer_cli.cli.fitted_table import Column, table_lines
+from tformer_cli.cli.labels import is_ascii_only
 from tformer_cli.cli.role_grid import role_grid, sign_of
 from tformer_cli.wording import count_of
 
@@ -46,34 +46,37 @@ def show_summaries(
     from tformer_cli.inspection.head_statistics import RESAMPLES
     from tformer_cli.inspection.heads import KIND_NAMES, KINDS
 
-    is_ascii = not console.encoding.lower().startswith("utf")
+    is_ascii = is_ascii_only(console)
     roles = {summary.head: summary.role for summary in summaries}
-    console.print(role_grid(roles, is_ascii=is_ascii, rare_reason=rare_reason))
+    console.print(role_grid(console, roles, rare_reason))
     for kind in KINDS:
         found = [summary for summary in summaries if summary.head.kind == kind]
         if found:
             console.print()
             console.print(Text(KIND_NAMES[kind], style="bold"))
-            console.print(_table(found, COLUMNS[kind], is_ascii))
+            for line in _table_lines(console, found, COLUMNS[kind], is_ascii):
+                console.print(line)
     sentences = count_of(summaries[0].n_sentences, "sentence")
     console.print(
-        f"{sentences}; means over rows, with half of their 95 % "
-        f"intervals ({RESAMPLES:,} resamples of sentences)",
+        f"{sentences}; entropy in nats; means over rows, with half the width of their 95 % "
+        f"confidence intervals ({RESAMPLES:,} resamples of the sentences)",
         style="dim",
     )
 
 
-def _table(summaries: "Sequence[HeadSummary]", columns: Sequence[str], is_ascii: bool) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("head", no_wrap=True)
-    table.add_column("role", no_wrap=True)
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    for summary in summaries:
-        role = Text.assemble(sign_of(summary.role, is_ascii=is_ascii), f" {summary.role}")
-        cells = [_cell(summary, name, is_ascii) for name in columns]
-        table.add_row(str(summary.head), role, *cells)
-    return table
+def _table_lines(
+    console: Console, summaries: "Sequence[HeadSummary]", names: Sequence[str], is_ascii: bool
+) -> list[Text]:
+    roles = [
+        Text.assemble(sign_of(summary.role, is_ascii=is_ascii), f" {summary.role}")
+        for summary in summaries
+    ]
+    columns = [
+        Column(head="head", cells=[str(summary.head) for summary in summaries], at_left=True),
+        Column(head="role", cells=roles, at_left=True),
+        *(Column(head=n, cells=[_cell(s, n, is_ascii) for s in summaries]) for n in names),
+    ]
+    return table_lines(columns, console.width)
 
 
 def _cell(summary: "HeadSummary", name: str, is_ascii: bool) -> Text:

@@ -2,14 +2,20 @@
 
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.style import Style
-from rich.table import Table
 from rich.text import Text
 
-from tformer_cli.cli.labels import isolated, left_aligned, right_aligned, shown
+from tformer_cli.cli.fitted_table import GAP, Column, table_lines
+from tformer_cli.cli.labels import (
+    cut,
+    is_ascii_only,
+    left_aligned,
+    right_aligned,
+    sentence_lines,
+    shown,
+)
 from tformer_cli.cli.role_grid import sign_of
 from tformer_cli.wording import count_of
 
@@ -19,8 +25,8 @@ if TYPE_CHECKING:
 
 CELL = 5
 """Columns of a cell of the signed map: a sign, up to three digits and a gap."""
-BAR = 12
-"""Columns of the bar of the largest divergence."""
+BAR, SHORTEST_BAR = 12, 4
+"""Columns of the bar of the largest divergence, and those below which there is none."""
 
 
 def show_diff(console: Console, diff: "HeadDiff") -> None:
@@ -28,16 +34,20 @@ def show_diff(console: Console, diff: "HeadDiff") -> None:
     from tformer_cli.inspection.heads import KIND_NAMES, KINDS
     from tformer_cli.inspection.render_diff import summary_of
 
-    is_ascii = not console.encoding.lower().startswith("utf")
+    is_ascii = is_ascii_only(console)
     for name, model in (("A", diff.first), ("B", diff.second)):
         console.print(_model(name, model, is_ascii))
-    console.print(summary_of(diff), style="dim")
+    says = (
+        "divergence: mean Jensen-Shannon divergence of a pair's maps in nats, 0 (the same) to 0.693"
+    )
+    console.print(Text(f"{summary_of(diff)}\n{says}", style="dim"))
     for kind in KINDS:
         changes = [change for change in diff.changes if change.kind == kind]
         if changes:
             console.print()
             console.print(Text(KIND_NAMES[kind], style="bold"))
-            console.print(_table(changes, is_ascii))
+            for line in _table(changes, console.width, is_ascii):
+                console.print(line)
     change = diff.most_changed
     if change is not None:
         console.print()
@@ -46,7 +56,7 @@ def show_diff(console: Console, diff: "HeadDiff") -> None:
 
 def signed_map(console: Console, diff: "HeadDiff", change: "HeadChange") -> Group:
     """Draws B − A of a pair in hundredths, signs written out; what does not fit is counted."""
-    is_ascii = not console.encoding.lower().startswith("utf")
+    is_ascii = is_ascii_only(console)
     record = diff.shown[0]
     sides = record.row_labels(change.kind), record.column_labels(change.kind)
     rows, keys = ([shown(label, is_ascii=is_ascii) for label in side] for side in sides)
@@ -56,11 +66,12 @@ def signed_map(console: Console, diff: "HeadDiff", change: "HeadChange") -> Grou
     n_shown = min(len(keys), max(1, (console.width - label_width - 2) // CELL))
     header = Text(" " * (label_width + 2))
     for key in keys[:n_shown]:
-        header.append(left_aligned(key, CELL - 1) + " ", style="dim")
-    texts = record.source, record.target
-    sentences = [Text(isolated(shown(text, is_ascii=is_ascii))) for text in texts]
-    lines = [_title(change, largest, is_ascii), *sentences, header]
+        label = cut(key, CELL - 1, is_ascii=is_ascii)
+        header.append(left_aligned(label, CELL - 1) + " ", style="dim")
+    sentences = sentence_lines(console, [("source", record.source), ("target", record.target)])
+    lines = [header]
     for label, row in zip(rows, difference.tolist(), strict=True):
+        label = cut(label, label_width, is_ascii=is_ascii)
         line = Text(right_aligned(label, label_width) + "  ")
         for value in row[:n_shown]:
             line.append_text(_cell(console, value, largest))
@@ -68,13 +79,13 @@ def signed_map(console: Console, diff: "HeadDiff", change: "HeadChange") -> Grou
     if n_shown < len(keys):
         more = f"{count_of(len(keys) - n_shown, 'more column')}; a wider terminal or --format svg"
         lines.append(Text(more, style="dim"))
-    for line in lines[1:]:
+    for line in lines:
         line.no_wrap = True
-    return Group(*lines)
+    return Group(_title(change, largest, is_ascii), sentences, *lines)
 
 
 def _model(name: str, model: "ModelSummary", is_ascii: bool) -> Text:
-    facts = Text.assemble((f"{name}  ", "dim"), (model.name, "bold"))
+    facts = Text.assemble((f"{name}  ", "dim"), (shown(model.name, is_ascii=is_ascii), "bold"))
     layers = f"{model.n_encoder_layers}+{model.n_decoder_layers} layers"
     times = "x" if is_ascii else "×"
     return facts.append(
@@ -82,25 +93,31 @@ def _model(name: str, model: "ModelSummary", is_ascii: bool) -> Text:
     )
 
 
-def _table(changes: "list[HeadChange]", is_ascii: bool) -> Table:
+def _table(changes: "list[HeadChange]", width: int, is_ascii: bool) -> list[Text]:
+    """A row for each pair; the bar is as long as there is room, and gone where there is none."""
     from tformer_cli.inspection.head_distance import LARGEST
 
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("A", "B", "divergence", "", "in place", "role"):
-        is_number = name in ("divergence", "in place")
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
-    for change in changes:
-        match = change.match
-        share = (match.divergence or 0.0) / LARGEST
-        table.add_row(
-            str(match.first or "-"),
-            Text(str(match.second or "-"), style="bold" if match.has_moved else ""),
-            _number(match.divergence),
-            Text(("#" if is_ascii else "█") * round(BAR * share), style="dim"),
-            _number(match.divergence_in_place) if match.has_moved else "",
-            _roles(change, is_ascii),
-        )
-    return table
+    matches = [change.match for change in changes]
+    seconds = [
+        Text(str(match.second or "-"), style="bold" if match.has_moved else "") for match in matches
+    ]
+    columns = [
+        Column(head="A", cells=[str(match.first or "-") for match in matches], at_left=True),
+        Column(head="B", cells=seconds, at_left=True),
+        Column(head="divergence", cells=[_number(match.divergence) for match in matches]),
+        Column(
+            head="in place",
+            cells=[_number(m.divergence_in_place) if m.has_moved else "" for m in matches],
+        ),
+        Column(head="role", cells=[_roles(change, is_ascii) for change in changes], at_left=True),
+    ]
+    longest = min(BAR, width - sum(column.natural + GAP for column in columns))
+    if longest >= SHORTEST_BAR:
+        shares = [(match.divergence or 0.0) / LARGEST for match in matches]
+        block = "#" if is_ascii else "█"
+        bars = [Text(block * round(longest * share), style="dim") for share in shares]
+        columns.insert(3, Column(head="", cells=bars, at_left=True))
+    return table_lines(columns, width)
 
 
 def _number(divergence: float | None) -> str:

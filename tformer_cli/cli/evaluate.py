@@ -1,6 +1,7 @@
 """`tformer evaluate`: BLEU, chrF and TER; with a model also its loss."""
 
 import json
+import sys
 from contextlib import nullcontext
 from enum import StrEnum
 from functools import partial
@@ -42,6 +43,8 @@ from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tformer_cli.workflows.evaluate import Evaluation
     from tformer_cli.workflows.translation_options import SearchOverrides
 
@@ -178,7 +181,7 @@ def evaluate(
                 stream.writelines(utf8_line(line) for line in result.hypotheses)
     warn_of_bytes(read)
     warn_of_lengths(translated)
-    (_show_json if report_format == ReportFormat.json else _show_table)(result)
+    (_show_json if report_format == ReportFormat.json else _write_text)(result)
 
 
 def _check_usage(
@@ -210,21 +213,31 @@ def _show_json(result: "Evaluation") -> None:
     write_line(json.dumps(record, ensure_ascii=False))
 
 
-def _show_table(result: "Evaluation") -> None:
-    rows = [(score.name, f"{score.value:.2f}", score.signature) for score in result.scores]
-    if result.loss is not None:
-        rows.append(("loss", f"{result.loss:.4f}", "per reference token, natural logarithm"))
-        rows.append(("perplexity", f"{result.perplexity:.2f}", "exp(loss)"))
-    if not stdout_console().is_terminal:  # nothing is cut or wrapped to a width
-        for name, value, how in rows:
-            write_line(f"{name:<12}{value:>9}  {how}")
+def _write_text(result: "Evaluation") -> None:
+    """Shows the scores on a terminal; elsewhere a signature is one piece, to be copied and cut."""
+    if sys.stdout.isatty():
+        show_evaluation(stdout_console(), result)
         return
+    for name, value, how in _rows(result):
+        write_line(f"{name:<12}{value:>9}  {how}")
+
+
+def show_evaluation(console: "Console", result: "Evaluation") -> None:
+    """Prints a line for each score, with what it was computed from."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim", overflow="fold")
-    for row in rows:
+    for row in _rows(result):
         table.add_row(*row)
-    stdout_console().print(table)
+    console.print(table)
+
+
+def _rows(result: "Evaluation") -> list[tuple[str, str, str]]:
+    rows = [(score.name, f"{score.value:.2f}", score.signature) for score in result.scores]
+    if result.loss is not None:
+        rows.append(("loss", f"{result.loss:.4f}", "nats per reference token"))
+        rows.append(("perplexity", f"{result.perplexity:.2f}", "exp(loss)"))
+    return rows

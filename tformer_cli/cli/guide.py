@@ -1,13 +1,16 @@
 """`tformer guide`: the guides that ship with the package."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tformer_cli.cli.completion import complete_topics
 from tformer_cli.cli.console import stdout_console, utf8_line
 from tformer_cli.cli.help_screen import show_list
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def guide(
@@ -38,6 +41,11 @@ def guide(
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(utf8_line(text.rstrip("\n")))
         return
+    show_guide(stdout_console(), text)
+
+
+def show_guide(console: "Console", text: str) -> None:
+    """Prints a guide, its Markdown formatted."""
     from rich.markdown import Markdown
 
-    stdout_console().print(Markdown(text, hyperlinks=False))
+    console.print(Markdown(text, hyperlinks=False))

@@ -9,6 +9,7 @@ from rich.text import Text
 from tformer_cli.cli.console import utf8_line, warn
 from tformer_cli.cli.heads_output import HeadsFormat
 from tformer_cli.cli.heads_request import HeadsRequest, check_not_for_terminal
+from tformer_cli.cli.labels import is_ascii_only, shown
 from tformer_cli.cli.role_grid import SIGNS, sign_of
 from tformer_cli.cli.text_io import results, text_console
 from tformer_cli.errors import UsageError
@@ -56,18 +57,19 @@ def show_timeline(console: Console, timeline: "HeadTimeline") -> None:
     """Prints a sign for each head at each step; where not all fit, every n-th step and the last."""
     from tformer_cli.inspection.heads import KIND_NAMES, KINDS
 
-    is_ascii = not console.encoding.lower().startswith("utf")
+    is_ascii = is_ascii_only(console)
     steps = timeline.steps
     console.print(
         Text.assemble(
-            (timeline.run, "bold"),
+            (shown(timeline.run, is_ascii=is_ascii), "bold"),
             f"  {count_of(len(timeline.courses), 'head')}, steps {steps[0]:,} to {steps[-1]:,}, "
-            f"{count_of(len(steps), 'look')} at {count_of(timeline.n_sentences, 'sentence pair')}",
+            f"inspected {count_of(len(steps), 'time')} on "
+            f"{count_of(timeline.n_sentences, 'sentence pair')}",
         )
     )
     places = _shown_places(len(steps), max(8, console.width - LABEL - SUMMARY))
     if len(places) < len(steps):
-        console.print(f"shown: {len(places)} of {len(steps)} looks", style="dim")
+        console.print(f"shown: {len(places)} of {len(steps)} inspected steps", style="dim")
     for kind in KINDS:
         courses = [course for course in timeline.courses if course.head.kind == kind]
         if courses:
@@ -82,7 +84,7 @@ def show_timeline(console: Console, timeline: "HeadTimeline") -> None:
 
 
 def _shown_places(n_steps: int, room: int) -> list[int]:
-    """The looks that are shown: as many as there is room for, at equal distances, the last one too.
+    """The steps that are shown: as many as there is room for, at equal distances, the last one too.
 
     Counted from the last one backwards, so that it is always there.
     """

@@ -3,11 +3,10 @@
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
-from rich.table import Table
 from rich.text import Text
 
 from tformer_cli.cli.heat_map import heat_map
-from tformer_cli.cli.labels import is_ascii_only, isolated, shown
+from tformer_cli.cli.labels import is_ascii_only, isolated, sentence_lines, shown
 from tformer_cli.cli.role_grid import role_grid
 from tformer_cli.wording import count_of
 
@@ -24,7 +23,7 @@ FEWEST_ROWS = 8
 """Rows of a map that are shown on any screen."""
 LINKS_SHOWN = 24
 """Most links that are listed."""
-NOTE = "weights are not importance: --weights norm or alti, inspect-ablate, inspect-step"
+NOTE = "attention weights are not importance: see --weights norm, --weights alti, inspect-ablate"
 
 
 def show_record(
@@ -43,7 +42,7 @@ def show_record(
         fits_screen: whether rows of a single map that a screen has no room for are left out.
     """
     is_ascii = is_ascii_only(console)
-    parts: list[RenderableType] = [_heading(record, is_ascii=is_ascii)]
+    parts: list[RenderableType] = [_heading(console, record)]
     if not record.heads:
         if record.maps is not None:
             parts.append(Text("no head meets the conditions of --heads", style="dim"))
@@ -52,7 +51,7 @@ def show_record(
     is_alpha = record.weighting.name == "alpha"
     roles = {head: role for head in record.heads if (role := record.role(head)) is not None}
     if roles:
-        parts += [Text(), role_grid(roles, is_ascii=is_ascii, rare_reason=record.rare.reason)]
+        parts += [Text(), role_grid(console, roles, record.rare.reason)]
     if is_alpha and record.aligned is not None and record.aligned.links:
         parts.append(_alignment(record.aligned, is_ascii=is_ascii))
     above = Group(*parts)
@@ -70,7 +69,8 @@ def show_record(
         console.print(note)
 
 
-def _heading(record: "HeadsRecord", *, is_ascii: bool) -> Group:
+def _heading(console: Console, record: "HeadsRecord") -> Group:
+    is_ascii = is_ascii_only(console)
     model = record.model
     facts = Text.assemble((shown(model.name, is_ascii=is_ascii), "bold"))
     times = "x" if is_ascii else "×"
@@ -80,12 +80,10 @@ def _heading(record: "HeadsRecord", *, is_ascii: bool) -> Group:
         facts.append(f"  maps: {record.mode}, residual {record.captured.residual:.1e}")
     if record.score is not None:
         facts.append(f"  score {record.score:.3f}")
-    sentence = Table.grid(padding=(0, 2))
-    sentence.add_row(Text("source", style="dim"), _sentence(record.source, is_ascii))
     name = "given target" if record.is_forced else "translation"
     if (record.rank or 1) > 1:
         name = f"translation {record.rank}"
-    sentence.add_row(Text(name, style="dim"), _sentence(record.target, is_ascii))
+    sentence = sentence_lines(console, [("source", record.source), (name, record.target)])
     weighting = record.weighting
     if weighting.name == "alpha":
         return Group(facts, sentence)
@@ -93,10 +91,6 @@ def _heading(record: "HeadsRecord", *, is_ascii: bool) -> Group:
     if not weighting.is_share:
         measure += f"; shaded from 0 to the largest, {record.largest:.4g}"
     return Group(facts, sentence, Text(measure, style="dim"))
-
-
-def _sentence(text: str, is_ascii: bool) -> Text:
-    return Text(isolated(shown(text, is_ascii=is_ascii)))
 
 
 def _alignment(aligned: "AlignedWords", *, is_ascii: bool) -> Text:

@@ -7,7 +7,7 @@ from rich.console import Console, Group
 from rich.style import Style
 from rich.text import Text
 
-from tformer_cli.cli.labels import is_ascii_only, left_aligned, right_aligned, shown
+from tformer_cli.cli.labels import cut, is_ascii_only, left_aligned, right_aligned, shown
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 BLOCKS, ASCII_BLOCKS = " ░▒▓█", " .:*#"
 """Shades where there is no colour, for weights below 0.1, 0.3, 0.5, 0.75 and up to 1."""
 STEPS = (0.1, 0.3, 0.5, 0.75)
-NARROWEST, WIDEST = 4, 9
-"""Columns a key takes at least and at most, the gap to the next included."""
+NARROWEST, NARROW, WIDEST = 4, 5, 9
+"""Columns of a key, the gap to the next included: at least if then all keys fit, else at least, and
+at most."""
 
 
 def heat_map(
@@ -70,16 +71,18 @@ def map_lines(
     is_ascii = is_ascii_only(console)
     rows, keys = ([shown(label, is_ascii=is_ascii) for label in side] for side in labels)
     label_width = min(max(map(cell_len, rows)), max(8, console.width // 4))
-    room = max(1, (console.width - label_width - 2) // NARROWEST)
-    n_shown = min(len(keys), room)
-    width = min(WIDEST, (console.width - label_width - 2) // n_shown, max(map(cell_len, keys)) + 1)
-    width = max(NARROWEST, width)
+    room = max(NARROW, console.width - label_width - 2)
+    narrowest = NARROWEST if room // NARROWEST >= len(keys) else NARROW
+    n_shown = min(len(keys), room // narrowest)
+    width = max(narrowest, min(WIDEST, room // n_shown, max(map(cell_len, keys)) + 1))
     header = Text(" " * (label_width + 2))
     for key in keys[:n_shown]:
-        header.append(left_aligned(key, width - 1) + " ", style="dim")
+        header.append(
+            left_aligned(cut(key, width - 1, is_ascii=is_ascii), width - 1) + " ", style="dim"
+        )
     lines = [header]
     for label, row in zip(rows, shares.tolist(), strict=True):
-        line = Text(right_aligned(label, label_width) + "  ")
+        line = Text(right_aligned(cut(label, label_width, is_ascii=is_ascii), label_width) + "  ")
         for weight in row[:n_shown]:
             line.append_text(_cell(console, kind, weight, width, largest))
         lines.append(line)

@@ -44,10 +44,9 @@ def _explain(is_asked: bool) -> None:
     """Prints the rules of the roles, and ends the command."""
     if not is_asked:
         return
-    from tformer_cli.cli.role_grid import role_rules
+    from tformer_cli.cli.role_grid import show_role_rules
 
-    console = stdout_console()
-    console.print(role_rules(is_ascii=not console.encoding.lower().startswith("utf")))
+    show_role_rules(stdout_console())
     raise typer.Exit
 
 

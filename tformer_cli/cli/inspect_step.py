@@ -171,10 +171,9 @@ def _write(
         if chosen == StepFormat.text:
             from tformer_cli.cli.step_view import show_steps
 
-            console = text_console(output, stream)
-            show_steps(console, record, quiz)
+            show_steps(text_console(output, stream), record, quiz)
             if quiz is not None and answers is None:
-                console.print("\n" + answer_key(record, quiz), end="", markup=False)
+                stream.write(f"\n{answer_key(record, quiz)}".encode("utf-8", "replace"))
         else:
             stream.write(_rendered(record, chosen, quiz, with_answers=answers is None))
     if quiz is not None and answers is not None:

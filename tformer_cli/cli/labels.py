@@ -7,15 +7,20 @@ every character that ASCII lacks is shown as one that it has, before anything is
 """
 
 import unicodedata
+from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from tformer_cli.data.labels import SPACE_LABEL, visible
 
 ISOLATE, END_OF_ISOLATE = "\u2068", "\u2069"
-RIGHT_TO_LEFT = ("R", "AL", "AN")
-"""Bidirectional classes of letters and numbers that run from right to left, or go with them."""
+RIGHT_TO_LEFT = ("R", "AL", "AN", "RLE", "RLO", "RLI")
+"""Bidirectional classes of what runs from right to left, goes with it, or makes text run so."""
+ROOM_FOR_ELLIPSIS = 4
+"""Cells from which on a text that is cut ends with an ellipsis."""
 ASCII_FOR = str.maketrans({SPACE_LABEL: "_", "→": ">", "…": "~", "’": "'"})
 
 
@@ -39,11 +44,17 @@ def isolated(text: str) -> str:
     return text
 
 
-def cut(text: str, width: int) -> str:
-    """Cuts a text to at most so many cells; a character that would be halved is left out."""
+def cut(text: str, width: int, *, is_ascii: bool = False) -> str:
+    """Cuts a text to a number of cells, with an ellipsis where there is room for one.
+
+    A character that would be halved is skipped.
+    """
+    text = text.replace("\t", " ")
     if cell_len(text) <= width:
         return text
-    return set_cell_size(text, width)
+    if width < ROOM_FOR_ELLIPSIS:
+        return set_cell_size(text, width)
+    return set_cell_size(text, width - 1).rstrip() + ("~" if is_ascii else "…")
 
 
 def left_aligned(text: str, width: int) -> str:
@@ -56,3 +67,14 @@ def right_aligned(text: str, width: int) -> str:
     """A text in a field of so many cells, at its right."""
     kept = cut(text, width)
     return " " * (width - cell_len(kept)) + isolated(kept)
+
+
+def sentence_lines(console: Console, sentences: Sequence[tuple[str, str]]) -> Table:
+    """Sentences with their names before them, wrapped to the terminal, long words too."""
+    is_ascii = is_ascii_only(console)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, sentence in sentences:
+        grid.add_row(Text(name), Text(isolated(shown(sentence, is_ascii=is_ascii))))
+    return grid

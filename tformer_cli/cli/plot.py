@@ -101,12 +101,13 @@ def show_chart(console: "Console", chart: "Chart") -> None:
     """Prints the panels with characters, as many beside each other as there is room for."""
     from rich.text import Text
 
+    from tformer_cli.cli.labels import is_ascii_only
     from tformer_cli.curves.scales import x_scale
 
-    is_ascii = not console.encoding.lower().startswith("utf")
+    is_ascii = is_ascii_only(console)
     n_columns = max(1, min(3, len(chart.panels), console.width // _NARROWEST))
     width = max(20, min(_WIDEST, console.width // n_columns - 1))
-    console.print(_legend(chart))
+    console.print(_legend(chart, is_ascii=is_ascii))
     scale = x_scale(chart)
     for start in range(0, len(chart.panels), n_columns):
         panels = chart.panels[start : start + n_columns]
@@ -120,13 +121,14 @@ def show_chart(console: "Console", chart: "Chart") -> None:
             console.print(row, no_wrap=True, crop=True, overflow="crop")
 
 
-def _legend(chart: "Chart") -> "Text":
+def _legend(chart: "Chart", *, is_ascii: bool) -> "Text":
     from rich.text import Text
 
+    from tformer_cli.cli.labels import isolated, shown
     from tformer_cli.curves.palette import TERMINAL, style_of
 
     names = [
-        Text(label, style=f"bold {TERMINAL[style_of(run)[0]]}")
+        Text(isolated(shown(label, is_ascii=is_ascii)), style=f"bold {TERMINAL[style_of(run)[0]]}")
         for run, label in enumerate(chart.runs)
     ]
     return Text("  ").join(names)

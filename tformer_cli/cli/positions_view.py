@@ -4,23 +4,26 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.style import Style
+from rich.table import Table
 from rich.text import Text
 
 from tformer_cli.cli.heat_map import ASCII_BLOCKS, BLOCKS
+from tformer_cli.cli.labels import is_ascii_only, shown
 from tformer_cli.cli.step_view import ASCII
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.positions import PositionsRecord, PositionTable
 
 ROWS_SHOWN = 24
-BAR_WIDTH = 40
+NUMBERS, BAR_WIDTH = 37, 40
+"""Columns of the numbers of an offset, and of its bar at most."""
 
 
 def show_positions(console: Console, record: "PositionsRecord") -> None:
     """Prints the position vectors of a model."""
     from tformer_cli.inspection.positions import facts_of
 
-    is_ascii = not console.encoding.lower().startswith("utf")
+    is_ascii = is_ascii_only(console)
 
     def show(text: str, style: str = "") -> None:
         console.print(Text(text.translate(ASCII) if is_ascii else text, style=style))
@@ -28,19 +31,24 @@ def show_positions(console: Console, record: "PositionsRecord") -> None:
     for table in record.tables:
         whose = "encoder and decoder" if table.stack == "both" else table.stack
         n_positions, width = table.table.shape
-        show(f"{record.model.name}  {record.kind} positions, {whose}", "bold")
+        name = shown(record.model.name, is_ascii=is_ascii)
+        show(f"{name}  {record.kind} positions, {whose}", "bold")
         show(f"{n_positions} positions × {width} dimensions".replace("×", "x" if is_ascii else "×"))
-        for name, fact in facts_of(record.kind, table):
-            show(f"  {name:<17} {fact}")
+        facts = Table.grid(padding=(0, 2))
+        for what, fact in facts_of(record.kind, table):
+            facts.add_row("", what, Text(fact.translate(ASCII) if is_ascii else fact))
+        facts.columns[1].no_wrap = True
+        console.print(facts)
         show("")
         _show_map(console, table, is_ascii)
         show("")
         show("similarity PE(p)·PE(p+k) by offset k: mean, smallest, largest", "bold")
         largest = max(abs(one.mean) for one in table.by_offset)
+        longest = max(0, min(BAR_WIDTH, console.width - NUMBERS))
         for one in table.by_offset:
             if one.offset > 8 and one.offset & (one.offset - 1):
                 continue
-            bar = "█" * round(BAR_WIDTH * max(one.mean, 0.0) / largest)
+            bar = "█" * round(longest * max(one.mean, 0.0) / largest)
             numbers = f"{one.mean:9.3f} {one.smallest:9.3f} {one.largest:9.3f}"
             show(f"{one.offset:5} {numbers}  {bar}".rstrip())
 

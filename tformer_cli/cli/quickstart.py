@@ -11,6 +11,8 @@ from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tformer_cli.workflows.quickstart import QuickstartResult
 
 
@@ -63,16 +65,17 @@ def quickstart(
             observers=[view],
             progress=view.prepare,
         )
-    show(result)
+    show_quickstart(stdout_console(), result)
 
 
-def show(result: "QuickstartResult") -> None:
+def show_quickstart(console: "Console", result: "QuickstartResult") -> None:
     """Prints samples, scores and what to type next."""
     from rich.table import Table
     from rich.text import Text
 
-    console = stdout_console()
     table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for sample in result.samples:
         is_right = sample.translation == sample.reference
         table.add_row(Text("en", style="dim"), Text(sample.source))

@@ -3,9 +3,12 @@
 from typing import TYPE_CHECKING
 
 from rich.columns import Columns
-from rich.console import Group
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
+
+from tformer_cli.cli.fitted_table import Column, table_lines
+from tformer_cli.cli.labels import is_ascii_only
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,34 +29,29 @@ SIGNS: dict["Role", tuple[str, str]] = {
 """The sign of each role, and the one without Unicode."""
 
 ORDER = (
-    "Metrics are means over rows. Of previous, self, next and sink that hold, the one with the "
-    "largest mass is meant; then the first of aligner, broad, rare, other. How frequent tokens "
-    "are is read from the model directory (frequencies.json of a run), in corpus mode else counted "
-    "in the corpus; without that, and in a sentence with no rare token or fewer than 6, rare-word "
-    "heads are not judged. A role says where a head looks, not whether it matters."
+    "Metrics are means over rows. If several of previous, self, next and sink hold, the one with "
+    "the largest mass wins; then the first of aligner, broad, rare, other. Token frequencies come "
+    "from the model directory (frequencies.json of a run), with --corpus else from the corpus. "
+    "Without them, and in a sentence with no rare token or fewer than 6 tokens, rare-word heads "
+    "are not judged. A role says where a head looks, not whether it matters."
 )
 
 
-def role_grid(roles: "Mapping[HeadId, Role]", *, is_ascii: bool, rare_reason: str = "") -> Group:
+def role_grid(console: Console, roles: "Mapping[HeadId, Role]", rare_reason: str = "") -> Group:
     """Draws a grid of signs for each kind, layers down and heads across, and a legend.
 
     Args:
+        console: where it will be printed.
         roles: the role of each head.
-        is_ascii: whether signs are ASCII.
         rare_reason: why no rare-word head could be found; empty if they were looked for.
     """
-    from tformer_cli.inspection.heads import KIND_NAMES, KINDS
-
-    grids = []
-    for kind in KINDS:
-        heads = [head for head in roles if head.kind == kind]
-        if heads:
-            grid = _grid(roles, heads, is_ascii)
-            grids.append(Group(Text(KIND_NAMES[kind], style="bold"), grid))
+    is_ascii = is_ascii_only(console)
+    cells = {head: sign_of(role, is_ascii=is_ascii) for head, role in roles.items()}
+    grids = head_grids(console, cells)
     legend = _legend(roles.values(), is_ascii)
     if rare_reason and any(head.kind == "enc" for head in roles):
         legend.append(f"\nrare-word heads are not judged: {rare_reason}")
-    return Group(Columns(grids, padding=(1, 4, 0, 0)), legend)
+    return Group(grids, legend)
 
 
 def sign_of(role: "Role", *, is_ascii: bool) -> Text:
@@ -61,18 +59,32 @@ def sign_of(role: "Role", *, is_ascii: bool) -> Text:
     return Text(SIGNS[role][is_ascii], style="dim" if role == "other" else "bold")
 
 
-def _grid(roles: "Mapping[HeadId, Role]", heads: "Sequence[HeadId]", is_ascii: bool) -> Table:
+def head_grids(console: Console, cells: "Mapping[HeadId, Text]") -> Columns:
+    """Draws a grid for each kind of head, layers down and heads across, as many as fit a line."""
+    from tformer_cli.inspection.heads import KIND_NAMES, KINDS
+
+    grids = []
+    for kind in KINDS:
+        heads = [head for head in cells if head.kind == kind]
+        if heads:
+            title = Text(KIND_NAMES[kind], style="bold")
+            grids.append(Group(title, *_grid(console, cells, heads)))
+    return Columns(grids, padding=(1, 4, 0, 0))
+
+
+def _grid(
+    console: Console, cells: "Mapping[HeadId, Text]", heads: "Sequence[HeadId]"
+) -> list[Text]:
+    from tformer_cli.inspection.heads import HeadId
+
+    layers = sorted({head.layer for head in heads})
     numbers = sorted({head.head for head in heads})
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column("", style="dim", no_wrap=True)
+    kind = heads[0].kind
+    columns = [Column(head="", cells=[Text(f"L{layer}", style="dim") for layer in layers])]
     for number in numbers:
-        table.add_column(str(number), header_style="dim", justify="right", no_wrap=True)
-    by_place = {(head.layer, head.head): roles[head] for head in heads}
-    for layer in sorted({head.layer for head in heads}):
-        found = [by_place.get((layer, number)) for number in numbers]
-        signs = [Text("") if role is None else sign_of(role, is_ascii=is_ascii) for role in found]
-        table.add_row(f"L{layer}", *signs)
-    return table
+        found = [cells.get(HeadId(kind, layer, number), Text()) for layer in layers]
+        columns.append(Column(head=str(number), cells=found))
+    return table_lines(columns, console.width, gap=1)
 
 
 def _legend(roles: "Iterable[Role]", is_ascii: bool) -> Text:
@@ -81,14 +93,19 @@ def _legend(roles: "Iterable[Role]", is_ascii: bool) -> Text:
     return Text(f"roles: {', '.join(named)} (--explain)", style="dim")
 
 
-def role_rules(*, is_ascii: bool) -> Group:
-    """Lists every role with its rule and the source of its thresholds."""
+def show_role_rules(console: Console) -> None:
+    """Prints every role with its rule and the source of its thresholds."""
     from tformer_cli.inspection.roles import ROLES
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("", "role", "looks at", "rule", "threshold from"):
-        table.add_column(name, header_style="dim", overflow="fold")
+    is_ascii = is_ascii_only(console)
+    grid = Table.grid(padding=(0, 2))
+    for _ in range(2):
+        grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
     for rule in ROLES:
-        sign = sign_of(rule.role, is_ascii=is_ascii)
-        table.add_row(sign, rule.role, rule.meaning, rule.formula, rule.source)
-    return Group(table, Text(ORDER, style="dim"))
+        text = Text.assemble(f"{rule.meaning}\n", (rule.formula, "bold"))
+        if rule.source != "-":
+            text.append(f"\n{rule.source}", "dim")
+        grid.add_row(sign_of(rule.role, is_ascii=is_ascii), rule.role, text)
+    console.print(grid)
+    console.print(Text(ORDER, style="dim"))

@@ -29,6 +29,8 @@ from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tformer_cli.data.lines import LineCounts
     from tformer_cli.workflows.tokenize import TokenizerStatistics
 
@@ -217,7 +219,7 @@ def stats(
     if format_ is StatisticsFormat.json:
         _show_json(opened.algorithm, opened.vocab_size, found)
     else:
-        _show_table(found)
+        show_statistics(stdout_console(), found)
 
 
 def _reported(lines: Iterable[str], counts: "LineCounts", progress: LineProgress) -> Iterator[str]:
@@ -254,18 +256,22 @@ def _show_json(algorithm: str, vocab_size: int, found: "dict[str, TokenizerStati
     write_line(json.dumps({**head, "files": files}, ensure_ascii=False, indent=2))
 
 
-def _show_table(found: "dict[str, TokenizerStatistics]") -> None:
-    from rich.markup import escape
-    from rich.table import Table
+def show_statistics(console: "Console", found: "dict[str, TokenizerStatistics]") -> None:
+    """Prints a line for each measure and a column for each file; columns may go on below."""
+    from tformer_cli.cli.fitted_table import Column, table_lines
+    from tformer_cli.cli.labels import cut, is_ascii_only, shown
 
+    is_ascii = is_ascii_only(console)
     summaries = [statistics.summary() for statistics in found.values()]
-    table = Table("", *map(escape, found), box=None, pad_edge=False)
-    for column in table.columns[1:]:
-        column.justify, column.overflow = "right", "fold"
-    for name in summaries[0]:
-        values = [_shown(name, summary[name]) for summary in summaries]
-        table.add_row(name.replace("_", " "), *values)
-    stdout_console().print(table, soft_wrap=True)
+    names = list(summaries[0])
+    columns = [Column(head="", cells=[name.replace("_", " ") for name in names], at_left=True)]
+    most = console.width - columns[0].natural - 2
+    for file, summary in zip(found, summaries, strict=True):
+        # of a long path the end tells more
+        head = cut(shown(file, is_ascii=is_ascii)[::-1], most, is_ascii=is_ascii)[::-1]
+        columns.append(Column(head=head, cells=[_shown(name, summary[name]) for name in names]))
+    for line in table_lines(columns, console.width, is_ascii=is_ascii):
+        console.print(line)
 
 
 def _shown(name: str, value: float) -> str:
