@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -93,3 +94,55 @@ def test_translations_go_where_they_can_be_told_from_scores(model, files, output
     done = CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
     assert (done.exit_code, done.stdout) == (2, "")
     assert "--output: " in done.stderr
+
+
+ENGLISH = ["The old man is in the bed.", "He is not at the door with her."] * 4
+FRENCH = ["Le vieil homme est dans le lit.", "Il ne dort pas avec elle."] * 4
+
+
+@pytest.fixture
+def english_to_french(model, tmp_path):
+    """A model that says which languages it translates, and a text of each."""
+    path = tmp_path / "model"
+    shutil.copytree(model, path)
+    config = json.loads((path / "config.json").read_text())
+    config |= {"source_language": "en", "target_language": "fr"}
+    (path / "config.json").write_text(json.dumps(config))
+    for name, lines in (("en", ENGLISH), ("fr", FRENCH)):
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("source", "reference", "warning"),
+    [
+        ("en", "fr", ""),
+        (
+            "fr",
+            "en",
+            (
+                'warning: --source: looks like "fr" and --reference like "en", but the model '
+                'translates "en" to "fr"; swap the two files\n'
+            ),
+        ),
+        (
+            "en",
+            "en",
+            "warning: --reference: 100% of its lines are those of --source; name the translation\n",
+        ),
+    ],
+)
+def test_swapped_or_equal_sides_are_warned_of(english_to_french, source, reference, warning):
+    here = english_to_french.parent
+    options = ["--quiet", "--beam-size", "1", "--too-long", "truncate"]
+    done = run(
+        english_to_french, "--source", here / source, "--reference", here / reference, *options
+    )
+    assert (done.exit_code, done.stderr) == (0, warning)
+
+
+def test_a_hypothesis_that_is_the_reference_is_fine(english_to_french):
+    text = english_to_french.parent / "fr"
+    done = run("--hypothesis", text, "--reference", text)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "100.00" in done.stdout

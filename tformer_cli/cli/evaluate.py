@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.console import note, stdout_console, utf8_line, write_line
+from tformer_cli.cli.console import note, stdout_console, utf8_line, warn, write_line
 from tformer_cli.cli.decoding_options import (
     HeadsOffOption,
     TooLongChoice,
@@ -45,6 +45,7 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tformer_cli.artifacts.model_directory import ModelInfo
     from tformer_cli.workflows.evaluate import Evaluation
     from tformer_cli.workflows.translation_options import SearchOverrides
 
@@ -167,6 +168,7 @@ def evaluate(
                 **decoding,
             )
             say_choices(opened, quiet=quiet)
+            _warn_of_sides(scored, references[0], opened.directory.info)
             with line_progress(len(scored), quiet=quiet) as progress:
                 result = workflow.evaluate_model(
                     opened,
@@ -201,6 +203,23 @@ def _check_usage(
         raise UsageError("--source: is missing; name the text that the MODEL is to translate")
     if str(output) == STANDARD_STREAM:
         raise UsageError("--output: stdout is for the scores; name a file")
+
+
+def _warn_of_sides(sources: list[str], references: list[str], info: "ModelInfo") -> None:
+    """Warns if the first reference is the source again, or the two look swapped."""
+    from tformer_cli.data.doubts import share_of_equal
+    from tformer_cli.data.languages import looks_swapped
+
+    pairs = list(zip(sources, references, strict=False))  # their numbers are compared elsewhere
+    own, other = info.source_language, info.target_language
+    share = share_of_equal(pairs)
+    if share > 0.5:
+        warn(f"--reference: {share:.0%} of its lines are those of --source; name the translation")
+    elif looks_swapped(pairs, own, other):
+        warn(
+            f'--source: looks like "{other}" and --reference like "{own}", but the model '
+            f'translates "{own}" to "{other}"; swap the two files'
+        )
 
 
 def _show_json(result: "Evaluation") -> None:
