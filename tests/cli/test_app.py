@@ -32,6 +32,7 @@ COMMANDS = {
             "plot",
             "translate",
             "evaluate",
+            "info",
             "export",
             "benchmark",
             "score",

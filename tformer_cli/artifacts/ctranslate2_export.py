@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from tformer_cli.artifacts.atomic import directory_aside, write_text
-from tformer_cli.artifacts.model_directory import WEIGHTS, ModelDirectory
+from tformer_cli.artifacts.config_file import WEIGHTS
+from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.data.cache_key import hash_file
 from tformer_cli.data.regular_file import MIB, read_regular
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, UNK_ID

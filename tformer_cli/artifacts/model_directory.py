@@ -7,21 +7,29 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tformer_cli import __version__
 from tformer_cli.artifacts.atomic import make_directory, write_text
-from tformer_cli.artifacts.not_a_model import not_a_model
+from tformer_cli.artifacts.config_file import (
+    CONFIG,
+    FORMAT_VERSIONS,
+    TOKENIZER,
+    WEIGHTS,
+    AlignmentInfo,
+    WeightType,
+    read_config,
+    read_json,
+)
 from tformer_cli.artifacts.tensors import (
     check_shapes,
     load_tensors,
     save_tensors,
     tensor_shapes,
 )
-from tformer_cli.data.regular_file import read_regular
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
@@ -30,26 +38,9 @@ from tformer_cli.model.products import is_quantized, use_integers
 from tformer_cli.model.quantized import QuantizedMatrix
 from tformer_cli.model.shapes import shapes_alone
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.structure import StructureError, structure
 
-FORMAT_VERSIONS = {"float32": 1, "int8": 2}
-"""Version of the layout, by what the weights are held in; a directory with a higher one than the
-largest of these is refused, so that a tformer that knows no integers says what is the matter."""
-WeightType = Literal["float32", "int8"]
 SCALE = "_scale"
 """Ends the name of the scales of an int8 matrix, behind the matrix's name."""
-CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
-_LARGEST_CONFIG = 1 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlignmentInfo:
-    """Which heads align words, and how they are read; found by `tformer inspect-align --save`."""
-
-    heads: str
-    """Cross-attention heads by the grammar of ``--heads``; of several the mean."""
-    convention: Literal["naive", "shift"]
-    """Which row is a target token's: the one that predicts it, or the one that has read it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,21 +77,6 @@ class ModelDirectory:
     """What is known of it."""
     weight_type: WeightType = "float32"
     """What its weights are held in; a model of "int8" translates and scores, and no more."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ConfigFile:
-    format_version: int
-    tformer_version: str
-    model: ModelConfig
-    vocab_size: int
-    decoding: DecodingConfig
-    source_language: str = ""
-    target_language: str = ""
-    step: int = 0
-    scores: dict[str, float] = field(default_factory=dict)
-    alignment: AlignmentInfo | None = None
-    weight_type: WeightType = "float32"
 
 
 def save_model_directory(
@@ -148,8 +124,8 @@ def store_alignment(path: Path, alignment: AlignmentInfo) -> None:
     Raises:
         ArtifactError: if it is no model directory, or cannot be written.
     """
-    _read_config(path)
-    _write_config(path, {**_read_json(path, path / CONFIG), "alignment": asdict(alignment)})
+    read_config(path)
+    _write_config(path, {**read_json(path, path / CONFIG), "alignment": asdict(alignment)})
 
 
 def _write_config(path: Path, record: Mapping[str, Any]) -> None:
@@ -179,7 +155,7 @@ def load_model_directory(
     Raises:
         ArtifactError: in one line, if something is missing, damaged, foreign or contradictory.
     """
-    record = _read_config(Path(path))
+    record = read_config(Path(path))
     if record.weight_type == "int8" and torch.device(device).type != "cpu":
         raise ArtifactError(f"holds int8 weights ({path}): they are for the CPU, add --device cpu")
     if record.weight_type == "int8" and not takes_int8:
@@ -281,36 +257,3 @@ def _take_matrices(
             raise ArtifactError(f"{name} holds no int8 numbers ({path}): not the weights it says")
         matrices[name] = QuantizedMatrix(integers, scale.float())
     return matrices
-
-
-def _read_config(path: Path) -> _ConfigFile:
-    file = path / CONFIG
-    values = _read_json(path, file)
-    version = values.get("format_version")
-    if not isinstance(version, int) or version < 1:
-        raise not_a_model(path, values)
-    newest = max(FORMAT_VERSIONS.values())
-    if version > newest:
-        raise ArtifactError(
-            f"has format {version}, newer than this tformer's {newest} ({file}): update tformer"
-        )
-    try:
-        return structure(_ConfigFile, values)
-    except StructureError as error:
-        raise ArtifactError(f"{error} ({file}): the file is damaged or foreign") from None
-
-
-def _read_json(path: Path, file: Path) -> dict[str, Any]:
-    try:
-        if not file.is_file():
-            raise not_a_model(path)
-    except OSError:  # a name too long, a directory that may not be entered
-        raise not_a_model(path) from None
-    try:
-        values = json.loads(read_regular(file, _LARGEST_CONFIG))
-    except (OSError, ValueError, RecursionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ArtifactError(f"is not readable JSON ({file}): {reason}") from None
-    if not isinstance(values, dict):
-        raise ArtifactError(f"is no JSON object ({file}): the file is damaged or foreign")
-    return values

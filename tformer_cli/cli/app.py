@@ -20,6 +20,7 @@ from tformer_cli.cli.export import export
 from tformer_cli.cli.guide import guide
 from tformer_cli.cli.help_command import help_command
 from tformer_cli.cli.help_screen import DEPLOY, EXAMPLES, LOOK_INSIDE, START, TRAIN, TRANSLATE
+from tformer_cli.cli.info import info
 from tformer_cli.cli.inspect_ablate import inspect_ablate
 from tformer_cli.cli.inspect_align import inspect_align
 from tformer_cli.cli.inspect_diff import inspect_diff
@@ -206,6 +207,7 @@ app.add_typer(tokenize_app, name="tokenize", rich_help_panel=TRAIN)
 _command("translate", rich_help_panel=TRANSLATE)(translate)
 _command("evaluate", rich_help_panel=TRANSLATE)(evaluate)
 _command("score", rich_help_panel=TRANSLATE)(score)
+_command("info", rich_help_panel=DEPLOY)(info)
 _command("export", rich_help_panel=DEPLOY)(export)
 _command("benchmark", rich_help_panel=DEPLOY)(benchmark)
 _inspection = partial(app.command, cls=CheckedCommand, rich_help_panel=LOOK_INSIDE)

@@ -259,7 +259,8 @@ def _write_scores(scores: "AlignmentScores", chosen: ScoresFormat, output: str) 
 
 
 def _save(directory: "ModelDirectory", scores: "AlignmentScores", *, quiet: bool) -> None:
-    from tformer_cli.artifacts.model_directory import AlignmentInfo, store_alignment
+    from tformer_cli.artifacts.config_file import AlignmentInfo
+    from tformer_cli.artifacts.model_directory import store_alignment
 
     best = scores.best
     assert best.convention is not None  # noqa: S101 - of two directions there is nothing to save

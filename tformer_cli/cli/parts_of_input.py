@@ -93,7 +93,7 @@ def opened_output(
         return
     if output == STANDARD_STREAM or input_file is None or not Path(input_file).is_file():
         raise UsageError("--resume: works from a file to a file; give --input and --output")
-    from tformer_cli.artifacts.model_directory import WEIGHTS
+    from tformer_cli.artifacts.config_file import WEIGHTS
     from tformer_cli.artifacts.resumable import resumable_file
     from tformer_cli.data.cache_key import hash_file
 

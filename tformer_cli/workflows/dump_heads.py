@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tformer_cli import __version__
 from tformer_cli.artifacts.array_file import size_of, write_arrays
 from tformer_cli.artifacts.atomic import write_text
-from tformer_cli.artifacts.model_directory import WEIGHTS
+from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.shard_directory import ShardDirectory, shard_directory
 from tformer_cli.data.cache_key import hash_file
 from tformer_cli.decoding.limits import longest_source

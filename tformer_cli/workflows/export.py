@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 from tformer_cli.artifacts.atomic import directory_aside
+from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.ctranslate2_export import EXPORT, ORIGIN, export_ctranslate2
 from tformer_cli.artifacts.model_directory import (
-    WEIGHTS,
     load_model_directory,
     named_integers,
     save_model_directory,

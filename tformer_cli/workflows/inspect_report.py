@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Unpack
 
-from tformer_cli.artifacts.model_directory import WEIGHTS, ModelDirectory
+from tformer_cli.artifacts.config_file import WEIGHTS
+from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.data.cache_key import hash_file
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.flow import read_flow

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import torch
 
+from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER
 from tformer_cli.artifacts.model_directory import (
-    CONFIG,
-    TOKENIZER,
     ModelDirectory,
     ModelInfo,
     load_model,

@@ -18,14 +18,9 @@ from tformer_cli.artifacts.atomic import (
     remove_tree,
     write_text,
 )
+from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.lock import locked
-from tformer_cli.artifacts.model_directory import (
-    CONFIG,
-    TOKENIZER,
-    WEIGHTS,
-    ModelInfo,
-    save_model_directory,
-)
+from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.artifacts.overwriting import Output, Place, Writes, check_outputs
 from tformer_cli.artifacts.token_frequencies import (
     FREQUENCIES,

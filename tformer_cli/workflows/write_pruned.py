@@ -7,8 +7,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from tformer_cli.artifacts.atomic import directory_aside
+from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.model_directory import (
-    WEIGHTS,
     ModelDirectory,
     load_model_directory,
     save_model_directory,

@@ -1,0 +1,90 @@
+"""`config.json` of a model directory: what a model is, without its weights and without torch."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tformer_cli.artifacts.not_a_model import not_a_model
+from tformer_cli.data.regular_file import read_regular
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import ArtifactError
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.structure import StructureError, structure
+
+FORMAT_VERSIONS = {"float32": 1, "int8": 2}
+"""Version of the layout, by what the weights are held in; a directory with a higher one than the
+largest of these is refused, so that a tformer that knows no integers says what is the matter."""
+WeightType = Literal["float32", "int8"]
+CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
+_LARGEST_CONFIG = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignmentInfo:
+    """Which heads align words, and how they are read; found by `tformer inspect-align --save`."""
+
+    heads: str
+    """Cross-attention heads by the grammar of ``--heads``; of several the mean."""
+    convention: Literal["naive", "shift"]
+    """Which row is a target token's: the one that predicts it, or the one that has read it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigFile:
+    """What `config.json` says."""
+
+    format_version: int
+    tformer_version: str
+    model: ModelConfig
+    vocab_size: int
+    decoding: DecodingConfig
+    source_language: str = ""
+    target_language: str = ""
+    step: int = 0
+    scores: dict[str, float] = field(default_factory=dict)
+    alignment: AlignmentInfo | None = None
+    weight_type: WeightType = "float32"
+
+
+def read_config(path: Path) -> ConfigFile:
+    """Reads the `config.json` of a model directory.
+
+    Raises:
+        ArtifactError: in one line, if it is missing, damaged, foreign or too new.
+    """
+    file = path / CONFIG
+    values = read_json(path, file)
+    version = values.get("format_version")
+    if not isinstance(version, int) or version < 1:
+        raise not_a_model(path, values)
+    newest = max(FORMAT_VERSIONS.values())
+    if version > newest:
+        raise ArtifactError(
+            f"has format {version}, newer than this tformer's {newest} ({file}): update tformer"
+        )
+    try:
+        return structure(ConfigFile, values)
+    except StructureError as error:
+        raise ArtifactError(f"{error} ({file}): the file is damaged or foreign") from None
+
+
+def read_json(path: Path, file: Path) -> dict[str, Any]:
+    """Reads `config.json` as the mapping that it is.
+
+    Raises:
+        ArtifactError: if it is missing, damaged or foreign.
+    """
+    try:
+        if not file.is_file():
+            raise not_a_model(path)
+    except OSError:  # a name too long, a directory that may not be entered
+        raise not_a_model(path) from None
+    try:
+        values = json.loads(read_regular(file, _LARGEST_CONFIG))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ArtifactError(f"is not readable JSON ({file}): {reason}") from None
+    if not isinstance(values, dict):
+        raise ArtifactError(f"is no JSON object ({file}): the file is damaged or foreign")
+    return values

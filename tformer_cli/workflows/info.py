@@ -1,0 +1,179 @@
+"""What a model directory says of its model; without torch, so that it is there at once."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.artifacts.config_file import TOKENIZER, WEIGHTS, read_config
+from tformer_cli.curves.read import METRICS_FILE, read_run
+from tformer_cli.data.config import CorpusConfig
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import ArtifactError, TformerError
+from tformer_cli.model.config import ModelConfig, parameter_count
+from tformer_cli.recipe import Recipe, load_recipe
+
+SCHEMA = "tformer.info/1"
+RECIPE = "recipe.toml"
+BITS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I8": "int8"}
+"""Types of numbers by their names in safetensors files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelDetails:
+    """What is known of a model beside its weights."""
+
+    path: Path
+    """The model directory."""
+    model: ModelConfig
+    """Its shape."""
+    n_parameters: int
+    """Trainable numbers."""
+    vocab_size: int
+    """Entries of its vocabulary."""
+    algorithm: str
+    """How its tokenizer makes pieces."""
+    source_language: str
+    """Code of the source language; empty if unknown."""
+    target_language: str
+    """Code of the target language; empty if unknown."""
+    step: int
+    """Optimizer steps that it was trained for."""
+    scores: Mapping[str, float]
+    """Validation scores of these weights."""
+    decoding: DecodingConfig
+    """Its defaults for decoding."""
+    tformer_version: str
+    """Version that wrote it."""
+    weight_type: str
+    """Numbers that most of its weights are stored in."""
+    n_model_bytes: int
+    """Size of the files that a model needs."""
+    n_bytes: int
+    """Size of all files in the directory."""
+    recipe: Recipe | None
+    """The recipe of the run; None if the directory holds none that can be read."""
+    progress: Mapping[str, float] | None
+    """The last report of training: step, epoch, tokens and seconds; None if there is none."""
+    problems: tuple[str, ...]
+    """What could not be read, in one line each."""
+
+    def record(self) -> dict[str, Any]:
+        """Returns everything as one JSON object."""
+        recipe = self.recipe
+        training = None
+        if recipe is not None:
+            training = {
+                "optimizer": recipe.training.optimizer,
+                "learning_rate": recipe.training.learning_rate,
+                "precision": recipe.training.precision,
+                "seed": recipe.training.seed,
+                "data": [corpus_name(corpus) for corpus in recipe.data.train],
+                "origin": recipe.data.origin,
+            }
+        return {
+            "schema": SCHEMA,
+            "path": str(self.path),
+            "source_language": self.source_language,
+            "target_language": self.target_language,
+            "parameters": self.n_parameters,
+            "model": asdict(self.model),
+            "vocabulary": {"size": self.vocab_size, "algorithm": self.algorithm},
+            "step": self.step,
+            "scores": dict(self.scores),
+            "last_report": None if self.progress is None else dict(self.progress),
+            "training": training,
+            "decoding": asdict(self.decoding),
+            "weight_type": self.weight_type,
+            "bytes": {"model": self.n_model_bytes, "directory": self.n_bytes},
+            "tformer_version": self.tformer_version,
+        }
+
+
+def model_details(path: Path) -> ModelDetails:
+    """Reads what a model directory says of its model.
+
+    Raises:
+        ArtifactError: if it is no model directory, or its weights cannot be read.
+        DataError: if its tokenizer cannot be read.
+    """
+    config = read_config(path)
+    tokenizer = Tokenizer.from_file(path / TOKENIZER)
+    weight_type, n_weight_bytes = _weights(path / WEIGHTS)
+    files = [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
+    n_other_bytes = sum((path / name).stat().st_size for name in ("config.json", TOKENIZER))
+    problems: list[str] = []
+    recipe, progress = None, None
+    try:
+        recipe = load_recipe(str(path / RECIPE)) if (path / RECIPE).is_file() else None
+    except TformerError as error:  # such as one of a newer tformer
+        problems.append(str(error))
+    try:
+        progress = _last_report(path) if (path / METRICS_FILE).is_file() else None
+    except TformerError as error:
+        problems.append(str(error))
+    return ModelDetails(
+        path=path,
+        model=config.model,
+        n_parameters=parameter_count(config.model, config.vocab_size),
+        vocab_size=config.vocab_size,
+        algorithm=tokenizer.algorithm,
+        source_language=config.source_language,
+        target_language=config.target_language,
+        step=config.step,
+        scores=config.scores,
+        decoding=config.decoding,
+        tformer_version=config.tformer_version,
+        weight_type=weight_type,
+        n_model_bytes=n_weight_bytes + n_other_bytes,
+        n_bytes=sum(file.stat().st_size for file in files),
+        recipe=recipe,
+        progress=progress,
+        problems=tuple(problems),
+    )
+
+
+def corpus_name(corpus: CorpusConfig) -> str:
+    """Names a corpus by what is read: files, a dataset, or the built-in corpus."""
+    if corpus.built_in:
+        pairs = f" of {corpus.pairs:,} pairs" if corpus.built_in == "train" else ""
+        return f"built-in corpus, {corpus.built_in}{pairs}"
+    if corpus.dataset:
+        return " ".join(part for part in (corpus.dataset, corpus.dataset_config) if part)
+    return corpus.tsv or corpus.jsonl or f"{corpus.source}, {corpus.target}"
+
+
+def _weights(path: Path) -> tuple[str, int]:
+    """Reads from the head of a file what most of its numbers are stored in, and its size."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise ArtifactError(f"{path}: is missing; name a complete model directory")
+    numbers: Counter[str] = Counter()
+    try:
+        with safe_open(path, framework="np") as file:
+            for name in file.keys():  # noqa: SIM118 - it is no mapping
+                tensor = file.get_slice(name)
+                numbers[tensor.get_dtype()] += prod(tensor.get_shape())
+        n_bytes = path.stat().st_size
+    except (SafetensorError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise ArtifactError(
+            f"{path}: is damaged or cannot be read ({reason}); restore it"
+        ) from None
+    ((kind, _),) = numbers.most_common(1) or [("", 0)]
+    return BITS.get(kind, kind), n_bytes
+
+
+def _last_report(path: Path) -> dict[str, float] | None:
+    reports = read_run(path).reports
+    if not reports:
+        return None
+    return {
+        key: reports[-1][key]
+        for key in ("step", "epoch", "tokens", "seconds")
+        if key in reports[-1]
+    }
