@@ -11,6 +11,7 @@ redirections, globs and exit statuses are bash's own.
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import signal
 import socket
@@ -21,6 +22,7 @@ import threading
 from pathlib import Path
 
 NAMES = ("tformer", "python")
+NOT_IMPORTED = {"tformer_cli.__main__"}
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
@@ -70,7 +72,7 @@ class ExampleShell:
         Both streams go to one regular file, so commands write what they write for people.
         """
         screen = directory / ".screen"
-        with screen.open("w+", encoding="utf-8") as file:
+        with screen.open("w+", encoding="utf-8", errors="replace") as file:
             done = subprocess.run(
                 ["bash", "-c", f"set -o pipefail\n{command}"],
                 cwd=directory,
@@ -91,10 +93,13 @@ def serve(address: str) -> None:
     """Forks a child for each request; the child writes its exit status into the connection."""
     import torch
 
+    import tformer_cli
     from tformer_cli.cli.app import main
 
-    for name in ("evaluate", "inspect_report", "score", "train", "translate"):
-        importlib.import_module(f"tformer_cli.workflows.{name}")
+    for module in pkgutil.walk_packages(tformer_cli.__path__, "tformer_cli."):
+        if module.name not in NOT_IMPORTED:
+            importlib.import_module(module.name)
+    import sacrebleu.metrics  # noqa: F401
 
     torch.set_num_threads(1)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
@@ -145,7 +150,10 @@ def _run(request, descriptors, main) -> int:
             main()
         else:
             sys.argv = arguments
-            runpy.run_path(arguments[0], run_name="__main__")
+            if arguments[0] == "-c":
+                exec(arguments[1], {"__name__": "__main__"})  # noqa: S102
+            else:
+                runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - as Python itself ends a program

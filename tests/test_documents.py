@@ -236,14 +236,19 @@ def desk(shell, tmp_path_factory):
     template = (ROOT / "recipes/template.toml").read_text(encoding="utf-8")
     quick = re.sub(r"max_epochs = \d+", "max_steps = 2", template)
     quick = re.sub(r"vocab_size = \d+", "vocab_size = 400", quick)
-    (desk / "my-recipe.toml").write_text(quick.replace('"small"', '"tiny"'))
+    quick = quick.replace(
+        'preset = "small"', "d_model = 32\nn_heads = 4\nd_ff = 32\nn_encoder_layers = 1"
+    )
+    (desk / "my-recipe.toml").write_text(quick.replace("beam_size = 5", "max_length = 8"))
     setup = """\
     tformer make-corpus corpus --pairs 400 --quiet
     tformer train small.toml -o runs/quickstart --quiet
     for name in mine other early en-fr fr-en; do cp -r runs/quickstart runs/$name; done
     for part in en fr; do head -3 corpus/test.$part > in.$part; cp in.$part a.$part; done
     mv in.en in.txt; cp in.txt new.en; cp in.txt log.en; cp in.txt test.en; cp in.fr test.de
-    for part in train valid; do cp corpus/valid.en $part.en; cp corpus/valid.fr $part.de; done
+    for part in train valid; do
+        head -20 corpus/valid.en > $part.en; head -20 corpus/valid.fr > $part.de
+    done
     paste train.en train.de > pairs.tsv
     gzip -c in.txt > news.en.gz
     printf 'old\\tvieux\\ncat\\tchien\\tban\\n' > terms.tsv
@@ -517,9 +522,7 @@ def test_every_part_of_a_recipe_fits(document, tmp_path):
 def test_every_piece_of_json_is_json(document):
     for block in blocks_of(document):
         if block.language == "json":
-            decoder, rest = json.JSONDecoder(), block.text.strip()
-            while rest:
-                rest = rest[decoder.raw_decode(rest)[1] :].lstrip()
+            assert json_values(block.text)
 
 
 @every_document
@@ -566,6 +569,69 @@ def test_a_guide_begins_with_its_title_and_a_sentence(guide):
     assert re.fullmatch(r"# \w[\w, ]+", title)
     assert blank == ""
     assert re.fullmatch(r"[A-Z][^.`]+\.", summary)
+
+
+# The formats
+
+
+MACHINE_READABLE = """\
+translate runs/mine -i in.txt --n-best 2 --token-scores --flags --alignments soft --format jsonl
+score runs/mine --source in.txt --target in.fr --format jsonl
+evaluate runs/mine --source in.txt --reference in.fr --format json
+inspect-heads runs/mine -i in.txt --weights
+inspect-heads runs/mine -i in.txt --corpus
+inspect-heads runs/mine --over-time
+inspect-flow runs/mine -i in.txt
+inspect-logits runs/mine -i in.txt --lens
+inspect-positions runs/mine
+inspect-step runs/mine "The cat is old." --token 0 --head cross.0.0 --quiz
+inspect-align runs/mine -i a.en --target-file a.fr --gold a.align
+inspect-ablate runs/mine -i in.txt --reference in.fr --scores 1 --write-pruned pruned --keep 30
+inspect-diff runs/mine runs/other -i in.txt --maps
+tokenize stats runs/mine in.txt --format json
+"""
+FREE_KEYS = {"methods", "first_steps", "metrics", "axes", "models", "ci95"}
+"""Objects whose keys are names of metrics, roles, kinds and the like."""
+
+
+def json_values(text: str) -> list:
+    """The values of a text that holds one or several."""
+    decoder, values = json.JSONDecoder(), []
+    while text := text.strip():
+        value, end = decoder.raw_decode(text)
+        values.append(value)
+        text = text[end:]
+    return values
+
+
+def keys_in(value) -> set[str]:
+    if isinstance(value, list):
+        return set().union(*map(keys_in, value[:2]), *map(keys_in, value[-1:]))
+    if not isinstance(value, dict):
+        return set()
+    inner = (keys_in(one) for name, one in value.items() if name not in FREE_KEYS)
+    return set(value).union(*inner)
+
+
+def test_every_field_and_schema_is_in_the_guide_to_formats(shell, desk, tmp_path):
+    text = (GUIDE / "formats.md").read_text(encoding="utf-8")
+    directory = shutil.copytree(desk, tmp_path / "desk")
+    (directory / "a.align").write_text("0-0\n" * 3)
+    for arguments in MACHINE_READABLE.splitlines():
+        status, screen = shell.run(f"tformer {arguments} --quiet | cat", directory)
+        assert status == 0, screen
+        for value in json_values(screen):
+            missing = {key for key in keys_in(value) if f"`{key}`" not in text}
+            assert missing == set(), arguments
+    for record in (directory / "runs/mine/metrics.jsonl").read_text().splitlines():
+        assert {key for key in keys_in(json.loads(record)) if f"`{key}`" not in text} == set()
+    for file in (directory / "runs/mine").iterdir():
+        assert f"`{file.name}" in text
+    code = "".join(
+        file.read_text(encoding="utf-8") for file in (ROOT / "tformer_cli").rglob("*.py")
+    )
+    schemas = set(re.findall(r"tformer\.[a-z]+/\d", code))
+    assert {schema for schema in schemas if schema not in text} == set()
 
 
 # The recipes
