@@ -258,4 +258,4 @@ def test_the_sample_page_opens_every_tab(visit):
     assert visited.selftest["errors"] == []
     assert min(visited.selftest["tabs"].values()) > 150
     assert visited.selftest["nameless"] == []
-    assert visited.text_of("guide-says").startswith("When the model writes ")
+    assert visited.text_of("guide-says").startswith("When the model ")
