@@ -265,6 +265,13 @@ def test_no_token_becomes_markup_and_nothing_is_fetched(model):
         f"#{name}" for name in re.findall(r'<section class="card" id="([^"]*)"', plain)
     ]
     assert len(linked) > 5
+    record = walk_through(model, subject_of(model, HEADS[4], 1))
+    top = plain.partition("<details>")[0]
+    assert top.count(f'<bdi class="text">{record.sentence.source}</bdi>') == 1
+    assert top.count(f'<bdi class="text">{record.sentence.target}</bdi>') == 1
+    weight = record.sentence.captured.weights(record.head)[record.row, record.key]
+    assert f"<bdi>{record.token}</bdi></b>, this head gives {weight:.0%} of its attention" in top
+    assert "norm" not in top
     assert hostile == render_step_html(
         walk_through(model, subject_of(model, HEADS[4], 1, labels=labels))
     )

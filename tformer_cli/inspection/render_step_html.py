@@ -38,23 +38,32 @@ def _heading(record: StepRecord) -> str:
     name = "Given target" if sentence.is_forced else "Translation"
     is_source = head.kind == "enc"
     n_checks = sum(len(step.checks) for step in record.steps)
+    does = "reads" if is_source else "writes"
+    weight = sentence.captured.weights(head)[record.row, record.key].item()
     return (
         f"<h1>{head}: {escaped(KIND_NAMES[head.kind])}, step by step</h1>\n"
+        f'<div class="pair"><span>Source</span><bdi class="text">{escaped(sentence.source)}</bdi>'
+        f'<span>{name}</span><bdi class="text">{escaped(sentence.target)}</bdi></div>\n'
+        f"<p>When the model {does} <b><bdi>{escaped(record.token)}</bdi></b>, this head gives "
+        f"{weight:.0%} of its attention to <b><bdi>{escaped(record.key_piece)}</bdi></b>. Below is "
+        "every number that leads there; orange is above 0, blue below.</p>\n"
+        f'<div class="pair"><span>Source tokens</span><div>'
+        f"{chips(sentence.source_pieces, record.row if is_source else None)}</div>"
+        f"<span>{'Target' if sentence.is_forced else 'Translation'} tokens</span><div>"
+        f"{chips(sentence.target_pieces, None if is_source else record.row)}</div></div>\n"
+        f"<details><summary>About these numbers</summary>"
         f'<p class="facts">{escaped(sentence.model.name)}, {record.norm}-norm, layer {head.layer}, '
         f"head {head.head}; {escaped(record.where)}. Worked out: {escaped(record.example)}. "
         f"{n_checks} comparisons with the model's own "
-        f"numbers, largest difference {record.difference:.1e}.</p>\n"
-        f'<div class="pair"><span>Source</span><div>'
-        f"{chips(sentence.source_pieces, record.row if is_source else None)}</div>"
-        f"<span>{name}</span><div>"
-        f"{chips(sentence.target_pieces, None if is_source else record.row)}</div></div>"
+        f"numbers, largest difference {record.difference:.1e}.</p></details>"
     )
 
 
 def _index(record: StepRecord) -> str:
     """Lists the steps, each a link within the page."""
     entries = "".join(
-        f'<li value="{step.number}"><a href="#step-{step.number}">{escaped(step.title)}</a></li>'
+        f'<li value="{step.number}">'
+        f'<a href="#step-{step.number}">{_with_symbols(step.title)}</a></li>'
         for step in record.steps
     )
     return f'<nav class="card index" aria-label="Steps"><h2>Steps</h2><ol>{entries}</ol></nav>'
@@ -78,7 +87,7 @@ def _step(step: Step, quiz: Quiz | None) -> str:
     return (
         f'<section class="card" id="step-{step.number}"><div class="top">'
         f'<span class="number">{step.number}</span>'
-        f"<h2>{escaped(step.title)}</h2>{check}</div>{formulas}"
+        f"<h2>{_with_symbols(step.title)}</h2>{check}</div>{formulas}"
         f'<p class="says">{_with_symbols(step.says)}</p>{tables}{worked}</section>'
     )
 

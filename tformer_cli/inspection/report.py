@@ -23,6 +23,8 @@ LOSS = Measure(
 """What switching a head off does."""
 TELLING_WEIGHT = 0.7
 """The largest weight of a row that is good to work out by hand; ours."""
+TELLING_LETTERS = 3
+"""Letters of a token that people know as a word, or the greatest part of one; ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +106,8 @@ def telling_row(record: HeadsRecord, head: HeadId) -> int:
     """Finds a row of a head that is worth working out: one key wins and others still count.
 
     It is the row whose largest weight on a word is nearest to `TELLING_WEIGHT`. Begin and end of
-    sentence are no words, neither as what a row is named by nor as a key. A sentence with nothing
-    else has its first row.
+    sentence are no words, neither as what a row is named by nor as a key. Rows named by at least
+    `TELLING_LETTERS` letters come first. A sentence with nothing else has its first row.
     """
     weights = record.captured.weights(head)
     first_row, first_key = (1, 1) if head.kind == "dec" else (0, 0)
@@ -113,4 +115,7 @@ def telling_row(record: HeadsRecord, head: HeadId) -> int:
     words = weights[first_row:-1, first_key:last_key]
     if words.numel() == 0:
         return 0
-    return first_row + int((words.amax(dim=1) - TELLING_WEIGHT).abs().argmin())
+    distances = (words.amax(dim=1) - TELLING_WEIGHT).abs()
+    labels = record.row_labels(head.kind)[first_row:-1]
+    is_long = torch.tensor([sum(map(str.isalpha, one)) >= TELLING_LETTERS for one in labels])
+    return first_row + int((distances + ~is_long).argmin())
