@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from tformer_cli.artifacts import tensors
-from tformer_cli.artifacts.atomic import ASIDE
 from tformer_cli.artifacts.tensors import load_tensors, save_tensors, tensor_shapes
+from tformer_cli.data.aside import ASIDE
 from tformer_cli.errors import ArtifactError
 
 

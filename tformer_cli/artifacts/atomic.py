@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tformer_cli.data.aside import ASIDE, aside_of
 from tformer_cli.errors import ArtifactError
-
-ASIDE = ".partial"
-"""Ends the names of what is still being written."""
 
 
 @contextmanager
@@ -26,7 +24,7 @@ def written_aside(path: Path) -> Iterator[Path]:
     Raises:
         ArtifactError: if the file cannot be written (read-only or full disk, missing directory).
     """
-    aside = path.with_name(f"{path.name}.{os.getpid()}{ASIDE}")
+    aside = aside_of(path)
     try:
         yield aside
         flush_file(aside)
@@ -57,9 +55,9 @@ def directory_aside(path: Path) -> Iterator[Path]:
     """
     if path.exists() and not path.is_dir():
         raise ArtifactError(f"is a file ({path}): name a directory")
-    aside = path.with_name(path.name + ASIDE)
+    aside = aside_of(path)
     try:
-        remove_tree(aside)
+        shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
         yield aside
         for file in aside.iterdir():
@@ -106,14 +104,14 @@ def remove_tree(path: Path) -> None:
     It is renamed first, so that a kill half-way leaves no half directory under its name.
     """
     if path.exists():
-        doomed = path.with_name(path.name + ".removed" + ASIDE)
+        doomed = aside_of(path.with_name(path.name + ".removed"))
         shutil.rmtree(doomed, ignore_errors=True)
         path.rename(doomed)
         shutil.rmtree(doomed)
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Removes what killed processes have left half-written in a directory, which it may not be."""
+    """Removes all that is half-written in a directory of ours that no other process writes now."""
     for leftover in directory.glob(f"*{ASIDE}"):
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)

@@ -22,6 +22,7 @@ from tformer_cli.artifacts.atomic import (
     written_aside,
 )
 from tformer_cli.artifacts.lock import hold
+from tformer_cli.data.aside import remove_leftovers_of
 from tformer_cli.data.cache_key import hash_file
 from tformer_cli.data.regular_file import read_regular
 from tformer_cli.errors import ArtifactError
@@ -114,9 +115,10 @@ def shard_directory(
     """
     make_directory(path)
     with _held(path):
-        remove_leftovers(path)
+        remove_leftovers_of(path / MANIFEST)
         directory = ShardDirectory(path, about, origin)
         if (path / MANIFEST).exists():
+            remove_leftovers(path)
             directory.shards, directory.is_complete = _begun(path, origin)
         elif any(path.iterdir()):
             raise ArtifactError(f"holds files that are no dump ({path}): name another directory")

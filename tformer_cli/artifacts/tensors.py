@@ -12,7 +12,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tformer_cli.artifacts.atomic import ASIDE, not_writable, written_aside
+from tformer_cli.artifacts.atomic import not_writable, written_aside
+from tformer_cli.data.aside import ASIDE
 from tformer_cli.data.regular_file import open_regular
 from tformer_cli.errors import ArtifactError
 

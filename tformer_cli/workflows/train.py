@@ -214,7 +214,8 @@ def _run_directory(run: Path) -> Iterator[None]:
     make_directory(run)
     with locked(run):  # another one that began at the same moment may hold it: then it is theirs
         try:
-            remove_leftovers(run)
+            if has_run(run):  # else what is there is somebody else's
+                remove_leftovers(run)
             yield
         finally:
             if is_new and not has_run(run):

@@ -1,3 +1,5 @@
+import errno
+
 import pytest
 
 from tformer_cli.data.grammar.generate import generate_corpus
@@ -43,3 +45,39 @@ def test_an_interrupted_run_leaves_no_files_behind(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_corpus(tmp_path, 2000, progress=stop)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), None])
+def test_a_failure_leaves_no_directory_that_it_has_made(tmp_path, monkeypatch, error):
+    def fail(_):
+        raise error
+
+    n_pairs = 30
+    if error is None:
+        n_pairs = 0  # which the grammar refuses
+    else:
+        monkeypatch.setattr("os.fsync", fail)
+    (tmp_path / "there").mkdir()
+    with pytest.raises(DataError):
+        write_corpus(tmp_path / "there" / "new" / "corpus", n_pairs)
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+    with pytest.raises(DataError):
+        write_corpus(tmp_path / "there", n_pairs)
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+@pytest.mark.parametrize("name", ["train.en", "valid.fr", "test.align"])
+def test_somebody_elses_files_are_kept(tmp_path, name):
+    (tmp_path / name).write_text("mine\n")
+    with pytest.raises(DataError, match=f"holds {name}, which this command did not write"):
+        write_corpus(tmp_path, 30)
+    assert (tmp_path / name).read_text() == "mine\n"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_corpus_is_not_replaced_where_one_of_its_files_is_somebody_elses(tmp_path):
+    write_corpus(tmp_path, 30)
+    (tmp_path / "train.en").write_text("mine\n")
+    with pytest.raises(DataError, match=r"holds train\.en, train\.fr, train\.tok\.en …, which"):
+        write_corpus(tmp_path, 30)
+    assert (tmp_path / "train.en").read_text() == "mine\n"

@@ -2,16 +2,19 @@
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TextIO
 
+from tformer_cli.data.aside import aside_of
 from tformer_cli.data.grammar.generate import generate_corpus
 from tformer_cli.data.grammar.pair import AlignedPair
+from tformer_cli.data.regular_file import open_regular
 from tformer_cli.errors import DataError
 
 SPLITS = ("train", "valid", "test")
 SUFFIXES = ("en", "fr", "tok.en", "tok.fr", "align")
+NAMES = tuple(f"{split}.{suffix}" for split in SPLITS for suffix in SUFFIXES)
 PROGRESS_EVERY = 1000
 
 
@@ -24,7 +27,8 @@ def write_corpus(
     """Write ``train|valid|test`` with the suffixes ``.en .fr .tok.en .tok.fr .align``.
 
     Every file is written aside and renamed when all are complete, so an interrupted run leaves
-    files of the same names as they were.
+    files of the same names as they were. A corpus that was written before is replaced, other files
+    of these names are not.
 
     Args:
         directory: created if missing.
@@ -36,14 +40,16 @@ def write_corpus(
         The number of pairs of each split.
 
     Raises:
-        DataError: if the directory cannot be written or ``n_pairs`` is out of range.
+        DataError: if the directory cannot be written, or holds files of somebody else, or
+            ``n_pairs`` is out of range.
     """
     stream = generate_corpus(n_pairs, seed)
     counts = dict.fromkeys(SPLITS, 0)
+    missing = [path for path in (directory, *directory.parents) if not os.path.lexists(path)]
     try:
+        _check_ours(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        names = [f"{split}.{suffix}" for split in SPLITS for suffix in SUFFIXES]
-        partial = {name: directory / f".{name}.{os.getpid()}.partial" for name in names}
+        partial = {name: aside_of(directory / f".{name}") for name in NAMES}
         try:
             with ExitStack() as stack:
                 files = {
@@ -63,7 +69,12 @@ def write_corpus(
         finally:
             for path in partial.values():
                 path.unlink(missing_ok=True)
-    except OSError as error:
+    except (OSError, DataError) as error:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+        if isinstance(error, DataError):
+            raise
         reason = error.strerror or str(error)
         raise DataError(
             f"cannot be written ({directory}): {reason.lower()}; name a directory you can write to"
@@ -71,6 +82,33 @@ def write_corpus(
     if progress:
         progress(sum(counts.values()))
     return counts
+
+
+def _check_ours(directory: Path) -> None:
+    """Makes sure that files which would be replaced are those of a whole corpus.
+
+    Raises:
+        DataError: if they are somebody else's.
+    """
+    there = [name for name in NAMES if os.path.lexists(directory / name)]
+    if not there or (
+        len(there) == len(NAMES) and all(_is_aligned(directory, split) for split in SPLITS)
+    ):
+        return
+    named = ", ".join(there[:3]) + (" …" if len(there) > 3 else "")
+    raise DataError(
+        f"{directory}: holds {named}, which this command did not write and would replace; name "
+        "another directory"
+    )
+
+
+def _is_aligned(directory: Path, split: str) -> bool:
+    """Whether the files of a split have as many lines as each other, as we write them."""
+    counts = set()
+    for suffix in SUFFIXES:
+        with open_regular(directory / f"{split}.{suffix}") as file:
+            counts.add(sum(1 for _ in file))
+    return len(counts) == 1
 
 
 def _write_pair(files: Mapping[str, TextIO], split: str, pair: AlignedPair) -> None:

@@ -1,0 +1,49 @@
+"""Names of what is still being written, beside the place that it will take when it is whole."""
+
+import os
+import re
+import shutil
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+ASIDE = ".partial"
+"""Ends them; before it stands the number of the process that writes."""
+_BEGUN_BY = re.compile(rf"(?:\.removed)?\.(\d{{1,10}}){re.escape(ASIDE)}")
+
+
+def aside_of(path: Path) -> Path:
+    """The name under which this process writes a file or a directory, before it is renamed.
+
+    What killed processes have left of it is removed, the first time that it is written.
+    """
+    remove_leftovers_of(path)
+    return path.with_name(f"{path.name}.{os.getpid()}{ASIDE}")
+
+
+@cache  # a run writes some files thousands of times
+def remove_leftovers_of(path: Path) -> None:
+    """Removes what processes have left half-written under a name that no longer live."""
+    with suppress(OSError):
+        for entry in list(path.parent.iterdir()):
+            begun = entry.name.startswith(path.name)
+            found = _BEGUN_BY.fullmatch(entry.name, len(path.name)) if begun else None
+            if found is None or _is_alive(int(found[1])):
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    """Whether there is such a process; where it cannot be asked without harm, there may be."""
+    if os.name != "posix" or process == os.getpid():
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):  # or the number is none of a process
+        return False
+    except PermissionError:
+        return True
+    return True
