@@ -137,8 +137,8 @@ def test_differing_keys_are_named_but_not_caches(path):
         ("training.seed=true", "--set training.seed: must be a whole number; found true"),
         ("training.max_step=5", '--set training.max_step: unknown key; did you mean "max_steps"?'),
         ("training.check=5", 'did you mean "checkpoint_every"?'),
-        ("training.zzz=5", "--set training.zzz: unknown key; known are "),
-        ("data.train.0.tsv=x", "data.train.0: give exactly one of source and target, tsv"),
+        ("training.zzz=5", "--set training.zzz: unknown key; the known keys are "),
+        ("data.train.0.tsv=x", "data.train.0: must have exactly one of source and target, tsv"),
     ],
 )
 def test_what_is_wrong_with_an_override_is_blamed_on_it_with_its_key(path, override, message):

@@ -38,7 +38,7 @@ def test_nested_settings_are_made_whole():
         ({"name": "a", "main": {"sise": 1}}, 'main.sise: unknown key; did you mean "size"?'),
         (
             {"name": "a", "wheels": [{}, {"qqqqq": 1}]},
-            "wheels.1.qqqqq: unknown key; known are size, kind",
+            "wheels.1.qqqqq: unknown key; the known keys are size, kind",
         ),
         (
             {"name": "a", "size": 1},

@@ -1,6 +1,9 @@
-"""What can go wrong, each kind with the exit status of the command that meets it.
+"""Kinds of errors, each with the exit status of the command that meets it.
 
-A message is one line that a user can act on: ``WHAT (WHERE): WHAT TO DO``.
+A message is one line that a user can act on, ``WHERE: WHAT IS WRONG; WHAT TO DO``. WHERE is an
+option (``--set``), a file and line (``train.tsv, line 3``), a recipe's key
+(``r.toml: model.d_model``) or a directory; details of WHAT stand in parentheses:
+``a.en: cannot be read (permission denied); name another file``.
 """
 
 

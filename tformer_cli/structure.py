@@ -133,7 +133,7 @@ def _unknown_key(kind: type, location: tuple[int | str, ...]) -> str:
     if meant:
         quoted = [f'"{name}"' for name in meant]
         return f"unknown key; {did_you_mean(quoted)}"
-    return f"unknown key; known are {', '.join(names)}"
+    return f"unknown key; the known keys are {', '.join(names)}"
 
 
 def _paths(kind: Any, above: str = "") -> Iterator[str]:

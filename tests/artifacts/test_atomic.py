@@ -42,19 +42,19 @@ def test_a_directory_replaces_the_old_one_whole_or_not_at_all(tmp_path):
 def test_a_file_in_the_place_of_a_directory_stays(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("dear")
-    with pytest.raises(ArtifactError, match=r"^is a file \("), directory_aside(path):
+    with pytest.raises(ArtifactError, match=r": is a file; "), directory_aside(path):
         pass
     assert path.read_text() == "dear"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_places_that_cannot_be_written_are_errors_of_one_line(tmp_path):
-    with pytest.raises(ArtifactError, match=r"cannot be written \(.*missing.*\): no such file"):
+    with pytest.raises(ArtifactError, match=r"missing.*: cannot be written \(no such file"):
         write_text(tmp_path / "missing" / "a.txt", "text")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ArtifactError, match=r"is a file \(.*file\): name a directory"):
+    with pytest.raises(ArtifactError, match=r"file: is a file; name a directory"):
         make_directory(tmp_path / "file")
     with pytest.raises(ArtifactError, match="cannot be written"):
         make_directory(tmp_path / "file" / "below")
-    with pytest.raises(ArtifactError, match=r"cannot be written \(.*a\.txt\): not a directory"):
+    with pytest.raises(ArtifactError, match=r"a\.txt: cannot be written \(not a directory\)"):
         write_text(tmp_path / "file" / "a.txt", "text")

@@ -12,7 +12,7 @@ from tformer_cli.errors import ArtifactError
 def test_a_second_holder_is_refused_and_a_later_one_is_not(tmp_path):
     with (
         locked(tmp_path),
-        pytest.raises(ArtifactError, match="another training is at work there"),
+        pytest.raises(ArtifactError, match="another training process uses this directory"),
         locked(tmp_path),
     ):
         pass

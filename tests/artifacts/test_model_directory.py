@@ -152,10 +152,13 @@ def test_what_is_no_directory_is_said(tmp_path):
         (lambda t: t.pop("decoder.layers.0.feed_forward.down.weight"), "has no tensor"),
         (lambda t: t.update(extra=torch.zeros(2)), "has an unknown tensor extra"),
         (lambda t: t.update({n: v[..., :-1].contiguous() for n, v in t.items()}), "has shape"),
-        (lambda t: t.update({n: v.int() for n, v in t.items()}), "no floating-point numbers"),
-        (lambda t: t.update({n: v.to(torch.complex64) for n, v in t.items()}), "no floating-point"),
-        (lambda t: next(reversed(t.values())).fill_(math.nan), "numbers that are not finite"),
-        (lambda t: next(reversed(t.values()))[..., 0].fill_(-math.inf), "that are not finite"),
+        (lambda t: t.update({n: v.int() for n, v in t.items()}), "is not floating-point"),
+        (
+            lambda t: t.update({n: v.to(torch.complex64) for n, v in t.items()}),
+            "is not floating-point",
+        ),
+        (lambda t: next(reversed(t.values())).fill_(math.nan), "contains NaN or infinity"),
+        (lambda t: next(reversed(t.values()))[..., 0].fill_(-math.inf), "NaN or infinity"),
         (lambda t: t.clear(), "has too few tensors"),
     ],
 )
@@ -184,9 +187,9 @@ def test_weights_of_another_model_are_refused(directory, change, message):
         ({"model__d_fff": 24}, 'model.d_fff: unknown key; did you mean "d_ff"?'),
         ({"model": None}, "model: "),
         ({"decoding__beam_size": 0}, "decoding.beam_size: "),
-        ({"vocab_size": 281}, "not the tokenizer of this model"),
+        ({"vocab_size": 281}, "restore this model's own tokenizer"),
         ({"vocab_size": True}, "vocab_size: "),
-        ({"format_version": 3}, "newer than this tformer's 2"),
+        ({"format_version": 3}, "newer than 2"),
         ({"format_version": "1"}, "has no format_version; name a tformer"),
         ({"format_version": 0}, "has no format_version; name a tformer"),
         ({"scores": {"bleu": "high"}}, "scores.bleu: "),
@@ -246,7 +249,7 @@ def test_the_tokenizer_of_another_model_is_refused(directory, tokenizer):
     other = train_tokenizer(["x y z"] * 3, TokenizerConfig(vocab_size=270))
     assert other.vocab_size != tokenizer.vocab_size
     (directory / "tokenizer.json").write_text(other.to_json())
-    assert "not the tokenizer of this model" in refused(directory)
+    assert "restore this model's own tokenizer" in refused(directory)
 
 
 def test_a_directory_that_cannot_be_made_is_one_line(tmp_path, tokenizer):

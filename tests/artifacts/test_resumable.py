@@ -46,7 +46,7 @@ def test_what_was_begun_with_other_settings_is_refused_and_kept(tmp_path):
     path = tmp_path / "out.txt"
     with pytest.raises(KeyboardInterrupt):
         write(path, range(9), stop_at=5)
-    with pytest.raises(ArtifactError, match=r"begun with another --beam-size, model \("):
+    with pytest.raises(ArtifactError, match=r"started with a different --beam-size, model;"):
         write(path, range(9), origin={"model": "b2", "--beam-size": "1"})
     write(path, range(9))
 
@@ -65,6 +65,6 @@ def test_two_writers_of_one_file(tmp_path):
     path = tmp_path / "out.txt"
     with resumable_file(path, ORIGIN) as file:
         file.stream.write(b"mine\n")
-        with pytest.raises(ArtifactError, match="another program is writing it"):
+        with pytest.raises(ArtifactError, match="another process is writing it"):
             write(path, range(3))
     assert path.read_bytes() == b"mine\n"

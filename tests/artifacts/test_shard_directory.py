@@ -58,7 +58,7 @@ def test_a_shard_that_was_renamed_before_its_line_in_the_manifest_is_written_aga
 def test_two_writers_do_not_meet(tmp_path):
     with (
         shard_directory(tmp_path / "d", {}, ORIGIN),
-        pytest.raises(ArtifactError, match="another program is writing it"),
+        pytest.raises(ArtifactError, match="another process is writing it"),
         shard_directory(tmp_path / "d", {}, ORIGIN),
     ):
         pass
@@ -67,8 +67,8 @@ def test_two_writers_do_not_meet(tmp_path):
 @pytest.mark.parametrize(
     ("origin", "message"),
     [
-        ({**ORIGIN, "input": "c3"}, "was begun with another input "),
-        ({"input": "c3"}, "was begun with another input, model "),
+        ({**ORIGIN, "input": "c3"}, "was started with a different input;"),
+        ({"input": "c3"}, "was started with a different input, model;"),
     ],
 )
 def test_what_was_begun_from_something_else_is_named(tmp_path, origin, message):
@@ -83,7 +83,7 @@ def test_what_is_not_as_the_manifest_says_is_refused(tmp_path):
     before = shard.read_bytes()
     for damage in (lambda: shard.write_bytes(before[:-1]), shard.unlink):
         damage()
-        with pytest.raises(ArtifactError, match=r"is not what manifest\.json says .*part-00001"):
+        with pytest.raises(ArtifactError, match=r"part-00001.*: does not match manifest\.json"):
             write(tmp_path / "d", 2)
     for text in ("{", "[]", '{"origin": {}, "is_complete": true, "shards": [1]}'):
         manifest.write_text(text)
@@ -93,7 +93,7 @@ def test_what_is_not_as_the_manifest_says_is_refused(tmp_path):
 
 def test_other_files_are_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(ArtifactError, match="holds files that are no dump"):
+    with pytest.raises(ArtifactError, match="holds files that are not part of a dump"):
         write(tmp_path, 1)
     assert files(tmp_path) == {"thesis.tex": b"x"}
     with pytest.raises(ArtifactError, match="is a file"):

@@ -43,7 +43,7 @@ def test_what_a_kill_would_leave_is_known_by_its_name(tmp_path, monkeypatch):
 
 def test_where_nothing_can_be_written_the_message_names_the_file_that_was_asked_for(tmp_path):
     path = tmp_path / "missing" / "model.safetensors"
-    with pytest.raises(ArtifactError, match=r"cannot be written \(.*/missing/model.safetensors\)"):
+    with pytest.raises(ArtifactError, match=r"/missing/model.safetensors: cannot be written"):
         save_tensors(path, {"weight": torch.ones(2)})
     assert not list(tmp_path.iterdir())
 
@@ -59,7 +59,7 @@ def test_a_file_has_the_length_that_its_header_promises(tmp_path, spoil):
     path.write_bytes(whole)
     with path.open("r+b") as file:
         file.truncate(40_000_000_000)
-    with pytest.raises(ArtifactError, match="has 40,000,000,000 bytes where its header promises "):
+    with pytest.raises(ArtifactError, match="has 40,000,000,000 bytes, but its header promises "):
         load_tensors(path)
     spoil(path)
     with pytest.raises(ArtifactError, match=r"cannot be read \(not an ordinary|is damaged or no"):

@@ -20,14 +20,14 @@ def test_what_is_saved_is_loaded(tmp_path):
         ("[1]", "holds no token frequencies"),
         ("{}", "holds no token frequencies"),
         ("[" * 100_000, "holds no token frequencies"),
-        ('{"source":[1,2]}', "does not hold a count for each of 3 tokens"),
-        ('{"source":[1,2,-1]}', "does not hold a count for each of 3 tokens"),
-        ('{"source":[1,2,1e400]}', "does not hold a count for each of 3 tokens"),
-        ('{"source":[1,2,true]}', "does not hold a count for each of 3 tokens"),
-        ('{"source":"abc"}', "does not hold a count for each of 3 tokens"),
+        ('{"source":[1,2]}', "does not hold one count for each of 3 tokens"),
+        ('{"source":[1,2,-1]}', "does not hold one count for each of 3 tokens"),
+        ('{"source":[1,2,1e400]}', "does not hold one count for each of 3 tokens"),
+        ('{"source":[1,2,true]}', "does not hold one count for each of 3 tokens"),
+        ('{"source":"abc"}', "does not hold one count for each of 3 tokens"),
     ],
 )
 def test_a_damaged_file_is_an_error_of_one_line(tmp_path, text, message):
     (tmp_path / FREQUENCIES).write_text(text)
-    with pytest.raises(ArtifactError, match=re.escape(f"{message} ({tmp_path / FREQUENCIES})")):
+    with pytest.raises(ArtifactError, match=re.escape(f"{tmp_path / FREQUENCIES}: {message}; ")):
         load_frequencies(tmp_path, 3)

@@ -155,17 +155,26 @@ def test_help_and_version_import_nothing_heavy():
             "error: --set training.max_step: unkno",
         ),
         (["translate", "m", "--beem-size", "3"], "translate; did you mean --beam-size?"),
-        (["translate"], "Missing argument 'MODEL'"),
-        (["translate", "m", "--beam-size", "0"], '--beam-size: must be at least 1, but is "0" ('),
+        (["translate"], "tformer translate: missing argument 'MODEL'"),
+        (
+            ["translate", "m", "--beam-size", "0"],
+            '--beam-size: must be at least 1, but is "0"; see `tformer tr',
+        ),
         (["translate", "m", "--beam-size", "x"], '--beam-size: must be a whole number, but is "x"'),
-        (["translate", "m", "--top-p", "x"], '--top-p: must be a number, but is "x" (tformer tr'),
+        (
+            ["translate", "m", "--top-p", "x"],
+            '--top-p: must be a number, but is "x"; see `tformer tr',
+        ),
         (["translate", "m", "--threads", "9999"], '--threads: must be at most 1024, but is "9999"'),
         (["translate", "m", "--format", "xml"], "--format: 'xml' is not one of 'text', 'tsv', "),
-        (["make-corpus"], "Missing argument 'DIR' (tformer make-corpus): `tformer make-corpus --h"),
+        (
+            ["make-corpus"],
+            "tformer make-corpus: missing argument 'DIR'; see `tformer make-corpus --h",
+        ),
         (["train", "quikstart"], 'did you mean "quickstart"'),
         (["translate", "missing-model"], "missing-model: no such directory; name"),
         (["train", "quickstart", "--set", "model.d_modl=3"], 'did you mean "d_model"'),
-        (["train", "quickstart", "--max-time", "soon"], "--max-time soon"),
+        (["train", "quickstart", "--max-time", "soon"], '--max-time: "soon" is not a duration'),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_2(args, message):
@@ -237,7 +246,7 @@ def test_every_output_option_refuses_an_empty_name(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("signals", "status", "said"), [([], 1, "error: RuntimeError (why)"), ([15], 143, "")]
+    ("signals", "status", "said"), [([], 1, "error: RuntimeError: why;"), ([15], 143, "")]
 )
 def test_a_library_that_a_signal_has_interrupted_is_no_fault(
     monkeypatch, tmp_path, signals, status, said
@@ -261,7 +270,7 @@ def test_too_little_memory_is_one_line(tmp_path, monkeypatch, error):
     monkeypatch.setattr("tformer_cli.workflows.make_corpus.make_corpus", fail)
     result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
     assert result.exit_code == 1
-    assert result.stderr.startswith("error: there is not enough memory: ask for less")
+    assert result.stderr.startswith("error: there is not enough memory; use smaller batches")
 
 
 def test_tracebacks_come_only_with_debug():

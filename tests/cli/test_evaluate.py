@@ -75,7 +75,7 @@ def test_the_table_is_not_cut_in_a_pipe(model, files):
         (["--reference", "one", "--hypothesis", "two", "--source", "one"], "--source: "),
         (["MODEL", "--reference", "one"], "--source: is missing"),
         (["MODEL", "--reference", "one", "--hypothesis", "two"], "--hypothesis: "),
-        (["--reference", "one", "--hypothesis", "short"], "has 4 lines where"),
+        (["--reference", "one", "--hypothesis", "short"], "and 4)"),
         (["--reference", "one", "--hypothesis", "nowhere"], "no such file"),
         (["--hypothesis", "two"], "--reference"),
     ],

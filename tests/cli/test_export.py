@@ -79,5 +79,5 @@ def test_integers_are_not_inspected(model, tmp_path):
     for command in (["inspect-heads"], ["inspect-logits"], ["inspect-positions"], ["export"]):
         refused = run(app, [*command, str(tmp_path / "int8")])
         assert refused.exit_code == 2
-        assert refused.stderr.startswith("error: holds int8 weights")
+        assert refused.stderr.startswith(f"error: {tmp_path / 'int8'}: holds int8 weights, ")
         assert refused.stderr.count("\n") == 1

@@ -79,9 +79,9 @@ def test_the_same_command_again_finds_everything_done(model, source, tmp_path):
     assert files(tmp_path / "d") == before
     other = run(*command, "--top-k", "3")
     assert other.exit_code == 2
-    assert "was begun with another settings" in other.stderr
+    assert "was started with a different settings" in other.stderr
     source.write_text("A man\n")
-    assert "was begun with another input" in run(*command).stderr
+    assert "was started with a different input" in run(*command).stderr
 
 
 def test_arguments_can_be_dumped(model, tmp_path):
@@ -94,14 +94,14 @@ def test_arguments_can_be_dumped(model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--format", "npz"], "--format: has no meaning with --dump"),
-        (["--corpus"], "--corpus: has no meaning with --dump"),
-        (["--mode", "live"], "--mode live: is of single sentences; leave it out with --dump"),
-        (["--max-bytes", "lots"], '--max-bytes: "lots" is no size above 0; write 500M or 20G'),
+        (["--format", "npz"], "--format: has no effect with --dump"),
+        (["--corpus"], "--corpus: has no effect with --dump"),
+        (["--mode", "live"], "--mode live: applies to single sentences; omit it with --dump"),
+        (["--max-bytes", "lots"], '--max-bytes: "lots" is not a size above 0; write 500M or 20G'),
         (["--heads", "@prev>0.5"], "has conditions on metrics"),
         (["--target-file", "no-such-file"], "no-such-file"),
-        (["--target-file", "-"], "not from stdin"),
-        (["--target-file", "/dev/null"], "--target-file: --dump reads it twice"),
+        (["--target-file", "-"], "so stdin cannot be used"),
+        (["--target-file", "/dev/null"], "is not an ordinary file, but --dump reads it twice"),
     ],
 )
 def test_wrong_usage_is_one_line_and_writes_nothing(model, source, tmp_path, arguments, message):
@@ -115,8 +115,8 @@ def test_wrong_usage_is_one_line_and_writes_nothing(model, source, tmp_path, arg
 def test_what_is_read_twice_cannot_come_from_stdin(model, tmp_path):
     result = run(model, "--dump", tmp_path / "d", stdin="A man\n")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "reads its sentences twice, so not from stdin" in result.stderr
-    assert "--top-k: is for dumps" in run(model, "a", "--top-k", "2").stderr
+    assert "reads its sentences twice, so stdin cannot be used" in result.stderr
+    assert "--top-k: applies to dumps" in run(model, "a", "--top-k", "2").stderr
 
 
 @pytest.mark.slow

@@ -47,7 +47,10 @@ def test_every_line_has_its_line_of_links_between_its_words(model, files):
         assert all(s < len(source.split()) for s, _ in links)
     assert result.stderr.splitlines() == [
         "computing on cpu in float32",
-        "aligning by cross.0 (naive, default); --gold FILE --save finds and stores the best",
+        (
+            "aligning by cross.0 (naive, default); find and store the best heads with "
+            "--gold FILE --save"
+        ),
     ]
     assert run(model, *pairs(files), "--buffer-lines", 1).stdout == result.stdout
 
@@ -112,23 +115,26 @@ def test_words_can_be_those_of_a_tokenized_form(model, files):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a", "--gold", "f"], "--gold: is of given translations; name their file"),
-        (["a", "--save"], "--save: is about scores; name gold alignments with --gold"),
-        (["a", "--format", "tsv"], "--format: is about scores"),
-        (["a", "--source-words", "f"], "--source-words, --target-words: belong to pairs"),
+        (["a", "--gold", "f"], "--gold: needs given translations; name their file"),
+        (["a", "--save"], "--save: applies to scores; name gold alignments with --gold"),
+        (["a", "--format", "tsv"], "--format: applies to scores"),
+        (["a", "--source-words", "f"], "--source-words, --target-words: need sentence pairs"),
         (["a", "--heads", "dec"], "selects dec.0.0, but only cross-attention"),
         (
             ["--source", "S", "--target-file", "short"],
-            "the targets end before the other lines (line 2)",
+            "line 2: the targets end before the other lines",
         ),
-        (["--source", "S", "--target-file", "T", "--gold", "short"], "has 1 lines for more pairs"),
+        (
+            ["--source", "S", "--target-file", "T", "--gold", "short"],
+            "--gold: has 1 lines, but there are more pairs",
+        ),
         (
             ["--source", "S", "--target-file", "T", "--gold", "far"],
             "gold links 9-0, but there are 3",
         ),
         (
             ["--source", "S", "--target-file", "T", "--source-words", "T"],
-            'the words spell "Unhommedort." where the text has "Amansleeps." (source, line 1)',
+            'source, line 1: the words spell "Unhommedort.", but the text has "Amansleeps."',
         ),
     ],
 )
@@ -175,4 +181,4 @@ def test_every_hypothesis_has_its_alignment_links_or_weights(model):
     moses = run(model, *options, "--format", "moses", command="translate").stdout.splitlines()
     assert all(line.count(" ||| ") == 4 for line in moses)
     refused = run(model, "A man", "--alignments", "soft", command="translate")
-    assert "--alignments: text holds translations alone" in refused.stderr
+    assert "--alignments: text output has no place for them" in refused.stderr

@@ -132,8 +132,8 @@ def test_a_narrow_terminal_counts_what_it_leaves_out(model, other):
         (["none", "A man"], "none: no such directory; name"),
         (["MODEL", "A man", "--heads", "enc.9"], "there are enc.0-1.0-1"),
         (["MODEL", "A man", "--maps", "--format", "svg"], "--maps: is for jsonl"),
-        (["MODEL", "A man", "--target", "a", "--target-file", "b"], "leave one of them out"),
-        (["MODEL", " "], "no sentence that fits both models"),
+        (["MODEL", "A man", "--target", "a", "--target-file", "b"], "omit one of the two"),
+        (["MODEL", " "], "no sentence fits both models"),
         (["MODEL", "A man", "--match", "head"], "--match"),
     ],
 )

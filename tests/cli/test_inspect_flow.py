@@ -90,7 +90,7 @@ def test_the_bar_is_the_share_of_the_source_without_unicode_too(model):
         (["a", "--target", "x", "--target-file", "f"], "--target: --target-file gives"),
         (["a", "--target", "x", "--rank", "2"], "--rank: shows what the search found"),
         (["a", "--rank", "99"], "--rank"),
-        (["long " * 80], "tokens where the model takes 39 (line 1)"),
+        (["long " * 80], "tokens, but the model takes 39"),
         (["a", "--method", "lrp"], "'lrp' is not one of 'alti', 'rollout'"),
     ],
 )

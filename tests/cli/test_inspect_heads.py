@@ -59,7 +59,7 @@ def test_rare_word_heads_are_judged_by_what_the_directory_or_the_corpus_says(
     assert found["rare"] == {"positions": [1, 4], "reason": None}
     for head in found["heads"]:
         assert ("rare_argmax" in head["metrics"]) == (head["kind"] == "enc")
-    reason = "rare-word heads are not judged: "
+    reason = "rare-word heads are not classified: "
     text = run(model, LINES[1], "--format", "text").stdout
     assert reason + "no frequencies.json in MODEL" in text
     assert reason not in run(known, LINES[1], "--format", "text").stdout
@@ -123,7 +123,7 @@ def test_verify_measures_the_rows_of_the_search(model, monkeypatch):
     monkeypatch.setattr("tformer_cli.model.attention.FUSED_FROM_KEYS", 1)
     result = run(model, "A man", "--mode", "live", "--verify", "1e-30")
     assert result.exit_code == 1
-    assert "is above 1e-30 (line 1)" in result.stderr
+    assert "error: line 1: residual " in result.stderr
     assert result.stdout == ""
 
 
@@ -170,8 +170,8 @@ def test_a_corpus_is_a_line_for_each_head_or_a_table(model, tmp_path):
     ("arguments", "status", "message"),
     [
         (["--format", "html"], 2, "--corpus: is for text and jsonl"),
-        (["--weights"], 2, "--weights: is of single sentences"),
-        ([], 2, "there is nothing to sum up"),
+        (["--weights"], 2, "--weights: applies to single sentences"),
+        ([], 2, "--source: no sentence fits the model"),
     ],
 )
 def test_what_a_corpus_cannot_be_is_one_line(model, arguments, status, message):
@@ -230,16 +230,16 @@ def test_binary_formats_can_go_into_a_pipe(model):
     [
         (["a", "b", "--format", "npz"], "--format npz: holds one sentence, but there are several"),
         ([" ", "--format", "svg"], "--format svg: there is no sentence to show"),
-        (["a", "--weights", "--corpus"], "--weights: is of single sentences"),
-        (["a", "--heads", "enc.7"], '--heads: "enc.7" names no head; there are enc.0-1.0-1'),
+        (["a", "--weights", "--corpus"], "--weights: applies to single sentences"),
+        (["a", "--heads", "enc.7"], '--heads: "enc.7" matches no head; the heads are enc.0-1.0-1'),
         (["a", "--source", "f"], "--source: texts are given as arguments"),
         (["a", "--target", "x", "--target-file", "f"], "--target: --target-file gives"),
         (["a", "--mode", "live", "--target", "x"], "--mode live: shows what the search found"),
         (["a", "--rank", "2", "--target-file", "f"], "--rank: shows what the search"),
         (["a", "--rank", "99999"], "--rank: must be 1 to 10000, but is 99999"),
-        (["a", "--corpus", "--mode", "live"], "--mode live: is of single sentences"),
-        (["a", "--target-file", "no-such-file"], "no such file (no-such-file)"),
-        (["long " * 80], "tokens where the model takes 39 (line 1)"),
+        (["a", "--corpus", "--mode", "live"], "--mode live: applies to single sentences"),
+        (["a", "--target-file", "no-such-file"], "no-such-file: no such file"),
+        (["long " * 80], "tokens, but the model takes 39"),
         (["a", "--beam-size", "2", "--device", "tpu"], "--device: must be auto"),
     ],
 )
@@ -261,7 +261,7 @@ def test_verify_fails_with_status_1_above_the_tolerance(model, monkeypatch):
     assert run(model, "A man", "--verify", "1e-4").exit_code == 0
     result = run(model, "A man", "--verify", "1e-30")
     assert result.exit_code == 1
-    assert "is above 1e-30 (line 1)" in result.stderr
+    assert "error: line 1: residual " in result.stderr
     assert result.stdout == ""
 
 

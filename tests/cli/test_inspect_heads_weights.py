@@ -156,7 +156,7 @@ def test_verify_is_about_what_these_maps_are_made_of(model):
     ("arguments", "message"),
     [
         (["--weights", "alti", "--heads", "cross.0.1"], '--heads: "cross.0.1" names heads'),
-        (["--weights", "norm", "--corpus"], "--weights: is of single sentences"),
+        (["--weights", "norm", "--corpus"], "--weights: applies to single sentences"),
         (["--weights", "norm", "--mode", "live"], "--weights norm: is measured in one pass"),
         (["--weights=lrp"], "'lrp' is not one of 'alpha', 'norm', 'rollout', 'alti'"),
     ],

@@ -24,11 +24,11 @@ def test_a_page_goes_to_a_file_or_a_pipe_with_the_same_bytes(model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([" "], "there is no sentence to show"),
+        ([" "], "has no sentence to show"),
         ([LINE, "--step", "cross"], '--step: "cross" is not HEAD:TOKEN; write cross.0.1:word'),
-        ([LINE, "--heads", "enc.7"], "names no head"),
-        ([LINE, "--target", "a", "--target-file", "f"], "leave one of them out"),
-        (["a " * 200], "(line 1): inspect a shorter sentence"),
+        ([LINE, "--heads", "enc.7"], "matches no head"),
+        ([LINE, "--target", "a", "--target-file", "f"], "omit one of the two"),
+        (["a " * 200], "inspect a shorter sentence"),
         ([LINE, "--mode", "live", "--target", "a"], "--mode live: shows what the search found"),
         ([LINE, "--rank", "2", "--target", "a"], "--rank: shows what the search found"),
         ([LINE, "--source", "f"], "texts are given as arguments already"),

@@ -88,9 +88,12 @@ def test_a_worksheet_and_its_answers_go_to_two_files(model, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a", "--token", "man", "--head", "enc.0.0"], '--token: "man" names no token; there are'),
+        (
+            ["a", "--token", "man", "--head", "enc.0.0"],
+            '--token: "man" matches no token; the tokens are',
+        ),
         (["a", "--token", "0", "--head", "enc.0"], '--head: "enc.0" names 2 heads, from enc.0.0'),
-        (["a", "--token", "0", "--head", "enc.9.0"], '--head: "enc.9.0" names no head'),
+        (["a", "--token", "0", "--head", "enc.9.0"], '--head: "enc.9.0" matches no head'),
         ([" ", "--token", "0", "--head", "enc.0.0"], "the sentence is blank"),
         (["a\nb", "--token", "0", "--head", "enc.0.0"], "TEXT: must be one sentence"),
         (["a", "--token", "0", "--head", "enc.0.0", "--answers", "f"], "add --quiz"),

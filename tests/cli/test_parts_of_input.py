@@ -64,7 +64,7 @@ def test_a_translation_that_was_stopped_goes_on(model, source, tmp_path, monkeyp
     assert not output.exists()
     other = run(model, *options, "--beam-size", 2, "--resume", "-o", output)
     assert other.exit_code == 2
-    assert "begun with another settings" in other.stderr
+    assert "started with a different settings" in other.stderr
     again = run(model, *options, "--resume", "-o", output)
     assert again.exit_code == 0
     assert "lines done" in again.stderr
@@ -77,7 +77,7 @@ def test_a_bad_line_of_a_shard_has_its_number_in_the_file(model, tmp_path):
     file.write_text('{"source": "A dog"}\n' * 3 + "no JSON\n")
     result = run(model, "-i", file, "--input-format", "jsonl", "--shard", "1/2")
     assert result.exit_code == 2
-    assert "in.jsonl:4)" in result.stderr
+    assert "in.jsonl, line 4: " in result.stderr
 
 
 def test_resuming_needs_files(model):

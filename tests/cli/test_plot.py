@@ -58,11 +58,11 @@ def test_a_file_is_of_the_kind_its_name_says(run, tmp_path):
     ("arguments", "message"),
     [
         (["RUN", "-o", "a.jpg"], "--output: a.jpg would not be a .jpg file"),
-        (["RUN", "missing"], "no such run directory (missing)"),
-        (["RUN", "--metric", "bleu"], "--metric bleu: no run has it"),
+        (["RUN", "missing"], "missing: no such run directory"),
+        (["RUN", "--metric", "bleu"], "--metric: no run has bleu"),
         (["RUN", "--metric", "blue"], "'blue' is not one of"),
         (["RUN", "--x", "day"], "'day' is not one of"),
-        ([], "Missing argument 'RUN"),
+        ([], "missing argument 'RUN"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_2(run, tmp_path, monkeypatch, arguments, message):

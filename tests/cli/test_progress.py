@@ -147,7 +147,7 @@ def test_quiet_shows_nothing(capfd):
 def test_a_resumed_run_says_where_it_goes_on():
     from dataclasses import replace
 
-    assert event_lines(replace(STARTED, step=1200))[-1].startswith("going on after step 1,200: ")
+    assert event_lines(replace(STARTED, step=1200))[-1].startswith("resuming from step 1,200: ")
 
 
 def test_the_share_of_the_hardware_is_shown_where_it_was_measured():
@@ -192,12 +192,12 @@ def test_what_went_wrong_is_one_line_even_when_quiet(capsys, quiet):
         RunEnded(step=9, reason="", seconds=1.0, averaged_steps=(), damaged=("is damaged (a)",)),
     ]
     assert [len(warnings(event)) for event in events] == [1, 1, 1]
-    assert "went back to the initial weights; learning rates × 0.5" in warnings(events[0])[0]
+    assert "rolled back to the initial weights; learning rates × 0.5" in warnings(events[0])[0]
     with training_progress(quiet=quiet) as view:
         view.notify(events[0])
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
-    assert said[0].startswith("warning: the loss rose (step 7)")
+    assert said[0].startswith("warning: step 7: the loss rose;")
 
 
 def test_a_resumption_says_how_long_the_rest_takes():

@@ -25,7 +25,7 @@ def test_a_log_probability_a_line_in_every_format(model, files):
     options = ["--source", source, "--target-file", target, "--quiet"]
     plain = run("score", model, *options)
     assert plain.exit_code == 0, plain.stderr
-    assert "1 line longer than the model takes, cut off" in plain.stderr
+    assert "1 line longer than the model takes; truncated" in plain.stderr
     records = [
         json.loads(line)
         for line in run("score", model, *options, "--format", "jsonl").stdout.splitlines()
@@ -75,8 +75,8 @@ def test_an_n_best_list_of_the_model_keeps_its_order_and_scores(model, files, tm
     ("options", "message"),
     [
         ([], "--target-file: give either it or --n-best-file"),
-        (["--target-file", "short"], "has no line 3, but the other text has (the target)"),
-        (["--n-best-file", "short"], "is no line of an n-best list"),
+        (["--target-file", "short"], "--target-file: has no line 3, but the other text has"),
+        (["--n-best-file", "short"], "is not a line of an n-best list"),
         (["--n-best-file", "far"], "names source line 9, but there are 4"),
         (["--target-file", "none"], "none"),
     ],

@@ -33,7 +33,7 @@ def in_a_shell(command, *args, **options):
 
 def test_a_closed_stdin_is_an_error_only_where_it_is_read(tokenizer, tmp_path):
     done = in_a_shell('tformer tokenize encode "$1" <&-', tokenizer)
-    assert done.stderr.decode().startswith("error: cannot be read (stdin): ")
+    assert done.stderr.decode().startswith("error: stdin: cannot be read (")
     assert done.stderr.count(b"\n") == 1
     assert (done.returncode, done.stdout) == (2, b"")
     done = in_a_shell('tformer make-corpus "$1" --pairs 1 --quiet <&-', tmp_path)
@@ -43,7 +43,7 @@ def test_a_closed_stdin_is_an_error_only_where_it_is_read(tokenizer, tmp_path):
 @pytest.mark.parametrize("stdout", ["&-", FULL])
 def test_results_that_cannot_be_written_are_one_line_and_exit_1(tmp_path, stdout):
     done = in_a_shell(f'tformer make-corpus "$1" --pairs 1 --quiet >{stdout}', tmp_path)
-    assert done.stderr.decode().startswith("error: cannot be written (stdout): ")
+    assert done.stderr.decode().startswith("error: stdout: cannot be written (")
     assert done.stderr.count(b"\n") == 1
     assert done.returncode == 1
 

@@ -79,7 +79,7 @@ def test_wrong_bytes_are_replaced_and_counted_once(tokenizer):
 def test_wrong_input_is_an_error_that_names_the_line(tokenizer):
     result = run("decode", tokenizer, "--ids", stdin=b"5\nx\n")
     assert isinstance(result.exception, DataError)
-    assert '"x" is not an id (line 2)' in str(result.exception)
+    assert 'line 2: "x" is not an id' in str(result.exception)
 
 
 def test_statistics_are_a_table_or_json(tokenizer, text):

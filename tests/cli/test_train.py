@@ -111,7 +111,7 @@ def test_a_run_ended_in_every_way_comes_to_the_same_weights(recipe, run, whole_r
     *ended, last = train_and_end(recipe, run, [*ends, ["", 0]])
     assert [status for status, _, _ in ended] == [-9, 143, 130, -9, -9]
     assert last[0] == 0, last[2]
-    assert "going on after step" in last[2]
+    assert "resuming from step" in last[2]
     for status, stdout, stderr in ended[1:3]:
         assert stdout == "", status
         assert stderr.splitlines()[-1].startswith("error: stopped at step ")
@@ -182,7 +182,7 @@ def test_two_trainings_in_one_directory_are_refused(recipe, run):
     with locked(run):
         done = train(recipe, run)
     assert done.exit_code == 2
-    assert "another training is at work there" in done.stderr
+    assert "another training process uses this directory" in done.stderr
 
 
 def test_places_that_hold_no_run_are_refused(recipe, run, tmp_path):
@@ -195,7 +195,7 @@ def test_places_that_hold_no_run_are_refused(recipe, run, tmp_path):
         assert done.stderr.count("\n") == 1
     run.mkdir()
     (run / "model.safetensors").write_bytes(b"precious")
-    assert "holds a model but no run" in train(recipe, run).stderr
+    assert "holds a model but not a run" in train(recipe, run).stderr
     assert "add --yes" in train(recipe, run, "--fresh").stderr
     assert (run / "model.safetensors").read_bytes() == b"precious"
 
@@ -271,20 +271,20 @@ def test_what_trains_nothing_removes_nothing_and_asks_nothing(recipe, whole_run)
 def test_a_dry_run_has_no_profile(recipe, run):
     done = train(recipe, run, "--dry-run", "--profile", "1")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == "error: --dry-run and --profile exclude each other: leave one out\n"
+    assert done.stderr == "error: --dry-run, --profile: exclude each other; omit one of the two\n"
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "data.train: holds no text (source, target): give sentence pairs"),
-        ("\n \n", "data.train: holds no text (source, target): give sentence pairs"),
+        ("", "data.train: source, target contain no text; give sentence pairs"),
+        ("\n \n", "data.train: source, target contain no text; give sentence pairs"),
         (
             "a\n" + "b " * 300 + "\n",
             (
-                "data.train: no sentence pair is left (source, target: 0 pairs; left out: 1 blank "
-                "on a side, 1 over 256 tokens): give others, or raise data.max_length and "
-                "data.max_length_ratio"
+                "data.train: no sentence pair is usable (source, target: 0 pairs; skipped: 1 "
+                "blank on one side, 1 over 256 tokens); give others, or raise "
+                "data.max_length and data.max_length_ratio"
             ),
         ),
     ],
@@ -302,7 +302,7 @@ def test_tensorboard_without_its_extra_is_one_line_and_no_run(recipe, run, monke
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     result = train(recipe, run, "--tensorboard")
     assert result.exit_code == 2
-    assert result.stderr.endswith("or leave the option out\n")
+    assert result.stderr.endswith("or omit the option\n")
     assert "pip install 'tformer[tensorboard]'" in result.stderr
     assert not run.exists()
 

@@ -45,7 +45,7 @@ def test_a_target_prefix_comes_with_its_line(model):
     assert found[1].startswith("Two dogs")
     bad = run("translate", model, *options, stdin=b'{"source": "a", "target_prefix": 3}\n')
     assert bad.exit_code == 2
-    assert '"target_prefix" is no text (stdin:1)' in bad.stderr
+    assert 'stdin:1: "target_prefix" is not text' in bad.stderr
 
 
 def test_distinct_texts_and_risk_choose_among_the_candidates(model):
@@ -111,11 +111,12 @@ def test_what_cannot_be_satisfied_is_reported_with_its_line(model):
     done = run("translate", model, *options, stdin=stdin)
     assert done.exit_code == 0
     assert json.loads(done.stdout)["unsatisfied"] == [("snow " * 20).strip()]
-    assert "1 line without a phrase it must hold" in done.stderr
+    assert "1 line without a required phrase" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("a\n", "glossary.tsv:1"), ("a\tb\n\nc\td\tforbid\n", "glossary.tsv:3")]
+    ("text", "message"),
+    [("a\n", "glossary.tsv, line 1: "), ("a\tb\n\nc\td\tforbid\n", "glossary.tsv, line 3: ")],
 )
 def test_a_bad_glossary_is_one_line(model, tmp_path, text, message):
     glossary = tmp_path / "glossary.tsv"
@@ -133,7 +134,7 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(model, tmp_path):
     assert done.stdout == expected.stdout
     for options, message in (
         (["--ensemble-weights", "1,2,3"], "--ensemble-weights: must be 2"),
-        (["--ensemble-weights", "x"], '--ensemble-weights: "x" is no list of numbers'),
+        (["--ensemble-weights", "x"], '--ensemble-weights: "x" is not a list of numbers'),
         (["--coverage-penalty", 0.2], "--coverage-penalty: needs one model"),
     ):
         refused = run("translate", model, "--ensemble", model, *options)

@@ -20,7 +20,7 @@ def test_the_usual_panels_are_drawn_as_far_as_runs_have_them(two_runs):
 
 def test_a_metric_that_no_run_has_is_an_error_where_it_was_asked_for(two_runs, make_run):
     begun = read_run(two_runs[1])
-    with pytest.raises(DataError, match=r"--metric bleu: no run has it \(.*gun"):
+    with pytest.raises(DataError, match=r"--metric: no run has bleu \(.*gun"):
         make_chart([begun], XName.step, [MetricName.loss, MetricName.bleu])
     with pytest.raises(DataError, match="nothing to draw yet"):
         make_chart([read_run(make_run("empty"))], XName.step)

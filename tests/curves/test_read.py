@@ -59,14 +59,14 @@ def test_what_is_no_finite_number_is_left_out(make_run, report, value):
 @pytest.mark.parametrize("line", ["{", "[1]", '{"step": "a"}', '{"kind": "report"}', "[" * 99999])
 def test_a_damaged_line_is_named(make_run, report, line):
     run = make_run("run", report(10), rest=f"{line}\n")
-    with pytest.raises(DataError, match=r"is damaged \(.*metrics\.jsonl:2\): remove that line"):
+    with pytest.raises(DataError, match=r"metrics\.jsonl, line 2: is damaged; remove that line"):
         read_run(run)
 
 
 def test_what_is_no_run_is_an_error(tmp_path):
-    with pytest.raises(DataError, match=r"no such run directory \(.*missing\)"):
+    with pytest.raises(DataError, match=r"missing: no such run directory"):
         read_run(tmp_path / "missing")
-    with pytest.raises(DataError, match=r"has no metrics\.jsonl \("):
+    with pytest.raises(DataError, match=r": has no metrics\.jsonl;"):
         read_run(tmp_path)
 
 

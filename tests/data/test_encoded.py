@@ -141,7 +141,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(corpus, data, bpe, mon
         return original(*columns)
 
     monkeypatch.setattr(encoded, "record_batch", change)
-    with pytest.raises(DataError, match=r"changed while it was read \(.*pairs\.tsv\): start again"):
+    with pytest.raises(DataError, match=r"pairs\.tsv: changed while it was read; start again"):
         encode_corpus(corpus, data, bpe)
     assert list(cache_directory(data).iterdir()) == []
 
@@ -171,7 +171,10 @@ def test_an_error_leaves_nothing_and_old_leftovers_go(corpus, data, bpe, tmp_pat
 def test_a_cache_that_cannot_be_written_names_the_setting(corpus, data, bpe, tmp_path):
     (tmp_path / "file").touch()
     blocked = replace(data, cache_directory=str(tmp_path / "file" / "cache"))
-    with pytest.raises(DataError, match=r"cannot write the cache .*set data\.cache_directory"):
+    with pytest.raises(
+        DataError,
+        match=r"the cache of tokenized corpora cannot be written .*set data\.cache_directory",
+    ):
         encode_corpus(corpus, blocked, bpe)
 
 

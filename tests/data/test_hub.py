@@ -69,18 +69,18 @@ def test_saved_datasets_are_read_by_split(tmp_path, dataset):
 
 def test_a_missing_field_is_an_error_that_lists_those_there_are(tmp_path, dataset):
     dataset.to_parquet(tmp_path / "data.parquet")
-    there = r"there are: id, translation\.(en|de), translation\.(en|de)"
-    with pytest.raises(DataError, match=rf'no field "source" \(data\.parquet\).*{there}'):
+    there = r"only id, translation\.(en|de), translation\.(en|de);"
+    with pytest.raises(DataError, match=rf'^data\.parquet: has no field "source", {there}'):
         read(tmp_path, "data.parquet")
-    with pytest.raises(DataError, match=r'no field "translation.fr" .*translation\.en'):
+    with pytest.raises(DataError, match=r'no field "translation.fr", only .*translation\.en'):
         read(tmp_path, "data.parquet", source_field="translation.fr", target_field="id")
-    with pytest.raises(DataError, match=r'"id" is a number, not a string \(.*row 1\)'):
+    with pytest.raises(DataError, match=r'row 1: "id" is a number, not a string'):
         read(tmp_path, "data.parquet", source_field="id", target_field="translation.de")
 
 
 def test_a_missing_split_is_an_error(tmp_path, dataset):
     datasets.DatasetDict(train=dataset).save_to_disk(tmp_path / "set")
-    with pytest.raises(DataError, match=r"cannot be opened \(set\): .*test"):
+    with pytest.raises(DataError, match=r"^set: cannot be opened \(.*test"):
         read(tmp_path, "set", split="test")
 
 
@@ -93,7 +93,7 @@ def test_a_path_to_nothing_is_an_error(tmp_path, name):
 def test_damaged_files_are_errors_of_one_line(tmp_path):
     (tmp_path / "data.parquet").write_bytes(b"PAR1 and nothing more")
     (tmp_path / "data.xyz").write_bytes(b"x")
-    with pytest.raises(DataError, match=r"^cannot be opened \(data\.parquet\)") as caught:
+    with pytest.raises(DataError, match=r"^data\.parquet: cannot be opened") as caught:
         read(tmp_path, "data.parquet")
     assert "\n" not in str(caught.value)
     with pytest.raises(DataError, match="unknown kind of dataset"):
@@ -111,9 +111,7 @@ def test_an_unreachable_hub_is_said_at_once(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub, "get_session", Session)
-    with pytest.raises(
-        DataError, match=r"the hub is unreachable or has no such dataset \(no/one\)"
-    ):
+    with pytest.raises(DataError, match=r"no/one: the hub is unreachable or has no such dataset"):
         open_dataset(CorpusConfig(dataset="no/one"))
     assert len(tries) == 1
     assert not huggingface_hub.constants.HF_HUB_OFFLINE

@@ -46,9 +46,9 @@ def test_compressed_files_are_read_through(tmp_path, ending, compress):
 
 
 def test_missing_files_and_directories_are_errors_of_one_line(tmp_path):
-    with pytest.raises(DataError, match=r"^no such file \(.*nothing\): check the path$"):
+    with pytest.raises(DataError, match=r"nothing: no such file; check the path$"):
         open_bytes(tmp_path / "nothing")
-    with pytest.raises(DataError, match=r"^is a directory \(.*\): name a file$"):
+    with pytest.raises(DataError, match=r": is a directory; name a file$"):
         open_bytes(tmp_path)
 
 
@@ -66,15 +66,15 @@ def test_a_byte_order_mark_at_the_beginning_is_no_text(tmp_path):
 
 def test_what_the_system_refuses_is_said_in_its_words(tmp_path, monkeypatch):
     with pytest.raises(
-        DataError, match=r"^cannot be read \(.*\): file name too long; name another file$"
+        DataError, match=r": cannot be read \(file name too long\); name another file$"
     ):
         open_bytes(tmp_path / ("x" * 300))
     descriptor = os.open(os.devnull, os.O_WRONLY)
     with os.fdopen(descriptor) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        with pytest.raises(DataError, match=r"^cannot be read \(stdin\): "):
+        with pytest.raises(DataError, match=r"^stdin: cannot be read \("):
             list(read_lines("-"))
-        with pytest.raises(DataError, match=r"^cannot be read \(stdin\): "):
+        with pytest.raises(DataError, match=r"^stdin: cannot be read \("):
             list(groups_of_lines(stdin.buffer, LineCounts()))
 
 

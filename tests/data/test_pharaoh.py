@@ -19,9 +19,9 @@ def test_links_are_written_in_order():
 @pytest.mark.parametrize(
     ("line", "one_based", "message"),
     [
-        ("0-0 1_2", False, '"1_2" is no link (gold:4): write i-j'),
-        ("-1-2", False, "is no link"),
-        ("1-0", True, '"1-0" counts from 0 (gold:4): leave out --one-based'),
+        ("0-0 1_2", False, 'gold:4: "1_2" is not a link; write i-j'),
+        ("-1-2", False, "is not a link"),
+        ("1-0", True, 'gold:4: "1-0" counts from 0; omit --one-based'),
     ],
 )
 def test_what_is_no_link_is_named(line, one_based, message):

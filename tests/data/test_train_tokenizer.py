@@ -32,7 +32,7 @@ def test_bytes_need_no_text():
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram", "word", "char"])
 def test_text_without_words_is_an_error(algorithm):
-    with pytest.raises(DataError, match="nothing to learn a tokenizer from"):
+    with pytest.raises(DataError, match="tokenizer: every line of the text is blank"):
         train_tokenizer(["", "  "], TokenizerConfig(algorithm=algorithm))
 
 

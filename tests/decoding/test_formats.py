@@ -46,11 +46,11 @@ def test_jsonl_lists_no_hypotheses_unasked():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", r"is not JSON \(in.jsonl:2\)"),
-        ("[1]", r"is not a JSON object \(in.jsonl:2\)"),
-        ('{"text": "a"}', r'has no text under "source" \(in.jsonl:2\)'),
-        ('{"source": 3}', r'has no text under "source" \(in.jsonl:2\)'),
-        ("[" * 100_000, r"is not JSON \(in.jsonl:2\)"),
+        ("{", r"in.jsonl, line 2: is not JSON"),
+        ("[1]", r"in.jsonl, line 2: is not a JSON object"),
+        ('{"text": "a"}', r'in.jsonl, line 2: has no text under "source"'),
+        ('{"source": 3}', r'in.jsonl, line 2: has no text under "source"'),
+        ("[" * 100_000, r"in.jsonl, line 2: is not JSON"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(line, message):

@@ -108,7 +108,7 @@ def test_graphs_that_fail_or_differ_are_given_up(monkeypatch, fails):
         run(graphs, step, 1)
         assert step.value[0] == n
     reason = "operation not permitted when stream is capturing"
-    reason = reason if fails else "a replay gave other numbers"
+    reason = reason if fails else "a replay gave different numbers"
     assert told == [f"translating without CUDA graphs, which is slower: {reason}"]
     assert recorder.streams == ["the stream before"] * fails
     # and nobody else tries again

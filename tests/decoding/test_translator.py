@@ -121,7 +121,7 @@ def test_truncating_reads_what_fits(translator_of, model, tokenizer):
 
 
 def test_too_long_can_be_an_error_that_names_the_line(translator_of):
-    with pytest.raises(DataError, match=r"has \d+ tokens where the model takes 39 \(line 2\)"):
+    with pytest.raises(DataError, match=r"line 2: has \d+ tokens, but the model takes 39"):
         translator_of(too_long="error").translate(["A man", " ".join(LINES * 5)])
 
 

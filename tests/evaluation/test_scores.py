@@ -60,8 +60,8 @@ def test_signatures_say_how():
 
 
 def test_different_numbers_of_lines_are_an_error_with_both_numbers():
-    with pytest.raises(DataError, match="has 4 lines where the hypotheses has 3 \\(reference 2\\)"):
+    with pytest.raises(DataError, match=r"the hypotheses, reference 2: different .* \(3 and 4\);"):
         bleu(HYPOTHESES[:3], [REFERENCES[0][:3], REFERENCES[1]])
-    with pytest.raises(DataError, match="holds no lines"):
+    with pytest.raises(DataError, match="has no lines"):
         bleu([], [[]])
     check_counts([("a", 2), ("b", 2)])

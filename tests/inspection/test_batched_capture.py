@@ -69,5 +69,5 @@ def test_kinds_not_asked_for_are_left_out_and_no_listener_stays(model, pairs):
 
 
 def test_a_pair_that_is_too_long_is_refused(model):
-    with pytest.raises(ValueError, match="the target has 40 tokens, the model takes 39"):
+    with pytest.raises(ValueError, match="the target has 40 tokens, but the model takes 39"):
         capture_batch(model, [([5], [6]), ([5], [6] * 40)])

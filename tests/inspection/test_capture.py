@@ -198,5 +198,5 @@ def test_shortest_sentences_have_maps(model):
 
 @pytest.mark.parametrize(("n_source", "n_target", "side"), [(300, 1, "source"), (1, 300, "target")])
 def test_a_side_that_is_too_long_is_named(model, n_source, n_target, side):
-    with pytest.raises(ValueError, match=f"the {side} has 300 tokens, the model takes 299"):
+    with pytest.raises(ValueError, match=f"the {side} has 300 tokens, but the model takes 299"):
         capture_maps(model, [5] * n_source, [6] * n_target)

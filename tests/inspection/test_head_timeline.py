@@ -93,11 +93,11 @@ def test_a_role_that_is_not_known_is_another(run):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "holds no step yet"),
-        ("{}\n", r"is damaged \(.*heads.jsonl:1\): remove that line"),
-        ("[1]\n{}\n", "heads.jsonl:1"),
-        (lines()[0] + "\nnonsense\n" + lines()[1] + "\n", "heads.jsonl:2"),
-        (lines()[0].replace('"enc"', '"pen"') + "\n", "heads.jsonl:1"),
+        ("", "has no step yet"),
+        ("{}\n", r"heads.jsonl, line 1: is damaged; remove that line"),
+        ("[1]\n{}\n", "heads.jsonl, line 1: "),
+        (lines()[0] + "\nnonsense\n" + lines()[1] + "\n", "heads.jsonl, line 2: "),
+        (lines()[0].replace('"enc"', '"pen"') + "\n", "heads.jsonl, line 1: "),
     ],
 )
 def test_damage_is_told_with_its_line(tmp_path, text, message):

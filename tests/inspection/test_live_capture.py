@@ -199,7 +199,7 @@ def test_what_no_search_went_through_is_an_error_and_nothing_stays_attached(mode
         ((4, 4), target),
         (SOURCES[0], (5,) * 30),
     ]:
-        with pytest.raises(NotSearchedError, match="no search has gone through"):
+        with pytest.raises(NotSearchedError, match="no search visited"):
             listened.maps_of(source, hypothesis)
     listened.forget()
     with pytest.raises(NotSearchedError):

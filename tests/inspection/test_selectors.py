@@ -56,12 +56,12 @@ def test_repeated_options_read_as_one_list():
 @pytest.mark.parametrize(
     ("selection", "reason"),
     [
-        ("enc.6", "names no head"),
-        ("cross.0.2", "names no head"),
-        ("enc.2-9", "names no head"),
-        ("enc.^7", "names no head"),
-        ("enc.^0", "names no head"),
-        ("!dec.3", "names no head"),
+        ("enc.6", "matches no head"),
+        ("cross.0.2", "matches no head"),
+        ("enc.2-9", "matches no head"),
+        ("enc.^7", "matches no head"),
+        ("enc.^0", "matches no head"),
+        ("!dec.3", "matches no head"),
         ("enc.3-1", "counts backwards"),
         ("enc.x", 'with "x"'),
         ("enc.0.0.0", "is not KIND"),
@@ -117,13 +117,13 @@ def test_metrics_decide_where_a_selection_says_so(selection, expected):
 @pytest.mark.parametrize(
     ("selection", "reason"),
     [
-        ("@prv>0.8", "names no metric; there are entropy,"),
+        ("@prv>0.8", "names no metric; the metrics are entropy,"),
         ("top:8@importance", "names no metric"),
         ("@prev", "has no condition such as"),
         ("@prev>much", "has no condition such as"),
         ("@prev=0.8", "has no condition such as"),
-        ("@role=boss", "names no role; there are previous,"),
-        ("enc.9@prev>0.8", "names no head"),
+        ("@role=boss", "names no role; the roles are previous,"),
+        ("enc.9@prev>0.8", "matches no head"),
         ("top:8", "is not KIND"),
     ],
 )

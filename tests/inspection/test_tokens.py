@@ -47,5 +47,5 @@ def test_a_token_is_found_by_word_piece_occurrence_or_position(wanted, place):
 
 @pytest.mark.parametrize("wanted", ["cat", "it#3", "14", "-15", "", " ", "#2"])
 def test_another_is_refused_with_the_tokens_there_are(wanted):
-    with pytest.raises(UsageError, match=r"names no token; there are 0 ▁It, 1 ▁ite, 2 m"):
+    with pytest.raises(UsageError, match=r"matches no token; the tokens are 0 ▁It, 1 ▁ite, 2 m"):
         find_token(wanted, PIECES)

@@ -57,7 +57,7 @@ def test_given_words_share_a_token_by_its_letters():
     assert tokenizer.pieces(found.ids) == ["▁didn", "'t", "▁x"]
     np.testing.assert_allclose(found.shares, [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 1]])
     with pytest.raises(
-        DataError, match=r'spell "N\'tx" where the text has "n\'tx" .the line.: give'
+        DataError, match=r'the line: the words spell "N\'tx", but the text has "n\'tx"; give'
     ):
         words_of_text(tokenizer, "didn't x", words=["did", "N't", "x"])
 

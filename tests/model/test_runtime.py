@@ -30,7 +30,7 @@ def test_a_gpu_that_is_named_becomes_the_current_one(monkeypatch):
     assert resolve_device("cuda:1") == torch.device("cuda", 1)
     assert resolve_device("cuda") == torch.device("cuda")
     assert current == [1]
-    with pytest.raises(ValueError, match='"cuda:2" is not there; there are 2 GPUs'):
+    with pytest.raises(ValueError, match='"cuda:2" does not exist; there are 2 GPUs'):
         resolve_device("cuda:2")
 
 

@@ -168,9 +168,9 @@ def test_sums_do_not_depend_on_the_number_of_threads(operations, threads):
 def test_other_gradients_are_refused(operations):
     products = operations.products
     rows = torch.ones(4, 6)
-    with pytest.raises(TypeError, match="rows one after the other"):
+    with pytest.raises(TypeError, match="contiguous rows"):
         products.bias_gradient(rows.t(), None, has_bias=True)
-    with pytest.raises(TypeError, match="rows one after the other"):
+    with pytest.raises(TypeError, match="contiguous rows"):
         products.bias_gradient(rows[0], None, has_bias=True)
     for other in (rows[:2], rows.bfloat16(), torch.ones(6, 4).t()):
         with pytest.raises(TypeError, match="alike"):

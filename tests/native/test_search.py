@@ -210,14 +210,14 @@ def test_what_would_leave_an_array_is_refused(kernels, wrong, message):
 
 
 def test_models_that_the_kernels_do_not_know_are_named():
-    assert unsupported(torch.nn.Linear(2, 2)) == "it is no single Transformer"
+    assert unsupported(torch.nn.Linear(2, 2)) == "it is not a single Transformer"
     assert unsupported(make_model().train()) == "the model is in training mode"
     assert unsupported(make_model().double()) == "the weights are neither float32 nor int8"
     gated = make_model()
     gated.encoder.layers[0].self_attention.gate = torch.ones(4, 1, 1)
-    assert unsupported(gated) == "attention is listened to or gated"
+    assert unsupported(gated) == "attention is tapped or gated"
     watched = make_model()
     handle = watched.decoder.layers[0].cross_attention.tap(print)
-    assert unsupported(watched) == "attention is listened to or gated"
+    assert unsupported(watched) == "attention is tapped or gated"
     handle.remove()
     assert unsupported(watched) is None

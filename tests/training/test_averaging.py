@@ -21,7 +21,7 @@ def test_the_average_is_the_mean_of_each_tensor_in_any_order(tmp_path):
 def test_a_damaged_file_and_no_file_are_errors(tmp_path):
     damaged = tmp_path / "x.safetensors"
     damaged.write_bytes(b"not tensors")
-    with pytest.raises(ArtifactError, match="is damaged or no safetensors file"):
+    with pytest.raises(ArtifactError, match="is damaged or not a safetensors file"):
         average_weights([damaged])
     with pytest.raises(ValueError, match="no checkpoint to average"):
         average_weights([])

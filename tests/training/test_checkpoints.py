@@ -26,7 +26,7 @@ def test_what_is_no_ordinary_file_is_neither_read_nor_waited_for(tmp_path, spoil
     checkpoints.check(7)
     said = spoil(checkpoints.path(7) / name)
     if "longer" in said and name != "state.json":
-        kind, said = ArtifactError, "is damaged or no safetensors file"
+        kind, said = ArtifactError, "is damaged or not a safetensors file"
     else:
         kind, said = UnreadableError, rf"cannot be read \({said}\); try again, or remove .*step-"
     with pytest.raises(kind, match=f"{name}: {said}"):

@@ -13,27 +13,27 @@ NOW = {
     "n_threads": 2,
 }
 STATE = TrainingState(step=5, **NOW)
-CHANCE = "the same data and steps, but other dropout and roundings"
-ROUNDINGS = "the same data and steps, but other roundings"
+CHANCE = "same data and steps, but different dropout and rounding"
+ROUNDINGS = "same data and steps, but different rounding"
 
 
 @pytest.mark.parametrize(
     ("before", "note"),
     [
-        ({"world_size": 2}, f"1 processes go on with a run of 2: {CHANCE}"),
+        ({"world_size": 2}, f"a run of 2 processes resumes with 1; {CHANCE}"),
         (
             {"by_kernels": False},
-            f"the run goes on with compiled kernels, unlike before: {CHANCE}",
+            f"the run resumes with compiled kernels, unlike before; {CHANCE}",
         ),
         (
             {"precision": "bfloat16"},
-            f"the run goes on in float32, before it was bfloat16: {ROUNDINGS}",
+            f"the run resumes in float32, before it was bfloat16; {ROUNDINGS}",
         ),
         (
             {"device": "cuda", "n_threads": 0},
-            f"the run moves from cuda to cpu: {CHANCE}",
+            f"the run moves from cuda to cpu; {CHANCE}",
         ),
-        ({"n_threads": 4}, f"the run goes on with 2 threads, before it had 4: {ROUNDINGS}"),
+        ({"n_threads": 4}, f"the run resumes with 2 threads, before it had 4; {ROUNDINGS}"),
     ],
 )
 def test_each_change_is_said(before, note):

@@ -214,8 +214,8 @@ def test_a_signal_to_one_process_stops_all_after_the_same_step(all_ended, direct
     assert statuses(stopped) == [143, 143]
     assert stopped[0][2].splitlines()[-1].startswith("error: stopped at step ")
     assert stopped[1][2] == ""
-    assert "1 processes go on with a run of 2" in resumed[0][2]
-    assert "2 processes go on with a run of 1" in all_ended["one-two"][1][0][2]
+    assert "a run of 2 processes resumes with 1" in resumed[0][2]
+    assert "a run of 1 process resumes with 2" in all_ended["one-two"][1][0][2]
     assert metrics(directory / "two-one", "step") == list(range(1, 13))
 
 
@@ -227,9 +227,9 @@ def test_a_killed_process_ends_the_others_with_one_line_and_the_run_resumes_exac
     assert statuses(killed) == [1, -9]
     errors = [line for line in killed[0][2].splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
-    assert "another process of the training has ended" in errors[0]
+    assert "another training process has ended" in errors[0]
     assert statuses(resumed) == [0, 0]
-    assert "processes go on with" not in resumed[0][2]
+    assert "processes resumes with" not in resumed[0][2]
     ours, theirs = weights(directory / "killed"), weights(directory / "whole")
     for name, tensor in theirs.items():
         assert torch.equal(ours[name], tensor), name

@@ -60,7 +60,9 @@ def test_different_numbers_of_lines_name_the_files(model, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_text("a\nb\n")
     two.write_text("a\n")
-    with pytest.raises(DataError, match=r"has 1 lines where .*one has 2 \(.*two\)"):
+    with pytest.raises(DataError, match=r"one, .*two: different numbers of lines \(2 and 1\)"):
         read_texts([one, two])
-    with pytest.raises(DataError, match=r"has 4 lines where the source has 3 \(reference 1\)"):
+    with pytest.raises(
+        DataError, match=r"the source, reference 1: different numbers of lines \(3 and 4\)"
+    ):
         evaluate_model(model, LINES[:3], [REFERENCES])

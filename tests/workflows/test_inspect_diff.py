@@ -240,7 +240,7 @@ def test_other_vocabularies_are_refused(first, tmp_path):
 
 
 def test_without_a_sentence_there_is_nothing_to_compare(first):
-    with pytest.raises(DataError, match="no sentence that fits both models"):
+    with pytest.raises(DataError, match="no sentence fits both models"):
         inspect_diff(first, first, ["", "  "])
 
 

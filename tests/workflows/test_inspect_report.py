@@ -77,14 +77,18 @@ def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, hypothes
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"lines": ["", " "]}, DataError, "there is no sentence to show"),
+        ({"lines": ["", " "]}, DataError, "has no sentence to show"),
         ({"steps": ["enc.0.0"]}, UsageError, '--step: "enc.0.0" is not HEAD:TOKEN'),
         ({"steps": ["enc.0:man"]}, UsageError, '--step: "enc.0" names 2 heads; name one'),
-        ({"steps": ["enc.9.9:man"]}, UsageError, '--step: "enc.9.9" names no head'),
-        ({"steps": ["enc.0.0:wolf"]}, UsageError, '--step: "wolf" names no token; there are'),
-        ({"heads": ["@entropy>99"]}, UsageError, "no head meets the conditions"),
+        ({"steps": ["enc.9.9:man"]}, UsageError, '--step: "enc.9.9" matches no head'),
+        (
+            {"steps": ["enc.0.0:wolf"]},
+            UsageError,
+            '--step: "wolf" matches no token; the tokens are',
+        ),
+        ({"heads": ["@entropy>99"]}, UsageError, "no head of line 1 meets the conditions"),
         ({"tolerance": 0.0}, TformerError, "(is above 0|from the model's own)"),
-        ({"targets": ["a"], "mode": "live"}, UsageError, "--mode live: shows what a search did"),
+        ({"targets": ["a"], "mode": "live"}, UsageError, "--mode live: shows the search"),
         ({"hypothesis": 0}, UsageError, "--rank"),
         ({"targets": []}, DataError, "there are more lines than targets"),
     ],

@@ -108,7 +108,9 @@ def test_what_needs_float32_refuses_integers(model, int8):
         lambda: load_model_directory(int8),
         lambda: export_int8(int8, model.parent / "again"),
     ):
-        with pytest.raises(ArtifactError, match=r"holds int8 weights \(.*name that one$"):
+        with pytest.raises(
+            ArtifactError, match=r"holds int8 weights, .* that they were exported from$"
+        ):
             opening()
     assert not (model.parent / "again").exists()
 
@@ -125,7 +127,7 @@ def test_an_export_goes_where_nothing_is(model, int8):
         (lambda t: t.update(extra=torch.zeros(1)), "has an unknown tensor extra"),
         (
             lambda t: t.update({n: v.float() for n, v in t.items() if v.dtype == torch.int8}),
-            "holds no int8 numbers",
+            "is not int8",
         ),
         (lambda t: t.update({n: v.short() for n, v in t.items() if v.dim() == 1}), "no "),
         (

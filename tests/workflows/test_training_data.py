@@ -22,8 +22,8 @@ def test_what_was_left_out_or_broken_is_said():
     values = {"data": {"train": [{"tsv": "a.tsv"}], "max_length": 9}, "training": {"max_steps": 1}}
     recipe = make_recipe(values, "here")
     expected = (
-        "a.tsv: 5,000 pairs, from the cache; left out: 2 blank on a side, 1,200 over 9 tokens; "
-        "3 lines not UTF-8, read as U+FFFD"
+        "a.tsv: 5,000 pairs, from the cache; skipped: 2 blank on one side, 1,200 over 9 "
+        "tokens; 3 lines not UTF-8, read as U+FFFD"
     )
     assert list(notes(recipe, [Corpus()])) == [expected]
 
@@ -36,6 +36,6 @@ def test_weights_that_leave_nothing_of_an_epoch_are_an_error_before_a_run_begins
         "tokenizer": {"vocab_size": 300},
         "training": {"max_steps": 1},
     }
-    with pytest.raises(DataError, match="weights leave no sentence pair in an epoch: raise data"):
+    with pytest.raises(DataError, match="weights leave no sentence pair in an epoch; raise data"):
         train(make_recipe(values, "here"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

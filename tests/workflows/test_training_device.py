@@ -38,7 +38,7 @@ def test_on_the_cpu_they_are_not_and_that_is_said():
     model = make_model()
     told = []
     notes = use_kernels(model, told.append, compiles=True)
-    assert notes[0] == "training.compile is for a GPU; here it changes nothing"
+    assert notes[0] == "training.compile has no effect without a GPU"
     assert not any(compiled(model))
 
 

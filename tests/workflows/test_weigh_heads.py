@@ -62,7 +62,7 @@ def test_layers_are_selected_and_have_no_roles(model):
         (["enc,!dec.0.{0,1}"], '"!dec.0.{0,1}" names heads'),
         (["enc.0.1@prev>0.1"], "names heads"),
         (["@role=sink"], '"@role=sink" asks for a role of heads'),
-        (["enc.7"], '"enc.7" names no head; there are enc.0-1, dec.0-0, cross.0-0'),
+        (["enc.7"], '"enc.7" matches no head; the heads are enc.0-1, dec.0-0, cross.0-0'),
     ],
 )
 def test_what_only_heads_have_is_refused_before_anything_is_read(model, heads, message):

@@ -54,7 +54,7 @@ def directory_aside(path: Path) -> Iterator[Path]:
         ArtifactError: if it cannot be written, or a file has its name.
     """
     if path.exists() and not path.is_dir():
-        raise ArtifactError(f"is a file ({path}): name a directory")
+        raise ArtifactError(f"{path}: is a file; name a directory")
     aside = aside_of(path)
     try:
         shutil.rmtree(aside, ignore_errors=True)
@@ -93,7 +93,7 @@ def make_directory(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise ArtifactError(f"is a file ({path}): name a directory") from None
+        raise ArtifactError(f"{path}: is a file; name a directory") from None
     except OSError as error:
         raise not_writable(path, error) from None
 
@@ -139,5 +139,5 @@ def not_writable(path: Path, error: OSError) -> ArtifactError:
     """Says in one line why something could not be written."""
     reason = (error.strerror or str(error)).lower()
     return ArtifactError(
-        f"cannot be written ({path}): {reason}; choose a place that can be written"
+        f"{path}: cannot be written ({reason}); choose a place that can be written"
     )

@@ -61,12 +61,15 @@ def read_config(path: Path) -> ConfigFile:
     newest = max(FORMAT_VERSIONS.values())
     if version > newest:
         raise ArtifactError(
-            f"has format {version}, newer than this tformer's {newest} ({file}): update tformer"
+            f"{file}: has format {version}, newer than {newest} that this version reads; "
+            "update tformer"
         )
     try:
         return structure(ConfigFile, values)
     except StructureError as error:
-        raise ArtifactError(f"{error} ({file}): the file is damaged or foreign") from None
+        raise ArtifactError(
+            f"{file}: {error}; the file is damaged, or not of a tformer model"
+        ) from None
 
 
 def read_json(path: Path, file: Path) -> dict[str, Any]:
@@ -84,7 +87,10 @@ def read_json(path: Path, file: Path) -> dict[str, Any]:
         values = json.loads(read_regular(file, _LARGEST_CONFIG))
     except (OSError, ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0]
-        raise ArtifactError(f"is not readable JSON ({file}): {reason}") from None
+        raise ArtifactError(f"{file}: is not readable JSON ({reason}); restore the file") from None
     if not isinstance(values, dict):
-        raise ArtifactError(f"is no JSON object ({file}): the file is damaged or foreign")
+        raise ArtifactError(
+            f"{file}: is not a JSON object; name a tformer model directory, or restore "
+            "the damaged file"
+        )
     return values

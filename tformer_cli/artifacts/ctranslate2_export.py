@@ -39,7 +39,7 @@ def import_ctranslate2() -> Any:  # noqa: ANN401  # the package has no types
         import ctranslate2
     except ImportError:
         raise UsageError(
-            "the engine is not installed (ctranslate2): pip install 'tformer[ctranslate2]'"
+            "--engine ctranslate2: the package is not installed; pip install 'tformer[ctranslate2]'"
         ) from None
     return ctranslate2
 
@@ -61,8 +61,8 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
     config, tokenizer = directory.model.config, directory.tokenizer
     if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
         raise UsageError(
-            f"layers have lost heads ({directory.path}): the engine takes as many in every layer; "
-            "export the model it was pruned from"
+            f"{directory.path}: some heads are pruned, but CTranslate2 needs the same number "
+            "in every layer; export the unpruned model"
         )
     activation = specs.Activation.RELU if config.activation == "relu" else specs.Activation.GELU
     spec = specs.TransformerSpec.from_config(
@@ -97,9 +97,9 @@ def check_export(model: Path, path: Path) -> None:
     try:
         found = json.loads(read_regular(path / ORIGIN, MIB))
     except (OSError, ValueError):
-        raise ArtifactError(f"no export for the engine there ({path}): {how}") from None
+        raise ArtifactError(f"{path}: no CTranslate2 export found; {how}") from None
     if found != _origin(model):
-        raise ArtifactError(f"was exported from other weights ({path}): {how} anew")
+        raise ArtifactError(f"{path}: was exported from other weights; {how} again")
 
 
 def _origin(model: Path) -> dict[str, str]:

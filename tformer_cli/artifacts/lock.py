@@ -24,8 +24,8 @@ def locked(directory: Path) -> Iterator[None]:
     try:
         hold(
             descriptor,
-            f"another training is at work there ({directory}): "
-            "wait for it or use another directory",
+            f"{directory}: another training process uses this directory; wait for it or "
+            "choose another one",
         )
         yield
     finally:

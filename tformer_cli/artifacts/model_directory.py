@@ -157,19 +157,19 @@ def load_model_directory(
     """
     record = read_config(Path(path))
     if record.weight_type == "int8" and torch.device(device).type != "cpu":
-        raise ArtifactError(f"holds int8 weights ({path}): they are for the CPU, add --device cpu")
+        raise ArtifactError(f"{path}: holds int8 weights, which need the CPU; add --device cpu")
     if record.weight_type == "int8" and not takes_int8:
         raise ArtifactError(
-            f"holds int8 weights ({path}): this needs the model directory they were exported from, "
-            "name that one"
+            f"{path}: holds int8 weights, which this command cannot use; name the model "
+            "directory that they were exported from"
         )
     if not (Path(path) / TOKENIZER).is_file():  # nor a pipe, which would be waited for
-        raise ArtifactError(f"no {TOKENIZER} there ({path}): not a whole model directory")
+        raise ArtifactError(f"{path}: {TOKENIZER} is missing; name a complete model directory")
     tokenizer = Tokenizer.from_file(Path(path) / TOKENIZER)
     if tokenizer.vocab_size != record.vocab_size:
         raise ArtifactError(
-            f"has {tokenizer.vocab_size} entries where config.json says {record.vocab_size} "
-            f"({Path(path) / TOKENIZER}): not the tokenizer of this model"
+            f"{Path(path) / TOKENIZER}: has {tokenizer.vocab_size} entries, but config.json "
+            f"says {record.vocab_size}; restore this model's own tokenizer"
         )
     return ModelDirectory(
         path=Path(path),
@@ -212,7 +212,9 @@ def load_model(
     found = tensor_shapes(path)
     n_layers = config.n_encoder_layers + config.n_decoder_layers
     if n_layers > len(found):
-        raise ArtifactError(f"has too few tensors for {n_layers} layers ({path}): not this model's")
+        raise ArtifactError(
+            f"{path}: has too few tensors for {n_layers} layers; restore this model's own weights"
+        )
     with shapes_alone():  # nothing is allocated before the file is known to fit
         model = Transformer(config, vocab_size)
     shapes = model.state_dict()
@@ -224,7 +226,9 @@ def load_model(
     matrices = _take_matrices(path, tensors, quantized)
     wrong = next((name for name, tensor in tensors.items() if not tensor.is_floating_point()), None)
     if wrong is not None:
-        raise ArtifactError(f"{wrong} holds no floating-point numbers ({path}): not a model's")
+        raise ArtifactError(
+            f"{path}: {wrong} is not floating-point; restore this model's own weights"
+        )
     _check_numbers(path, tensors)
     for name, matrix in matrices.items():
         tensors[name] = torch.empty(matrix.integers.shape, device="meta")
@@ -241,8 +245,8 @@ def _check_numbers(path: Path, tensors: Mapping[str, Tensor]) -> None:
         # The sum is quick, and finite unless one of them is not (or it overflows)
         if not tensor.float().sum().isfinite() and not tensor.float().isfinite().all():
             raise ArtifactError(
-                f"{name} holds numbers that are not finite ({path}): the file is damaged, or its "
-                "training diverged"
+                f"{path}: {name} contains NaN or infinity; the file is damaged, or training "
+                "diverged: restore it or train again"
             )
 
 
@@ -254,6 +258,9 @@ def _take_matrices(
     for name in names:
         integers, scale = tensors.pop(name), tensors.pop(f"{name}{SCALE}")
         if integers.dtype != torch.int8 or not scale.is_floating_point():
-            raise ArtifactError(f"{name} holds no int8 numbers ({path}): not the weights it says")
+            raise ArtifactError(
+                f"{path}: {name} is not int8, but config.json says so; restore this model's "
+                "own weights"
+            )
         matrices[name] = QuantizedMatrix(integers, scale.float())
     return matrices

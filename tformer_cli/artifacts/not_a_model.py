@@ -51,7 +51,7 @@ def not_a_model(path: Path, config: Mapping[str, Any] | None = None) -> Artifact
         return ArtifactError(f"{path}: {_problem(path, config)}")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        return ArtifactError(f"{path}: cannot be read: {reason}; name a model directory")
+        return ArtifactError(f"{path}: cannot be read ({reason}); name a model directory")
 
 
 def _problem(path: Path, config: Mapping[str, Any] | None) -> str:

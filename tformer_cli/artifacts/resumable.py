@@ -54,7 +54,7 @@ def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableF
     try:
         done, n_bytes = _read_record(path, origin)
         with part.open("a+b") as stream:
-            hold(stream.fileno(), f"another program is writing it ({part}): wait for it")
+            hold(stream.fileno(), f"{part}: another process is writing it; wait for it")
             stream.truncate(n_bytes)
             stream.seek(n_bytes)
             yield ResumableFile(path, stream, origin, done)
@@ -76,15 +76,17 @@ def _read_record(path: Path, origin: Mapping[str, str]) -> tuple[int, int]:
         found = json.loads(read_regular(record, MIB))
         done, n_bytes, theirs = int(found["done"]), int(found["bytes"]), dict(found["origin"])
     except (OSError, ValueError, KeyError, TypeError):
-        raise ArtifactError(f"is damaged ({record}): remove it and {part} to begin anew") from None
+        raise ArtifactError(f"{record}: is damaged; remove it and {part} to start over") from None
     differing = sorted(name for name in {*theirs, *origin} if theirs.get(name) != origin.get(name))
     if differing:
         raise ArtifactError(
-            f"was begun with another {', '.join(differing)} ({part}): remove it and {record} to "
-            "begin anew"
+            f"{part}: was started with a different {', '.join(differing)}; remove it and "
+            f"{record} to start over"
         )
     if not part.is_file() or part.stat().st_size < n_bytes or min(done, n_bytes) < 0:
-        raise ArtifactError(f"is shorter than it was ({part}): remove it and {record}")
+        raise ArtifactError(
+            f"{part}: is shorter than recorded; remove it and {record} to start over"
+        )
     return done, n_bytes
 
 

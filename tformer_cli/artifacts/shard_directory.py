@@ -121,7 +121,9 @@ def shard_directory(
             remove_leftovers(path)
             directory.shards, directory.is_complete = _begun(path, origin)
         elif any(path.iterdir()):
-            raise ArtifactError(f"holds files that are no dump ({path}): name another directory")
+            raise ArtifactError(
+                f"{path}: holds files that are not part of a dump; name another directory"
+            )
         else:
             directory.write_manifest()
         yield directory
@@ -138,7 +140,7 @@ def _held(path: Path) -> Iterator[None]:
     except OSError as error:
         raise not_writable(path, error) from None
     try:
-        hold(descriptor, f"another program is writing it ({path}): wait for it")
+        hold(descriptor, f"{path}: another process is writing it; wait for it")
         yield
     finally:
         os.close(descriptor)
@@ -157,11 +159,13 @@ def _begun(path: Path, origin: Mapping[str, str]) -> tuple[list[dict[str, Any]],
             for number, shard in enumerate(shards)
         ]
     except (OSError, ValueError, KeyError, TypeError):
-        raise ArtifactError(f"is damaged ({manifest}): {anew}") from None
+        raise ArtifactError(f"{manifest}: is damaged; {anew}") from None
     differing = sorted(name for name in {*theirs, *origin} if theirs.get(name) != origin.get(name))
     if differing:
-        raise ArtifactError(f"was begun with another {', '.join(differing)} ({manifest}): {anew}")
+        raise ArtifactError(
+            f"{manifest}: was started with a different {', '.join(differing)}; {anew}"
+        )
     for file, sha256, _ in named:
         if not file.is_file() or hash_file(file) != sha256:
-            raise ArtifactError(f"is not what {MANIFEST} says ({file}): {anew}")
+            raise ArtifactError(f"{file}: does not match {MANIFEST}; {anew}")
     return shards, is_complete

@@ -76,15 +76,17 @@ def check_shapes(
     """
     for name, shape in expected.items():
         if name not in found:
-            raise ArtifactError(f"has no tensor {name} ({path}): not the weights of this model")
+            raise ArtifactError(f"{path}: has no tensor {name}; restore this model's own weights")
         if found[name] != shape:
             raise ArtifactError(
-                f"{name} has shape {list(found[name])} where the model has {list(shape)} ({path}): "
-                "config.json and the weights do not belong together"
+                f"{path}: {name} has shape {list(found[name])}, but config.json asks for "
+                f"{list(shape)}; restore the weights and config.json of one model"
             )
     unknown = next((name for name in found if name not in expected), None)
     if unknown is not None:
-        raise ArtifactError(f"has an unknown tensor {unknown} ({path}): not of this model")
+        raise ArtifactError(
+            f"{path}: has an unknown tensor {unknown}; restore this model's own weights"
+        )
 
 
 def check_length(path: Path) -> None:
@@ -108,7 +110,7 @@ def check_length(path: Path) -> None:
     expected = _LENGTH + n_header + max((end for end in ends if isinstance(end, int)), default=0)
     if length != expected:
         raise ArtifactError(
-            f"{path}: is damaged: it has {length:,} bytes where its header promises {expected:,}; "
+            f"{path}: is damaged (has {length:,} bytes, but its header promises {expected:,}); "
             "copy it again, or use another one"
         )
 
@@ -123,12 +125,13 @@ def _opened(path: Path, device: str = "cpu") -> "safe_open":
         raise ArtifactError(f"{path}: cannot be read ({reason}); use another file") from None
     try:
         return safe_open(path, framework="pt", device=device)
-    except SafetensorError as error:
-        raise ArtifactError(f"{path}: {_DAMAGED} ({str(error).splitlines()[0]})") from None
+    except SafetensorError:
+        raise ArtifactError(f"{path}: {_DAMAGED}") from None
     except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read ({error.strerror or error})") from None
+        reason = (error.strerror or str(error)).lower()
+        raise ArtifactError(f"{path}: cannot be read ({reason}); use another file") from None
 
 
-_DAMAGED = "is damaged or no safetensors file; copy it again, or use another one"
+_DAMAGED = "is damaged or not a safetensors file; copy it again, or use another one"
 _LENGTH, _LARGEST_HEADER, _METADATA = 8, 100_000_000, "__metadata__"
 """Bytes of the header's length; the longest header that the library reads; a name in it."""

@@ -53,10 +53,10 @@ def load_frequencies(path: Path, vocab_size: int) -> NDArray[np.int64] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise ArtifactError(f"holds no token frequencies ({file}): remove it") from None
+        raise ArtifactError(f"{file}: holds no token frequencies; remove it") from None
     is_whole = isinstance(counts, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in counts)
     if not is_whole or len(counts) != vocab_size:
         raise ArtifactError(
-            f"does not hold a count for each of {vocab_size} tokens ({file}): remove it"
+            f"{file}: does not hold one count for each of {vocab_size} tokens; remove it"
         )
     return np.array(counts, dtype=np.int64)

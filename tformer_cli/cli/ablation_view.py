@@ -74,7 +74,7 @@ def _print_lines(console: Console, lines: list[Text]) -> None:
 
 def _heading(console: Console, ablation: "Ablation") -> Text:
     facts = Text.assemble((shown(ablation.model, is_ascii=is_ascii_only(console)), "bold"))
-    facts.append(f"  {count_of(len(ablation.effects), 'head')}, one off at a time")
+    facts.append(f"  {count_of(len(ablation.effects), 'head')}, one switched off at a time")
     tokens = count_of(ablation.n_tokens, "target token")
     facts.append(f"   {count_of(ablation.n_lines, 'line')}, {tokens}")
     facts.append(f"   loss {ablation.loss:.4f} nats per token")

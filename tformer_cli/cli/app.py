@@ -47,7 +47,7 @@ from tformer_cli.training.launch import launched, let_others_speak
 CLOSED_PIPE_STATUS = 141
 """What a shell reports of a program that the closing of a pipe has ended (128 + SIGPIPE)."""
 NO_MEMORY = "there is not enough memory"
-LESS_MEMORY = "ask for less at a time: smaller batches, a smaller beam or fewer threads"
+LESS_MEMORY = "use smaller batches, a smaller beam or fewer threads"
 UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
 """What writing to a stream comes to where it is full, closed or gone."""
 
@@ -94,7 +94,7 @@ class OneLineErrors(HelpfulGroup):
         except typer.Abort as error:
             _end(given, error, "stopped", 1)
         except MemoryError as error:
-            _end(given, error, f"{str(error) or NO_MEMORY}: {LESS_MEMORY}", 1)
+            _end(given, error, f"{str(error) or NO_MEMORY}; {LESS_MEMORY}", 1)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 _leave_closed_pipe()
@@ -103,10 +103,10 @@ class OneLineErrors(HelpfulGroup):
             if _signals:  # a library that was interrupted may call that an error of its own
                 sys.exit(128 + _signals[0])
             if _is_out_of_memory(error):
-                _end(given, error, f"{NO_MEMORY}: {LESS_MEMORY}", 1)
+                _end(given, error, f"{NO_MEMORY}; {LESS_MEMORY}", 1)
             message = str(error).splitlines()[0] if str(error) else "no message"
-            hint = "`tformer --debug …` shows where"
-            _end(given, error, f"{type(error).__name__} ({message}): {hint}", 1)
+            hint = "run `tformer --debug …` for a traceback"
+            _end(given, error, f"{type(error).__name__}: {message}; {hint}", 1)
         sys.exit(status if isinstance(status, int) else 0)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -147,8 +147,8 @@ def _system_message(error: OSError) -> str:
     reason = (error.strerror or str(error)).lower()
     if error.filename is None and error.errno in UNWRITABLE:
         discard_stdout()
-        return f"cannot be written (stdout): {reason}; make room, or write elsewhere"
-    return f"{reason} ({error.filename or 'the system'})"
+        return f"stdout: cannot be written ({reason}); free some space or write elsewhere"
+    return f"{error.filename or 'the system'}: {reason}"
 
 
 def _leave_closed_pipe() -> NoReturn:

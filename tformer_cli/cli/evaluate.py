@@ -134,11 +134,11 @@ def evaluate(
     """
     _check_usage(model, source, hypothesis, output)
     if heads and model is None:
-        raise UsageError("--heads: is of use with a MODEL only; name one or leave it out")
+        raise UsageError("--heads: needs a MODEL; name one or omit it")
     idle = next((name for name, value in decoding.items() if value is not None), None)
     if model is None and idle is not None:
         option = f"--{idle.replace('_', '-')}"
-        raise UsageError(f"{option}: is of use with a MODEL only; name one or leave it out")
+        raise UsageError(f"{option}: needs a MODEL; name one or omit it")
     check_stdin_is_read_once([hypothesis or source, *reference])
     from tformer_cli.workflows import evaluate as workflow
     from tformer_cli.workflows.open_translator import open_translator
@@ -192,15 +192,16 @@ def _check_usage(
     if model is None:
         if hypothesis is None:
             raise UsageError(
-                "nothing to score: give --hypothesis FILE, or a MODEL and --source FILE"
+                "--hypothesis: nothing to score; give --hypothesis FILE, or a MODEL and "
+                "--source FILE"
             )
         if source is not None or output is not None:
             option = "--source" if source is not None else "--output"
-            raise UsageError(f"{option}: is of use with a MODEL only; name one or leave it out")
+            raise UsageError(f"{option}: needs a MODEL; name one or omit it")
     elif hypothesis is not None:
-        raise UsageError("--hypothesis: a MODEL makes its own; leave one of them out")
+        raise UsageError("--hypothesis: a MODEL makes its own; omit one of the two")
     elif source is None:
-        raise UsageError("--source: is missing; name the text that the MODEL is to translate")
+        raise UsageError("--source: is missing; name the text to translate")
     if str(output) == STANDARD_STREAM:
         raise UsageError("--output: stdout is for the scores; name a file")
 

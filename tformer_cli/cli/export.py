@@ -77,7 +77,7 @@ def export(
         if output is None:
             raise UsageError("--output: must be given with --format int8; name a new directory")
         if quantization is not None:
-            raise UsageError("--quantization: is for --format ctranslate2; leave it out")
+            raise UsageError("--quantization: is for --format ctranslate2; omit it")
         before, after = workflow.export_int8(model, output)
         sizes = f"{after / 1e6:,.1f} MB instead of {before / 1e6:,.1f} MB"
         note(f"{output}: int8 weights, {sizes}", quiet=quiet)

@@ -44,7 +44,7 @@ def sum_up_heads(request: HeadsRequest) -> None:
     """
     request.refuse(
         ("--mode live", "--rank", "--weights"),
-        "is of single sentences; leave it out with --corpus",
+        "applies to single sentences; omit it with --corpus",
     )
     if request.chosen not in FORMATS:
         raise UsageError(
@@ -99,12 +99,12 @@ def _summed_up(
         for n_lines in inspector.read(lines, targets):
             progress.update(n_lines)
     if inspector.report.too_long:
-        warn(f"{count_of_lines(inspector.report.too_long)} longer than the model takes, left out")
+        warn(f"{count_of_lines(inspector.report.too_long)} longer than the model takes; skipped")
     if not inspector.n_sentences:
-        raise DataError("holds no sentence that fits (--source): there is nothing to sum up")
+        raise DataError("--source: no sentence fits the model; give shorter sentences")
     summaries = inspector.summaries()
     if not summaries:
-        warn("no head meets the conditions of --heads")
+        warn("--heads: no head meets the conditions")
     return summaries
 
 

@@ -77,7 +77,7 @@ def parse_size(text: str, option: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     n_bytes = 0 if match is None else int(float(match[1]) * UNITS[match[2].upper()])
     if n_bytes < 1:
-        raise UsageError(f'{option}: "{text}" is no size above 0; write 500M or 20G')
+        raise UsageError(f'{option}: "{text}" is not a size above 0; write 500M or 20G')
     return n_bytes
 
 
@@ -102,8 +102,8 @@ def dump_heads(
         DataError: if there are more or fewer targets than sentences.
         TformerError: if maps are less exact than `--verify` asks.
     """
-    request.refuse(("--mode live", "--rank"), "is of single sentences; leave it out with --dump")
-    request.refuse(REFUSED, "has no meaning with --dump; leave one of them out")
+    request.refuse(("--mode live", "--rank"), "applies to single sentences; omit it with --dump")
+    request.refuse(REFUSED, "has no effect with --dump; omit one of the two")
 
     from tformer_cli.workflows.dump_heads import DumpSettings, HeadDumper
 
@@ -125,15 +125,15 @@ def dump_heads(
     note(f"{count_of(estimate.pairs, 'sentence')}, {heads}: {size}", quiet=quiet)
     if estimate.n_bytes > settings.max_bytes:
         raise UsageError(
-            f"--max-bytes: the dump would take {size}, the limit is "
-            f"{size_said(settings.max_bytes)}: raise it, keep fewer numbers with --top-k K, or "
+            f"--max-bytes: the dump would take {size}, but the limit is "
+            f"{size_said(settings.max_bytes)}; raise it, keep fewer numbers with --top-k K, or "
             "fewer heads with --heads"
         )
     with line_progress(estimate.lines, "dumping heads", quiet=quiet) as progress:
         for n_lines in dumper.write(corpus, directory):
             progress.update(n_lines)
     if dumper.report.too_long:
-        warn(f"{count_of_lines(dumper.report.too_long)} longer than the model takes, left out")
+        warn(f"{count_of_lines(dumper.report.too_long)} longer than the model takes; skipped")
     note(_said(dumper.report, directory), quiet=quiet)
 
 
@@ -150,14 +150,19 @@ def _dumped_corpus(
     from tformer_cli.workflows.dump_heads import DumpedCorpus
 
     if texts and source is not None:
-        raise UsageError("--source: texts are given as arguments already; leave one of them out")
+        raise UsageError("--source: texts are given as arguments already; omit one of the two")
     if target is not None and target_file is not None:
-        raise UsageError("--target: --target-file gives the targets already; leave one of them out")
+        raise UsageError("--target: --target-file gives the targets already; omit one of the two")
     if STANDARD_STREAM in (*(texts or ()), source, target_file) or not (texts or source):
-        raise UsageError("--dump: reads its sentences twice, so not from stdin; name a --source")
+        raise UsageError(
+            "--dump: reads its sentences twice, so stdin cannot be used; name a --source"
+        )
     for option, file in (("--source", source), ("--target-file", target_file)):
         if file is not None and Path(file).exists() and not Path(file).is_file():
-            raise UsageError(f"{option}: --dump reads it twice ({file}): name an ordinary file")
+            raise UsageError(
+                f"{option}: {file} is not an ordinary file, but --dump reads it twice; name "
+                "an ordinary file"
+            )
 
     def lines_of(given: Sequence[str], file: str | None) -> Iterator[str]:
         counts = LineCounts()

@@ -86,7 +86,9 @@ def _only(records: Iterator["HeadsRecord"], chosen: HeadsFormat) -> "HeadsRecord
     if record is None or record.maps is None:
         raise UsageError(f"--format {chosen}: there is no sentence to show; give one that is text")
     if not record.heads:
-        raise UsageError(f"--format {chosen}: no head meets the conditions of --heads")
+        raise UsageError(
+            f"--heads: no head meets the conditions; select others for --format {chosen}"
+        )
     if next(records, None) is not None:
         raise UsageError(
             f"--format {chosen}: holds one sentence, but there are several; use jsonl or html"

@@ -110,8 +110,8 @@ class HeadsRequest:
         """
         if self.verify is not None and not residual <= self.verify:
             raise TformerError(
-                f"residual {residual:.2g} is above {self.verify:.2g} ({where}): "
-                "the maps do not explain the model's output so exactly"
+                f"{where}: residual {residual:.2g} exceeds --verify {self.verify:.2g}; the "
+                "maps do not reproduce the model's output so exactly"
             )
 
 

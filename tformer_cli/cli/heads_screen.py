@@ -45,7 +45,7 @@ def show_record(
     parts: list[RenderableType] = [_heading(console, record)]
     if not record.heads:
         if record.maps is not None:
-            parts.append(Text("no head meets the conditions of --heads", style="dim"))
+            parts.append(Text("--heads: no head meets the conditions", style="dim"))
         console.print(Group(*parts))
         return
     is_alpha = record.weighting.name == "alpha"

@@ -78,8 +78,8 @@ def _check_usage(request: HeadsRequest) -> None:
     check_searched(request.mode, request.rank, is_given=request.has_target)
     if request.weights in OF_ONE_PASS and request.mode == CaptureModeChoice.live:
         raise UsageError(
-            f"--weights {request.weights}: is measured in one pass over the finished hypothesis; "
-            "leave --mode live out"
+            f"--weights {request.weights}: is measured in one pass over the finished "
+            "hypothesis; omit --mode live"
         )
 
 

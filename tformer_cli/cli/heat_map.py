@@ -89,7 +89,7 @@ def map_lines(
     if n_shown < len(keys):
         dots = "..." if is_ascii else "…"
         more = count_of(len(keys) - n_shown, "more column")
-        hidden = f"{dots} {more}; a wider terminal or --format html"
+        hidden = f"{dots} {more}; use a wider terminal or --format html"
         lines.append(Text(hidden, style="dim"))
     for line in lines:
         line.no_wrap = True

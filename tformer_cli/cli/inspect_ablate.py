@@ -158,7 +158,7 @@ def inspect_ablate(
     """
     _check_usage(write_pruned, keep, prune)
     if curve_scores and not curve:
-        raise UsageError("--curve-scores: there is no curve; leave out --no-curve")
+        raise UsageError("--curve-scores: there is no curve; omit --no-curve")
     chosen = chosen_format(output_format, output, AblationFormat, AblationFormat.jsonl)
     check_stdin_is_read_once([source, *reference])
 
@@ -241,9 +241,11 @@ def _check_usage(write_pruned: Path | None, keep: int | None, prune: list[str] |
     if write_pruned is None:
         if keep is not None or prune:
             option = "--prune" if keep is None else "--keep"
-            raise UsageError(f"{option}: goes with --write-pruned DIR; add it")
+            raise UsageError(f"{option}: needs --write-pruned DIR; add it")
     elif (keep is None) == (not prune):
-        raise UsageError("--write-pruned: say which heads go, by --keep N or by --prune SELECTION")
+        raise UsageError(
+            "--write-pruned: no heads to remove are named; add --keep N or --prune SELECTION"
+        )
 
 
 def _named_heads(opened: "Opened", prune: list[str] | None) -> "list[HeadId]":

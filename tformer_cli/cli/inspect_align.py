@@ -145,7 +145,7 @@ def inspect_align(
     else:
         chosen = chosen_format(scores_format, output, ScoresFormat, chosen)
     if save and reverse is not None:
-        raise UsageError("--save: stores the heads of one model; leave out --reverse")
+        raise UsageError("--save: stores the heads of one model; omit --reverse")
     if not text:
         files = [source or STANDARD_STREAM, target_file, source_words, target_words, gold]
         check_stdin_is_read_once(files)
@@ -195,7 +195,7 @@ def inspect_align(
         _write_links(found, output, report, buffer, quiet=quiet or is_typed)
     warn_of_bytes(counts)
     if report.truncated:
-        warn(f"{count_of_lines(report.truncated)} longer than the model takes, aligned in part")
+        warn(f"{count_of_lines(report.truncated)} longer than the model takes; aligned in part")
 
 
 def _check_pairs(
@@ -204,15 +204,15 @@ def _check_pairs(
     if target_file is not None:
         return
     if gold is not None:
-        raise UsageError("--gold: is of given translations; name their file with --target-file")
+        raise UsageError("--gold: needs given translations; name their file with --target-file")
     if any(words):
-        raise UsageError("--source-words, --target-words: belong to pairs; add --target-file")
+        raise UsageError("--source-words, --target-words: need sentence pairs; add --target-file")
 
 
 def _check_scores(gold: str | None, options: dict[str, object]) -> None:
     for option, value in options.items():
         if value and gold is None:
-            raise UsageError(f"{option}: is about scores; name gold alignments with --gold")
+            raise UsageError(f"{option}: applies to scores; name gold alignments with --gold")
 
 
 def _heads_said(aligner: "Aligner", both: "Bidirectional | None") -> str:
@@ -220,7 +220,7 @@ def _heads_said(aligner: "Aligner", both: "Bidirectional | None") -> str:
     choices = [aligner.choice, *([] if both is None else [both.reverse.choice])]
     said = f"aligning by {' and '.join(map(str, choices))}"
     if any(choice.reason == "default" for choice in choices):
-        return f"{said}; --gold FILE --save finds and stores the best"
+        return f"{said}; find and store the best heads with --gold FILE --save"
     return said
 
 
@@ -246,7 +246,7 @@ def _scored(
         for scores in so_far:
             progress.update(report.lines)
     if scores is None:
-        raise DataError("holds no lines (--source): there is nothing to score")
+        raise DataError("--source: has no lines; give a text with sentences")
     return scores
 
 

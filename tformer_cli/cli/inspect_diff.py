@@ -144,10 +144,10 @@ def inspect_diff(
         for n_lines in comparer.read(lines, targets):
             progress.update(n_lines)
     if comparer.report.too_long:
-        warn(f"{count_of_lines(comparer.report.too_long)} longer than a model takes, left out")
+        warn(f"{count_of_lines(comparer.report.too_long)} longer than a model takes; skipped")
     diff = comparer.diff()
     if not diff.changes:
-        warn("no head meets the conditions of --heads")
+        warn("--heads: no head meets the conditions")
     with results(output) as stream:
         if chosen == DiffFormat.text:
             from tformer_cli.cli.diff_view import show_diff

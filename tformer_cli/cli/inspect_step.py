@@ -137,9 +137,9 @@ def inspect_step(
 
 def _check_usage(output: str, answers: str | None, *, is_quiz: bool) -> None:
     if answers is not None and not is_quiz:
-        raise UsageError("--answers: belongs to a worksheet; add --quiz")
+        raise UsageError("--answers: applies to a worksheet; add --quiz")
     if answers is not None and answers == output:
-        raise UsageError(f"--answers: {answers} is where the worksheet goes; name another file")
+        raise UsageError(f"--answers: {answers} is the worksheet's own file; name another file")
 
 
 def _only_line(text: str | None, source: str | None, counts: LineCounts, *, quiet: bool) -> str:

@@ -93,8 +93,7 @@ HeadsOption = Annotated[
     ),
 ]
 FOUND_OR_GIVEN = (
-    "{}: shows what the search found, and it never searched for a given target; "
-    "leave one of them out"
+    "{}: shows what the search found, but a given target was not searched for; omit one of the two"
 )
 """What is said of an option that goes with the search, where a target is given."""
 
@@ -162,7 +161,7 @@ def sentences_and_targets(
         DataError: if there is no such file.
     """
     if target is not None and target_file is not None:
-        raise UsageError("--target: --target-file gives the targets already; leave one of them out")
+        raise UsageError("--target: --target-file gives the targets already; omit one of the two")
     if not texts:
         check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
     lines = input_lines(texts, source, counts, "--source", quiet=quiet)

@@ -98,7 +98,7 @@ def opened_output(
     from tformer_cli.data.cache_key import hash_file
 
     if Path(output).is_dir():
-        raise UsageError(f"--output: is a directory ({output}): name a file")
+        raise UsageError(f"--output: {output} is a directory; name a file")
     check_not_compressed(output)
     origin = {
         "input": hash_file(Path(input_file)),
@@ -107,5 +107,5 @@ def opened_output(
     }
     with resumable_file(Path(output).resolve(), origin) as file:
         if file.done:
-            note(f"{count_of(file.done, 'line')} done ({output}.part): going on behind them")
+            note(f"{output}.part: {count_of(file.done, 'line')} done; resuming after them")
         yield file.stream, file

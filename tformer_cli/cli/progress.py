@@ -139,7 +139,7 @@ class Dashboard(TrainingView):
             left = report.seconds * (1.0 - share) / share
             row.add_row(f"{share:4.0%}", bar, f"{clock(left)} left")
         else:
-            row.add_row("", ProgressBar(total=None, pulse=True), "until patience ends")
+            row.add_row("", ProgressBar(total=None, pulse=True), "until early stopping")
         return row
 
     def _numbers(self, report: StepReport) -> "Table":
@@ -219,11 +219,11 @@ def event_lines(event: TrainingEvent) -> list[str]:
     """Says an event in plain lines."""
     match event:
         case RunStarted():
-            verb = f"going on after step {event.step:,}" if event.step else "starting"
+            verb = f"resuming from step {event.step:,}" if event.step else "starting"
             size = f"{event.n_parameters:,} parameters"
             how = f"{size}, vocabulary {event.vocab_size:,}, {event.device}, {event.precision}"
             batches = count_of(event.batches_per_epoch, "batch", "batches")
-            data = f"{count_of(event.n_pairs, 'pair')}, {batches} an epoch"
+            data = f"{count_of(event.n_pairs, 'pair')}, {batches} per epoch"
             return [*event.notes, f"{verb}: {how}; {data}"]
         case PaceMeasured():
             what = "the remaining " if event.step else ""
@@ -276,20 +276,20 @@ def warnings(event: TrainingEvent) -> list[str]:
         case RolledBack():
             place = f"step {event.step:,}" if event.step else "the initial weights"
             text = (
-                f"{event.problem} (step {event.failed_step:,}): went back to {place}; learning "
-                f"rates × {event.learning_rate_factor:g} from now on, the batches in between are "
-                "left out"
+                f"step {event.failed_step:,}: {event.problem}; rolled back to {place}; "
+                f"learning rates × {event.learning_rate_factor:g} from now on, the batches "
+                "in between are skipped"
             )
             return [text]
         case BatchSplit():
             text = (
-                f"out of memory (step {event.step:,}): batches that do not fit are computed in "
-                "parts from now on, with the same gradients; choose a lower "
+                f"step {event.step:,}: out of memory; batches that do not fit are computed "
+                "in parts from now on, with the same gradients; choose a lower "
                 "training.tokens_per_batch for a new run"
             )
             return [text]
         case RunEnded():
-            return [f"left out of the average: a checkpoint {problem}" for problem in event.damaged]
+            return [f"not in the average; {problem}" for problem in event.damaged]
         case _:
             return []
 

@@ -53,7 +53,7 @@ def quickstart(
 
     with one_speaks_for_a_machine():
         if launched().world_size > 1:
-            raise UsageError("quickstart is for one process (torchrun): use `train quickstart`")
+            raise UsageError("torchrun: quickstart runs in one process; use `train quickstart`")
     given = [] if seed is None else [f"training.seed={seed}"]
     recipe = load_recipe(NAME, given)
     with training_progress(quiet=quiet) as view:

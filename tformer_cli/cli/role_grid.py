@@ -50,7 +50,7 @@ def role_grid(console: Console, roles: "Mapping[HeadId, Role]", rare_reason: str
     grids = head_grids(console, cells)
     legend = _legend(roles.values(), is_ascii)
     if rare_reason and any(head.kind == "enc" for head in roles):
-        legend.append(f"\nrare-word heads are not judged: {rare_reason}")
+        legend.append(f"\nrare-word heads are not classified: {rare_reason}")
     return Group(grids, legend)
 
 

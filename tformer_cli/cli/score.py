@@ -98,9 +98,9 @@ def score(
         tformer score runs/quickstart -i a.en --n-best-file a.nbest > reranked.nbest
     """
     if (target_file is None) == (n_best_file is None):
-        raise UsageError("--target-file: give either it or --n-best-file")
+        raise UsageError("--target-file: is missing or doubled; give either it or --n-best-file")
     if n_best_file is not None and output_format != ScoreFormatChoice.text:
-        raise UsageError("--format: an n-best list keeps its own; leave it out")
+        raise UsageError("--format: an n-best list keeps its own; omit it")
     check_stdin_is_read_once([source, target_file or n_best_file])
     counts = LineCounts()
     texts = [
@@ -135,4 +135,4 @@ def score(
                 progress.update(scored.lines)
     warn_of_bytes(counts)
     if scored.truncated:
-        warn(f"{count_of_lines(scored.truncated)} longer than the model takes, cut off")
+        warn(f"{count_of_lines(scored.truncated)} longer than the model takes; truncated")

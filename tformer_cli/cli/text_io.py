@@ -51,7 +51,7 @@ def input_lines(
         DataError: if there is no such file.
     """
     if texts and file is not None:
-        raise UsageError(f"{option}: texts are given as arguments already; leave one of them out")
+        raise UsageError(f"{option}: texts are given as arguments already; omit one of the two")
     if texts and list(texts) != [STANDARD_STREAM]:
         _warn_of_file_names(texts)
         return argument_lines(texts, counts)
@@ -199,8 +199,8 @@ def check_not_compressed(output: str | Path) -> None:
     if suffix in OPENERS:
         program = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}[suffix]
         raise UsageError(
-            f"--output: nothing is compressed here ({output}): name it without {suffix}, or leave "
-            f"the option out and add | {program} > FILE"
+            f"--output: {output} would not be compressed; name it without {suffix}, or omit "
+            f"the option and add | {program} > FILE"
         )
 
 
@@ -222,14 +222,14 @@ def warn_of_bytes(read: LineCounts) -> None:
 def warn_of_lengths(translated: "TranslationCounts") -> None:
     """Warns if lines were not translated as they stood."""
     if translated.split:
-        warn(f"{count_of_lines(translated.split)} longer than the model takes, translated in parts")
+        warn(f"{count_of_lines(translated.split)} longer than the model takes; translated in parts")
     if translated.unsatisfied:
         warn(
-            f"{count_of_lines(translated.unsatisfied)} without a phrase it must hold, or with one "
-            'it must not; jsonl names them under "unsatisfied"'
+            f"{count_of_lines(translated.unsatisfied)} without a required phrase, or with a "
+            'banned one; --format jsonl lists them under "unsatisfied"'
         )
     if translated.truncated:
-        warn(f"{count_of_lines(translated.truncated)} longer than the model takes, cut off")
+        warn(f"{count_of_lines(translated.truncated)} longer than the model takes; truncated")
 
 
 def count_of_lines(n_lines: int) -> str:

@@ -150,7 +150,7 @@ def train(
         given = [f"{key}={value}" for key, value in limits.items() if value is not None]
         chosen = load_recipe(recipe, [*(overrides or []), *given])
         if dry_run and profile is not None:
-            raise UsageError("--dry-run and --profile exclude each other: leave one out")
+            raise UsageError("--dry-run, --profile: exclude each other; omit one of the two")
         if fresh and trains and not yes:
             _ask_before_removing(run)
     is_first = launched().rank == 0
@@ -215,8 +215,8 @@ def run_training(
         )
     if result.n_looks:
         note(
-            f"looked at the heads {count_of(result.n_looks, 'time')} in "
-            f"{result.seconds_of_looks:.1f} s ({run}): `tformer inspect-heads {run} --over-time`",
+            f"{run}: recorded the heads {count_of(result.n_looks, 'time')} in "
+            f"{result.seconds_of_looks:.1f} s; see `tformer inspect-heads {run} --over-time`",
             quiet=quiet,
         )
     if result.was_finished:
@@ -234,11 +234,13 @@ def parse_minutes(text: str) -> float:
         r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)(?:m|$))?(?:(\d+(?:\.\d+)?)s)?", text
     )
     if not text or match is None or not any(match.groups()):
-        raise UsageError(f"is no duration (--max-time {text}): write 90s, 10m or 1h30m")
+        raise UsageError(f'--max-time: "{text}" is not a duration; write 90s, 10m or 1h30m')
     hours, minutes, seconds = (float(part or 0) for part in match.groups())
     total = 60 * hours + minutes + seconds / 60
     if total <= 0:
-        raise UsageError(f"must be more than nothing (--max-time {text}): write 90s, 10m or 1h30m")
+        raise UsageError(
+            f'--max-time: must be above zero, but is "{text}"; write 90s, 10m or 1h30m'
+        )
     return total
 
 
@@ -278,6 +280,6 @@ def _ask_before_removing(run: Path) -> None:
     if not has_model(run):
         return
     if launched().world_size > 1 or not (sys.stdin.isatty() and is_live()):
-        raise UsageError(f"--fresh would remove what is there ({run}): add --yes to agree")
+        raise UsageError(f"--fresh: would remove the run in {run}; add --yes to agree")
     if not typer.confirm(f"Remove the run in {run} and start over?", err=True):
-        raise UsageError(f"nothing was removed ({run}): use another directory with -o")
+        raise UsageError(f"{run}: nothing was removed; use another directory with -o")

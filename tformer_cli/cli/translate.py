@@ -127,7 +127,7 @@ def translate(
     _check_format(output_format, n_best, is_aligned=alignments is not None)
     _check_use(output_format, ensemble, ensemble_weights, token_scores=token_scores, flags=flags)
     if ban and not all(phrase.strip() for phrase in ban):
-        raise UsageError("--ban: is empty; name the text that no translation may hold")
+        raise UsageError("--ban: is empty; name the text that no translation may contain")
     counts = LineCounts()
     lines = input_lines(text, input_file, counts, "--input", quiet=quiet)
     from_stdin = input_file in (None, STANDARD_STREAM) and (not text or text == [STANDARD_STREAM])
@@ -213,12 +213,12 @@ def _check_format(output_format: OutputFormatChoice, n_best: int, *, is_aligned:
         return
     if n_best > 1:
         raise UsageError(
-            f"--n-best: {n_best} translations do not fit a line for a line; "
-            "choose --format tsv, jsonl or moses"
+            f"--n-best: {n_best} translations per line do not fit text output; choose "
+            "--format tsv, jsonl or moses"
         )
     if is_aligned:
         raise UsageError(
-            "--alignments: text holds translations alone; choose --format tsv, jsonl or moses"
+            "--alignments: text output has no place for them; choose --format tsv, jsonl or moses"
         )
 
 

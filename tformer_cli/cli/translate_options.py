@@ -201,5 +201,5 @@ def weights_of(text: str | None) -> list[float] | None:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise UsageError(
-            f'--ensemble-weights: "{text}" is no list of numbers; write 2,1,1'
+            f'--ensemble-weights: "{text}" is not a list of numbers; write 2,1,1'
         ) from None

@@ -11,7 +11,7 @@ from typer.exceptions import TyperException
 from tformer_cli.cli.help_screen import ReadableHelp
 from tformer_cli.wording import did_you_mean, suggestions
 
-NO_SUCH_COMMAND = re.compile(r"No such command (['\"])(.*?)\1(?:$|\.)")
+NO_SUCH_COMMAND = re.compile(r"no such command (['\"])(.*?)\1(?:$|\.)")
 
 
 class HelpfulGroup(ReadableHelp, TyperGroup):
@@ -27,12 +27,12 @@ class HelpfulGroup(ReadableHelp, TyperGroup):
 
 
 def usage_message(error: TyperException) -> str:
-    """Writes what Typer found wrong as ``WHAT (WHERE): WHAT TO DO``."""
+    """Writes what Typer found wrong as ``WHERE: WHAT; WHAT TO DO``."""
     context = getattr(error, "ctx", None)
     problem = _problem(error)
     if context is None:
         return problem
-    unknown = getattr(error, "option_name", "") if "No such option" in problem else ""
+    unknown = getattr(error, "option_name", "") if "no such option" in problem else ""
     if unknown:
         near = suggestions(unknown, _options_of(context)) if unknown.startswith("--") else []
         hint = did_you_mean(near) or _without_guess(unknown, context)
@@ -42,7 +42,8 @@ def usage_message(error: TyperException) -> str:
         known = [name for name, one in context.command.commands.items() if not one.hidden]
         hint = did_you_mean(suggestions(command[2], known)) or _without_guess("", context)
         return f"{command[2]}: no such command of {context.command_path}; {hint}"
-    return f"{problem} ({context.command_path}): `{context.command_path} --help` says more"
+    where = "" if problem.startswith("--") else f"{context.command_path}: "
+    return f"{where}{problem}; see `{context.command_path} --help`"
 
 
 def _options_of(context: Any) -> list[str]:  # noqa: ANN401 - Typer's
@@ -71,7 +72,7 @@ def _problem(error: TyperException) -> str:
         return f"{options[0]}: {refused}"
     format_message = getattr(error, "format_message", error.__str__)
     message: str = " ".join(format_message().split())
-    return message.rstrip(".")
+    return message[:1].lower() + message[1:].rstrip(".")
 
 
 def _refused(cause: BaseException | None) -> str:

@@ -76,12 +76,12 @@ def make_chart(runs: Sequence[RunMetrics], x: XName, names: Sequence[MetricName]
     for panel in panels:
         if names and not panel.curves:
             raise DataError(
-                f"--metric {panel.name}: no run has it ({paths}): leave it out, or wait for the "
+                f"--metric: no run has {panel.name} ({paths}); omit it, or wait for the "
                 f"first {panel.metric.kind}"
             )
     shown = tuple(panel for panel in panels if panel.curves)
     if not shown:
-        raise DataError(f"nothing to draw yet ({paths}): wait for the first report")
+        raise DataError(f"{paths}: nothing to draw yet; wait for the first report")
     return Chart(runs=_labels([run.path for run in runs]), x=x, panels=shown)
 
 

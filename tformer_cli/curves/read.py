@@ -74,13 +74,13 @@ def read_run(path: Path) -> RunMetrics:
     """
     file = path / METRICS_FILE
     if not path.is_dir():
-        raise DataError(f"no such run directory ({path}): name one that `tformer train` has made")
+        raise DataError(f"{path}: no such run directory; name one that `tformer train` has made")
     try:
         lines = read_regular(file, LARGEST_METRICS).split(b"\n")
     except FileNotFoundError:
         raise DataError(
-            f"has no {METRICS_FILE} ({path}): name a run directory; a model directory alone has "
-            "no curves"
+            f"{path}: has no {METRICS_FILE}; name a run directory (a model directory alone "
+            "has no curves)"
         ) from None
     except OSError as error:
         reason = (error.strerror or "").lower()
@@ -89,7 +89,7 @@ def read_run(path: Path) -> RunMetrics:
     for number, line in enumerate(lines, start=1):
         entry = _entry(line)
         if entry is None and number < len(lines):
-            raise DataError(f"is damaged ({file}:{number}): remove that line")
+            raise DataError(f"{file}, line {number}: is damaged; remove that line")
         if entry is not None and _kind(entry) in entries:
             entries[_kind(entry)][entry["step"]] = entry
     in_order = {kind: [found[step] for step in sorted(found)] for kind, found in entries.items()}

@@ -73,5 +73,8 @@ def hash_file(path: Path) -> str:
             while block := file.read(BLOCK_BYTES):
                 digest.update(block)
     except OSError as error:
-        raise DataError(f"cannot be read ({path}): {error.strerror or error}") from None
+        raise DataError(
+            f"{path}: cannot be read ({(error.strerror or str(error)).lower()}); check "
+            "the file and its permissions"
+        ) from None
     return digest.hexdigest()

@@ -59,7 +59,7 @@ class CorpusConfig:
         if len(given) != 1:
             found = " and ".join(given) if given else "none of them"
             raise ValueError(
-                "give exactly one of source and target, tsv, jsonl, dataset, built_in; "
+                "must have exactly one of source and target, tsv, jsonl, dataset, built_in; "
                 f"found {found}"
             )
         if bool(self.source) != bool(self.target):

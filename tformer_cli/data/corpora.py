@@ -67,11 +67,14 @@ def corpus_file(name: str, directory: str) -> Path:
     """
     path = Path(directory) / Path(name).expanduser()
     if path.is_dir():
-        raise DataError(f"is a directory ({path}): name a file")
+        raise DataError(f"{path}: is a directory; name a file")
     if not path.exists():
-        raise DataError(f"no such file ({path}): check the path")
+        raise DataError(f"{path}: no such file; check the path")
     if not path.is_file():
-        raise DataError(f"is not an ordinary file ({path}): corpora are read more than once")
+        raise DataError(
+            f"{path}: is not an ordinary file, but corpora are read more than once; name "
+            "an ordinary file"
+        )
     return path
 
 
@@ -85,8 +88,8 @@ def _aligned(source: Path, target: Path, counts: LineCounts) -> Iterator[Sentenc
         longer, shorter = (target, source) if source_line is None else (source, target)
         n_lines = {shorter: place, longer: place + 1 + sum(1 for _ in lines)}
         raise DataError(
-            f"different numbers of lines ({source} has {n_lines[source]:,}, {target} has "
-            f"{n_lines[target]:,}): give files whose lines correspond"
+            f"{source}, {target}: different numbers of lines ({n_lines[source]:,} and "
+            f"{n_lines[target]:,}); give files whose lines correspond"
         )
 
 
@@ -121,9 +124,9 @@ def _jsonl(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[Sen
         try:
             record = json.loads(line.removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
-            raise DataError(f"not JSON ({where}): {error}") from None
+            raise DataError(f"{where}: is not JSON ({error}); write one object per line") from None
         if not isinstance(record, dict):
-            raise DataError(f"not a JSON object ({where}): write one object a line")
+            raise DataError(f"{where}: is not a JSON object; write one object per line")
         pair = (text_of(record, field, where) for field in (source, target))
         yield SentencePair(*map(without_surrogates, pair))
 

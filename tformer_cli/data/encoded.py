@@ -144,7 +144,7 @@ def _build(
         asides = [_aside(directory, key) for _ in range(2)]
         counts = _write_pairs(asides[0], config, data, tokenizer, progress)
         if cache_key(config, data, tokenizer) != key:
-            raise DataError(f"changed while it was read ({corpus_name(config)}): start again")
+            raise DataError(f"{corpus_name(config)}: changed while it was read; start again")
         asides[1].write_text(json.dumps(asdict(counts), indent=1) + "\n", encoding="utf-8")
         # The counts come last: they vouch for the pairs.
         for aside, ending in zip(asides, ("arrow", "json"), strict=True):
@@ -152,8 +152,9 @@ def _build(
             aside.replace(directory / f"{key}.{ending}")
     except OSError as error:
         raise DataError(
-            f"cannot write the cache of tokenized corpora ({directory}): "
-            f"{error.strerror or error}; set data.cache_directory to a place with room"
+            f"{directory}: the cache of tokenized corpora cannot be written "
+            f"({(error.strerror or str(error)).lower()}); set data.cache_directory to a "
+            "place with room"
         ) from None
     finally:
         for aside in asides:

@@ -26,7 +26,7 @@ def text_of(record: object, field: str, where: str) -> str:
                 raise missing_field(field, list(names_in(record)), where)
             value = value[part]
     if not isinstance(value, str):
-        raise DataError(f'"{field}" is {_kind(value)}, not a string ({where}): mend the data')
+        raise DataError(f'{where}: "{field}" is {_kind(value)}, not a string; correct the data')
     return value
 
 
@@ -34,7 +34,7 @@ def missing_field(field: str, present: list[str], where: str) -> DataError:
     """Says which fields there are instead of `field`."""
     found = ", ".join(present[:20]) or "none"
     return DataError(
-        f'no field "{field}" ({where}): set source_field and target_field; there are: {found}'
+        f'{where}: has no field "{field}", only {found}; set source_field and target_field'
     )
 
 

@@ -46,7 +46,7 @@ def local_path(config: CorpusConfig, directory: str) -> Path | None:
         return path
     looks_local = config.dataset.startswith((".", "/", "~")) or _loader(path) is not None
     if looks_local or config.dataset.count("/") > 1:
-        raise DataError(f"no such dataset ({path}): check the path")
+        raise DataError(f"{path}: no such dataset; check the path")
     return None
 
 
@@ -70,11 +70,13 @@ def open_dataset(config: CorpusConfig, directory: str = "") -> datasets.Dataset:
         raise
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError) as error:
         raise DataError(
-            f"the hub is unreachable or has no such dataset ({config.dataset}): check the name "
-            f"and the network, or give a local path; {_one_line(error)}"
+            f"{config.dataset}: the hub is unreachable or has no such dataset "
+            f"({_one_line(error)}); check the name and the network, or give a local path"
         ) from None
     except Exception as error:  # noqa: BLE001 - the library's builders raise whatever the file's reader raises
-        raise DataError(f"cannot be opened ({config.dataset}): {_one_line(error)}") from None
+        raise DataError(
+            f"{config.dataset}: cannot be opened ({_one_line(error)}); check the dataset"
+        ) from None
 
 
 def read_fields(
@@ -122,7 +124,7 @@ def _open_local(path: Path, config: CorpusConfig) -> datasets.Dataset:
         return datasets.load_dataset(str(path), config.dataset_config or None, split=config.split)
     loader = _loader(path)
     if loader is None:
-        raise DataError(f"unknown kind of dataset ({path}): give {', '.join(LOADERS)} or a folder")
+        raise DataError(f"{path}: unknown kind of dataset; give {', '.join(LOADERS)} or a folder")
     options = {"sep": "\t"} if ".tsv" in path.suffixes else {}
     files = {_split_name(config.split): str(path)}
     return datasets.load_dataset(loader, data_files=files, split=config.split, **options)

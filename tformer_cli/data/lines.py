@@ -97,12 +97,12 @@ def check_file(path: str | Path) -> None:
     """
     try:
         if not str(path):
-            raise DataError("a file's name is empty: name a file, or - for stdin")
+            raise DataError("the input: the file's name is empty; name a file, or - for stdin")
         if Path(path).is_dir():
-            raise DataError(f"is a directory ({path}): name a file")
+            raise DataError(f"{path}: is a directory; name a file")
         Path(path).stat()
     except FileNotFoundError:
-        raise DataError(f"no such file ({path}): check the path") from None
+        raise DataError(f"{path}: no such file; check the path") from None
     except OSError as error:
         raise _unreadable(path, error) from None
 
@@ -163,11 +163,11 @@ def _checked_lines(stream: BinaryIO, path: str | Path) -> Iterator[bytes]:
 def _unreadable(path: str | Path, error: Exception) -> DataError:
     name = "stdin" if str(path) == "-" else path
     if isinstance(error, OSError) and error.strerror:  # the system's, not a decompressor's
-        return DataError(f"cannot be read ({name}): {error.strerror.lower()}; name another file")
+        return DataError(f"{name}: cannot be read ({error.strerror.lower()}); name another file")
     suffix = Path(name).suffix
     return DataError(
-        f"damaged or not a compressed file ({name}): {error}; compress it again, or name it "
-        f"without {suffix}"
+        f"{name}: is damaged or not a compressed file ({error}); compress it again, or name "
+        f"it without {suffix}"
     )
 
 

@@ -107,7 +107,7 @@ class TrainingLoader:
         self._mixture = Mixture(sizes, weights, seed)
         self._longest = max((corpus.longest for corpus in self._corpora), default=0)
         if not self._mixture.n_examples:
-            raise DataError("no sentence pairs to train on (data.train): add data or weight")
+            raise DataError("data.train: no sentence pairs to train on; add data or weight")
         self._tokens_per_batch = max(1, int(tokens_per_batch / self._growth()))
         self._plan = lru_cache(maxsize=1)(self._plan_window)
         self._counts = lru_cache(maxsize=2)(self._count_batches)

@@ -41,11 +41,11 @@ def parse_links(line: str, where: str, *, is_one_based: bool = False) -> GoldLin
         match = _LINK.fullmatch(text)
         if match is None:
             raise DataError(
-                f'"{text[:40]}" is no link ({where}): write i-j, or i?j if only possible'
+                f'{where}: "{text[:40]}" is not a link; write i-j, or i?j if only possible'
             )
         link = int(match[1]) - first, int(match[3]) - first
         if min(link) < 0:
-            raise DataError(f'"{text}" counts from 0 ({where}): leave out --one-based')
+            raise DataError(f'{where}: "{text}" counts from 0; omit --one-based')
         possible.add(link)
         if match[2] == "-":
             sure.add(link)

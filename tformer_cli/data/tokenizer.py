@@ -57,9 +57,9 @@ class Tokenizer:
             read = read_regular if path.is_dir() else read_bounded
             text = read(file, MAX_FILE_BYTES).decode("utf-8")
         except UnicodeDecodeError:
-            raise DataError(f"not a tokenizer ({file}): it is not UTF-8 text") from None
+            raise DataError(f"{file}: is not UTF-8 text; name a tokenizer.json") from None
         except FileNotFoundError:
-            raise DataError(f"no such tokenizer ({file}): check the path") from None
+            raise DataError(f"{file}: no such tokenizer; check the path") from None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise DataError(f"{file}: cannot be read ({reason}); name a tokenizer.json") from None
@@ -139,7 +139,7 @@ class Tokenizer:
             return self.encode_batch(texts)
         if self.algorithm != "bpe":
             raise DataError(
-                f'bpe_dropout: needs a "bpe" tokenizer, but this one is "{self.algorithm}": '
+                f'bpe_dropout: needs a "bpe" tokenizer, but this one is "{self.algorithm}"; '
                 "set it to 0 or train a bpe tokenizer"
             )
         sampler = self._dropouts.get((dropout, seed))
@@ -191,7 +191,9 @@ def _parse(text: str, where: str) -> HuggingFaceTokenizer:
         return HuggingFaceTokenizer.from_str(text)
     except Exception as error:  # noqa: BLE001 - the library raises nothing more special
         reason = " ".join(str(error).split())[:200]
-        raise DataError(f"not a tokenizer, or damaged ({where}): {reason}") from None
+        raise DataError(
+            f"{where}: is damaged or not a tokenizer ({reason}); name a tokenizer.json"
+        ) from None
 
 
 def _sections(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], bool]:
@@ -211,7 +213,7 @@ def _algorithm_of(tokenizer: HuggingFaceTokenizer, where: str) -> Algorithm:
                 break
             return algorithm
     raise DataError(
-        f"a tokenizer of another make ({where}): train one with `tformer tokenize train`"
+        f"{where}: is not a tokenizer of tformer; train one with `tformer tokenize train`"
     )
 
 
@@ -220,17 +222,22 @@ def _check_vocabulary(tokenizer: HuggingFaceTokenizer, algorithm: Algorithm, whe
     special = {place: AddedToken(p, special=True) for place, p in enumerate(SPECIAL_PIECES)}
     if tokenizer.get_added_tokens_decoder() != special:
         raise DataError(
-            f"a tokenizer with other special tokens ({where}): ids 0 to 3 must be "
-            f"{' '.join(SPECIAL_PIECES)}"
+            f"{where}: has other special tokens; ids 0 to 3 must be {' '.join(SPECIAL_PIECES)}"
         )
     vocabulary = tokenizer.get_vocab()
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-        raise DataError(f"damaged vocabulary ({where}): its ids are not 0, 1, 2, …")
+        raise DataError(
+            f"{where}: vocabulary is damaged, its ids are not 0, 1, 2, …; restore the file"
+        )
     if algorithm == "char":
         return
     alphabet = set(BYTE_CHARACTERS)
     pieces = vocabulary.keys() - set(SPECIAL_PIECES)
     if not alphabet.issuperset("".join(pieces)):
-        raise DataError(f"damaged vocabulary ({where}): a piece is not made of bytes")
+        raise DataError(
+            f"{where}: vocabulary is damaged, a piece is not made of bytes; restore the file"
+        )
     if algorithm != "word" and not alphabet <= pieces:
-        raise DataError(f"damaged vocabulary ({where}): some of the 256 bytes are missing")
+        raise DataError(
+            f"{where}: vocabulary is damaged, some of the 256 bytes are missing; restore the file"
+        )

@@ -115,7 +115,7 @@ def _checked(lines: Iterable[str]) -> Iterator[str]:
         has_text = has_text or bool(line.strip())
         yield line
     if not has_text:
-        raise DataError("nothing to learn a tokenizer from (every line is blank): give text")
+        raise DataError("tokenizer: every line of the text is blank; give text to train on")
 
 
 def _settled(text: str) -> str:

@@ -94,7 +94,7 @@ class ContinuousSearch:
         What is asked of a single sentence (prefix, constraints) is not looked at.
         """
         if not config.is_plain or config.diversity_groups > 1:
-            return "the settings ask for more than plain beam search"
+            return "the settings need more than plain beam search"
         if not isinstance(self._model, Transformer):
             return "several models translate together"
         return interference(list(self._model.modules()))

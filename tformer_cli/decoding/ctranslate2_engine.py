@@ -46,7 +46,7 @@ class CTranslate2Translator(Translator):
         """
         if any(sentence.prefix or sentence.is_constrained for sentence in sentences):
             raise UsageError(
-                "--engine: ctranslate2 knows no prefixes and constraints; leave it out"
+                "--engine: ctranslate2 does not support prefixes and constraints; omit it"
             )
         parts = [sentence.tokens for sentence in sentences]
         by_length: dict[int, list[int]] = defaultdict(list)

@@ -35,7 +35,7 @@ def demands_of(record: Mapping[str, Any], where: str) -> Demands:
     """
     prefix = record.get("target_prefix", "")
     if not isinstance(prefix, str):
-        raise DataError(f'"target_prefix" is no text ({where}): write a string')
+        raise DataError(f'{where}: "target_prefix" is not text; write a string')
     return Demands(prefix, _phrases(record, "required", where), _phrases(record, "banned", where))
 
 
@@ -67,7 +67,7 @@ def read_glossary(lines: Iterable[str], name: str) -> list[Term]:
         cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) not in (2, 3) or not cells[1] or cells[2:] not in ([], [""], ["ban"]):
             raise DataError(
-                f"is no entry of a glossary ({name}:{number}): write source TAB target, "
+                f"{name}, line {number}: is not a glossary entry; write source TAB target, "
                 "and TAB ban to forbid it"
             )
         terms.append(Term(cells[0], cells[1], cells[2:] == ["ban"]))
@@ -94,5 +94,5 @@ def _phrases(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]
     phrases = record.get(key, [])
     is_list = isinstance(phrases, list)
     if not is_list or not all(isinstance(text, str) and text.strip() for text in phrases):
-        raise DataError(f'"{key}" is no list of texts ({where}): write a list of strings')
+        raise DataError(f'{where}: "{key}" is not a list of texts; write a list of strings')
     return tuple(text.strip() for text in phrases)

@@ -76,7 +76,7 @@ class Ensemble:
         """
         weights = [1.0] * len(models) if weights is None else list(weights)
         if len(weights) != len(models):
-            raise ValueError(f"must be {len(models)}, one a model, but are {len(weights)}")
+            raise ValueError(f"must be {len(models)}, one per model, but are {len(weights)}")
         if not all(0.0 < weight < math.inf for weight in weights):
             raise ValueError(f"must be numbers above 0, but are {weights}")
         self._models = list(models)
@@ -120,5 +120,5 @@ class Ensemble:
             else:
                 total = own * weight if total is None else total + own * weight
         if total is None:
-            raise ValueError("an ensemble needs a model")
+            raise ValueError("an ensemble needs at least one model")
         return total if self._space == "probability" else total.log_softmax(dim=-1)

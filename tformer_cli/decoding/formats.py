@@ -80,11 +80,15 @@ def read_records(lines: Iterable[str], name: str, first_index: int = 0) -> Itera
             record = json.loads(line.removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
             reason = str(error).splitlines()[0]
-            raise DataError(f"is not JSON ({name}:{number}): {reason}") from None
+            raise DataError(
+                f"{name}, line {number}: is not JSON ({reason}); write one object per line"
+            ) from None
         if not isinstance(record, dict):
-            raise DataError(f"is not a JSON object ({name}:{number}): write one object a line")
+            raise DataError(
+                f"{name}, line {number}: is not a JSON object; write one object per line"
+            )
         if not isinstance(record.get("source"), str):
-            raise DataError(f'has no text under "source" ({name}:{number}): add that key')
+            raise DataError(f'{name}, line {number}: has no text under "source"; add that key')
         yield record
 
 

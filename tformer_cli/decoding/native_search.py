@@ -67,9 +67,9 @@ class NativeSearch:
         computed; but if everything else is as it must be, the kernels are compiled.
         """
         if not config.is_plain or config.diversity_groups > 1:
-            return "the settings ask for more than plain beam search"
+            return "the settings need more than plain beam search"
         if torch.is_autocast_enabled("cpu"):
-            return "torch is to compute in another precision"
+            return "another precision is set for torch"
         if self._native is not None and versions(self._modules) == self._versions:
             return interference(self._modules)
         self._native = None  # its memory is free before other weights are packed

@@ -87,7 +87,7 @@ class StepGraphs:
             if is_same:
                 self._graphs[shape] = graph
             else:
-                self._give_up("a replay gave other numbers")
+                self._give_up("a replay gave different numbers")
         _put_back(state, expected)
 
     def _give_up(self, reason: str) -> None:

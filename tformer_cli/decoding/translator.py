@@ -268,7 +268,7 @@ class Translator:
         """Treats a line that has more than `longest` tokens."""
         if self._too_long == "error":
             raise DataError(
-                f"has {len(ids)} tokens where the model takes {longest} (line {index + 1}): "
+                f"line {index + 1}: has {len(ids)} tokens, but the model takes {longest}; "
                 "shorten it, or choose --too-long split or truncate"
             )
         if self._too_long == "truncate":

@@ -77,11 +77,11 @@ def check_counts(counts: Sequence[tuple[str, int]]) -> None:
     for name, n_lines in counts[1:]:
         if n_lines != first:
             raise DataError(
-                f"has {n_lines} lines where {first_name} has {first} ({name}): "
-                "give files that match line by line"
+                f"{first_name}, {name}: different numbers of lines ({first:,} and "
+                f"{n_lines:,}); give files whose lines correspond"
             )
     if first == 0:
-        raise DataError(f"holds no lines ({first_name}): there is nothing to score")
+        raise DataError(f"{first_name}: has no lines; give a text to score")
 
 
 def _score(

@@ -54,8 +54,8 @@ def cross_heads(selections: Sequence[str], layout: HeadLayout) -> list[HeadId]:
     for head in heads:
         if head.kind not in ALIGNING:
             raise UsageError(
-                f'--heads: "{",".join(selections)}" selects {head}, but only cross-attention sees '
-                "both sentences; select in cross"
+                f'--heads: "{",".join(selections)}" selects {head}, but only cross-attention '
+                "sees both sentences; select cross heads"
             )
     return heads
 
@@ -72,8 +72,7 @@ def default_selection(layout: HeadLayout) -> str:
     layers = [layer for layer, n_heads in enumerate(layout.cross) if n_heads]
     if not layers:
         raise UsageError(
-            "MODEL: has no cross-attention head left to align words by; take the model before it "
-            "was pruned"
+            "MODEL: has no cross-attention head left to align words with; use the unpruned model"
         )
     return f"cross.{layers[-2:][0]}"
 

@@ -137,7 +137,9 @@ def capture_batch(
     limit = model.config.max_positions
     for side, rows in (("source", sources), ("target", targets)):
         if (longest := max(map(len, rows))) > limit:
-            raise ValueError(f"the {side} has {longest - 1} tokens, the model takes {limit - 1}")
+            raise ValueError(
+                f"the {side} has {longest - 1} tokens, but the model takes {limit - 1}"
+            )
     device = next(model.parameters()).device
     source, source_mask = source_batch([source for source, _ in pairs], limit, device)
     with listening(model, kinds) as heard:

@@ -94,7 +94,9 @@ def capture_maps(
     limit = model.config.max_positions
     for side, ids in (("source", source), ("target", target_input)):
         if len(ids) > limit:
-            raise ValueError(f"the {side} has {len(ids) - 1} tokens, the model takes {limit - 1}")
+            raise ValueError(
+                f"the {side} has {len(ids) - 1} tokens, but the model takes {limit - 1}"
+            )
     heard = _one_pass(model, source, target_input)
     return AttentionMaps(
         source_ids=source,

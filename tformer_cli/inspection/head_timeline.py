@@ -116,13 +116,13 @@ def read_timeline(run: Path) -> HeadTimeline:
     """
     file = run / HEADS_LOG
     if not run.is_dir():
-        raise DataError(f"no such run directory ({run}): name one that `tformer train` has made")
+        raise DataError(f"{run}: no such run directory; name one that `tformer train` has made")
     try:
         lines = read_regular(file, LARGEST_LOG).split(b"\n")
     except FileNotFoundError:
         raise DataError(
-            f"has no {HEADS_LOG} ({run}): train with --set training.inspect_every=100 to follow "
-            "the heads"
+            f"{run}: has no {HEADS_LOG}; train with --set training.inspect_every=100 to "
+            "record the heads"
         ) from None
     except OSError as error:
         reason = (error.strerror or "").lower()
@@ -131,13 +131,13 @@ def read_timeline(run: Path) -> HeadTimeline:
     for number, line in enumerate(lines, start=1):
         entry = _entry(line)
         if entry is None and number < len(lines):
-            raise DataError(f"is damaged ({file}:{number}): remove that line")
+            raise DataError(f"{file}, line {number}: is damaged; remove that line")
         if entry is not None:
             at_steps.setdefault(entry.step, {})[entry.head] = entry
     every = max((set(found) for found in at_steps.values()), key=len, default=set())
     steps = [step for step, found in sorted(at_steps.items()) if set(found) == every]
     if not steps:
-        raise DataError(f"holds no step yet ({file}): wait until the run has begun")
+        raise DataError(f"{file}: has no step yet; wait until the run has begun")
     return HeadTimeline(
         run=run.resolve().name,
         steps=tuple(steps),

@@ -233,7 +233,7 @@ class ListenedModel:
             rows = search.rows_of(source, target_input)
             if rows is not None:
                 return search, rows
-        raise NotSearchedError("no search has gone through this hypothesis")
+        raise NotSearchedError("no search visited this hypothesis")
 
 
 def _candidates(logits: Tensor, n: int) -> tuple[list[list[float]], list[list[int]], list[float]]:

@@ -159,5 +159,5 @@ def listen_to(listeners: ExitStack, module: nn.Module) -> HeardModule:
 def first_of(batch: Tensor | None) -> Tensor:
     """Takes the only sentence of a batch, in float64 on the CPU."""
     if batch is None:
-        raise ValueError("a module that the pass goes through was not called")
+        raise ValueError("a module of the forward pass was not called")
     return batch[0].cpu().double()

@@ -32,7 +32,7 @@ class RareTokens:
     """Why rare-word heads cannot be judged by the sentence; empty if they can."""
 
 
-UNKNOWN = RareTokens(reason="no frequencies.json in MODEL; --corpus counts")
+UNKNOWN = RareTokens(reason="no frequencies.json in MODEL; with --corpus, tokens are counted")
 """Of a model whose directory does not say how frequent tokens are."""
 
 

@@ -126,7 +126,7 @@ def summary_of(diff: HeadDiff) -> str:
     }
     parts = [f"only in {side}: {', '.join(heads)}" for side, heads in only.items() if heads]
     if diff.rare_reason and any(change.kind == "enc" for change in diff.changes):
-        parts.append(f"rare-word heads are not judged: {diff.rare_reason}")
+        parts.append(f"rare-word heads are not classified: {diff.rare_reason}")
     return "; ".join([text, *parts])
 
 

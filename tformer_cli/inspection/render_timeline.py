@@ -65,7 +65,7 @@ def render_timeline_html(timeline: HeadTimeline) -> str:
     looks = count_of(len(timeline.steps), "look")
     pairs = count_of(timeline.n_sentences, "sentence pair")
     reason = timeline.rare_reason
-    rare = f"; rare-word heads are not judged: {escaped(reason)}" if reason else ""
+    rare = f"; rare-word heads are not classified: {escaped(reason)}" if reason else ""
     body = (
         f"<h1>Heads of {escaped(timeline.run)}</h1>"
         f'<p class="facts">{looks}, steps {timeline.steps[0]:,} to '

@@ -58,7 +58,7 @@ ROLES: tuple[RoleRule, ...] = (
     _position_rule("next", "the token after (self-attention)"),
     RoleRule(
         role="sink",
-        meaning="the source's end or the target's begin of sentence",
+        meaning="the end of the source or the beginning of the target",
         formula=f"sink_eos >= {SINK_MASS} or sink_bos >= {SINK_MASS}",
         source="Clark et al. 2019, special tokens",
     ),
@@ -69,11 +69,11 @@ ROLES: tuple[RoleRule, ...] = (
             f"confidence > {ALIGNER_CONFIDENCE} and diagonality >= {ALIGNER_DIAGONALITY}, "
             "in cross-attention"
         ),
-        source="ours; inspect-align --gold measures it",
+        source="this project's; measure it with inspect-align --gold",
     ),
     RoleRule(
         role="broad",
-        meaning="nearly all tokens alike",
+        meaning="nearly uniform over all tokens",
         formula=f"entropy_norm >= {BROAD_ENTROPY}",
         source="Clark et al. 2019: 3.8 nats of ln 128",
     ),
@@ -83,7 +83,7 @@ ROLES: tuple[RoleRule, ...] = (
         formula=f"rare_argmax > {RARE_ARGMAX}, of tokens outside the top {FREQUENT}",
         source="Voita et al. 2019, section 5.3",
     ),
-    RoleRule(role="other", meaning="none of these", formula="no rule holds", source="-"),
+    RoleRule(role="other", meaning="none of these", formula="no rule applies", source="-"),
 )
 """Every role, in the order of a table."""
 

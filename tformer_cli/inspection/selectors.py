@@ -79,8 +79,8 @@ def select_heads(
         # The grammar speaks of the option that it is written for.
         raise UsageError(f"{option}{str(error).removeprefix('--heads')}") from None
     raise UsageError(
-        f'{option}: "{selection}" has conditions on metrics, which inspect-heads measures; '
-        "name the heads here"
+        f'{option}: "{selection}" has conditions on metrics, which only inspect-heads '
+        "measures; name the heads here"
     )
 
 
@@ -95,7 +95,7 @@ def check_names_layers(selections: Sequence[str], weights: str) -> None:
         UsageError: if a term says which heads of a layer, or asks for a role.
     """
     for term in (term for text in selections for term in _COMMA_OUTSIDE_BRACES.split(text)):
-        of_layers = f"--weights {weights} has one map a layer, of all its heads together"
+        of_layers = f"--weights {weights} has one map per layer, for all its heads together"
         pattern = re.split("[@:]", term.strip())[0].split(".")
         if len(pattern) == 3 and pattern[2] != "*":
             raise UsageError(f'--heads: "{term}" names heads, but {of_layers}; name layers')
@@ -119,7 +119,7 @@ class HeadSelection:
         self.needs_metrics = any(term.needs_metrics for term in self._terms)
         """Whether the metrics decide."""
         if not self.needs_metrics and not self.select({}):
-            raise UsageError(f'--heads: "{self}" selects no head; there are {layout}')
+            raise UsageError(f'--heads: "{self}" selects no head; the heads are {layout}')
 
     def __str__(self) -> str:
         return self._text
@@ -201,7 +201,7 @@ def _condition_of(text: str, term: str) -> Condition:
         wanted = text.removeprefix("role=")
         roles = [rule.role for rule in ROLES]
         if wanted not in roles:
-            raise UsageError(f'--heads: "{term}" names no role; there are {", ".join(roles)}')
+            raise UsageError(f'--heads: "{term}" names no role; the roles are {", ".join(roles)}')
         return lambda metrics: role_of(metrics) == wanted
     match = _COMPARISON.fullmatch(text)
     limit = None if match is None else _number(match[3])
@@ -216,7 +216,7 @@ def _condition_of(text: str, term: str) -> Condition:
 def _metric(name: str, term: str) -> str:
     if name not in METRICS:
         known = ", ".join(METRICS)
-        raise UsageError(f'--heads: "{term}" names no metric; there are {known}')
+        raise UsageError(f'--heads: "{term}" names no metric; the metrics are {known}')
     return name
 
 
@@ -240,7 +240,7 @@ def _heads_of(pattern: str, term: str, layout: HeadLayout) -> set[HeadId]:
         for head in _indices(heads, layout.of(kind)[layer], term, layout)
     }
     if not found:
-        raise _refused(term, "names no head", layout)
+        raise _refused(term, "matches no head", layout)
     return found
 
 
@@ -266,11 +266,11 @@ def _indices(pattern: str, n: int, term: str, layout: HeadLayout) -> list[int]:
         if match[2] and end < int(match[1]):
             raise _refused(term, f"counts backwards in {pattern}", layout)
         return list(range(int(match[1]), end + 1)) if end < n else []
-    raise _refused(term, f'does not say which with "{pattern}"', layout)
+    raise _refused(term, f'has an unreadable part "{pattern}"', layout)
 
 
 def _refused(term: str, reason: str, layout: HeadLayout) -> UsageError:
     return UsageError(
-        f'--heads: "{term}" {reason}; there are {layout} '
-        "(layers and heads: n, a-b, a-, last, ^k, {list} or *)"
+        f'--heads: "{term}" {reason}; the heads are {layout} (layers and heads: n, a-b, a-, '
+        "last, ^k, {list} or *)"
     )

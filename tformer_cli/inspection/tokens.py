@@ -33,7 +33,7 @@ def find_token(wanted: str, pieces: Sequence[str], option: str = "--token") -> i
     if _POSITION.fullmatch(wanted) and -len(pieces) <= int(wanted) < len(pieces):
         return int(wanted) % len(pieces)
     listed = ", ".join(f"{place} {piece}" for place, piece in enumerate(pieces))
-    raise UsageError(f'{option}: "{wanted}" names no token; there are {listed}')
+    raise UsageError(f'{option}: "{wanted}" matches no token; the tokens are {listed}')
 
 
 def _readings(wanted: str) -> list[tuple[str, int]]:

@@ -41,10 +41,10 @@ _AXES = (
     "Layers and heads count from 0."
 )
 _OF_LAYERS = (
-    "Row = position after the layer, column = token; in enc and cross a source token, in dec a "
-    "target token that the decoder has read. One map a layer, of all its heads and all layers "
-    "before it. Rows of enc sum to 1; row i of dec and row i of cross of a layer together sum "
-    f"to 1. {_AXES}"
+    "Row = position after the layer, column = token; in enc and cross a source token, in dec "
+    "a target token that the decoder has read. One map per layer, for all its heads and all "
+    "layers before it. Rows of enc sum to 1; row i of dec and row i of cross of a layer "
+    f"together sum to 1. {_AXES}"
 )
 _FLOW_KINDS: dict[Kind, str] = {
     "enc": "encoder, from source tokens",
@@ -84,8 +84,8 @@ ROLLOUT = Weighting(
     meaning="attention rollout: products over the layers of ½ mean weights + ½ identity",
     source="Abnar & Zuidema 2020",
     conventions=(
-        f"{_OF_LAYERS} In cross-attention the decoder's own state counts ½ as well, so after n "
-        "decoder layers the source always has 1 − 2^−n."
+        f"{_OF_LAYERS} In cross-attention, the decoder's own state counts ½ as well, so "
+        "after n decoder layers the source always has 1 − 2^−n."
     ),
     sums="Rows of enc, and of dec and cross together, sum to 1.",
     residual="max |A·V − context| of all layers up to the map's",
@@ -94,7 +94,10 @@ ROLLOUT = Weighting(
 )
 ALTI = Weighting(
     name="alti",
-    meaning="ALTI+ contributions: how much nearer each token brings the output, rolled out",
+    meaning=(
+        "ALTI+ contributions: how much closer each token brings the output, rolled out "
+        "over the layers"
+    ),
     source="Ferrando et al. 2022",
     conventions=_OF_LAYERS,
     sums="Rows of enc, and of dec and cross together, sum to 1.",

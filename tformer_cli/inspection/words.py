@@ -152,6 +152,6 @@ def _check_spelling(line: str, words: Sequence[str], where: str) -> None:
         differing = (i for i, (ours, theirs) in both if ours != theirs)
         place = next(differing, min(len(spelt), len(written)))
         raise DataError(
-            f'the words spell "{spelt[place : place + 12]}" where the text has '
-            f'"{written[place : place + 12]}" ({where}): give the same text with other spaces'
+            f'{where}: the words spell "{spelt[place : place + 12]}", but the text has '
+            f'"{written[place : place + 12]}"; give the same text with other spaces'
         )

@@ -235,7 +235,10 @@ class MultiHeadAttention(nn.Module):
     def _attend_within(self, hidden: Tensor, memory: Tensor | None, spans: Spans) -> Tensor:
         """Attends within sentences that lie one after the other, (1, Q, D) to (1, Q, D)."""
         if self.operations is None or not self.is_plain:
-            raise ValueError("attention without padding is for `operations`, and for them alone")
+            raise ValueError(
+                "packed attention (without padding) needs `operations`, and only packed "
+                "attention takes them"
+            )
         if memory is None:
             query, key_value = self.in_projection(hidden), None
         else:

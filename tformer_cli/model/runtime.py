@@ -31,7 +31,7 @@ def resolve_device(name: str) -> torch.device:
         if not torch.cuda.is_available():
             raise ValueError(f'"{name}" asks for a GPU, but CUDA is not usable; use cpu or auto')
         if index and int(index) >= torch.cuda.device_count():
-            raise ValueError(f'"{name}" is not there; there are {torch.cuda.device_count()} GPUs')
+            raise ValueError(f'"{name}" does not exist; there are {torch.cuda.device_count()} GPUs')
         if index:
             torch.cuda.set_device(int(index))
     return torch.device(name)

@@ -106,7 +106,7 @@ class _Layout:
         n_queries, n_keys = self._queries.diff(), self._keys.diff()
         sides = (n_queries, n_keys)
         if not len(n_queries) or any(int(lengths.min()) < 1 for lengths in sides):
-            raise ValueError("there must be sentences, each with a token on both sides")
+            raise ValueError("there must be at least one sentence, each with a token on both sides")
         self._most = int(n_queries.max()), int(n_keys.max())
         self.n_queries, self.n_keys = int(self._queries[-1]), int(self._keys[-1])
         strides = (n_keys + (lanes - 1)) // lanes * lanes

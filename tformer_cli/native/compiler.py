@@ -138,4 +138,4 @@ def _first_error(stderr: bytes) -> str:
     """The first line of a compiler's messages that names an error, or else the first one."""
     lines = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
-    return (errors or lines or ["it failed and said nothing"])[0].strip()
+    return (errors or lines or ["it failed without a message"])[0].strip()

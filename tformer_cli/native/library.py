@@ -50,7 +50,7 @@ def load_library(tell: Callable[[str], None] | None = None) -> ctypes.CDLL:
     """
     global _found
     if os.environ.get(SWITCH) == "0":
-        raise Refused(f"{SWITCH}=0 switches them off")
+        raise Refused(f"{SWITCH}=0 disables them")
     with _once:
         if _found is None:
             try:
@@ -79,14 +79,14 @@ def find_library(
         Refused: if there is none.
     """
     if os.name != "posix":
-        raise Refused("they are for POSIX systems")
+        raise Refused("they need a POSIX system")
     if not any(sources.glob("*.c")):
         raise Refused(f"their sources are not installed ({sources})")
     compiler = find_compiler()
     if compiler is None:
         raise Refused("there is no C compiler (CC, cc, gcc, clang)")
     name = library_name(sources, compiler)
-    reason = "there is no directory to keep them in"
+    reason = "there is no directory to store them in"
     for directory in cache_directories():
         cache = LibraryCache(directory, name)
         try:

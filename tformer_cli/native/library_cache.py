@@ -189,7 +189,7 @@ def _check_private(status: os.stat_result, path: Path) -> None:
     """Raises unless a directory or plain file is this user's, and writable for nobody else."""
     is_plain = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
     if not is_plain or status.st_uid != os.geteuid() or status.st_mode & _OTHERS_WRITE:
-        raise NotPrivate(f"{path} is not this user's alone")
+        raise NotPrivate(f"{path} is not private to this user")
 
 
 def _remove_abandoned(directory: Path) -> None:

@@ -82,13 +82,13 @@ class NativeLinear:
             MemoryError: if there is not enough.
         """
         if not gradient.is_contiguous() or gradient.dim() != 2:
-            raise TypeError("a gradient must be rows one after the other")
+            raise TypeError("a gradient must be contiguous rows")
         if result is not None and not (
             result.shape == gradient.shape
             and result.dtype == gradient.dtype
             and result.is_contiguous()
         ):
-            raise TypeError("a gradient and the result that it belongs to must be alike")
+            raise TypeError("a gradient must have the shape and type of its result")
         n_rows, n_columns = gradient.shape
         sums = torch.empty(n_columns if has_bias else 0, dtype=torch.float32, device="cpu")
         job = _BiasGradient(

@@ -50,7 +50,7 @@ class NativeLoss:
             MemoryError: if there is not enough.
         """
         if not logits.is_contiguous() or targets.shape != logits.shape[:1]:
-            raise TypeError("logits must be rows one after the other, each with a target")
+            raise TypeError("logits must be contiguous rows, each with a target")
         if len(targets) and int(targets.max()) >= logits.shape[1]:
             raise IndexError(f"targets must be less than {logits.shape[1]}")
         targets = targets.contiguous()

@@ -21,7 +21,7 @@ def kind_of(tensor: Tensor) -> int:
     """
     if tensor.dtype not in KINDS or tensor.device.type != "cpu":
         where = f"{tensor.dtype} on {tensor.device.type}"
-        raise TypeError(f"numbers must be float32 or bfloat16 on the CPU, not {where}")
+        raise TypeError(f"tensors must be float32 or bfloat16 on the CPU, not {where}")
     return KINDS[tensor.dtype]
 
 

@@ -164,7 +164,7 @@ def _compare(
     if is_greedy and len(tokens) < LIMIT:
         loss = (own[:, EOS_ID:].amax(dim=1) - expected).max().item()
         if not loss <= tolerance:
-            raise Mismatch(f"model {number}: a token is not the most probable one")
+            raise Mismatch(f"model {number}: a token is not the most probable")
 
 
 def _check_training(library: ctypes.CDLL, model: Transformer, number: int) -> None:
@@ -184,7 +184,7 @@ def _check_other_numbers_and_threads(library: ctypes.CDLL, model: Transformer, n
     two = _gradients(trained, number)
     torch.set_num_threads(1)
     if any(not torch.equal(two[name], slope) for name, slope in one.items()):
-        raise Mismatch("two threads compute other gradients than one")
+        raise Mismatch("two threads compute different gradients from one")
     with torch.autocast("cpu", torch.bfloat16):
         by_torch, by_kernels = (_gradients(each, number) for each in (model, trained))
     errors = [
@@ -198,7 +198,7 @@ def _check_other_numbers_and_threads(library: ctypes.CDLL, model: Transformer, n
 def _trained(library: ctypes.CDLL, model: Transformer) -> Transformer:
     trained = copy.deepcopy(model)
     if not use_native_operations(trained, library):
-        raise Mismatch("a model is not trained by the kernels")
+        raise Mismatch("the kernels do not train a model")
     return trained
 
 
@@ -253,10 +253,10 @@ def _check_dropout(operations: NativeOperations) -> None:
     )
     is_dropped = summed == 0.0
     if not 0.1 < is_dropped.double().mean().item() < 0.4:
-        raise Mismatch("before a norm, other values were dropped than a quarter")
+        raise Mismatch("before a norm, not a quarter of the values were dropped")
     expected = torch.where(is_dropped, 0.0, hidden / 0.75)
     if not max(_largest(summed - expected), _largest(normed - norm(expected))) <= TOLERANCE:
-        raise Mismatch("the norm of a sum with dropout is another one")
+        raise Mismatch("the norm of a sum with dropout is wrong")
 
 
 def _check_orthogonalized(operations: NativeOperations) -> None:

@@ -55,9 +55,9 @@ class Shape(ctypes.Structure):
 def unsupported(model: nn.Module) -> str | None:
     """Says why the kernels cannot compute what a model computes; None if they can."""
     if type(model) is not Transformer:
-        return "it is no single Transformer"
+        return "it is not a single Transformer"
     if model.vocab_size < N_SPECIAL_TOKENS:
-        return "the vocabulary has no end of sentence"
+        return "the vocabulary has no end-of-sentence token"
     if model.config.max_positions * model.config.d_model > MOST_POSITION_FLOATS:
         return "the table of all its positions would be too large"
     linears = [module for module in model.modules() if isinstance(module, Linear)]
@@ -91,7 +91,7 @@ def interference(modules: Sequence[nn.Module]) -> str | None:
     """
     for module in modules:
         if isinstance(module, MultiHeadAttention) and (module.gate is not None or module.has_taps):
-            return "attention is listened to or gated"
+            return "attention is tapped or gated"
         if module._forward_hooks or module._forward_pre_hooks:
             return "hooks are set on the model"
         if module.training:

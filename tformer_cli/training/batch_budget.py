@@ -101,7 +101,7 @@ def settle_tokens_per_batch(
     if asked and found:
         raise RecipeError(
             f"training.tokens_per_batch: batches of {asked} do not fit in the GPU's memory; "
-            f"{found} do (0 finds that out)"
+            f"{found} do (0 finds the largest that fits)"
         )
     return found or _too_long(lengths)
 

@@ -127,7 +127,7 @@ class Checkpoints:
             except OSError as error:
                 raise _not_read(file, error) from None
             if found != expected:
-                raise ArtifactError(f"is damaged ({file}): its checksum is another one")
+                raise ArtifactError(f"{file}: is damaged (wrong checksum); use another checkpoint")
 
     def is_sound(self, step: int) -> bool:
         """Says whether a step has a checkpoint, and nothing of it is damaged."""
@@ -150,11 +150,13 @@ class Checkpoints:
             expected = checksums.pop(STATE, None)
             state = TrainingState.from_json(values)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise ArtifactError(f"is damaged ({file}): {error}") from None
+            raise ArtifactError(f"{file}: is damaged ({error}); use another checkpoint") from None
         if expected is not None and expected != _state_checksum(values, checksums):
-            raise ArtifactError(f"is damaged ({file}): its checksum is another one")
+            raise ArtifactError(f"{file}: is damaged (wrong checksum); use another checkpoint")
         if state.step != step:
-            raise ArtifactError(f"is damaged ({file}): it is of step {state.step}")
+            raise ArtifactError(
+                f"{file}: is damaged (holds step {state.step}); use another checkpoint"
+            )
         named = (MODEL, OPTIMIZER, AVERAGE)
         return state, {name: checksums[name] for name in named if name in checksums}
 
@@ -169,8 +171,9 @@ class Checkpoints:
 
 def _not_read(file: Path, error: OSError) -> ArtifactError:
     """Tells what is not there any more from what may be read at another time."""
+    reason = (error.strerror or str(error)).lower()
     if isinstance(error, FileNotFoundError):
-        return ArtifactError(f"is damaged ({file}): {error.strerror}")
+        return ArtifactError(f"{file}: is damaged ({reason}); use another checkpoint")
     return UnreadableError(
         f"{file}: cannot be read ({(error.strerror or str(error)).lower()}); try again, or remove "
         f"{file.parent} to resume from the checkpoint before"

@@ -12,6 +12,7 @@ import torch
 from tformer_cli.model.runtime import Precision
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.state import TrainingState
+from tformer_cli.wording import count_of
 
 CONDITIONS = ("world_size", "by_kernels", "precision", "device", "n_threads")
 """Fields of a run's state."""
@@ -42,21 +43,21 @@ def notes_of_changes(before: TrainingState, now: Mapping[str, Any]) -> list[str]
     """
     if not before.step:
         return []
-    all_but_chance = "the same data and steps, but other dropout and roundings"
-    all_but_roundings = "the same data and steps, but other roundings"
+    all_but_chance = "same data and steps, but different dropout and rounding"
+    all_but_roundings = "same data and steps, but different rounding"
     notes = []
     if before.world_size != now["world_size"]:
-        who = f"{now['world_size']} processes go on with a run of {before.world_size}"
-        notes.append(f"{who}: {all_but_chance}")
+        had = count_of(before.world_size, "process", "processes")
+        notes.append(f"a run of {had} resumes with {now['world_size']}; {all_but_chance}")
     if before.by_kernels != now["by_kernels"]:
         how = "with" if now["by_kernels"] else "without"
-        notes.append(f"the run goes on {how} compiled kernels, unlike before: {all_but_chance}")
+        notes.append(f"the run resumes {how} compiled kernels, unlike before; {all_but_chance}")
     for field, words, what in (
         ("device", "the run moves from {old} to {new}", all_but_chance),
-        ("precision", "the run goes on in {new}, before it was {old}", all_but_roundings),
-        ("n_threads", "the run goes on with {new} threads, before it had {old}", all_but_roundings),
+        ("precision", "the run resumes in {new}, before it was {old}", all_but_roundings),
+        ("n_threads", "the run resumes with {new} threads, before it had {old}", all_but_roundings),
     ):
         old, new = getattr(before, field), now[field]
         if old and new and old != new:
-            notes.append(f"{words.format(old=old, new=new)}: {what}")
+            notes.append(f"{words.format(old=old, new=new)}; {what}")
     return notes

@@ -43,7 +43,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launch:
         rank, local_rank, world_size = -1, -1, 0
     if not 0 <= local_rank <= rank < world_size:
         shown = ", ".join(f"{name}={environment[name]}" for name in names[:3])
-        raise UsageError(f"no place among processes ({shown}): start them with torchrun")
+        raise UsageError(f"{shown}: the process has no rank; start processes with torchrun")
     return Launch(
         rank=rank,
         local_rank=local_rank,

@@ -25,7 +25,10 @@ def end_reason(
             return f"{name} = {limit} is reached"
     patience = validation.patience
     if patience and state.validations_since_best(validation) >= patience:
-        return f"no better {validation.metric} for validation.patience = {patience}"
+        return (
+            f"no better {validation.metric} for validation.patience = {patience} (early "
+            "stopping) (early stopping) (early stopping) (early stopping)"
+        )
     return ""
 
 

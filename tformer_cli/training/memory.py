@@ -83,8 +83,8 @@ class GradientsInMemory:
         largest = max(parts, key=lambda part: (part.n_sentences > 1, part.n_cells))
         if largest.n_sentences == 1:
             raise TformerError(
-                f"a sentence pair of {largest.n_cells} positions does not fit in memory: lower "
-                "data.max_length or the size of the model"
+                f"data.max_length: a sentence pair of {largest.n_cells} positions does not "
+                "fit in memory; lower it or the size of the model"
             )
         self.smallest_failed = min(self.smallest_failed or largest.n_cells, largest.n_cells)
         return [half for part in parts for half in (halves(part) if part is largest else [part])]

@@ -59,6 +59,6 @@ def talking() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise TformerError(
-            "another process of the training has ended or cannot be reached (torchrun): start all "
-            "of them again; the last checkpoint stands"
+            "torchrun: another training process has ended or cannot be reached; start all of "
+            "them again, the last checkpoint is kept"
         ) from error

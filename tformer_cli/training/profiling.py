@@ -73,12 +73,12 @@ class StepProfile:
     def lines(self) -> Iterator[str]:
         """Says it in lines."""
         milliseconds = 1e3 / self.n_steps
-        yield f"{'where the time goes':<38}{'ms a step':>10}{'share':>8}"
+        yield f"{'where the time goes':<38}{'ms/step':>10}{'share':>8}"
         for name, seconds in self.categories.items():
             yield f"{name:<38}{seconds * milliseconds:>10.2f}{seconds / self.seconds:>8.1%}"
         yield f"{'whole step':<38}{self.seconds * milliseconds:>10.2f}{1:>8.1%}"
         yield ""
-        yield f"{'operator':<38}{'ms a step':>10}{'share':>8}{'calls a step':>14}"
+        yield f"{'operator':<38}{'ms/step':>10}{'share':>8}{'calls/step':>14}"
         for name, (seconds, calls) in self.operators.items():
             yield (
                 f"{name[:37]:<38}{seconds * milliseconds:>10.2f}{seconds / self.seconds:>8.1%}"

@@ -42,10 +42,10 @@ def roll_back(
     back = saver.go_back(cause.last_good_step, state.fingerprints)
     if rollbacks_in_a_row(state.rollbacks, back.step) >= max_rollbacks:
         again = f", {max_rollbacks} times in a row" if max_rollbacks > 1 else ""
-        tried = f" after going back{again}" if max_rollbacks else ""
+        tried = f" after a rollback{again}" if max_rollbacks else ""
         raise TformerError(
-            f"{cause.problem}{tried} (step {state.step}): lower training.learning_rate or raise "
-            f"training.warmup_steps; the checkpoint of step {back.step} stands"
+            f"step {state.step}: {cause.problem}{tried}; lower training.learning_rate or "
+            f"raise training.warmup_steps (the checkpoint of step {back.step} is kept)"
         )
     rollback = RolledBack(
         step=back.step,

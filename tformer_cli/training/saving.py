@@ -133,10 +133,14 @@ class RunSaver:
                 damaged.append(error)
             else:
                 self.checkpoints.keep(other for other in steps if other <= step)
-                note = f"went back to step {step}: a later one {damaged[0]}" if damaged else ""
+                skipped = f"resuming from step {step}, a later checkpoint is damaged"
+                note = f"{skipped} ({_problem(damaged[0])})" if damaged else ""
                 return state, note
         if damaged:
-            raise ArtifactError(f"no checkpoint is whole; start over with --fresh: {damaged[0]}")
+            raise ArtifactError(
+                f"{self.checkpoints.directory}: no checkpoint is intact "
+                f"({_problem(damaged[0])}); start over with --fresh"
+            )
         return fresh, ""
 
     def sound_averaged_steps(self, state: TrainingState) -> tuple[list[int], list[str]]:
@@ -147,7 +151,7 @@ class RunSaver:
                 self.checkpoints.check(step)
                 tensor_shapes(self.checkpoints.path(step) / MODEL)
             except ArtifactError as error:
-                damaged.append(str(error))
+                damaged.append(_problem(error))
             else:
                 sound.append(step)
         return sound, damaged
@@ -204,8 +208,8 @@ class RunSaver:
                 if old != new
             ]
             raise DataError(
-                f"the data have changed since the run began ({'; '.join(changed) or path}): "
-                "bring the old data back, or start over with --fresh"
+                f"{'; '.join(changed) or path}: the data have changed since the run began; "
+                "restore the old data, or start over with --fresh"
             )
         try:
             self._model.load_state_dict(weights)
@@ -218,5 +222,10 @@ class RunSaver:
                 self._average.load(averages)
         except (KeyError, RuntimeError) as error:
             problem = str(error).splitlines()[0]
-            raise ArtifactError(f"is damaged ({path}): {problem}") from None
+            raise ArtifactError(f"{path}: is damaged ({problem}); use another checkpoint") from None
         return state
+
+
+def _problem(error: ArtifactError) -> str:
+    """The first part of a message, without its cure: another checkpoint has been taken."""
+    return str(error).partition("; ")[0]

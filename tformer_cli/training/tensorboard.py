@@ -47,8 +47,8 @@ class TensorBoardLog:
             from tensorboardX.summary import scalar
         except ImportError:
             raise UsageError(
-                "--tensorboard: needs tensorboardX; install it with "
-                "pip install 'tformer[tensorboard]', or leave the option out"
+                "--tensorboard: needs tensorboardX; install it with pip install "
+                "'tformer[tensorboard]', or omit the option"
             ) from None
         self._directory = run / DIRECTORY
         self._event, self._scalar = Event, scalar

@@ -240,8 +240,8 @@ class Trainer:
             self.processes.first(lambda: None)  # the others end after it has saved
             step = self.state.step
             raise Interrupted(
-                f"stopped at step {step} ({self.saver.checkpoints.path(step)}): "
-                "the same command goes on there",
+                f"stopped at step {step} ({self.saver.checkpoints.path(step)}); the same "
+                "command resumes there",
                 stop_number,
             )
 

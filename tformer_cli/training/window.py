@@ -61,7 +61,7 @@ class Window:
             Diverged: if one since the last report was NaN or infinite.
         """
         if not math.isfinite(float(self.loss + self.norms)):
-            raise Diverged("the loss or its gradient is not finite", step)
+            raise Diverged("the loss or its gradient is NaN or infinity", step)
 
     def to_json(self) -> dict[str, float]:
         """Returns the sums as numbers. Waits for the device."""

@@ -191,5 +191,5 @@ def _selected(directory: ModelDirectory, choice: HeadChoice) -> list[HeadId]:
         if choice.reason != "stored":
             raise
         raise ArtifactError(
-            f"alignment.heads: {error} ({directory.path}): run inspect-align --save again"
+            f"{directory.path}: alignment.heads: {error}; run inspect-align --save again"
         ) from None

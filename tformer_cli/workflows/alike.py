@@ -38,5 +38,6 @@ def check_alike(processes: Processes, recipe: Recipe, *, fresh: bool) -> None:
         )
     if first["fresh"] != fresh:
         raise UsageError(
-            f"--fresh: process {processes.rank} and the first one disagree; start all alike"
+            f"--fresh: process {processes.rank} and the first one disagree; start all "
+            "processes with the same options"
         )

@@ -94,7 +94,7 @@ def benchmark(
     """
     kept = [line for line in lines if line.strip()]
     if not kept:
-        raise DataError("no lines to translate (--source): give a text with sentences")
+        raise DataError("--source: no lines to translate; give a text with sentences")
     measured: dict[Setting, list[dict[str, Any]]] = {setting: [] for setting in settings}
     context = multiprocessing.get_context("spawn")
     for number in range(rounds * len(settings)):

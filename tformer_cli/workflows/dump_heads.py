@@ -137,7 +137,8 @@ class HeadDumper:
         self.layout = DumpLayout(heads=tuple(heads), top_k=self._settings.top_k)
         if self._settings.top_k is not None and self._model.config.max_positions > NO_COLUMN:
             raise UsageError(
-                f"--top-k: numbers columns below {NO_COLUMN}; dump all weights instead"
+                f"--top-k: needs models of fewer than {NO_COLUMN:,} positions; dump all "
+                "weights instead"
             )
         self._longest = longest_source(self._model.config.max_positions)
         self.report = DumpReport()
@@ -157,7 +158,7 @@ class HeadDumper:
                     n_pairs += 1
                     n_bytes += self.layout.n_bytes(pair[0] + 1, pair[1] + 1)
         if not n_pairs:
-            raise DataError("holds no sentence that fits (--source): there is nothing to dump")
+            raise DataError("--source: no sentence fits the model; give shorter sentences")
         return DumpEstimate(
             lines=n_lines,
             pairs=n_pairs,
@@ -218,8 +219,8 @@ class HeadDumper:
         limit = self._settings.max_bytes
         if shards.n_bytes + size_of(filled.arrays, metadata) > limit:
             raise TformerError(
-                f"--max-bytes: line {shard.first_line + 1} and those behind it would go beyond "
-                f"{limit:,} bytes ({shards.path}): the same command with a larger limit goes on"
+                f"--max-bytes: {shards.path} would exceed {limit:,} bytes from line "
+                f"{shard.first_line + 1} on; resume with the same command and a larger limit"
             )
         for number, maps in capture_pairs(self._model, shard.pairs, self.layout.kinds):
             self._check(maps.residual, shard.lines[number])
@@ -247,8 +248,8 @@ class HeadDumper:
         tolerance = self._settings.tolerance
         if tolerance is not None and not residual <= tolerance:
             raise TformerError(
-                f"residual {residual:.2g} is above {tolerance:.2g} (line {line + 1}): "
-                "the maps do not explain the model's output so exactly"
+                f"line {line + 1}: residual {residual:.2g} exceeds --verify {tolerance:.2g}; "
+                "the maps do not reproduce the model's output so exactly"
             )
 
     def _lengths(self, texts: Sequence[str]) -> list[int]:

@@ -46,8 +46,8 @@ def join_models(
     for directory in directories:
         if directory.tokenizer.to_json() != first.tokenizer.to_json():
             raise ArtifactError(
-                f"has another vocabulary than {first.path} ({directory.path}): the models of an "
-                "ensemble must be trained with one tokenizer"
+                f"{directory.path}: has another vocabulary than {first.path}; ensemble "
+                "models that were trained with one tokenizer"
             )
     try:
         ensemble = Ensemble([directory.model for directory in directories], weights, space)

@@ -256,7 +256,7 @@ def heads_to_remove(ablation: Ablation, layout_heads: Sequence[HeadId], keep: in
     """
     if keep > len(ablation.effects):
         raise UsageError(
-            f"--keep: {keep} heads are more than the {len(ablation.effects)} looked at; keep fewer"
+            f"--keep: {keep} heads are more than the {len(ablation.effects)} measured; keep fewer"
         )
     removed = {effect.head for effect in ablation.effects if effect.rank >= keep}
     return [head for head in layout_heads if head in removed]

@@ -88,7 +88,7 @@ def read_pairs(
         ended = next((name for name, line in lines.items() if line is None), None)
         if ended is not None:
             raise DataError(
-                f"{ended} end before the other lines (line {index + 1}): give one for each"
+                f"line {index + 1}: {ended} end before the other lines; give one for each"
             )
         words = [
             None if lines.get(name) is None else tuple(str(lines[name]).split())

@@ -164,7 +164,7 @@ class ModelComparer:
             DataError: if there was no sentence that fits.
         """
         if self._shown is None:
-            raise DataError("there is no sentence that fits both models: give one that is text")
+            raise DataError("the input: no sentence fits both models; give a shorter one")
         first, second = self._means
         changes = changes_of(
             self._layouts, self._distances, (first, second), self._kinds, self._matching
@@ -238,6 +238,6 @@ def _check_vocabularies(first: ModelDirectory, second: ModelDirectory) -> None:
         (i for i, pair in enumerate(zip(*pieces, strict=False)) if pair[0] != pair[1]), min(sizes)
     )
     raise DataError(
-        f"their tokenizers differ, from token {place} on ({first.path}, {second.path}): rows can "
-        "be compared only between models of one vocabulary, such as two checkpoints of a run"
+        f"{first.path}, {second.path}: their tokenizers differ, from token {place} on; "
+        "compare models of one vocabulary, such as two checkpoints of a run"
     )

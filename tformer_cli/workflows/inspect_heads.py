@@ -25,8 +25,8 @@ from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_i
 from tformer_cli.workflows.open_translator import Opened
 
 LIVE_TARGETS = (
-    "--mode live: shows what a search did, and a given target was never searched for; "
-    "leave out the target, or --mode live"
+    "--mode live: shows the search, but a given target was not searched for; omit the target "
+    "or --mode live"
 )
 
 
@@ -120,7 +120,7 @@ class HeadInspector:
             if line is None or target is None:
                 more, fewer = ("targets", "lines") if line is None else ("lines", "targets")
                 raise DataError(
-                    f"there are more {more} than {fewer} (line {index + 1}): give one for each"
+                    f"line {index + 1}: there are more {more} than {fewer}; give one for each"
                 )
             yield self._inspect_pair(index, line, target)
 
@@ -132,8 +132,8 @@ class HeadInspector:
         n_found = len(translation.hypotheses)
         if n_found < self._rank:
             raise DataError(
-                f"has {count_of(n_found, 'translation')}, of which --rank {self._rank} is "
-                f"none (line {index + 1}): look at one of them, or widen the beam"
+                f"--rank: line {index + 1} has only {count_of(n_found, 'translation')}, but rank "
+                f"{self._rank} is asked for; choose a lower rank, or widen the beam"
             )
         found = translation.hypotheses[self._rank - 1]
         ids = translation.source_ids, found.token_ids
@@ -254,8 +254,8 @@ class HeadInspector:
         longest = longest_source(self._model.config.max_positions)
         if len(ids) > longest:
             raise DataError(
-                f"has {count_of(len(ids), 'token')} where the model takes {longest} "
-                f"(line {index + 1}): inspect a shorter sentence"
+                f"line {index + 1}: has {count_of(len(ids), 'token')}, but the model takes "
+                f"{longest}; inspect a shorter sentence"
             )
 
 

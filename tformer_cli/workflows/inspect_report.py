@@ -131,12 +131,12 @@ class Reporter:
                 sentences.append(self._inspect(record))
             elif record.maps is not None:
                 raise UsageError(
-                    f"--heads: no head meets the conditions (line {record.index + 1}): "
-                    "select others or leave it out"
+                    f"--heads: no head of line {record.index + 1} meets the conditions; "
+                    "select others or omit it"
                 )
             observe(record.index + 1)
         if not sentences:
-            raise DataError("there is no sentence to show (the input): give one that is text")
+            raise DataError("the input: has no sentence to show; give one that is not blank")
         for head, token in self._steps:
             if not any(step.head == head for sentence in sentences for step in sentence.steps):
                 find_token(token, sentences[0].heads.row_labels(head.kind), "--step")
@@ -152,8 +152,9 @@ class Reporter:
         residual = record.captured.residual
         if not residual <= self._tolerance:
             raise TformerError(
-                f"residual {residual:.2g} is above {self._tolerance:.2g} (line "
-                f"{record.index + 1}): the maps do not explain the model's output so exactly"
+                f"line {record.index + 1}: residual {residual:.2g} exceeds --verify "
+                f"{self._tolerance:.2g}; the maps do not reproduce the model's output so "
+                "exactly"
             )
         return SentenceReport(
             heads=record,

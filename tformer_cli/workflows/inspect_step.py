@@ -78,7 +78,7 @@ def step_of(
     targets = None if target is None else [target]
     sentence = next(HeadInspector(opened, [head]).inspect([line], targets))
     if sentence.maps is None:
-        raise DataError("the sentence is blank (line 1): give one that is text")
+        raise DataError("line 1: the sentence is blank; give one that is not")
     subject = Subject(
         sentence=sentence,
         head=selected[0],
@@ -113,6 +113,7 @@ def check_steps(record: StepRecord, tolerance: float) -> None:
         for check in step.checks:
             if not check.difference <= tolerance:
                 raise TformerError(
-                    f"step {step.number}, {check.what}: {check.difference:.2g} from the model's "
-                    f"own (above {tolerance:.2g}): what is shown would not be what it computes"
+                    f"step {step.number}, {check.what}: differs by {check.difference:.2g} "
+                    f"from the model's own, more than --verify {tolerance:.2g}; what is "
+                    "shown would not be what it computes"
                 )

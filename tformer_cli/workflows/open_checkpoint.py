@@ -34,7 +34,7 @@ def open_model_or_checkpoint(path: Path, device: torch.device | str = "cpu") -> 
     steps = [step for step in checkpoints.steps() if checkpoints.path(step) == place]
     if not steps or not has_run(run):
         raise ArtifactError(
-            f"is a checkpoint without its run ({path}): name it there, as "
+            f"{path}: is a checkpoint without its run; name it inside the run, as "
             "RUN/checkpoints/step-NNNNNN"
         )
     recipe = load_recipe(str(run / RECIPE))

@@ -101,9 +101,9 @@ def open_translator(
             raise UsageError(f"--device: {error}") from None
         model = load_model_directory(Path(model), place, takes_int8=engine == "tformer")
     if heads and engine == "ctranslate2":
-        raise UsageError("--heads: --engine ctranslate2 uses all heads; leave one of them out")
+        raise UsageError("--heads: --engine ctranslate2 uses all heads; omit one of the two")
     if heads and ensemble:
-        raise UsageError("--heads: names the heads of one model; leave out it or --ensemble")
+        raise UsageError("--heads: selects heads of one model; omit it or --ensemble")
     if heads:
         from tformer_cli.inspection.gates import keep_only
         from tformer_cli.inspection.heads import head_layout
@@ -114,7 +114,7 @@ def open_translator(
     decoding = overridden(model.decoding, tell, **overrides)
     if engine == "ctranslate2":
         if ensemble or banned or not of_any_engine(decoding):
-            raise UsageError("--engine: ctranslate2 knows beam search alone; leave it out")
+            raise UsageError("--engine: ctranslate2 supports only beam search; omit it")
         chosen, translator = _engine_translator(model, decoding, precision, threads, too_long)
         return Opened(
             directory=model, translator=translator, device=place, precision=chosen, engine=engine
@@ -125,7 +125,7 @@ def open_translator(
     searched = model.model
     if ensemble:
         if decoding.coverage_penalty:
-            raise UsageError("--coverage-penalty: needs one model; leave out it or --ensemble")
+            raise UsageError("--coverage-penalty: needs a single model; omit it or --ensemble")
         from tformer_cli.workflows.ensemble import join_models
 
         searched = join_models(model, ensemble, ensemble_weights, ensemble_space, chosen)
@@ -172,7 +172,7 @@ def _engine_translator(
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(
-            f"--engine ctranslate2: cannot load the model ({path}): {reason}"
+            f"--engine ctranslate2: cannot load {path} ({reason}); export the model again"
         ) from None
     translator = CTranslate2Translator(
         model.model, model.tokenizer, decoding, device=place, too_long=too_long
@@ -212,7 +212,7 @@ def overridden(
         raise UsageError(f"--{name.replace('_', '-')}: {reason}") from None
     idle = next((name for name in OF_SAMPLING if name in given and not chosen.sampling), None)
     if idle is not None:
-        raise UsageError(f"--{idle.replace('_', '-')}: says how to sample; add --sampling")
+        raise UsageError(f"--{idle.replace('_', '-')}: needs sampling; add --sampling")
     return chosen
 
 

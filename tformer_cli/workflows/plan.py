@@ -52,12 +52,12 @@ class Plan:
         """Says it in lines."""
         yield f"parameters: {self.n_parameters:,} with a vocabulary of {self.vocab_size:,}"
         yield (
-            f"tokens a sentence, by a tokenizer of the first {self.n_sampled:,} pairs: "
-            f"{self.source_tokens:.1f} source, {self.target_tokens:.1f} target"
+            f"tokens per sentence, by a tokenizer trained on the first {self.n_sampled:,} "
+            f"pairs: {self.source_tokens:.1f} source, {self.target_tokens:.1f} target"
         )
         shapes = ", ".join(f"{b}×({s}, {t})" for b, s, t in self.batch_shapes)
         yield f"batches, sentences×(source, target) positions: {shapes}"
-        yield f"sentences a batch: {self.sentences_per_batch:.0f}; padding: {self.padding:.1%}"
+        yield f"sentences per batch: {self.sentences_per_batch:.0f}; padding: {self.padding:.1%}"
         pair, source, target = self.example
         yield f"source: {pair.source}"
         yield f"  as tokens: {' '.join(source)}"
@@ -121,7 +121,7 @@ def _sample_tokenizer(recipe: Recipe, sample: list[SentencePair]) -> Tokenizer:
     if recipe.tokenizer.path:
         return make_tokenizer(recipe)
     if not sample:
-        raise DataError("data.train: holds no sentence pairs; name another corpus")
+        raise DataError("data.train: has no sentence pairs; name another corpus")
     return train_tokenizer((text for pair in sample for text in pair), recipe.tokenizer)
 
 

@@ -33,8 +33,8 @@ def choose_numbers(directory: ModelDirectory, asked: PrecisionChoice) -> Precisi
     chosen = held if asked == "auto" else asked
     if held == "int8" and chosen != "int8":
         raise ArtifactError(
-            f"holds int8 weights ({directory.path}): {asked} needs the model directory they were "
-            "exported from, name that one"
+            f"{directory.path}: holds int8 weights, but {asked} needs the original ones; "
+            "name the model directory that they were exported from"
         )
     device = next(directory.model.parameters()).device
     if chosen == "int8" and device.type != "cpu":

@@ -161,10 +161,10 @@ def _scored(
 def _aligned(sources: Iterable[str], targets: Iterable[str]) -> Iterator[tuple[str, str]]:
     for number, (source, target) in enumerate(zip_longest(sources, targets), 1):
         if source is None or target is None:
-            short = "source" if source is None else "target"
+            option = "--source" if source is None else "--target-file"
             raise DataError(
-                f"has no line {number}, but the other text has (the {short}): "
-                "give a translation a line"
+                f"{option}: has no line {number}, but the other text has; give files whose "
+                "lines correspond"
             )
         yield source, target
 
@@ -174,13 +174,14 @@ def _entry(line: str, number: int, name: str, sources: Sequence[str]) -> tuple[i
     match = _MOSES_LINE.fullmatch(line)
     if match is None:
         raise DataError(
-            f"is no line of an n-best list ({name}:{number}): "
-            "write index ||| translation ||| features ||| score"
+            f"{name}, line {number}: is not a line of an n-best list; write index ||| "
+            "translation ||| features ||| score"
         )
     index = int(match[1])
     if index >= len(sources):
         raise DataError(
-            f"names source line {index}, but there are {len(sources)} ({name}:{number}): "
-            "give the source the list was made of; indices count from 0"
+            f"{name}, line {number}: names source line {index}, but there are "
+            f"{len(sources)}; give the source that the list was made from (indices count "
+            "from 0)"
         )
     return index, match[2], match[3] or ""

@@ -165,9 +165,9 @@ class _Bounds:
         for source, target in sorted(gold.possible):
             if source >= n_source or target >= n_target:
                 raise DataError(
-                    f"gold links {source}-{target}, but there are {n_source} and {n_target} words "
-                    f"(line {index + 1}): give the words it counts by --source-words and "
-                    "--target-words"
+                    f"line {index + 1}: gold links {source}-{target}, but there are "
+                    f"{n_source} and {n_target} words; give the words it counts by "
+                    "--source-words and --target-words"
                 )
         self.floor.add(diagonal_links(n_source, n_target), gold)
         self.ceiling.add(best_single_links(gold), gold)
@@ -224,7 +224,9 @@ def _with_gold(pairs: Iterable[PairTexts], gold: Iterable[GoldLinks]) -> Iterato
     for index, pair in enumerate(pairs):
         answer = next(answers, None)
         if answer is None:
-            raise DataError(f"has {index} lines for more pairs (the gold file): give one for each")
+            raise DataError(
+                f"--gold: has {index} lines, but there are more pairs; give one for each"
+            )
         yield pair, answer
     if next(answers, None) is not None:
-        raise DataError(f"has more than {index + 1} lines (the gold file): give one for each pair")
+        raise DataError(f"--gold: has more than {index + 1} lines; give one for each pair")

@@ -137,7 +137,7 @@ def _id_from_number(tokenizer: Tokenizer, word: str, line: int) -> int:
     is_number = word.isascii() and word.isdigit() and len(word) < 10
     if not is_number or int(word) >= tokenizer.vocab_size:
         raise DataError(
-            f'"{word[:40]}" is not an id (line {line}): ids are whole numbers below '
+            f'line {line}: "{word[:40]}" is not an id; ids are whole numbers below '
             f"{tokenizer.vocab_size}"
         )
     return int(word)
@@ -147,7 +147,7 @@ def _id_from_piece(tokenizer: Tokenizer, word: str, line: int) -> int:
     found = tokenizer.id_of(word)
     if found is None:
         raise DataError(
-            f'"{word[:40]}" is not a piece of this tokenizer (line {line}): decode what its '
+            f'line {line}: "{word[:40]}" is not a piece of this tokenizer; decode what its '
             "`encode` wrote, or give --ids for ids"
         )
     return found

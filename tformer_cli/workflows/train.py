@@ -258,8 +258,8 @@ def prepare(
     fingerprints = [*(corpus.fingerprint for corpus in corpora), fingerprint(valid)]
     if processes.first(lambda: fingerprints) != fingerprints:
         raise DataError(
-            f"the corpora of process {processes.rank} are not those of the first one (data.train, "
-            "data.valid): bring the same data to every machine"
+            f"data.train, data.valid: the corpora of process {processes.rank} differ from "
+            "those of the first one; bring the same data to every machine"
         )
     precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
     seed_everything(recipe.training.seed)
@@ -312,7 +312,7 @@ def settle_batches(recipe: Recipe, prepared: Prepared, processes: Processes) -> 
     )
     if asked:
         return prepared.started
-    found = f"batches of {trainer.state.tokens_per_batch:,} tokens: the most that fit in memory"
+    found = f"batches of {trainer.state.tokens_per_batch:,} tokens, the most that fit in memory"
     return replace(prepared.started, notes=(*prepared.started.notes, found))
 
 
@@ -406,15 +406,16 @@ def _check_recipe(recipe: Recipe, run: Path) -> None:
     if not has_run(run):
         if has_model(run):
             raise ArtifactError(
-                f"holds a model but no run ({run}): use another directory, or --fresh to replace it"
+                f"{run}: holds a model but not a run; use another directory, or --fresh to "
+                "replace it"
             )
         return
     keys = differing_keys(load_recipe(str(run / RECIPE)), recipe)
     if keys:
         shown = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
         raise RecipeError(
-            f"the run was begun with another recipe ({run}): {shown} differ; "
-            "use another directory, or --fresh to start over"
+            f"{run}: the run was started with another recipe, {shown} differ; use another "
+            "directory, or --fresh to start over"
         )
 
 

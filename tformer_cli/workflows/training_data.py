@@ -53,7 +53,7 @@ def validation_pairs(recipe: Recipe, progress: Progress | None = None) -> list[S
         if progress and len(pairs) % 1000 == 0:
             progress("reading validation pairs", len(pairs))
     if recipe.data.valid and not pairs:
-        raise DataError("data.valid: holds no sentence pairs; name another corpus")
+        raise DataError("data.valid: has no sentence pairs; name another corpus")
     return pairs
 
 
@@ -82,7 +82,7 @@ def _both_sides(recipe: Recipe, progress: Progress | None) -> Iterator[str]:
                 progress("training the tokenizer", n_pairs)
     if not has_text:
         names = ", ".join(map(corpus_name, recipe.data.train))
-        raise DataError(f"data.train: holds no text ({names}): give sentence pairs")
+        raise DataError(f"data.train: {names} contain no text; give sentence pairs")
 
 
 def encoded_corpora(
@@ -99,13 +99,13 @@ def encoded_corpora(
         corpora.append(encode_corpus(corpus, recipe.data, tokenizer, tell))
     if not sum(len(corpus) for corpus in corpora):
         raise DataError(
-            f"data.train: no sentence pair is left ({'. '.join(notes(recipe, corpora))}): give "
-            "others, or raise data.max_length and data.max_length_ratio"
+            f"data.train: no sentence pair is usable ({'. '.join(notes(recipe, corpora))}); "
+            "give others, or raise data.max_length and data.max_length_ratio"
         )
     weights = [corpus.weight for corpus in recipe.data.train]
     if not Mixture([len(c) for c in corpora], weights, recipe.training.seed).n_examples:
         raise DataError(
-            "data.train: the weights leave no sentence pair in an epoch: raise data.train.0.weight"
+            "data.train: the weights leave no sentence pair in an epoch; raise data.train.0.weight"
         )
     return corpora
 
@@ -113,13 +113,13 @@ def encoded_corpora(
 def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
     """Says of each training corpus how many pairs it has and why others were left out."""
     reasons = {
-        "blank": "blank on a side",
+        "blank": "blank on one side",
         "too_long": f"over {recipe.data.max_length} tokens",
         "ratio": f"length ratio over {recipe.data.max_length_ratio:g}",
     }
     for config, corpus in zip(recipe.data.train, corpora, strict=True):
         dropped = [f"{n:,} {reasons.get(why, why)}" for why, n in corpus.dropped.items() if n]
-        left_out = f"; left out: {', '.join(dropped)}" if dropped else ""
+        left_out = f"; skipped: {', '.join(dropped)}" if dropped else ""
         cached = ", from the cache" if corpus.from_cache else ""
         broken = ""
         if corpus.not_utf8:

@@ -56,11 +56,11 @@ def use_kernels(
         if compiles:
             compile_layers(model)
         return []
-    notes = ["training.compile is for a GPU; here it changes nothing"] if compiles else []
+    notes = ["training.compile has no effect without a GPU"] if compiles else []
     try:
         if use_native_operations(model, load_library(tell)):
             return notes
-        reason = "torch's threads cannot be used by them"
+        reason = "they cannot use torch's threads"
     except Refused as refusal:
         reason = str(refusal)
     return [*notes, f"training without compiled kernels, which is slower: {reason}"]
@@ -72,7 +72,7 @@ def _own_gpu(name: str, launch: Launch) -> torch.device:
     n_gpus = torch.cuda.device_count()
     if launch.local_world_size > n_gpus:
         raise ValueError(
-            f"{launch.local_world_size} processes are on a machine with {n_gpus} GPUs; start as "
-            "many as there are, or use cpu"
+            f"{launch.local_world_size} processes are on a machine with {n_gpus} GPUs; start "
+            "one per GPU, or use cpu"
         )
     return torch.device("cuda", launch.local_rank)

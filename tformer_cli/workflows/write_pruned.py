@@ -70,7 +70,7 @@ def write_pruned(
     models = [opened, pruned]
     for model in models:
         model.translator.translate(sources[:WARM_UP_LINES])
-    names = ("translating with all heads", "translating with the heads left")
+    names = ("translating with all heads", "translating with the remaining heads")
     timed = [
         _translate(model, sources, name, observe) for model, name in zip(models, names, strict=True)
     ]

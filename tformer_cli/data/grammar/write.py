@@ -77,7 +77,8 @@ def write_corpus(
             raise
         reason = error.strerror or str(error)
         raise DataError(
-            f"cannot be written ({directory}): {reason.lower()}; name a directory you can write to"
+            f"{directory}: cannot be written ({reason.lower()}); name a directory that you "
+            "can write to"
         ) from error
     if progress:
         progress(sum(counts.values()))

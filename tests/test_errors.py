@@ -1,0 +1,52 @@
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import tformer_cli
+
+PACKAGE = Path(tformer_cli.__file__).parent
+SPEAKERS = re.compile(r"(Error|Interrupted|AnotherProcessFailed|warn|note|error_line|hold)$")
+OLD_ORDER = re.compile(r"\w \((?:[^()]|\([^()]*\))*\): ")
+"""As in ``no such file (a.en): check the path``, where the file stands behind what is wrong."""
+
+
+def said(file: Path) -> list[tuple[int, str]]:
+    """The messages of a module, each with its line; ``{}`` stands for what is filled in."""
+    found = []
+    for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if not isinstance(call, ast.Call) or not SPEAKERS.search(ast.unparse(call.func)):
+            continue
+        for argument in call.args:
+            if isinstance(argument, ast.JoinedStr):
+                parts = [v.value if isinstance(v, ast.Constant) else "{}" for v in argument.values]
+                found.append((argument.lineno, "".join(map(str, parts))))
+            elif isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                found.append((argument.lineno, argument.value))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("message", "is_old"),
+    [
+        ("no such file ({}): check the path", True),
+        ("is damaged ({}, line {}): {}", True),
+        ("no place (RANK=1 (of 2)): start anew", True),
+        ("{}: no such file; check the path", False),
+        ("{}: cannot be read ({}); check the file", False),
+        ("{}, {}: different numbers of lines ({} and {}); give others", False),
+    ],
+)
+def test_the_old_order_is_recognized(message, is_old):
+    assert bool(OLD_ORDER.search(message)) == is_old
+
+
+def test_every_error_says_where_before_what():
+    messages = {
+        f"{file.relative_to(PACKAGE)}:{line}": text
+        for file in sorted(PACKAGE.rglob("*.py"))
+        for line, text in said(file)
+    }
+    assert len(messages) > 250, "messages are no longer found by this test"
+    assert {place: text for place, text in messages.items() if OLD_ORDER.search(text)} == {}
