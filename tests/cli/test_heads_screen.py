@@ -110,3 +110,12 @@ def test_no_line_is_wider_than_the_terminal(width):
 def test_a_blank_line_and_a_selection_without_heads_are_said_in_words():
     assert "residual" not in drawn(blank_record(), ())
     assert "no head meets the conditions" in drawn(made_record(heads=()), ())
+
+
+def test_columns_of_three_cells_spend_none_on_the_sign_of_a_space():
+    words = tuple(f"▁wort{i}" for i in range(20))
+    narrow = drawn(made_record(source=words), width=60).split("column: source token")[1]
+    header = narrow.splitlines()[2]
+    assert header.split() == ["wor"] * len(header.split())
+    wide = drawn(made_record(source=words), width=200).split("column: source token")[1]
+    assert "▁wort0" in wide

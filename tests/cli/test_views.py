@@ -8,6 +8,7 @@ import io
 import json
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -210,7 +211,7 @@ def timeline_of():
     names = [rule.role for rule in ROLES]
     courses = [
         HeadCourse(head=head, roles=tuple(names[(n + i) % 8] for n in range(70)), metrics={})
-        for i, head in enumerate(ALL_HEADS)
+        for i, head in enumerate(ALL_HEADS[::12])
     ]
     steps = tuple(12_500 * n for n in range(70))
     return HeadTimeline(run=f"{HEBREW}{LONG}", steps=steps, n_sentences=32, courses=tuple(courses))
@@ -294,6 +295,7 @@ def draw(models, chart):
         "show_quickstart": [lambda c: show_quickstart(c, quickstart)],
     }
 
+    @cache
     def text_of(name, width, encoding="utf-8", **options):
         file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
         console = Console(file=file, width=width, height=50, highlight=False, **options)
@@ -325,6 +327,7 @@ tformer translate
 """
 
 
+@cache
 def context_of(name):
     command = typer.main.get_command(app).commands[name]
     return command.make_context(f"tformer {name}", [], resilient_parsing=True)

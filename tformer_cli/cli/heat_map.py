@@ -8,6 +8,7 @@ from rich.style import Style
 from rich.text import Text
 
 from tformer_cli.cli.labels import cut, is_ascii_only, left_aligned, right_aligned, shown
+from tformer_cli.data.labels import SPACE_LABEL
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
 BLOCKS, ASCII_BLOCKS = " ░▒▓█", " .:*#"
 """Shades where there is no colour, for weights below 0.1, 0.3, 0.5, 0.75 and up to 1."""
 STEPS = (0.1, 0.3, 0.5, 0.75)
-NARROWEST, NARROW, WIDEST = 4, 5, 9
-"""Columns of a key, the gap to the next included: at least if then all keys fit, else at least, and
-at most."""
+NARROWEST, WIDEST = 4, 9
+"""Columns a key takes at least and at most, the gap to the next included."""
 
 
 def heat_map(
@@ -71,11 +71,12 @@ def map_lines(
     is_ascii = is_ascii_only(console)
     rows, keys = ([shown(label, is_ascii=is_ascii) for label in side] for side in labels)
     label_width = min(max(map(cell_len, rows)), max(8, console.width // 4))
-    room = max(NARROW, console.width - label_width - 2)
-    narrowest = NARROWEST if room // NARROWEST >= len(keys) else NARROW
-    n_shown = min(len(keys), room // narrowest)
-    width = max(narrowest, min(WIDEST, room // n_shown, max(map(cell_len, keys)) + 1))
+    room = max(NARROWEST, console.width - label_width - 2)
+    n_shown = min(len(keys), room // NARROWEST)
+    width = max(NARROWEST, min(WIDEST, room // n_shown, max(map(cell_len, keys)) + 1))
     header = Text(" " * (label_width + 2))
+    if width == NARROWEST:  # of three cells none is spent on the sign of a space
+        keys = [key.lstrip(shown(SPACE_LABEL, is_ascii=is_ascii)) or key for key in keys]
     for key in keys[:n_shown]:
         header.append(
             left_aligned(cut(key, width - 1, is_ascii=is_ascii), width - 1) + " ", style="dim"
