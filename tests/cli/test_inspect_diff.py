@@ -106,7 +106,7 @@ def test_no_sentence_gives_orders_to_the_terminal(model):
     assert "\x1b" not in shown(diff, no_color=True)
 
 
-def test_colours_say_the_same_as_the_signs(model, other):
+def test_colors_say_the_same_as_the_signs(model, other):
     diff = inspect_diff(model, other, ["Two dogs run."])
     options = {"force_terminal": True, "color_system": "truecolor", "legacy_windows": False}
     console = Console(file=io.StringIO(), width=120, **options)

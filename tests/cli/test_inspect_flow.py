@@ -50,7 +50,7 @@ def test_the_page_is_chosen_by_the_files_name(model, tmp_path):
     ).read_text("utf-8")
 
 
-def test_text_without_colours_goes_to_a_file(model, tmp_path):
+def test_text_without_colors_goes_to_a_file(model, tmp_path):
     assert run(model, "A man", "A dog", "--format", "text", "-o", tmp_path / "f").exit_code == 0
     text = (tmp_path / "f").read_text("utf-8")
     assert text.count("mean share of the source") == 2

@@ -265,11 +265,9 @@ def test_verify_fails_with_status_1_above_the_tolerance(model, monkeypatch):
     assert result.stdout == ""
 
 
-def shown(record, width=80, colour=None, heads=None, encoding="utf-8"):
+def shown(record, width=80, color=None, heads=None, encoding="utf-8"):
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    console = Console(
-        file=file, width=width, color_system=colour, force_terminal=colour is not None
-    )
+    console = Console(file=file, width=width, color_system=color, force_terminal=color is not None)
     show_record(console, record, heads or [record.clearest_head()])
     file.flush()
     return file.buffer.getvalue().decode(encoding)
@@ -292,7 +290,7 @@ def test_the_terminal_view_fits_the_width_and_names_every_kind(record, width):
     assert ("more columns" in text) == (width == 40)
 
 
-def test_rows_of_the_map_are_labelled_by_what_they_predict(record):
+def test_rows_of_the_map_are_labeled_by_what_they_predict(record):
     lines = shown(record, 200, heads=[HeadId("cross", 0, 1)]).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("cross.0.1"))
     labels = [line.split()[0] for line in lines[start + 2 : -1]]  # the last line is a note
@@ -300,10 +298,10 @@ def test_rows_of_the_map_are_labelled_by_what_they_predict(record):
     assert lines[start + 1].split() == list(record.source_pieces)
 
 
-def test_colours_carry_hundredths_and_plain_text_carries_blocks(record):
-    coloured = shown(record, 200, "truecolor", [HeadId("dec", 0, 0)])
-    assert "\x1b[38;2;" in coloured
-    assert "100" in coloured  # the first row sees one key only
+def test_colors_carry_hundredths_and_plain_text_carries_blocks(record):
+    colored = shown(record, 200, "truecolor", [HeadId("dec", 0, 0)])
+    assert "\x1b[38;2;" in colored
+    assert "100" in colored  # the first row sees one key only
     plain = shown(record, 200, None, [HeadId("dec", 0, 0)])
     assert "\x1b" not in plain
     assert "█" in plain

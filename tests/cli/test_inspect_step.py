@@ -27,11 +27,9 @@ def record(model):
     return inspect_step(model, LINE, **CHOSEN)
 
 
-def shown(record, width=80, encoding="utf-8", quiz=None, colour=None):
+def shown(record, width=80, encoding="utf-8", quiz=None, color=None):
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    console = Console(
-        file=file, width=width, color_system=colour, force_terminal=colour is not None
-    )
+    console = Console(file=file, width=width, color_system=color, force_terminal=color is not None)
     show_steps(console, record, quiz)
     file.flush()
     return file.buffer.getvalue().decode(encoding)
@@ -42,7 +40,7 @@ def test_the_terminal_view_fits_the_width_and_says_that_it_was_checked(record, w
     text = shown(record, width)
     assert max(map(len, text.splitlines())) <= width
     assert "\x1b" not in text
-    assert "\x1b[" in shown(record, width, colour="truecolor")
+    assert "\x1b[" in shown(record, width, color="truecolor")
     assert "✓ 16 comparisons with the model's own numbers" in text
     for number in range(11):
         assert f"\n{number:>2}  " in text

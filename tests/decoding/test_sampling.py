@@ -54,7 +54,7 @@ def test_numbers_of_a_stream_are_uniform_and_differ():
     assert ((counts - 1000).abs() < 120).all()
 
 
-def test_a_sample_does_not_depend_on_its_neighbours_nor_on_how_many_are_drawn(random_model, batch):
+def test_a_sample_does_not_depend_on_its_neighbors_nor_on_how_many_are_drawn(random_model, batch):
     sentences = [[4, 5, 6], [7], [8, 9], [4, 5, 6]]
     keys = [line_key(1, line, 0) for line in range(4)]
     config = DecodingConfig(sampling=True, n_best=1, max_length=12)

@@ -9,7 +9,7 @@ from tformer_cli.evaluation.alignment_error import (
     best_single_links,
     diagonal_links,
 )
-from tformer_cli.inspection.symmetrisation import symmetrise
+from tformer_cli.inspection.symmetrization import symmetrize
 
 
 def gold(line):
@@ -83,5 +83,5 @@ def test_published_error_rates_of_classic_aligners(aligner):
         counts = AlignmentCounts()
         for there, back, answer in zip(forward, reverse, answers, strict=True):
             alone = {"forward": there, "reverse": back}.get(method)
-            counts.add(symmetrise(method, there, back) if alone is None else alone, answer)
+            counts.add(symmetrize(method, there, back) if alone is None else alone, answer)
         assert 100 * counts.error_rate == pytest.approx(published, abs=0.1), method

@@ -6,7 +6,7 @@ from tformer_cli.data.batching import collate
 from tformer_cli.inspection.ablation import losses_along, losses_without_each, sentence_losses
 from tformer_cli.inspection.gates import gated, heads_off, keep_only
 from tformer_cli.inspection.heads import HeadId, attentions, head_layout
-from tformer_cli.inspection.importance import importance_sums, layer_normalised
+from tformer_cli.inspection.importance import importance_sums, layer_normalized
 from tformer_cli.inspection.pruning import prune_heads
 
 VALUELESS = HeadId("cross", 1, 2)
@@ -66,7 +66,7 @@ def test_a_head_without_values_is_worth_exactly_nothing(model):
     for granularity in ("sentence", "token"):
         importance = importance_sums(model, batch, granularity)
         assert importance[VALUELESS] == 0.0
-        assert layer_normalised(importance)[VALUELESS] == 0.0
+        assert layer_normalized(importance)[VALUELESS] == 0.0
         assert min(v for head, v in importance.items() if head != VALUELESS) > 0.0
 
 
@@ -84,7 +84,7 @@ def test_importance_is_the_finite_difference_of_each_gate():
         expected = ((losses[0] - losses[1]) / (2 * step)).abs().sum().item()
         assert by_sentence[head] == pytest.approx(expected, rel=1e-6)
         assert by_token[head] > by_sentence[head]
-    norms = layer_normalised(by_sentence)
+    norms = layer_normalized(by_sentence)
     assert sum(norms[HeadId("enc", 0, h)] ** 2 for h in range(4)) == pytest.approx(1.0)
 
 

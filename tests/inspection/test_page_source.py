@@ -38,8 +38,8 @@ def test_ids_are_unique_and_those_that_the_script_asks_for_are_there():
     assert len(ids) == len(set(ids))
     script = "".join(PAGE.joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS)
     assert set(re.findall(r'byId\("([\w-]+)"\)', script)) <= set(ids)
-    labelled = re.findall(r'aria-(?:labelledby|controls)="([\w-]+)"', frame)
-    assert set(labelled) - {"tab-heads"} <= set(ids)  # the tab is made by the script
+    labeled = re.findall(r'aria-(?:labelledby|controls)="([\w-]+)"', frame)
+    assert set(labeled) - {"tab-heads"} <= set(ids)  # the tab is made by the script
 
 
 @pytest.mark.skipif(which("node") is None, reason="there is no node to read JavaScript with")

@@ -1,7 +1,7 @@
 import pytest
 
 from tformer_cli.inspection.heads import KINDS
-from tformer_cli.inspection.palette import colour, hex_colour
+from tformer_cli.inspection.palette import color, hex_color
 
 
 def lightness(channels):
@@ -12,11 +12,11 @@ def lightness(channels):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("on_dark", [False, True])
 def test_larger_weights_differ_ever_more_from_the_ground(kind, on_dark):
-    steps = [lightness(colour(kind, n / 50, on_dark=on_dark)) for n in range(51)]
+    steps = [lightness(color(kind, n / 50, on_dark=on_dark)) for n in range(51)]
     assert steps == sorted(steps, reverse=not on_dark)
     assert abs(steps[-1] - steps[0]) > 180
 
 
-def test_weights_beyond_the_ends_take_the_colours_of_the_ends():
-    assert hex_colour("enc", -0.1) == "#ffffff"
-    assert hex_colour("enc", 1.2) == hex_colour("enc", 1.0)
+def test_weights_beyond_the_ends_take_the_colors_of_the_ends():
+    assert hex_color("enc", -0.1) == "#ffffff"
+    assert hex_color("enc", 1.2) == hex_color("enc", 1.0)

@@ -11,7 +11,7 @@ from tformer_cli.inspection.head_diff import HeadChange, HeadDiff, changes_of
 from tformer_cli.inspection.head_distance import HeadDistances
 from tformer_cli.inspection.heads import KINDS, HeadId
 from tformer_cli.inspection.metric_means import MetricMeans
-from tformer_cli.inspection.palette import SIGNED_RAMP, colour, signed_colour
+from tformer_cli.inspection.palette import SIGNED_RAMP, color, signed_color
 from tformer_cli.inspection.render_diff import (
     MAPS_DRAWN,
     drawn,
@@ -111,11 +111,11 @@ def test_the_most_changed_come_first_in_the_picture(diff):
 
 
 def test_more_is_orange_and_less_is_blue_and_both_grow_from_the_ground():
-    assert signed_colour(0.0) == colour("enc", 0.0) == colour("dec", 0.0) == (255, 255, 255)
+    assert signed_color(0.0) == color("enc", 0.0) == color("dec", 0.0) == (255, 255, 255)
     for on_dark in (False, True):
-        red, _, blue = signed_colour(0.5, on_dark=on_dark)
+        red, _, blue = signed_color(0.5, on_dark=on_dark)
         assert red > blue + 60
-        red, _, blue = signed_colour(-0.5, on_dark=on_dark)
+        red, _, blue = signed_color(-0.5, on_dark=on_dark)
         assert blue > red + 60
 
 
@@ -141,9 +141,9 @@ def test_the_picture_is_the_same_every_time_and_of_the_pairs_that_changed_most(d
     assert width > 600
 
 
-def test_a_difference_is_drawn_in_two_colours_around_white():
+def test_a_difference_is_drawn_in_two_colors_around_white():
     middle = len(SIGNED_RAMP) // 2
     assert SIGNED_RAMP[middle] == "#ffffff"
     for place, hex_code in enumerate(SIGNED_RAMP):
         value = (place - middle) / middle
-        assert "#{:02x}{:02x}{:02x}".format(*signed_colour(value)) == hex_code
+        assert "#{:02x}{:02x}{:02x}".format(*signed_color(value)) == hex_code

@@ -17,7 +17,7 @@ def test_kept_values_are_scaled_so_that_the_mean_stays():
     assert abs(dropped.mean().item() - 1.0) < 0.005
 
 
-def test_neighbouring_values_are_dropped_independently():
+def test_neighboring_values_are_dropped_independently():
     torch.manual_seed(0)
     kept = keep_mask(torch.Size((400_000,)), 0.5).float() - 0.5
     for lag in (1, 2, 3, 4):

@@ -151,7 +151,7 @@ def test_the_cache_refuses_more_positions_than_it_was_made_for(sentences):
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
-def test_padding_and_neighbours_change_nothing(changes, sentences):
+def test_padding_and_neighbors_change_nothing(changes, sentences):
     source, source_mask, target = sentences
     model = small_model(**changes)
     batch = model(source, source_mask, target)

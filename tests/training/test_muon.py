@@ -46,7 +46,7 @@ def test_equals_torchs_muon_iterated_to_the_end(shape):
     )
     for _ in range(4):
         ours.grad = torch.randn(shape)
-        # torch's momentum is a mean where ours is a sum: normalising removes the factor
+        # torch's momentum is a mean where ours is a sum: normalizing removes the factor
         theirs.grad = ours.grad.clone()
         before = theirs.detach().clone()
         muon.step()

@@ -46,7 +46,7 @@ def test_a_directory_of_integers_gives_what_integers_on_the_fly_give(model, int8
     assert on_the_fly != found(model, beam_size=beam_size)
 
 
-def test_a_line_in_integers_does_not_depend_on_its_neighbours(int8):
+def test_a_line_in_integers_does_not_depend_on_its_neighbors(int8):
     translator = open_translator(int8).translator
     together = translator.translate(LINES)
     assert list(translator.stream(LINES, buffer_lines=1)) == together

@@ -93,9 +93,9 @@ def _cell(console: Console, effect: "HeadEffect", largest: float) -> Text:
 
 
 def _shade(kind: "Kind", share: float) -> Style:
-    from tformer_cli.inspection.palette import colour
+    from tformer_cli.inspection.palette import color
 
-    red, green, blue = colour(kind, share, on_dark=True)
+    red, green, blue = color(kind, share, on_dark=True)
     is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
     return Style(
         color="#0c0f16" if is_bright else "#ffffff", bgcolor=f"#{red:02x}{green:02x}{blue:02x}"

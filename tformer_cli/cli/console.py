@@ -74,12 +74,12 @@ def is_live() -> bool:
 
 def error_line(message: str) -> None:
     """Shows an error: always one line, whatever the message holds."""
-    _labelled("error", "bold red", message)
+    _labeled("error", "bold red", message)
 
 
 def warn(message: str) -> None:
     """Shows a warning; `--quiet` does not silence it."""
-    _labelled("warning", "yellow", message)
+    _labeled("warning", "yellow", message)
 
 
 def note(message: str, *, quiet: bool = False) -> None:
@@ -103,7 +103,7 @@ def flush_results() -> None:
     sys.stdout.buffer.flush()
 
 
-def _labelled(label: str, style: str, message: str) -> None:
+def _labeled(label: str, style: str, message: str) -> None:
     from rich.text import Text
 
     line = visible(" ".join(message.split()))

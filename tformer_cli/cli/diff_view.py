@@ -147,13 +147,13 @@ def _title(change: "HeadChange", largest: float, is_ascii: bool) -> Text:
 
 
 def _cell(console: Console, value: float, largest: float) -> Text:
-    """One difference with its sign; the colour says the same, relative to the largest."""
+    """One difference with its sign; the color says the same, relative to the largest."""
     number = f"{100 * value:+.0f}" if abs(value) >= 0.005 else ""
     if console.color_system is None or console.no_color:
         return Text(number.rjust(CELL - 1) + " ")
-    from tformer_cli.inspection.palette import signed_colour
+    from tformer_cli.inspection.palette import signed_color
 
-    red, green, blue = signed_colour(value / max(largest, 1e-30), on_dark=True)
+    red, green, blue = signed_color(value / max(largest, 1e-30), on_dark=True)
     is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
     ink = "#0c0f16" if is_bright else "#ffffff"
     style = Style(color=ink, bgcolor=f"#{red:02x}{green:02x}{blue:02x}")

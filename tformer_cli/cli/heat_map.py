@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tformer_cli.inspection.record import HeadsRecord
 
 BLOCKS, ASCII_BLOCKS = " ░▒▓█", " .:*#"
-"""Shades where there is no colour, for weights below 0.1, 0.3, 0.5, 0.75 and up to 1."""
+"""Shades where there is no color, for weights below 0.1, 0.3, 0.5, 0.75 and up to 1."""
 STEPS = (0.1, 0.3, 0.5, 0.75)
 NARROWEST, WIDEST = 4, 9
 """Columns a key takes at least and at most, the gap to the next included."""
@@ -58,12 +58,12 @@ def map_lines(
 ) -> list[Text]:
     """Draws shares of 1, a line a row; columns that do not fit are counted.
 
-    Where the terminal has colours a number is shaded and written in hundredths; elsewhere it is a
+    Where the terminal has colors a number is shaded and written in hundredths; elsewhere it is a
     block that is darker the larger it is.
 
     Args:
         console: where it will be printed.
-        kind: whose colours it has.
+        kind: whose colors it has.
         labels: of the Q rows and of the K columns.
         shares: (Q, K) the numbers.
         largest: the number that is shaded most.
@@ -114,9 +114,9 @@ def _cell(console: Console, kind: "Kind", weight: float, width: int, largest: fl
         blocks = ASCII_BLOCKS if is_ascii_only(console) else BLOCKS
         block = blocks[sum(shade >= step for step in STEPS)]
         return Text(block * (width - 1) + " ")
-    from tformer_cli.inspection.palette import colour
+    from tformer_cli.inspection.palette import color
 
-    red, green, blue = colour(kind, shade, on_dark=True)
+    red, green, blue = color(kind, shade, on_dark=True)
     is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
     ink = "#0c0f16" if is_bright else "#ffffff"
     style = Style(color=ink, bgcolor=f"#{red:02x}{green:02x}{blue:02x}")

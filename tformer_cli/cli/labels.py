@@ -2,7 +2,7 @@
 
 Wide characters take two cells and combining ones none. A text with letters that run from right to
 left stands in directional isolates (Unicode Standard Annex 9), so that a terminal that turns it
-round leaves its neighbours, and the columns, where they are. Where the terminal has no Unicode,
+round leaves its neighbors, and the columns, where they are. Where the terminal has no Unicode,
 every character that ASCII lacks is shown as one that it has, before anything is measured.
 """
 

@@ -58,7 +58,7 @@ def _show_map(console: Console, table: "PositionTable", is_ascii: bool) -> None:
 
     Where not all fit, every n-th is shown; with an even n these are sines alone, a smooth picture.
     """
-    from tformer_cli.inspection.palette import colour
+    from tformer_cli.inspection.palette import color
     from tformer_cli.inspection.render_positions import shares
 
     values = shares(table.table)
@@ -72,6 +72,6 @@ def _show_map(console: Console, table: "PositionTable", is_ascii: bool) -> None:
             if console.color_system is None or console.no_color:
                 line.append(blocks[min(int(share * len(blocks)), len(blocks) - 1)])
             else:
-                red, green, blue = colour("cross", share, on_dark=True)
+                red, green, blue = color("cross", share, on_dark=True)
                 line.append(" ", Style(bgcolor=f"#{red:02x}{green:02x}{blue:02x}"))
         console.print(line, no_wrap=True)

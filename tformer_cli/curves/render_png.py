@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DASHES = {"": "-", "6 3": "--", "2 3": ":"}
-_INK, _GREY, _PALE = "#24292f", "#59636e", "#e4e8ec"
+_INK, _GRAY, _PALE = "#24292f", "#59636e", "#e4e8ec"
 
 
 def render_png(chart: Chart) -> bytes:
@@ -41,25 +41,25 @@ def _draw(axes: "Axes", panel: Panel, x: Scale) -> None:
     axes.set_xticks(x.ticks, x.labels)
     axes.set_yticks(y.ticks, y.labels)
     axes.minorticks_off()
-    axes.set_xlabel(x.name, fontsize=8, loc="right", color=_GREY)
-    axes.tick_params(labelsize=8, labelcolor=_GREY, color=_GREY)
+    axes.set_xlabel(x.name, fontsize=8, loc="right", color=_GRAY)
+    axes.tick_params(labelsize=8, labelcolor=_GRAY, color=_GRAY)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", color=_PALE)
     axes.set_axisbelow(True)
     axes.spines[["left", "top", "right"]].set_visible(False)
-    axes.spines["bottom"].set_color(_GREY)
+    axes.spines["bottom"].set_color(_GRAY)
     for curve in panel.curves:
-        colour, dash = style_of(curve.run)
+        color, dash = style_of(curve.run)
         across, up = zip(*curve.points, strict=True)
         marker = "o" if len(curve.points) <= 12 else ""
         look: dict[str, Any] = {
-            "color": LIGHT[colour],
+            "color": LIGHT[color],
             "linestyle": _DASHES[dash],
             "marker": marker,
         }
         axes.plot(across, up, linewidth=1.5, markersize=3.5, clip_on=False, **look)
         if curve.average is not None:
-            look = {"color": LIGHT[colour], "markerfacecolor": "white", "marker": "D"}
+            look = {"color": LIGHT[color], "markerfacecolor": "white", "marker": "D"}
             axes.plot(*curve.average, markersize=5, clip_on=False, **look)
 
 
@@ -68,12 +68,12 @@ def _legend(figure: "Figure", chart: Chart) -> None:
 
     lines = []
     for run, label in enumerate(chart.runs):
-        colour, dash = style_of(run)
-        line: dict[str, Any] = {"color": LIGHT[colour], "linestyle": _DASHES[dash]}
+        color, dash = style_of(run)
+        line: dict[str, Any] = {"color": LIGHT[color], "linestyle": _DASHES[dash]}
         lines.append(Line2D([], [], label=label, **line))
     if chart.has_averages:
         look: dict[str, Any] = {
-            "color": _GREY,
+            "color": _GRAY,
             "markerfacecolor": "white",
             "marker": "D",
             "linestyle": "",

@@ -66,17 +66,17 @@ def _style() -> str:
         ".curve{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}",
         ".hollow{stroke-width:1.8;fill:#fff}",
     ]
-    rules += [_colours(LIGHT)]
+    rules += [_colors(LIGHT)]
     dark = [
         "text{fill:#e6edf3}.small{fill:#9198a1}.ground,.hollow{fill:#0d1117}",
         ".grid{stroke:#262c36}.axis{stroke:#656c76}",
-        _colours(DARK),
+        _colors(DARK),
     ]
     return "".join(rules) + "@media (prefers-color-scheme:dark){" + "".join(dark) + "}"
 
 
-def _colours(colours: Sequence[str]) -> str:
-    return "".join(f".s{n}{{stroke:{c}}}.f{n}{{fill:{c}}}" for n, c in enumerate(colours))
+def _colors(colors: Sequence[str]) -> str:
+    return "".join(f".s{n}{{stroke:{c}}}.f{n}{{fill:{c}}}" for n, c in enumerate(colors))
 
 
 def _legend(root: Element, chart: Chart, width: float) -> float:
@@ -130,12 +130,12 @@ def _curve(group: Element, curve: Curve, x: Scale, y: Scale) -> None:
     places = [_place(point, x, y) for point in curve.points]
     if len(places) > 1:
         _stroke(group, curve.run, {"d": "M" + "L".join(f"{a} {b}" for a, b in places)})
-    colour, _ = style_of(curve.run)
+    color, _ = style_of(curve.run)
     for a, b in places if len(places) <= _MARKED else ():
-        SubElement(group, "circle", {"cx": a, "cy": b, "r": "2.6", "class": f"f{colour}"})
+        SubElement(group, "circle", {"cx": a, "cy": b, "r": "2.6", "class": f"f{color}"})
     if curve.average is not None:
         across, up = map(float, _place(curve.average, x, y))
-        SubElement(group, "path", {"d": _diamond(across, up), "class": f"s{colour} hollow"})
+        SubElement(group, "path", {"d": _diamond(across, up), "class": f"s{color} hollow"})
 
 
 def _place(point: Point, x: Scale, y: Scale) -> tuple[str, str]:
@@ -144,9 +144,9 @@ def _place(point: Point, x: Scale, y: Scale) -> tuple[str, str]:
 
 
 def _stroke(parent: Element, run: int, attributes: dict[str, str]) -> None:
-    colour, dash = style_of(run)
+    color, dash = style_of(run)
     dashed = {"stroke-dasharray": dash} if dash else {}
-    SubElement(parent, "path", attributes | {"class": f"curve s{colour}"} | dashed)
+    SubElement(parent, "path", attributes | {"class": f"curve s{color}"} | dashed)
 
 
 def _diamond(x: float, y: float) -> str:

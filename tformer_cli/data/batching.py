@@ -83,7 +83,7 @@ def plan_batches(
 
     B · max(longest source, longest target), `</s>` included, is at most `tokens_per_batch`; a pair
     longer than that is alone. Pairs are sorted by their longer side and, within it, by how much
-    longer the source is than the target, up and down in turns so that neighbours stay alike. That
+    longer the source is than the target, up and down in turns so that neighbors stay alike. That
     second key is blurred by up to `BLUR` tokens, so that every epoch groups other pairs.
 
     Args:

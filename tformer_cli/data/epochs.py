@@ -15,7 +15,7 @@ Indices = NDArray[np.int64]
 WINDOW = 1 << 19
 """Most examples that are sorted into batches together. Planning takes some 60 bytes for each."""
 BLOCK = 256
-"""Examples that stay together when an epoch of several windows is shuffled: neighbours in the file
+"""Examples that stay together when an epoch of several windows is shuffled: neighbors in the file
 too, so that a window reads a corpus larger than memory in pieces and not page by page."""
 
 

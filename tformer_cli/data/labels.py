@@ -39,7 +39,7 @@ def label_of(text: bytes) -> str:
 def visible(text: str) -> str:
     """A text whose control characters are written out as in labels: none reaches a terminal.
 
-    There they would colour, overwrite or erase what stands around the text. Separators of lines are
+    There they would color, overwrite or erase what stands around the text. Separators of lines are
     written out too; a tab stays.
     """
     if text.isprintable():

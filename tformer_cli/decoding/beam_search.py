@@ -18,7 +18,7 @@ penalty of the longest translation.
 Padding, unknown token and beginning of sentence are never generated. A sentence that is done
 leaves the batch. The number of slots computed stays W for all, finished or not, because kernels
 may sum in another order for another number of queries, and a translation must not depend, even in
-its last bit, on when its neighbours finish.
+its last bit, on when its neighbors finish.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class BeamSearch:
     def _row_candidates(self, logits: Tensor) -> Candidates:
         """Finds the best next tokens of each row.
 
-        Normalised over the whole vocabulary, so that a log-probability is the model's own; the
+        Normalized over the whole vocabulary, so that a log-probability is the model's own; the
         first three ids (padding, unknown, beginning) are passed over.
 
         Args:

@@ -8,7 +8,7 @@ length         it has over 2.5 times the source's tokens and 10 more, or under a
 improbable     its tokens have a mean log-probability below -2.5, a perplexity above 12
 =============  ==================================================================================
 
-The last two are signs of a hallucination. All are cheap guesses to sort output by, no judgement;
+The last two are signs of a hallucination. All are cheap guesses to sort output by, no judgment;
 what is usual differs from model to model.
 """
 

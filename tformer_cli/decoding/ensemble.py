@@ -5,7 +5,7 @@ theirs, and its logits are log-probabilities, averaged in one of two spaces:
 
 ==============  ==================================================================================
 probability     log Σ_m w_m·p_m(y): a token is likely if any model finds it likely
-log             Σ_m w_m·log p_m(y), normalised again: every model has a veto
+log             Σ_m w_m·log p_m(y), normalized again: every model has a veto
 ==============  ==================================================================================
 """
 

@@ -18,7 +18,7 @@ def length_penalty(n_tokens: int, exponent: float) -> float:
 
     Args:
         n_tokens: T, target tokens with the end of sentence counted.
-        exponent: α; 0 ranks by log-probability alone, larger values favour longer translations.
+        exponent: α; 0 ranks by log-probability alone, larger values favor longer translations.
     """
     return float(((PENALTY_OFFSET + n_tokens) / (PENALTY_OFFSET + 1.0)) ** exponent)
 

@@ -30,7 +30,7 @@ def plan_source_batches(
     """Groups sentences of one padded length, within the budget, shortest first.
 
     A batch holds one padded length only. So the shapes a sentence is computed in follow from its
-    own length and not from its neighbours, which keeps its result the same to the last bit.
+    own length and not from its neighbors, which keeps its result the same to the last bit.
 
     Args:
         lengths: tokens of each source, end of sentence counted.

@@ -21,7 +21,7 @@ def split_line(line: str, longest: int, count_tokens: TokenCounts) -> list[str]:
     """Cuts a line into parts of at most `longest` tokens.
 
     It is cut at the ends of sentences, pieces still too long at clause punctuation, then at
-    spaces, and only what has no spaces anywhere. Neighbouring pieces are joined again as long as
+    spaces, and only what has no spaces anywhere. Neighboring pieces are joined again as long as
     they fit. Nothing but white space at the cuts is lost. A single character is never cut,
     whatever its tokens.
 
@@ -71,7 +71,7 @@ def _halves(text: str) -> list[str]:
 
 
 def _packed(pieces: Sequence[str], longest: int, count_tokens: TokenCounts) -> list[str]:
-    """Joins neighbours as long as they fit together, by their own counts and as one text."""
+    """Joins neighbors as long as they fit together, by their own counts and as one text."""
     parts: list[list[str]] = []
     room = 0
     for piece, n_tokens in zip(pieces, count_tokens(pieces), strict=True):

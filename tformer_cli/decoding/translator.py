@@ -95,7 +95,7 @@ class _Prepared:
     texts: tuple[str, ...] = ()
 
 
-_Spelt = tuple["Hypothesis", str]
+_Spelled = tuple["Hypothesis", str]
 """A hypothesis and its text."""
 _BLANK = TranslatedText("", 0.0, 0.0, (), is_finished=True)
 
@@ -285,7 +285,7 @@ class Translator:
         """Finds the hypotheses of each part."""
         return self._searcher.search(parts)
 
-    def _spelt(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[_Spelt]]:
+    def _spelt(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[_Spelled]]:
         """Adds their texts to all hypotheses at once: each call wakes the tokenizer's threads."""
         texts = iter(
             self._tokenizer.decode_batch(
@@ -299,7 +299,7 @@ class Translator:
         index: int,
         line: str,
         prepared: _Prepared,
-        parts: list[list[_Spelt]],
+        parts: list[list[_Spelled]],
         demands: Demands,
     ) -> Translation:
         """Turns the hypotheses of a line's parts into its translations."""
@@ -331,9 +331,9 @@ class Translator:
         whole = length_divisor(sum(lengths), self.config)
         return [length_divisor(length, self.config) / whole for length in lengths]
 
-    def _joined(self, spelt: Sequence[_Spelt], shares: Sequence[float]) -> TranslatedText:
+    def _joined(self, spelled: Sequence[_Spelled], shares: Sequence[float]) -> TranslatedText:
         """Joins the hypotheses of a line's parts by spaces; usually there is one."""
-        parts, texts = zip(*spelt, strict=True)
+        parts, texts = zip(*spelled, strict=True)
         return TranslatedText(
             " ".join(texts).translate(LINE_ENDS),
             sum(part.log_probability for part in parts),

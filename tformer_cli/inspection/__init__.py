@@ -5,11 +5,11 @@ pairs, `listening` beside the model), `metrics` (what a map is summed up in), `r
 does, by its metrics),
 `selectors` (the grammar of ``--heads``), `record` (one sentence, inspected), then any of the
 renderings: `render_json`, `render_tensors`, `render_svg`, `render_png`, `render_html` (with the
-page it fills, `page_source` and the parts in `page/`) and the colours they share, `palette`.
+page it fills, `page_source` and the parts in `page/`) and the colors they share, `palette`.
 `head_statistics` sums up heads over a corpus.
 
 Word alignments: `words` (which tokens make a word), `alignment` (which words go together),
-`symmetrisation` (two directions joined).
+`symmetrization` (two directions joined).
 
 One head step by step: `observed` (what the model computed), `trace` (the same by formulas), `step`
 (how steps are told), `walkthrough` and `walkthrough_layer` (the telling), `tokens` (finding a

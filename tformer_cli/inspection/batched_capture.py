@@ -80,7 +80,7 @@ def capture_batches(
     """Captures any number of pairs, a batch at a time.
 
     Pairs of one padded shape are captured together, so the shapes a pair is computed in follow
-    from its own lengths and not from its neighbours.
+    from its own lengths and not from its neighbors.
 
     Args:
         model: the model, in evaluation mode.

@@ -50,7 +50,7 @@ def importance_sums(
     return {head: sums[head.kind, head.layer][head.head] for head in head_layout(model)}
 
 
-def layer_normalised(importance: dict[HeadId, float]) -> dict[HeadId, float]:
+def layer_normalized(importance: dict[HeadId, float]) -> dict[HeadId, float]:
     """Divides by the ℓ₂ norm of the layer, as Michel et al. do before they rank (section 4.2)."""
     norms: dict[Place, float] = {}
     for head, value in importance.items():

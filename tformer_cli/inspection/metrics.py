@@ -170,7 +170,7 @@ def metric_sums(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> dict[s
     n_rows = exact.shape[1]
     sums: dict[str, RowSum | None] = {
         "entropy": RowSum(entropies(exact).sum(dim=-1), n_rows),
-        "entropy_norm": _normalised_entropy(exact, kind),
+        "entropy_norm": _normalized_entropy(exact, kind),
         "confidence": _confidence(exact, kind),
         **_masses(exact, kind),
         **_largest(exact, kind),
@@ -191,7 +191,7 @@ def entropies(weights: Tensor) -> Tensor:
     return entropy
 
 
-def _normalised_entropy(weights: Tensor, kind: Kind) -> RowSum | None:
+def _normalized_entropy(weights: Tensor, kind: Kind) -> RowSum | None:
     n_rows, n_keys = weights.shape[1:]
     visible = torch.arange(1, n_rows + 1) if kind == "dec" else torch.full((n_rows,), n_keys)
     several = visible > 1

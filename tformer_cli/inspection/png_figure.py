@@ -9,19 +9,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def draw_map(axes: "Axes", values: Tensor, colours: Sequence[str], low: float, title: str) -> None:
+def draw_map(axes: "Axes", values: Tensor, colors: Sequence[str], low: float, title: str) -> None:
     """Draws a map without labels.
 
     Args:
         axes: where to.
         values: (Q, K) numbers from `low` to 1.
-        colours: the colours of `low`, of 1 and, at equal distances, of numbers between.
-        low: the lowest number that has a colour of its own.
+        colors: the colors of `low`, of 1 and, at equal distances, of numbers between.
+        low: the lowest number that has a color of its own.
         title: what stands above it.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
-    ramp = LinearSegmentedColormap.from_list("ramp", list(colours))
+    ramp = LinearSegmentedColormap.from_list("ramp", list(colors))
     axes.imshow(
         values.numpy(), cmap=ramp, vmin=low, vmax=1, aspect="equal", interpolation="nearest"
     )

@@ -11,7 +11,7 @@ from torch import Tensor
 from tformer_cli.inspection.head_diff import SCHEMA, HeadChange, HeadDiff
 from tformer_cli.inspection.head_distance import LARGEST
 from tformer_cli.inspection.heads import KIND_NAMES
-from tformer_cli.inspection.palette import colour, signed_colour
+from tformer_cli.inspection.palette import color, signed_color
 from tformer_cli.inspection.render_json import rounded
 from tformer_cli.inspection.render_svg import display_width, draw_text
 from tformer_cli.inspection.static_page import bar, chips, escaped, render_page
@@ -23,7 +23,7 @@ MAPS_DRAWN = 8
 """Most pairs whose maps a picture shows; of more, those that have changed most."""
 _FONT = "font-family:system-ui,-apple-system,'Segoe UI','Noto Sans',sans-serif"
 _MARGIN, _GAP = 24.0, 26.0
-ColourOf = Callable[[float], tuple[int, int, int]]
+ColorOf = Callable[[float], tuple[int, int, int]]
 
 
 def render_diff_json(diff: HeadDiff, change: HeadChange, *, with_map: bool = False) -> str:
@@ -169,18 +169,18 @@ def _row(root: Element, diff: HeadDiff, change: HeadChange, y: float) -> tuple[f
     difference = diff.difference(change)
     largest = max(difference.abs().max().item(), 1e-30)
     labels = before.row_labels(kind), before.column_labels(kind)
-    panels: tuple[tuple[str, Tensor, ColourOf], ...] = (
-        ("A", before.captured.weights(match.first), lambda value: colour(kind, value)),
-        ("B", after.captured.weights(match.second), lambda value: colour(kind, value)),
+    panels: tuple[tuple[str, Tensor, ColorOf], ...] = (
+        ("A", before.captured.weights(match.first), lambda value: color(kind, value)),
+        ("B", after.captured.weights(match.second), lambda value: color(kind, value)),
         (
             f"B − A: orange more, blue less, up to {largest:.2f}",
             difference / largest,
-            signed_colour,
+            signed_color,
         ),
     )
     x, lower = _MARGIN, y
-    for caption, values, colour_of in panels:
-        right, bottom = _panel(root, caption, values, colour_of, labels, (x, y))
+    for caption, values, color_of in panels:
+        right, bottom = _panel(root, caption, values, color_of, labels, (x, y))
         x, lower = right + _GAP, max(lower, bottom)
     return x - _GAP, lower
 
@@ -189,7 +189,7 @@ def _panel(
     root: Element,
     caption: str,
     values: Tensor,
-    colour_of: ColourOf,
+    color_of: ColorOf,
     labels: tuple[Sequence[str], Sequence[str]],
     corner: tuple[float, float],
 ) -> tuple[float, float]:
@@ -208,13 +208,13 @@ def _panel(
         draw_text(root, label, x, top - 5, font, transform=turn)
     scale = f"translate({left:.6g} {top:.6g}) scale({cell:.6g})"
     group = SubElement(root, "g", {"transform": scale, "shape-rendering": "crispEdges"})
-    _cells(group, values, colour_of)
+    _cells(group, values, color_of)
     frame = {"width": str(n_keys), "height": str(n_rows), "fill": "none", "stroke": "#b9bec8"}
     SubElement(group, "rect", frame | {"vector-effect": "non-scaling-stroke"})
     return max(left + n_keys * cell, left + 6.2 * len(caption)), top + n_rows * cell
 
 
-def _cells(group: Element, values: Tensor, colour_of: ColourOf) -> None:
+def _cells(group: Element, values: Tensor, color_of: ColorOf) -> None:
     """Draws the cells, each a unit square, those of one shade as one path."""
     paths: dict[int, list[str]] = {}
     for i, row in enumerate((values * LEVELS).round().int().tolist()):
@@ -222,5 +222,5 @@ def _cells(group: Element, values: Tensor, colour_of: ColourOf) -> None:
             if level:
                 paths.setdefault(level, []).append(f"M{j} {i}h1v1h-1z")
     for level in sorted(paths):
-        fill = "#{:02x}{:02x}{:02x}".format(*colour_of(level / LEVELS))
+        fill = "#{:02x}{:02x}{:02x}".format(*color_of(level / LEVELS))
         SubElement(group, "path", {"fill": fill, "d": "".join(paths[level])})

@@ -33,9 +33,9 @@ def render_diff_png(diff: HeadDiff) -> bytes:
     title = f"{sentence.source}\n{sentence.target}\n{summary_of(diff)}"
     figure.suptitle(title, fontsize=9, parse_math=False)
     for line, change in enumerate(changes):
-        for column, (caption, values, colours, low) in enumerate(_panels(diff, change)):
+        for column, (caption, values, colors, low) in enumerate(_panels(diff, change)):
             axes = figure.add_subplot(len(changes), 3, 3 * line + column + 1)
-            draw_map(axes, values, colours, low, caption)
+            draw_map(axes, values, colors, low, caption)
             if longest <= LABELLED_TOKENS:
                 label_map(
                     axes, sentence.row_labels(change.kind), sentence.column_labels(change.kind)
@@ -44,7 +44,7 @@ def render_diff_png(diff: HeadDiff) -> bytes:
 
 
 def _panels(diff: HeadDiff, change: HeadChange) -> list[Panel]:
-    """The three maps of a pair: a title, numbers, colours and what the first colour stands for."""
+    """The three maps of a pair: a title, numbers, colors and what the first color stands for."""
     before, after = diff.shown
     match = change.match
     if match.first is None or match.second is None:

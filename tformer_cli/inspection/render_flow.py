@@ -123,8 +123,8 @@ def _row(piece: str, flow: Flow, position: int) -> str:
     )
 
 
-def _cell(share: float, colour: str) -> str:
+def _cell(share: float, color: str) -> str:
     # two fifths of a row on one token are already much: they have the full tint
     tint = min(1.0, 2.5 * share)
-    style = f"padding:2px 5px;background:rgb(var({colour})/{tint:.2f})"
+    style = f"padding:2px 5px;background:rgb(var({color})/{tint:.2f})"
     return f'<td style="{style}">{100 * share:.0f}</td>'

@@ -21,26 +21,26 @@ def render_png(record: HeadsRecord) -> bytes:
     Raises:
         UsageError: if matplotlib is not installed.
     """
-    is_labelled = len(record.heads) <= LABELLED_PANELS
-    n_columns, lines = _arranged(record, is_labelled)
+    is_labeled = len(record.heads) <= LABELLED_PANELS
+    n_columns, lines = _arranged(record, is_labeled)
     longest = max(len(record.source_pieces), len(record.target_pieces))
-    side = min(9.0, max(2.6, 0.19 * longest + 1.2)) if is_labelled else 1.4
+    side = min(9.0, max(2.6, 0.19 * longest + 1.2)) if is_labeled else 1.4
     figure = new_figure(n_columns * side, len(lines) * side + 0.7)
     figure.suptitle(_title(record), fontsize=9, parse_math=False)
     for row, heads in enumerate(lines):
         for column, head in enumerate(heads):
             axes = figure.add_subplot(len(lines), n_columns, row * n_columns + column + 1)
-            _draw(axes, record, head, is_labelled)
+            _draw(axes, record, head, is_labeled)
     says = f"{record.weighting.name}: {record.weighting.meaning}. {record.weighting.conventions}"
     return png_bytes(figure, says)
 
 
-def _arranged(record: HeadsRecord, is_labelled: bool) -> tuple[int, list[list[HeadId]]]:
+def _arranged(record: HeadsRecord, is_labeled: bool) -> tuple[int, list[list[HeadId]]]:
     """Arranges heads in lines: a line a layer, or three a line where they are few and large."""
     layers: dict[tuple[Kind, int], list[HeadId]] = {}
     for head in record.heads:
-        layers.setdefault((head.kind, 0 if is_labelled else head.layer), []).append(head)
-    width = min(3, len(record.heads)) if is_labelled else max(map(len, layers.values()))
+        layers.setdefault((head.kind, 0 if is_labeled else head.layer), []).append(head)
+    width = min(3, len(record.heads)) if is_labeled else max(map(len, layers.values()))
     lines = [
         heads[start : start + width]
         for heads in layers.values()
@@ -49,9 +49,9 @@ def _arranged(record: HeadsRecord, is_labelled: bool) -> tuple[int, list[list[He
     return max(map(len, lines)), lines
 
 
-def _draw(axes: "Axes", record: HeadsRecord, head: HeadId, is_labelled: bool) -> None:
+def _draw(axes: "Axes", record: HeadsRecord, head: HeadId, is_labeled: bool) -> None:
     draw_map(axes, record.shades(head), LIGHT_RAMPS[head.kind], 0.0, str(head))
-    if is_labelled:
+    if is_labeled:
         label_map(axes, record.row_labels(head.kind), record.column_labels(head.kind))
 
 

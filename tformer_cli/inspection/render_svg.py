@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, SubElement
 from torch import Tensor
 
 from tformer_cli.inspection.heads import KINDS, HeadId, Kind
-from tformer_cli.inspection.palette import hex_colour
+from tformer_cli.inspection.palette import hex_color
 from tformer_cli.inspection.record import HeadsRecord
 
 LEVELS = 64
@@ -122,7 +122,7 @@ def _panel(
     top = corner[1] + _TITLE + grid.label_height
     if grid.font:
         _labels(panel, record, head.kind, grid, (left, top))
-    # Thumbnails have their name just above the map, labelled maps above the labels.
+    # Thumbnails have their name just above the map, labeled maps above the labels.
     draw_text(panel, str(head), left, corner[1] + 13, 11.0, weight="600")
     scale = f"translate({_number(left)} {_number(top)}) scale({_number(grid.cell)})"
     map_group = SubElement(panel, "g", {"transform": scale, "shape-rendering": "crispEdges"})
@@ -141,7 +141,7 @@ def draw_cells(group: Element, weights: Tensor, kind: Kind) -> None:
             if level:
                 paths.setdefault(level, []).append(f"M{j} {i}h1v1h-1z")
     for level in sorted(paths):
-        fill = hex_colour(kind, level / LEVELS)
+        fill = hex_color(kind, level / LEVELS)
         SubElement(group, "path", {"fill": fill, "d": "".join(paths[level])})
 
 

@@ -1,6 +1,6 @@
 """The roles of a run's heads over its steps, as SVG and as a page; the same data, the same bytes.
 
-A stretch of steps in one role is one bar. Colours are those of Okabe & Ito 2008, which can be told
+A stretch of steps in one role is one bar. Colors are those of Okabe & Ito 2008, which can be told
 apart by everyone; wide bars also have the name of the role on them, and every bar has a tooltip.
 """
 
@@ -15,7 +15,7 @@ from tformer_cli.inspection.roles import ROLES, Role
 from tformer_cli.inspection.static_page import escaped, render_page
 from tformer_cli.wording import count_of
 
-COLOURS: dict[str, str] = {
+COLORS: dict[str, str] = {
     "previous": "#56b4e9",
     "self": "#f0e442",
     "next": "#0072b2",
@@ -25,7 +25,7 @@ COLOURS: dict[str, str] = {
     "rare": "#cc79a7",
     "other": "#f3f4f7",
 }
-"""The colour of each role; one that is not here is drawn in `OF_OTHERS`."""
+"""The color of each role; one that is not here is drawn in `OF_OTHERS`."""
 OF_OTHERS = "#e69f00"
 _DARK = {"next", "sink", "aligner"}
 _FONT = "font-family:system-ui,-apple-system,'Segoe UI','Noto Sans',sans-serif"
@@ -94,7 +94,7 @@ def _legend(root: Element, timeline: HeadTimeline, y: float) -> float:
         if rule.role in used:
             swatch = {"x": f"{x:g}", "y": f"{y:g}", "width": "12", "height": "12"}
             SubElement(
-                root, "rect", swatch | {"fill": colour_of_role(rule.role), "stroke": "#b9bec8"}
+                root, "rect", swatch | {"fill": color_of_role(rule.role), "stroke": "#b9bec8"}
             )
             draw_text(root, rule.role, x + 17, y + 10, 11.0)
             x += 17 + 6.5 * len(rule.role) + 18
@@ -109,7 +109,7 @@ def _bars(root: Element, timeline: HeadTimeline, course: HeadCourse, y: float) -
         end = start + len(list(stretch))
         x, width = _MARGIN + _LABEL + start * cell, (end - start) * cell
         place = {"x": f"{x:.6g}", "y": f"{y:g}", "width": f"{width:.6g}", "height": f"{_ROW - 2:g}"}
-        bar = SubElement(root, "rect", place | {"fill": colour_of_role(role)})
+        bar = SubElement(root, "rect", place | {"fill": color_of_role(role)})
         steps = f"{timeline.steps[start]:,} to {timeline.steps[end - 1]:,}"
         SubElement(bar, "title").text = f"{course.head}: {role}, steps {steps}"
         if width > 6.2 * len(role) + 8:
@@ -130,6 +130,6 @@ def _axis(root: Element, timeline: HeadTimeline, y: float) -> float:
     return y + 18
 
 
-def colour_of_role(role: Role) -> str:
-    """Gives the colour of a role as ``#rrggbb``."""
-    return COLOURS.get(role, OF_OTHERS)
+def color_of_role(role: Role) -> str:
+    """Gives the color of a role as ``#rrggbb``."""
+    return COLORS.get(role, OF_OTHERS)

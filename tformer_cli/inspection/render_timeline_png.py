@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tformer_cli.figures import new_figure, png_bytes
 from tformer_cli.inspection.head_timeline import HeadCourse, HeadTimeline
 from tformer_cli.inspection.heads import KIND_NAMES, KINDS
-from tformer_cli.inspection.render_timeline import colour_of_role
+from tformer_cli.inspection.render_timeline import color_of_role
 from tformer_cli.inspection.roles import ROLES
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _draw(axes: "Axes", timeline: HeadTimeline, courses: list[HeadCourse]) -> No
         start = 0
         for role, stretch in groupby(course.roles):
             end = start + len(list(stretch))
-            axes.barh(row, end - start, left=start, height=0.86, color=colour_of_role(role))
+            axes.barh(row, end - start, left=start, height=0.86, color=color_of_role(role))
             start = end
     steps = timeline.steps
     every = max(1, -(-len(steps) // TICKS))
@@ -62,7 +62,7 @@ def _add_legend(figure: "Figure", timeline: HeadTimeline) -> None:
 
     used = {role for course in timeline.courses for role in course.roles}
     patches = [
-        Patch(facecolor=colour_of_role(rule.role), edgecolor="#b9bec8", label=rule.role)
+        Patch(facecolor=color_of_role(rule.role), edgecolor="#b9bec8", label=rule.role)
         for rule in ROLES
         if rule.role in used
     ]

@@ -31,7 +31,7 @@ POSITIONS: dict[str, Role] = {"prev": "previous", "self": "self", "next": "next"
 
 @dataclass(frozen=True, kw_only=True)
 class RoleRule:
-    """How a role is recognised."""
+    """How a role is recognized."""
 
     role: Role
     """Its name."""

@@ -46,24 +46,24 @@ def _starts(text: str, pieces: Sequence[str]) -> list[int]:
     """Where runs of pieces spell a text: the best kind of match that there is."""
     if not text.strip():
         return []
-    spelt = [_text_of(piece) for piece in pieces]
+    spelled = [_text_of(piece) for piece in pieces]
     for fold in (str, str.casefold):
         found = [
             (start, stop)
             for start in range(len(pieces))
-            if (stop := _run_end(fold(text.strip()), [fold(s) for s in spelt], start))
+            if (stop := _run_end(fold(text.strip()), [fold(s) for s in spelled], start))
         ]
-        whole = [start for start, stop in found if _is_whole(spelt, start, stop)]
+        whole = [start for start, stop in found if _is_whole(spelled, start, stop)]
         if found:
             return whole or [start for start, _ in found]
     return []
 
 
-def _run_end(text: str, spelt: Sequence[str], start: int) -> int | None:
+def _run_end(text: str, spelled: Sequence[str], start: int) -> int | None:
     """Where a run of pieces from `start` on ends that spells a text, if one does."""
     run = ""
-    for stop in range(start, len(spelt)):
-        run += spelt[stop]
+    for stop in range(start, len(spelled)):
+        run += spelled[stop]
         # Bytes of one character may come from several pieces: they are read together.
         whole = run.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
         if whole.strip() == text:
@@ -73,15 +73,15 @@ def _run_end(text: str, spelt: Sequence[str], start: int) -> int | None:
     return None
 
 
-def _is_whole(spelt: Sequence[str], start: int, stop: int) -> bool:
+def _is_whole(spelled: Sequence[str], start: int, stop: int) -> bool:
     """Whether no letter or digit touches a run of pieces on either side."""
-    before = spelt[start - 1][-1:] if start and not spelt[start].startswith(" ") else ""
-    after = spelt[stop][:1] if stop < len(spelt) else ""
+    before = spelled[start - 1][-1:] if start and not spelled[start].startswith(" ") else ""
+    after = spelled[stop][:1] if stop < len(spelled) else ""
     return not before.isalnum() and not after.isalnum()
 
 
 def _text_of(piece: str) -> str:
     """The text of a label; bytes that are no characters by themselves become surrogates."""
     raw = piece.replace(SPACE_LABEL, " ").encode("utf-8", "surrogateescape")
-    spelt = _BYTE.sub(lambda match: bytes([int(match[1], 16)]), raw)
-    return spelt.decode("utf-8", "surrogateescape")
+    spelled = _BYTE.sub(lambda match: bytes([int(match[1], 16)]), raw)
+    return spelled.decode("utf-8", "surrogateescape")

@@ -146,12 +146,12 @@ def _shares(tokens: Spans, words: Spans) -> Numbers:
 
 
 def _check_spelling(line: str, words: Sequence[str], where: str) -> None:
-    spelt, written = "".join("".join(words).split()), "".join(line.split())
-    if spelt != written:
-        both = enumerate(zip(spelt, written, strict=False))
+    spelled, written = "".join("".join(words).split()), "".join(line.split())
+    if spelled != written:
+        both = enumerate(zip(spelled, written, strict=False))
         differing = (i for i, (ours, theirs) in both if ours != theirs)
-        place = next(differing, min(len(spelt), len(written)))
+        place = next(differing, min(len(spelled), len(written)))
         raise DataError(
-            f'{where}: the words spell "{spelt[place : place + 12]}", but the text has '
+            f'{where}: the words spell "{spelled[place : place + 12]}", but the text has '
             f'"{written[place : place + 12]}"; give the same text with other spaces'
         )

@@ -51,7 +51,7 @@ class Transformer(nn.Module):
         self.decoder_input = PositionedEmbedding(config)
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
-        initialise(self)
+        initialize(self)
 
     @property
     def target_matrix(self) -> Tensor:
@@ -204,7 +204,7 @@ def _layers(model: Transformer) -> list[nn.Module]:
 
 
 @torch.no_grad()
-def initialise(model: Transformer) -> None:
+def initialize(model: Transformer) -> None:
     """Draws all weights of a model, in one place.
 
     ==================================  =====================================================

@@ -24,7 +24,7 @@ class _Loss(ctypes.Structure):
         ("writes_gradient", ctypes.c_int32),
         ("targets", ctypes.c_void_p),
         ("target_weight", ctypes.c_float),
-        ("normaliser", ctypes.c_void_p),
+        ("normalizer", ctypes.c_void_p),
         ("right", ctypes.c_void_p),
         ("n_threads", ctypes.c_int64),
     )
@@ -55,7 +55,7 @@ class NativeLoss:
             raise IndexError(f"targets must be less than {logits.shape[1]}")
         targets = targets.contiguous()
         sums = torch.empty(2, len(targets), dtype=torch.float32, device="cpu")
-        normaliser, right = sums.unbind()
+        normalizer, right = sums.unbind()
         loss = _Loss(
             n_rows=len(targets),
             vocab_size=logits.shape[1],
@@ -64,9 +64,9 @@ class NativeLoss:
             writes_gradient=writes_gradient,
             targets=targets.data_ptr(),
             target_weight=target_weight,
-            normaliser=normaliser.data_ptr(),
+            normalizer=normalizer.data_ptr(),
             right=right.data_ptr(),
             n_threads=torch.get_num_threads(),
         )
         succeed(self._loss(ctypes.byref(loss)))
-        return normaliser, right
+        return normalizer, right

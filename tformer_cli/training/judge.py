@@ -94,7 +94,7 @@ class Judge:
     ) -> PublishedAverage | None:
         """Makes the final model where it is an average; repeating it is safe.
 
-        Late in a run the weights of neighbouring checkpoints differ by noise, and their mean is
+        Late in a run the weights of neighboring checkpoints differ by noise, and their mean is
         better than any of them. In a short run whose learning rate has fallen to 0 they differ by
         what was learned in between, and the last may be the best: so the average has to score as
         well as the best checkpoint to take its place.

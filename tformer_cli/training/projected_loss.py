@@ -96,7 +96,7 @@ class _ProjectedLoss(torch.autograd.Function):
         if has_backward and any(ctx.needs_input_grad[:2]):
             gradients = _Gradients(torch.empty_like(hidden), torch.zeros_like(matrix))
         likelihood = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
-        normaliser, disagreement = likelihood.clone(), likelihood.clone()
+        normalizer, disagreement = likelihood.clone(), likelihood.clone()
         chunk = max(1, _CHUNK_CELLS.get(device, _CHUNK_CELLS["cuda"]) // vocab_size)
         if chunk > ROW_MULTIPLE:  # so that the last one, too, is of a size that comes again
             chunk -= chunk % ROW_MULTIPLE
@@ -127,7 +127,7 @@ class _ProjectedLoss(torch.autograd.Function):
                         minus_right = slope.new_full((len(lse), 1), label_smoothing - 1.0)
                         slope.scatter_add_(1, targets[rows, None], minus_right)
                         slope = slope.to(dtype)
-                normaliser += lse.sum()
+                normalizer += lse.sum()
                 likelihood += (lse - right).sum()
                 if gradients is not None:
                     gradients.hidden[rows] = slope @ low_matrix
@@ -144,7 +144,7 @@ class _ProjectedLoss(torch.autograd.Function):
         if not label_smoothing:
             return likelihood + disagreement, likelihood
         # mean over the vocabulary of -ln p, summed over tokens: Σ lse - Σ h·w̄
-        uniform = normaliser - sum_hidden @ mean_row
+        uniform = normalizer - sum_hidden @ mean_row
         constant = smoothing_entropy(label_smoothing, vocab_size) * n_tokens
         smoothed = (1.0 - label_smoothing) * likelihood + label_smoothing * uniform - constant
         return smoothed + disagreement, likelihood

@@ -20,7 +20,7 @@ from tformer_cli.inspection.ablation_record import (
 )
 from tformer_cli.inspection.gates import heads_off
 from tformer_cli.inspection.heads import HeadId, head_layout
-from tformer_cli.inspection.importance import importance_sums, layer_normalised
+from tformer_cli.inspection.importance import importance_sums, layer_normalized
 from tformer_cli.inspection.selectors import select_heads
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
@@ -159,7 +159,7 @@ class Ablator:
             n_resamples=self._settings.n_resamples,
             seed=self._settings.seed,
         )
-        within_layer = layer_normalised(measured.importance)
+        within_layer = layer_normalized(measured.importance)
         return [
             HeadEffect(
                 head=head,

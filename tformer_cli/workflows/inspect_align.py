@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tformer_cli.data.pharaoh import Link, parse_links
 from tformer_cli.errors import DataError
-from tformer_cli.inspection.symmetrisation import Symmetrisation, symmetrise
+from tformer_cli.inspection.symmetrization import Symmetrization, symmetrize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -50,7 +50,7 @@ class Bidirectional:
 
     reverse: Aligner
     """Aligner of a model that translates the other way."""
-    method: Symmetrisation = "grow-diag"
+    method: Symmetrization = "grow-diag"
     """How the links of both directions become one alignment."""
 
 
@@ -186,9 +186,9 @@ def directed_links(
 
 
 def _joined(
-    method: Symmetrisation, forward: Sequence[set[Link]], reverse: Sequence[set[Link]]
+    method: Symmetrization, forward: Sequence[set[Link]], reverse: Sequence[set[Link]]
 ) -> list[set[Link]]:
-    return [symmetrise(method, there, back) for there, back in zip(forward, reverse, strict=True)]
+    return [symmetrize(method, there, back) for there, back in zip(forward, reverse, strict=True)]
 
 
 def in_buffers(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -11,7 +11,7 @@ from tformer_cli.curves.read import read_run
 def plot_runs(
     runs: Sequence[Path], *, x: XName = XName.step, metrics: Sequence[MetricName] = ()
 ) -> Chart:
-    """Collects the curves of runs, which `curves.render_svg` and its neighbours draw.
+    """Collects the curves of runs, which `curves.render_svg` and its neighbors draw.
 
     Args:
         runs: run directories, finished or at work; at least one.

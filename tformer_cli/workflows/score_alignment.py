@@ -23,7 +23,7 @@ from tformer_cli.inspection.alignment import (
 )
 from tformer_cli.inspection.batched_capture import capture_pairs
 from tformer_cli.inspection.heads import HeadId, HeadLayout, head_layout
-from tformer_cli.inspection.symmetrisation import METHODS, symmetrise
+from tformer_cli.inspection.symmetrization import METHODS, symmetrize
 from tformer_cli.workflows.inspect_align import (
     BUFFER_LINES,
     AlignmentReport,
@@ -148,7 +148,7 @@ def score_directions(
             counts["forward"].add(there, answer)
             counts["reverse"].add(back, answer)
             for method in METHODS:
-                counts[method].add(symmetrise(method, there, back), answer)
+                counts[method].add(symmetrize(method, there, back), answer)
         report.lines += len(buffer)
         scores = [AlignmentScore(name=n, convention=None, counts=c) for n, c in counts.items()]
         yield AlignmentScores(scores=scores, floor=bounds.floor, ceiling=bounds.ceiling)

@@ -73,7 +73,7 @@ def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
     assert f"head={found['select']['to']}" in found["select"]["hash"]
     assert found["lines"]["isOther"]
     assert found["lines"]["all"] > found["lines"]["paths"] > len(record.source_pieces)
-    assert found["scope"] == {"isOther": True, "hues": 2}  # two encoder layers, a colour each
+    assert found["scope"] == {"isOther": True, "hues": 2}  # two encoder layers, a color each
     assert found["legend"] == {"isOther": True, "pressed": "false"}
     assert found["hover"] == {"marks": 1, "queries": 1}
     assert found["unhovered"] == 0

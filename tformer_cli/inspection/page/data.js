@@ -61,7 +61,7 @@ function headNamed(id) {
 }
 
 /** Heads beside a head: those of its layer, or of its kind. */
-function neighbours(head, scope) {
+function neighbors(head, scope) {
   return sentence.heads.filter(one => one.kind === head.kind && (scope === "kind" || one.layer === head.layer));
 }
 

@@ -11,7 +11,7 @@ function chosenHead() {
 
 /** Heads that the second figure draws. */
 function overlaidHeads() {
-  return neighbours(chosenHead(), state.scope).filter(head => !leftOut.has(head.id));
+  return neighbors(chosenHead(), state.scope).filter(head => !leftOut.has(head.id));
 }
 
 /** Draws both figures and all that names the head. */
@@ -145,7 +145,7 @@ function showRamp(kind) {
 
 /** The legend of the second figure; a click leaves a head out, or of a kind a layer. */
 function showLegend() {
-  const beside = neighbours(chosenHead(), state.scope), groups = new Map();
+  const beside = neighbors(chosenHead(), state.scope), groups = new Map();
   for (const head of beside) {
     const name = state.scope === "layer" ? `${head.head ?? "all heads"}` : `L${head.layer}`;
     groups.set(name, [...(groups.get(name) ?? []), head]);

@@ -56,7 +56,7 @@ const float *before_sublayer(const Model *model, const Norm *norm, const float *
     return workspace->normed;
 }
 
-/* Ends a sub-layer whose output has been added to the hidden states: normalises them where the
+/* Ends a sub-layer whose output has been added to the hidden states: normalizes them where the
    model is post-norm. */
 static void after_sublayer(const Model *model, const Norm *norm, float *hidden, size_t n_rows) {
     const size_t d_model = (size_t)model->shape.d_model;

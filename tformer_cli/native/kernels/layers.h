@@ -28,7 +28,7 @@ void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t l
 void embed(const Embedding *embedding, size_t d_model, int32_t token, size_t position,
            float *hidden);
 
-/* What a sub-layer reads: hidden states (n_rows, D), normalised where the model is pre-norm. */
+/* What a sub-layer reads: hidden states (n_rows, D), normalized where the model is pre-norm. */
 const float *before_sublayer(const Model *model, const Norm *norm, const float *hidden,
                              size_t n_rows, Workspace *workspace);
 

@@ -22,7 +22,7 @@ INLINE void loss_of_row(const RowLoss *loss, size_t row, float *scratch, NumberK
     const size_t n = (size_t)loss->vocab_size;
     void *logits = (void *)number_at(loss->logits, row * n, kind);
     if (loss->targets[row] < 0) {
-        loss->normaliser[row] = loss->right[row] = 0.0f;
+        loss->normalizer[row] = loss->right[row] = 0.0f;
         if (loss->writes_gradient)
             memset(logits, 0, n * (kind == BFLOAT16 ? 2 : 4));
         return;
@@ -42,7 +42,7 @@ INLINE void loss_of_row(const RowLoss *loss, size_t row, float *scratch, NumberK
         store(scratch + i, weight);
     }
     const float total = sum_of_lanes(sum);
-    loss->normaliser[row] = largest + logf(total);
+    loss->normalizer[row] = largest + logf(total);
     loss->right[row] = load_some_numbers(number_at(logits, target, kind), 1, kind)[0];
     if (!loss->writes_gradient)
         return;

@@ -12,7 +12,7 @@ typedef struct {
     int32_t writes_gradient; /* whether p - weight·onehot(target) replaces the logits */
     const int64_t *targets;  /* (N); a row with a negative one counts for nothing */
     float target_weight;
-    float *normaliser; /* (N) ln Σ exp logit */
+    float *normalizer; /* (N) ln Σ exp logit */
     float *right;      /* (N) the target's logit */
     int64_t n_threads;
 } RowLoss;

@@ -50,7 +50,7 @@ size_t row_stride(size_t width);
    x: (n_rows, K), rows `x_stride` floats apart. result: (n_rows, N), rows `stride` floats apart;
    it may be the residual itself. Each element is the sum over k in the order of k, one fused
    multiplication and addition after the other, whatever the number of rows: a row's bits do not
-   depend on its neighbours. */
+   depend on its neighbors. */
 void multiply(const PackedMatrix *matrix, const float *x, size_t x_stride, size_t n_rows,
               Epilogue epilogue, float *result, size_t stride);
 

@@ -9,7 +9,7 @@ typedef struct {
     const float *bias;   /* (D), or NULL */
 } Norm;
 
-/* Normalises each row of x (n_rows, width), whose rows are `stride` floats apart, to mean 0 and variance 1, then weight and bias (Ba et
+/* Normalizes each row of x (n_rows, width), whose rows are `stride` floats apart, to mean 0 and variance 1, then weight and bias (Ba et
    al. 2016); the result has the same stride and may be x. */
 void normalize(const Norm *norm, const float *x, size_t n_rows, size_t width, size_t stride,
                float epsilon, float *result);

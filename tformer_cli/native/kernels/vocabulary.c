@@ -132,7 +132,7 @@ static float log_probability(float logit, float normalizer) {
     return value > 0.0f ? 0.0f : value;
 }
 
-static void normalise(NextTokens *row) {
+static void normalize(NextTokens *row) {
     const float normalizer = row->largest + logf(row->sum);
     row->end = log_probability(row->end, normalizer);
     for (size_t i = 0; i < row->n_best; i++)
@@ -174,7 +174,7 @@ static void find_block(const PackedMatrix *output, const float *hidden, size_t n
         }
     }
     for (size_t row = 0; row < n_rows; row++)
-        normalise(&rows[row]);
+        normalize(&rows[row]);
 }
 
 void best_tokens(const PackedMatrix *output, const float *hidden, size_t n_rows,

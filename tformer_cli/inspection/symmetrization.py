@@ -7,7 +7,7 @@ links instead of 5,072 from GIZA++'s two directions of the WPT 2003 test set.)
 
 Published outputs of grow-diag differ in a line out of a hundred, because the result depends on the
 order in which links are looked at. Here the order is fixed: rounds over the links by source word,
-then target word, and round each link its neighbours in the order of `NEIGHBOURS`; what is added
+then target word, and round each link its neighbors in the order of `NEIGHBORS`; what is added
 counts at once. Rounds go on until one adds nothing.
 """
 
@@ -17,14 +17,14 @@ from typing import Literal
 
 from tformer_cli.data.pharaoh import Link
 
-NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
-"""Steps (source, target) to the neighbours of a link: sides first, then corners."""
+NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+"""Steps (source, target) to the neighbors of a link: sides first, then corners."""
 
-Symmetrisation = Literal["intersection", "union", "grow-diag", "grow-diag-final-and"]
+Symmetrization = Literal["intersection", "union", "grow-diag", "grow-diag-final-and"]
 
 
-def symmetrise(
-    method: Symmetrisation, forward: AbstractSet[Link], reverse: AbstractSet[Link]
+def symmetrize(
+    method: Symmetrization, forward: AbstractSet[Link], reverse: AbstractSet[Link]
 ) -> set[Link]:
     """Joins the links of two directions.
 
@@ -37,12 +37,12 @@ def symmetrise(
 
 
 def grow_diag(forward: AbstractSet[Link], reverse: AbstractSet[Link]) -> set[Link]:
-    """Grows the intersection by neighbours from the union that link two free words."""
+    """Grows the intersection by neighbors from the union that link two free words."""
     links, union = set(forward & reverse), forward | reverse
     free = _FreeWords(links)
     is_growing = True
     while is_growing:
-        near = [(s + a, t + b) for s, t in sorted(links) for a, b in NEIGHBOURS]
+        near = [(s + a, t + b) for s, t in sorted(links) for a, b in NEIGHBORS]
         new = {link for link in near if link in union and free.take(link)}
         links |= new
         is_growing = bool(new)
@@ -73,7 +73,7 @@ class _FreeWords:
         return True
 
 
-METHODS: dict[Symmetrisation, Callable[[AbstractSet[Link], AbstractSet[Link]], set[Link]]] = {
+METHODS: dict[Symmetrization, Callable[[AbstractSet[Link], AbstractSet[Link]], set[Link]]] = {
     "intersection": lambda forward, reverse: set(forward & reverse),
     "union": lambda forward, reverse: set(forward | reverse),
     "grow-diag": grow_diag,
