@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
 from tformer_cli.workflows import guide as workflow
-from tformer_cli.workflows.guide import FOLDER, ORDER, guides
+from tformer_cli.workflows.guide import FOLDER, ORDER, guides, sample_report
 
 TOPICS = sorted(file.stem for file in FOLDER.glob("*.md"))
 TEXT = """# How to count
@@ -35,7 +35,10 @@ def folder(tmp_path, monkeypatch):
 
 def test_topics_are_listed_in_reading_order_each_with_a_sentence(folder):
     lines = run().stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["formats", "counting", "zebra"]
+    assert [line.split()[0] for line in lines] == [
+        *("formats", "counting", "zebra"),
+        "sample-report",
+    ]
     assert lines[1].split(" ", 1)[1].strip() == "Counting is easy, see the table and seq:"
     assert guides()[0].title == "How to count"
 
@@ -51,6 +54,21 @@ def test_an_unknown_topic_names_the_nearest(folder):
     assert result.exit_code == 2
     assert result.stderr == "error: TOPIC: there is no guide format; did you mean formats?\n"
     assert "there are formats, counting, zebra" in run("xyzzy").stderr
+    assert "did you mean sample-report?" in run("sample").stderr
+
+
+def test_a_guide_and_the_sample_report_are_written_to_files(folder, tmp_path):
+    for name, text in (("counting", TEXT), ("sample-report", sample_report().rstrip("\n") + "\n")):
+        file = tmp_path / f"{name}.html"
+        result = run(name, "-o", str(file))
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert file.read_text(encoding="utf-8") == text
+        assert run(name).stdout == text
+    assert "<html" in text
+    for given in (["-o", "x"], ["sample-report", "-o", "x.png"]):
+        refused = run(*given)
+        assert refused.exit_code == 2
+        assert refused.stderr.startswith("error: --output: ")
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -133,6 +133,13 @@ def test_what_is_used_most_stands_first():
         assert not titles or "Common" in titles[:1] or titles == ["Messages"]
 
 
+def test_the_usage_names_what_is_required():
+    shown = screen(("inspect-ablate",), 200).splitlines()[0]
+    assert shown == "Usage: tformer inspect-ablate [OPTIONS] --source FILE --reference FILE MODEL"
+    shown = screen(("tokenize", "train"), 200).splitlines()[0]
+    assert shown == "Usage: tformer tokenize train [OPTIONS] --output FILE FILE…"
+
+
 def test_folded_lines_can_be_copied():
     line = """tformer translate runs/a "The old house is green." --ban '!x y' -o a.fr | head -1"""
     for width in (20, 36, 60, 200):

@@ -62,7 +62,7 @@ def test_a_file_is_of_the_kind_its_name_says(run, tmp_path):
         (["RUN", "--metric", "bleu"], "--metric: no run has bleu"),
         (["RUN", "--metric", "blue"], "'blue' is not one of"),
         (["RUN", "--x", "day"], "'day' is not one of"),
-        ([], "missing argument 'RUN"),
+        ([], "RUN: is missing; usage: "),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_2(run, tmp_path, monkeypatch, arguments, message):

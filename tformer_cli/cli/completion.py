@@ -43,9 +43,9 @@ def complete_heads(incomplete: str) -> list[str]:
 
 def complete_topics() -> list[str]:
     """Returns the topics of the guides."""
-    from tformer_cli.workflows.guide import guides
+    from tformer_cli.workflows.guide import SAMPLE, guides
 
-    return [guide.topic for guide in guides()]
+    return [*(guide.topic for guide in guides()), SAMPLE]
 
 
 def complete_commands(ctx: typer.Context) -> list[str]:

@@ -1,16 +1,17 @@
 """`tformer guide`: the guides that ship with the package."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tformer_cli.cli.completion import complete_topics
 from tformer_cli.cli.console import stdout_console, utf8_line
+from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.help_screen import show_list
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from tformer_cli.cli.options import OutputOption
+from tformer_cli.cli.text_io import STANDARD_STREAM, results
+from tformer_cli.errors import UsageError
 
 
 def guide(
@@ -22,30 +23,39 @@ def guide(
             autocompletion=complete_topics,
         ),
     ] = None,
+    *,
+    output: OutputOption = STANDARD_STREAM,
 ) -> None:
-    """Print a guide, or list their topics.
+    """Print a guide, or list the topics.
 
-    On a terminal a guide is formatted; elsewhere it is the Markdown itself.
+    On a terminal a guide is formatted; elsewhere it is the Markdown itself. sample-report is a
+    report page, to open in a browser without training a model.
 
     Examples:
         tformer guide
         tformer guide translating
-        tformer guide formats > formats.md
+        tformer guide sample-report -o report.html
     """
-    from tformer_cli.workflows.guide import find_guide, guides
+    from tformer_cli.workflows.guide import SAMPLE, find_guide, guides, sample_report
 
+    is_on_terminal = output == STANDARD_STREAM and sys.stdout.isatty()
     if topic is None:
-        show_list(stdout_console(), [(one.topic, one.summary) for one in guides()])
+        if output != STANDARD_STREAM:
+            raise UsageError("--output: there is no guide to write; name a TOPIC")
+        rows = [(one.topic, one.summary) for one in guides()]
+        show_list(stdout_console(), [*rows, (SAMPLE, "A report page to open; needs -o FILE.")])
         return
-    text = find_guide(topic).text
-    if not sys.stdout.isatty():
-        sys.stdout.buffer.write(utf8_line(text.rstrip("\n")))
+    if topic == SAMPLE:
+        if is_on_terminal:
+            raise UsageError("--output: a page is not for a terminal; name a file with -o FILE")
+        check_ending(output, ["html"])
+        text = sample_report()
+    else:
+        text = find_guide(topic).text
+    if is_on_terminal:
+        from rich.markdown import Markdown
+
+        stdout_console().print(Markdown(text, hyperlinks=False))
         return
-    show_guide(stdout_console(), text)
-
-
-def show_guide(console: "Console", text: str) -> None:
-    """Prints a guide, its Markdown formatted."""
-    from rich.markdown import Markdown
-
-    console.print(Markdown(text, hyperlinks=False))
+    with results(output) as stream:
+        stream.write(utf8_line(text.rstrip("\n")))

@@ -53,10 +53,13 @@ class ReadableHelp:
         show_help(stdout_console(), ctx)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - click's
-        """Names options and arguments for the usage line: `[OPTIONS] MODEL [TEXT]…`."""
+        """Names what is to be given: `[OPTIONS] --reference FILE MODEL [TEXT…]`."""
         parameters = self.params  # type: ignore[attr-defined]
+        options = [one for one in parameters if isinstance(one, TyperOption) and one.required]
         arguments = [_usage_of(one) for one in parameters if isinstance(one, TyperArgument)]
-        return ["[OPTIONS]", *arguments, *(["COMMAND …"] if isinstance(self, TyperGroup) else [])]
+        commands = ["COMMAND …"] if isinstance(self, TyperGroup) else []
+        required = (f"{one.opts[0]} {value_of(one)}" for one in options)
+        return ["[OPTIONS]", *required, *arguments, *commands]
 
 
 def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's

@@ -37,6 +37,12 @@ def usage_message(error: TyperException) -> str:
         near = suggestions(unknown, _options_of(context)) if unknown.startswith("--") else []
         hint = did_you_mean(near) or _without_guess(unknown, context)
         return f"{unknown}: no such option of {context.command_path}; {hint}"
+    parameter = getattr(error, "param", None)
+    if parameter is not None and problem.startswith("missing "):
+        long = [name for name in parameter.opts if name.startswith("--")]
+        pieces = " ".join(context.command.collect_usage_pieces(context))
+        missing = long[0] if long else parameter.metavar
+        return f"{missing}: is missing; usage: {context.command_path} {pieces}"
     command = NO_SUCH_COMMAND.match(problem)
     if command:
         known = [name for name, one in context.command.commands.items() if not one.hidden]

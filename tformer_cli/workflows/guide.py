@@ -13,6 +13,8 @@ ORDER = (
     *("performance", "python", "glossary"),
 )
 """Topics in the order to read them; others follow."""
+SAMPLE = "sample-report"
+"""What is offered beside the guides: a page."""
 _MARKUP = re.compile(r"\[([^\]]*)\]\([^)]*\)|[`*]")
 
 
@@ -46,8 +48,15 @@ def find_guide(topic: str) -> Guide:
     found = {guide.topic: guide for guide in guides()}
     if topic.lower() in found:
         return found[topic.lower()]
-    meant = did_you_mean(suggestions(topic, found)) or f"there are {', '.join(found)}"
+    meant = did_you_mean(suggestions(topic, [*found, SAMPLE])) or f"there are {', '.join(found)}"
     raise UsageError(f"TOPIC: there is no guide {topic}; {meant}")
+
+
+def sample_report() -> str:
+    """Makes a report page of a model that ships with the package, as HTML."""
+    from tformer_cli.inspection.page_source import sample_page
+
+    return sample_page()
 
 
 def _read(file: Path) -> Guide:
