@@ -130,7 +130,7 @@ def test_a_narrow_terminal_counts_what_it_leaves_out(model, other):
     ("arguments", "message"),
     [
         (["none", "A man"], "none: no such directory; name"),
-        (["MODEL", "A man", "--heads", "enc.9"], "there are enc.0-1.0-1"),
+        (["MODEL", "A man", "--heads", "enc.9"], "the heads are enc.0-1.0-1"),
         (["MODEL", "A man", "--maps", "--format", "svg"], "--maps: is for jsonl"),
         (["MODEL", "A man", "--target", "a", "--target-file", "b"], "omit one of the two"),
         (["MODEL", " "], "no sentence fits both models"),

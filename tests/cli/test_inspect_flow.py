@@ -89,7 +89,7 @@ def test_the_bar_is_the_share_of_the_source_without_unicode_too(model):
     [
         (["a", "--target", "x", "--target-file", "f"], "--target: --target-file gives"),
         (["a", "--target", "x", "--rank", "2"], "--rank: shows what the search found"),
-        (["a", "--rank", "99"], "--rank"),
+        (["a", "--rank", "99999"], "--rank"),
         (["long " * 80], "tokens, but the model takes 39"),
         (["a", "--method", "lrp"], "'lrp' is not one of 'alti', 'rollout'"),
     ],

@@ -95,7 +95,7 @@ def test_a_worksheet_and_its_answers_go_to_two_files(model, tmp_path):
         ([" ", "--token", "0", "--head", "enc.0.0"], "the sentence is blank"),
         (["a\nb", "--token", "0", "--head", "enc.0.0"], "TEXT: must be one sentence"),
         (["a", "--token", "0", "--head", "enc.0.0", "--answers", "f"], "add --quiz"),
-        (["a", "--token", "0", "--head", "enc.0.0", "--key", "z"], '--key: "z" names no token'),
+        (["a", "--token", "0", "--head", "enc.0.0", "--key", "z"], '--key: "z" matches no token'),
         (
             ["a", "--token", "0", "--head", "dec.0.0", "--key", "1"],
             'after "<s>", which may not see',

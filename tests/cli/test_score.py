@@ -74,7 +74,7 @@ def test_an_n_best_list_of_the_model_keeps_its_order_and_scores(model, files, tm
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "--target-file: give either it or --n-best-file"),
+        ([], "give either it or --n-best-file"),
         (["--target-file", "short"], "--target-file: has no line 3, but the other text has"),
         (["--n-best-file", "short"], "is not a line of an n-best list"),
         (["--n-best-file", "far"], "names source line 9, but there are 4"),

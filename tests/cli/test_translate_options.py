@@ -135,7 +135,7 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(model, tmp_path):
     for options, message in (
         (["--ensemble-weights", "1,2,3"], "--ensemble-weights: must be 2"),
         (["--ensemble-weights", "x"], '--ensemble-weights: "x" is not a list of numbers'),
-        (["--coverage-penalty", 0.2], "--coverage-penalty: needs one model"),
+        (["--coverage-penalty", 0.2], "--coverage-penalty: needs a single model"),
     ):
         refused = run("translate", model, "--ensemble", model, *options)
         assert (refused.exit_code, refused.stdout) == (2, "")

@@ -137,7 +137,7 @@ def inspect_heads(
         dump=dump,
     )
     if top_k is not None and dump is None:
-        raise UsageError("--topk: applies to dumps; add --dump DIR")
+        raise UsageError("--top-k: applies to dumps; add --dump DIR")
     if over_time:
         show_heads_over_time(request)
     elif dump is not None:
