@@ -98,7 +98,7 @@ def find_recipe(name: str) -> Path:
         RecipeError: if there is none; it names the nearest.
     """
     path = Path(name)
-    if path.exists() and not path.is_dir():  # a shell's <(…) is no ordinary file
+    if path.exists() and not path.is_dir():  # a shell's <(…) is not an ordinary file
         return path
     shipped = recipes_directory() / f"{name}.toml"
     if shipped.is_file():
@@ -132,7 +132,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def make_recipe(values: Mapping[str, Any], where: str) -> Recipe:
-    """Makes a recipe from nested mappings.
+    """Creates a recipe from nested mappings.
 
     Args:
         values: tables and keys as in a TOML file.

@@ -42,7 +42,7 @@ class StructureError(ValueError):
 
 
 def structure(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
-    """Makes a dataclass, and those inside it, from a mapping.
+    """Creates a dataclass, and those inside it, from a mapping.
 
     Numbers are not made from strings, nor strings from numbers; unknown keys are errors.
 

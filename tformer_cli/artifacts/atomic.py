@@ -85,7 +85,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Makes a directory with its parents, if it is not there.
+    """Creates a directory with its parents, if it is not there.
 
     Raises:
         ArtifactError: if it cannot be made, or a file has its name.

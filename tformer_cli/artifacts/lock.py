@@ -36,7 +36,7 @@ def hold(descriptor: int, refusal: str) -> None:
     """Holds an open file until it is closed, on systems and file systems that have such locks.
 
     On some file systems of clusters there are none (Lustre without its option `flock`, NFS without
-    its lock service): nobody could ever train there if that counted as being refused.
+    its lock service): no one could ever train there if that counted as being refused.
 
     Raises:
         ArtifactError: with the message `refusal`, if another process holds it.

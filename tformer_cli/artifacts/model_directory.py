@@ -122,7 +122,7 @@ def store_alignment(path: Path, alignment: AlignmentInfo) -> None:
     """Stores in a model directory which heads align words; all else in it stays as it is.
 
     Raises:
-        ArtifactError: if it is no model directory, or cannot be written.
+        ArtifactError: if it is not a model directory, or cannot be written.
     """
     read_config(path)
     _write_config(path, {**read_json(path, path / CONFIG), "alignment": asdict(alignment)})
@@ -240,7 +240,7 @@ def load_model(
 
 
 def _check_numbers(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Refuses weights that are infinite or no numbers: such a model writes nothing, in silence."""
+    """Refuses weights that are NaN or infinity: such a model writes nothing, in silence."""
     for name, tensor in tensors.items():
         # The sum is quick, and finite unless one of them is not (or it overflows)
         if not tensor.float().sum().isfinite() and not tensor.float().isfinite().all():

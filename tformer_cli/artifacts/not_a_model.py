@@ -41,7 +41,7 @@ MOST_LOOKED_AT, MOST_NAMED = 1000, 4
 
 
 def not_a_model(path: Path, config: Mapping[str, Any] | None = None) -> ArtifactError:
-    """Says what a path is that is no tformer model directory.
+    """Describes what a path is that is not a tformer model directory.
 
     Args:
         path: what was named.
@@ -115,7 +115,7 @@ def _file(path: Path) -> str:
 
 
 def _owner(directory: Path) -> str:
-    """Whose a model is by the files beside each other; empty: nobody's that is known."""
+    """Whose a model is by the files beside each other; empty: no one's that is known."""
     files = list(islice(directory.iterdir(), MOST_LOOKED_AT))
     for pattern, owner in FOREIGN_FILES.items():
         if any(file.match(pattern) for file in files):

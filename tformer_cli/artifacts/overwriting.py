@@ -121,7 +121,7 @@ def _advice(output: Output) -> str:
 
 
 def is_same(one: Place, other: Place) -> bool:
-    """Says whether two places are one: the same file, or the same name of one that is to come."""
+    """True if two places are one: the same file, or the same name of one that is to come."""
     ours, theirs = one.status(), other.status()
     if ours is not None and theirs is not None:
         return os.path.samestat(ours, theirs)
@@ -142,7 +142,7 @@ def _problem(output: Output, given: Place) -> str:
         case Writes.DIRECTORY:
             return f"{output.path} holds" if _lies_in(given, [output]) else ""
         case Writes.RUN:
-            # The recipe of a run that was begun is the run's own: the run goes on by it
+            # The recipe of a run that was begun is the run's own: the run continues by it
             names = LAYOUT - {_RECIPE} if _is_begun(output.path) else LAYOUT
             files = (Place(name="", path=output.path / name) for name in names)
             trees = [Place(name="", path=output.path / name) for name in TREES]
@@ -153,12 +153,12 @@ def _problem(output: Output, given: Place) -> str:
 
 
 def _is_begun(run: Path) -> bool:
-    """Whether `tformer train` has written something: a recipe alone is its author's."""
+    """Returns whether `tformer train` has written something: a recipe alone is its author's."""
     return (run / _TOKENIZER).exists()
 
 
 def _is_part(output: Output, given: Place) -> bool:
-    """Whether an output is, or would come to be, a file of a directory that is read."""
+    """Returns whether an output is, or would come to be, a file of a directory that is read."""
     if not given.path.is_dir():
         return False
     if any(is_same(output, Place(name="", path=file)) for file in _files_of(given.path)):
@@ -179,7 +179,7 @@ def _files_of(directory: Path) -> Iterator[Path]:
 
 
 def _lies_in(given: Place, directories: Sequence[Place]) -> bool:
-    """Whether something lies in one of some directories, at any depth."""
+    """Returns whether something lies in one of some directories, at any depth."""
     there = [status for place in directories if (status := place.status()) is not None]
     parents = _real(given.path).parents if there else ()
     statuses = (Place(name="", path=parent).status() for parent in parents)

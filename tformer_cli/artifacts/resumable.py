@@ -1,7 +1,7 @@
 """A file that is written over several runs of a program: what is done is never done again.
 
 What is there of it lies beside it as `NAME.part`, and `NAME.part.json` says how much of that counts
-and what it was made of. A kill at any moment leaves a pair that the next run goes on from.
+and what it was made of. A kill at any moment leaves a pair that the next run continues from.
 """
 
 import json

@@ -1,9 +1,9 @@
 """A directory of shards that is written over several runs of a program; nothing is done twice.
 
 Its `manifest.json` names every finished shard with its SHA-256. A shard is written aside, flushed
-and renamed, then the manifest is, so a kill at any moment leaves a directory whose next run goes on
-behind the last shard named. Shards follow from the items alone: an interrupted directory ends with
-the bytes of an uninterrupted one.
+and renamed, then the manifest is, so a kill at any moment leaves a directory whose next run
+continues behind the last shard named. Shards follow from the items alone: an interrupted directory
+ends with the bytes of an uninterrupted one.
 """
 
 import json
@@ -44,7 +44,7 @@ class ShardDirectory:
     shards: list[dict[str, Any]] = field(default_factory=list)
     """Each shard's `file`, `sha256`, `bytes`, `items`, and what `add` was told of it."""
     is_complete: bool = False
-    """Whether all items are in."""
+    """True if all items are in."""
 
     @property
     def done(self) -> int:

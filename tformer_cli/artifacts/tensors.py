@@ -23,7 +23,7 @@ def save_tensors(
 ) -> None:
     """Writes tensors, whole or not at all, readable for whom other new files are readable.
 
-    The library writes a file of its own beside the one that is asked for, with a name that nobody
+    The library writes a file of its own beside the one that is asked for, with a name that no one
     knows again and for its owner alone: it gets a directory that `remove_leftovers` would find.
 
     Raises:
@@ -93,8 +93,8 @@ def check_length(path: Path) -> None:
     """Compares a file's length with what its header promises, before anything of it is mapped.
 
     Raises:
-        OSError: if the file cannot be read, or is no ordinary file.
-        ArtifactError: if it is longer or shorter, or no safetensors file.
+        OSError: if the file cannot be read, or is not an ordinary file.
+        ArtifactError: if it is longer or shorter, or not a safetensors file.
     """
     with open_regular(path) as file:
         length = os.fstat(file.fileno()).st_size

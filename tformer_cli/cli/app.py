@@ -49,7 +49,7 @@ CLOSED_PIPE_STATUS = 141
 NO_MEMORY = "there is not enough memory"
 LESS_MEMORY = "use smaller batches, a smaller beam or fewer threads"
 UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
-"""What writing to a stream comes to where it is full, closed or gone."""
+"""Error numbers of writing to a stream that is full, closed or gone."""
 
 HELP = {"help_option_names": ["-h", "--help"]}
 INSPECT = "inspect"
@@ -134,7 +134,7 @@ def _end(args: list[str], error: BaseException, message: str, status: int) -> No
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Whether torch says that there is too little memory; it says so in its own ways."""
+    """Returns whether torch says that there is too little memory; it says so in its own ways."""
     if "torch" not in sys.modules:
         return False
     from tformer_cli.model.runtime import is_out_of_memory
@@ -143,7 +143,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _system_message(error: OSError) -> str:
-    """Says what the system refused; a stream without a name is stdout, all else has one."""
+    """Describes what the system refused; a stream without a name is stdout, all else has one."""
     reason = (error.strerror or str(error)).lower()
     if error.filename is None and error.errno in UNWRITABLE:
         discard_stdout()

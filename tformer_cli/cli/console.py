@@ -68,7 +68,7 @@ def _console(
 
 
 def is_live() -> bool:
-    """Says whether stderr is a terminal that live displays can be drawn on."""
+    """Returns whether stderr is a terminal that live displays can be drawn on."""
     return stderr_console().is_terminal
 
 

@@ -28,9 +28,9 @@ class Column:
     cells: Sequence[str | Text]
     """The cells; those of a label are text that a console can show."""
     is_label: bool = False
-    """Whether cells may be cut."""
+    """True if cells may be cut."""
     at_left: bool = False
-    """Whether cells stand at the left of their column, as those of labels do by default."""
+    """True if cells stand at the left of their column, as those of labels do by default."""
     style: str = ""
     """Of cells that are plain text."""
 

@@ -138,7 +138,7 @@ def check_ending(output: str, formats: Iterable[str]) -> None:
 
 
 def _is_special(path: Path) -> bool:
-    """Tells whether there is a device or a named pipe, which programs read from."""
+    """Returns whether there is a device or a named pipe, which programs read from."""
     try:
         return not S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):  # a file that is not there yet, or a name that cannot be

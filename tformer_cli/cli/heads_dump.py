@@ -94,7 +94,7 @@ def size_said(n_bytes: int) -> str:
 def dump_heads(
     request: HeadsRequest, directory: Path, *, top_k: int | None, max_bytes: str, shard_pairs: int
 ) -> None:
-    """Says how large a dump will be, and writes it if that is not too large.
+    """Describes how large a dump will be, and writes it if that is not too large.
 
     Raises:
         UsageError: if it is, or the options are of single sentences or contradict each other.

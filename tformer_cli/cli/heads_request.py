@@ -56,11 +56,11 @@ class HeadsRequest:
     verify: float | None
     """Largest residual that is let pass."""
     quiet: bool
-    """Whether notes and progress are left out."""
+    """True if notes and progress are omitted."""
     opening: OpeningArguments
     """How the model is opened."""
     is_corpus: bool = False
-    """Whether `--corpus` was given."""
+    """True if `--corpus` was given."""
     dump: Path | None = None
     """What `--dump` was given."""
     _given: frozenset[str] = field(init=False)
@@ -85,7 +85,7 @@ class HeadsRequest:
 
     @property
     def has_target(self) -> bool:
-        """Whether the target is given rather than searched for."""
+        """True if the target is given rather than searched for."""
         return not self._given.isdisjoint(("--target", "--target-file"))
 
     def refuse(self, options: Iterable[str], why: str) -> None:

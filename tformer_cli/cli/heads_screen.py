@@ -39,7 +39,7 @@ def show_record(
         console: where to.
         record: the sentence.
         maps: the heads whose maps are drawn.
-        fits_screen: whether rows of a single map that a screen has no room for are left out.
+        fits_screen: whether rows of a single map that a screen has no room for are omitted.
     """
     is_ascii = is_ascii_only(console)
     parts: list[RenderableType] = [_heading(console, record)]
@@ -60,7 +60,7 @@ def show_record(
     most_rows = None
     if fits_screen and len(maps) == 1:
         lines = sum(len(console.render_lines(part, pad=False)) for part in (above, note))
-        around = 5  # an empty line, the map's title and header, what is left out, the prompt
+        around = 5  # an empty line, the map's title and header, what is omitted, the prompt
         most_rows = max(FEWEST_ROWS, console.height - lines - around)
     for head in maps:
         console.print()

@@ -10,7 +10,7 @@ def heavy_imports() -> Iterator[None]:
     """Within it, what is imported is not searched for garbage, and later not again.
 
     torch makes some 200,000 objects that live as long as the program does. Looking through them
-    while they are made is a twentieth of the time of the import; left out of every later look, they
+    while they are made is a twentieth of the time of the import; omitted of every later look, they
     do not delay a translation either.
     """
     gc.disable()

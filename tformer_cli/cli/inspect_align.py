@@ -216,7 +216,7 @@ def _check_scores(gold: str | None, options: dict[str, object]) -> None:
 
 
 def _heads_said(aligner: "Aligner", both: "Bidirectional | None") -> str:
-    """Says which heads align, and what to do where nothing is known of them."""
+    """Describes which heads align, and what to do where nothing is known of them."""
     choices = [aligner.choice, *([] if both is None else [both.reverse.choice])]
     said = f"aligning by {' and '.join(map(str, choices))}"
     if any(choice.reason == "default" for choice in choices):

@@ -25,7 +25,7 @@ ASCII_FOR = str.maketrans({SPACE_LABEL: "_", "→": ">", "…": "~", "’": "'"}
 
 
 def is_ascii_only(console: Console) -> bool:
-    """Whether a console cannot show Unicode."""
+    """Returns whether a console cannot show Unicode."""
     return not console.encoding.lower().startswith("utf")
 
 
@@ -58,13 +58,13 @@ def cut(text: str, width: int, *, is_ascii: bool = False) -> str:
 
 
 def left_aligned(text: str, width: int) -> str:
-    """A text in a field of so many cells, at its left."""
+    """A text in a field of this many cells, at its left."""
     kept = cut(text, width)
     return isolated(kept) + " " * (width - cell_len(kept))
 
 
 def right_aligned(text: str, width: int) -> str:
-    """A text in a field of so many cells, at its right."""
+    """A text in a field of this many cells, at its right."""
     kept = cut(text, width)
     return " " * (width - cell_len(kept)) + isolated(kept)
 

@@ -41,13 +41,13 @@ class PlainProgress(LineProgress):
         self._said: int | None = None
 
     def update(self, n_lines: int) -> None:
-        """Says how many lines are done, if some time has passed."""
+        """Describes how many lines are done, if some time has passed."""
         self._done = n_lines
         if monotonic() - self._said_at >= SECONDS_BETWEEN_REPORTS:
             self._say(n_lines)
 
     def end(self) -> None:
-        """Says how many lines there were, unless nothing or just that was said."""
+        """Describes how many lines there were, unless nothing or just that was said."""
         if self._said not in (None, self._done):
             self._say(self._done)
 

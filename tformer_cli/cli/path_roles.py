@@ -28,7 +28,7 @@ class PathRole(Enum):
 
     @property
     def names(self) -> str:
-        """Tells what is to be named: a file or a directory."""
+        """Describes what is to be named: a file or a directory."""
         is_file = self in (PathRole.reads_file, PathRole.writes_file)
         return "file" if is_file else "directory"
 

@@ -37,7 +37,7 @@ class TrainingView:
         """Hears how far the preparation of data is."""
 
     def notify(self, event: TrainingEvent) -> None:
-        """Warns where something went wrong and the run goes on."""
+        """Warns where something went wrong and the run continues."""
         for text in warnings(event):
             warn(text)
 
@@ -54,7 +54,7 @@ class PlainView(TrainingView):
             self._say(f"{what}: {count_of(n_pairs, 'pair')}" if n_pairs else what)
 
     def notify(self, event: TrainingEvent) -> None:
-        """Says what happened."""
+        """Describes what happened."""
         super().notify(event)
         for line in event_lines(event):
             self._say(line)
@@ -264,12 +264,12 @@ def event_lines(event: TrainingEvent) -> list[str]:
 
 
 def limit_share(report: StepReport, limit: str) -> str:
-    """Says how near the model's products come to the limit, where that was measured."""
+    """Reports the measured share of the hardware's limit that the products reach."""
     return f" · {report.hardware_share:.0%} of {limit}" if report.hardware_share else ""
 
 
 def warnings(event: TrainingEvent) -> list[str]:
-    """Says what went wrong in a run that goes on."""
+    """Describes what went wrong in a run that continues."""
     match event:
         case RunStarted():
             return list(event.doubts)

@@ -33,7 +33,7 @@ def prepare_standard_streams() -> None:
 
 
 def is_regular_file(stream: IO[str]) -> bool:
-    """Tells whether a stream is a file on a disk: no terminal, pipe, socket or device."""
+    """Returns whether a stream is a file on a disk: no terminal, pipe, socket or device."""
     try:
         return S_ISREG(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):  # closed, or in memory

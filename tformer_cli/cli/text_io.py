@@ -71,7 +71,7 @@ def file_lines(file: str, counts: LineCounts, *, quiet: bool = False) -> Iterato
 
 
 def stdin_is_terminal() -> bool:
-    """Says whether somebody types what is read from stdin."""
+    """Returns whether somebody types what is read from stdin."""
     return sys.stdin.isatty()
 
 
@@ -205,7 +205,7 @@ def check_not_compressed(output: str | Path) -> None:
 
 
 def say_choices(opened: "Opened", *, quiet: bool) -> None:
-    """Says where and how a model computes, which "auto" may have chosen."""
+    """Describes where and how a model computes, which "auto" may have chosen."""
     by = "" if opened.engine == "tformer" else f" by {opened.engine}"
     note(f"computing on {opened.device} in {opened.precision}{by}", quiet=quiet)
 

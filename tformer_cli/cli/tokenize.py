@@ -257,7 +257,7 @@ def _show_json(algorithm: str, vocab_size: int, found: "dict[str, TokenizerStati
 
 
 def show_statistics(console: "Console", found: "dict[str, TokenizerStatistics]") -> None:
-    """Prints a line for each measure and a column for each file; columns may go on below."""
+    """Prints a line for each measure and a column for each file; columns may continue below."""
     from tformer_cli.cli.fitted_table import Column, table_lines
     from tformer_cli.cli.labels import cut, is_ascii_only, shown
 

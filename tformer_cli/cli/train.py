@@ -228,7 +228,7 @@ def parse_minutes(text: str) -> float:
     """Reads a duration such as 90s, 10m, 1h30m or 2h; a bare number is minutes.
 
     Raises:
-        UsageError: if it is no duration.
+        UsageError: if it is not a duration.
     """
     match = re.fullmatch(
         r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)(?:m|$))?(?:(\d+(?:\.\d+)?)s)?", text

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 CHANGES_NOTHING = frozenset(
     {"quiet", "resume", "threads", "device", "buffer_lines", "max_wait", "batch_tokens", "output"}
 )
-"""Parameters that leave the results as they are: a run may be gone on with under others."""
+"""Parameters that leave the results as they are: a run may be resumed under others."""
 
 
 @takes_decoding_options
@@ -208,7 +208,7 @@ def translate(
 
 
 def _check_format(output_format: OutputFormatChoice, n_best: int, *, is_aligned: bool) -> None:
-    """Refuses what a line for a line has no place for."""
+    """Refuses options that text output has no place for."""
     if output_format != OutputFormatChoice.text:
         return
     if n_best > 1:

@@ -1,4 +1,4 @@
-"""`--weights`, an option whose value may be left out: then it means attention weights."""
+"""`--weights`, an option whose value may be omitted: then it means attention weights."""
 
 from difflib import get_close_matches
 from enum import StrEnum
@@ -39,7 +39,7 @@ class CommandWithWeights(CheckedCommand):
     """A command that reads ``--weights`` without a value as ``--weights alpha``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's
-        """Writes the value in where it was left out; see `CheckedCommand`."""
+        """Writes the value in where it was omitted; see `CheckedCommand`."""
         return super().parse_args(ctx, with_value(args))
 
 
@@ -58,5 +58,5 @@ def with_value(args: list[str]) -> list[str]:
 
 
 def _is_meant_as_value(text: str) -> bool:
-    """Whether a text is a value or a misspelt one, which is refused and not read as a sentence."""
+    """True if a text is a value or a misspelt one, which is refused and not read as a sentence."""
     return bool(get_close_matches(text, list(WeightsChoice), n=1, cutoff=0.7))

@@ -55,7 +55,7 @@ class Chart:
 
     @property
     def has_averages(self) -> bool:
-        """Whether a value of averaged weights is drawn."""
+        """True if a value of averaged weights is drawn."""
         return any(c.average is not None for panel in self.panels for c in panel.curves)
 
 

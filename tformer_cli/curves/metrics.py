@@ -32,7 +32,7 @@ class XName(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A value that changes while a run goes on."""
+    """A value that changes while a run continues."""
 
     label: str
     """What a panel calls it."""
@@ -41,9 +41,9 @@ class Metric:
     key: str
     """Its key there."""
     is_logarithmic: bool = False
-    """Whether its axis is."""
+    """True if its axis is."""
     starts_at_zero: bool = False
-    """Whether its axis does, whatever the values."""
+    """True if its axis does, whatever the values."""
 
 
 METRICS: dict[MetricName, Metric] = {

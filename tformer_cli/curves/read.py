@@ -34,7 +34,7 @@ class RunMetrics:
     """Validations of averaged weights: the end of the run."""
 
     def points(self, name: MetricName, x: XName, *, averaged: bool = False) -> list[Point]:
-        """Gives the points (x, value) of a metric; what is not finite is left out.
+        """Gives the points (x, value) of a metric; values that are not finite are omitted.
 
         Args:
             name: the metric.
@@ -63,7 +63,7 @@ class RunMetrics:
 def read_run(path: Path) -> RunMetrics:
     """Reads what a run has written of itself so far.
 
-    A last line that is still being written is left out. Of several entries of one step, as a
+    A last line that is still being written is omitted. Of several entries of one step, as a
     resumed run may leave them, the last counts.
 
     Args:

@@ -13,7 +13,7 @@ _PLOT_WIDTH, _PLOT_HEIGHT = 290.0, 160.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 18.0, 30.0, 44.0
 _MARGIN, _LINE = 16.0, 22.0
 _MARKED = 12
-"""Curves of at most so many points show each of them."""
+"""Curves of at most this many points show each of them."""
 _FONT = "system-ui,-apple-system,'Segoe UI','Noto Sans',sans-serif"
 
 
@@ -44,7 +44,7 @@ def render_svg(chart: Chart) -> str:
 
 
 def columns_of(n_panels: int) -> int:
-    """Says how many panels stand beside each other."""
+    """Describes how many panels stand beside each other."""
     return n_panels if n_panels <= 3 else 2 if n_panels == 4 else 3
 
 

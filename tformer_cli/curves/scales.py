@@ -25,12 +25,12 @@ class Scale:
     labels: tuple[str, ...]
     """How they are written."""
     is_logarithmic: bool = False
-    """Whether equal steps are equal factors."""
+    """True if equal steps are equal factors."""
     name: str = ""
     """What it measures."""
 
     def place(self, value: float) -> float:
-        """Says where a value is: 0 at the beginning, 1 at the end."""
+        """Describes where a value is: 0 at the beginning, 1 at the end."""
         low, high = self.low, self.high
         if self.is_logarithmic:
             low, high, value = math.log(low), math.log(high), math.log(max(value, self.low))

@@ -37,7 +37,7 @@ def remove_leftovers_of(path: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
-    """Whether there is such a process; where it cannot be asked without harm, there may be."""
+    """True if there is such a process; where it cannot be asked without harm, there may be."""
     if os.name != "posix" or process == os.getpid():
         return True
     try:

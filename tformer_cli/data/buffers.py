@@ -84,7 +84,7 @@ def _read(
 
 
 def _put(item: Item | _End, arrived: "queue.Queue[Item | _End]", is_left: threading.Event) -> bool:
-    """Hands an item over, unless nobody takes any more."""
+    """Hands an item over, unless no one takes any more."""
     while not is_left.is_set():
         try:
             arrived.put(item, timeout=0.1)

@@ -1,7 +1,7 @@
 """The name of a tokenized corpus in the cache: a hash of all that its content depends on.
 
 Files are hashed by their content, once at every start. Sizes and times
-are not trusted instead: a run that resumes must never go on silently with changed data.
+are not trusted instead: a run that resumes must never continue silently with changed data.
 """
 
 import hashlib

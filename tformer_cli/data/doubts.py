@@ -78,7 +78,7 @@ def _of_pairs(
 
 
 def _is_header(first: SentencePair) -> bool:
-    """Whether both cells are what columns are called, and not the same."""
+    """Returns whether both cells are what columns are called, and not the same."""
     source, target = (cell.strip().strip('"').lower() for cell in first)
     names, languages = COLUMN_NAMES.split(), FUNCTION_WORDS.keys() | SCRIPTS.keys()
     return source != target and all(

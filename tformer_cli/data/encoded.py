@@ -211,7 +211,7 @@ def _encode(
 
 
 def _kept(lengths: NDArray[np.int64], data: DataConfig, counts: Counts) -> list[bool]:
-    """Says which pairs pass the filters, given their (N, 2) tokens."""
+    """Returns which pairs pass the filters, given their (N, 2) tokens."""
     shorter, longer = lengths.min(axis=1), lengths.max(axis=1)
     too_long = longer > data.max_length
     uneven = ~too_long & (longer > data.max_length_ratio * shorter)

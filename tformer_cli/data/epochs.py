@@ -23,9 +23,9 @@ class Mixture:
     """The examples of every epoch of several weighted corpora.
 
     Corpus i with N pairs and weight w gives an epoch round(w·N) examples: every pair ⌊w⌋ times, the
-    rest from a fixed shuffling of the corpus in which each epoch goes on where the last one
+    rest from a fixed shuffling of the corpus in which each epoch continues where the last one
     stopped. An epoch of more than `WINDOW` examples is cut into blocks; each window takes as many
-    of them, from all over the epoch, anew in every epoch.
+    of them, from all over the epoch, again in every epoch.
     """
 
     def __init__(self, sizes: Sequence[int], weights: Sequence[float], seed: int) -> None:

@@ -31,7 +31,7 @@ def text_of(record: object, field: str, where: str) -> str:
 
 
 def missing_field(field: str, present: list[str], where: str) -> DataError:
-    """Says which fields there are instead of `field`."""
+    """Lists the fields that exist instead of `field`."""
     found = ", ".join(present[:20]) or "none"
     return DataError(
         f'{where}: has no field "{field}", only {found}; set source_field and target_field'

@@ -65,7 +65,7 @@ LEAST_SHARE = 0.05
 
 
 def looks_swapped(pairs: Sequence[tuple[str, str]], source: str, target: str) -> bool:
-    """Says whether each side of a corpus is much more like the other side's language.
+    """Returns whether each side of a corpus is much more like the other side's language.
 
     Args:
         pairs: source and target of some lines.

@@ -3,7 +3,7 @@ r"""Files and streams as lines of text, by the rules every command shares.
 Only ``\n`` ends a line and a final ``\r`` is dropped; U+2028, form feed, NUL and the like are
 characters. Bytes that are not UTF-8 become U+FFFD and are counted. `.gz`, `.xz` and `.bz2` files
 are read through, and ``-`` is standard input. What some editors write before the first line to say
-that a file is UTF-8 (the byte order mark) is no part of that line. What is plainly not UTF-8 text
+that a file is UTF-8 (the byte order mark) is not part of that line. What is plainly not UTF-8 text
 (an archive, a document, another encoding) is refused when its first bytes are read.
 """
 

@@ -59,7 +59,7 @@ class _Window:
 
 
 class TrainingLoader:
-    """Batches of epoch after epoch, each shuffled anew, the same for the same seed.
+    """Batches of epoch after epoch, each newly shuffled, the same for the same seed.
 
     `Mixture` says what an epoch holds. It is planned window by window: memory does not grow with
     the corpora.
@@ -88,7 +88,7 @@ class TrainingLoader:
             tokens_per_batch: the budget of a batch, see `plan_batches`.
             seed: of shuffling, sampling and dropout.
             bpe_dropout: chance of skipping each merge; sentences then get longer, and batches hold
-                so many fewer.
+                that many fewer.
             position: where to start.
             prefetch: batches made ahead.
 

@@ -31,9 +31,9 @@ WIDE_MARKS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 FEWEST_NULS, NUL_SHARE = 32, 0.1
-"""A beginning with so many NUL bytes, and this share of them, is binary."""
+"""A beginning with this many NUL bytes, and this share of them, is binary."""
 FEWEST_BROKEN_LINES, BROKEN_SHARE, MOST_VALID = 8, 0.25, 0.1
-"""A beginning with so many lines that are not UTF-8, this share of all, is in another encoding,
+"""A beginning with this many lines that are not UTF-8, this share of all, is in another encoding,
 unless more than the last share of its lines with letters beyond ASCII are UTF-8."""
 WESTERN_SHARE = 0.25
 """Bytes beyond ASCII are fewer in Latin-1 text, and more in other alphabets' encodings."""

@@ -33,7 +33,7 @@ def parse_links(line: str, where: str, *, is_one_based: bool = False) -> GoldLin
         is_one_based: whether the line counts words from 1.
 
     Raises:
-        DataError: naming what is no link.
+        DataError: naming what is not a link.
     """
     first = 1 if is_one_based else 0
     sure, possible = set(), set()

@@ -17,7 +17,7 @@ def open_regular(path: Path) -> BinaryIO:
     """Opens a file for reading bytes.
 
     Raises:
-        OSError: if it cannot be read, or is no ordinary file.
+        OSError: if it cannot be read, or is not an ordinary file.
     """
     stream = os.fdopen(os.open(path, os.O_RDONLY | _AT_ONCE), "rb")
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
@@ -34,7 +34,7 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
         most_bytes: size from which on it cannot be what it should be.
 
     Raises:
-        OSError: if it cannot be read, is no ordinary file, or is larger.
+        OSError: if it cannot be read, is not an ordinary file, or is larger.
     """
     with open_regular(path) as stream:
         return _read(stream, path, most_bytes)
@@ -60,4 +60,4 @@ def _read(stream: BinaryIO, path: Path, most_bytes: int) -> bytes:
 
 
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-"""A pipe that nobody writes into is opened all the same."""
+"""A pipe that no one writes into is opened all the same."""

@@ -88,7 +88,7 @@ class Tokenizer:
 
     @property
     def is_lossless(self) -> bool:
-        """Whether `decode(encode(text)) == text` for every text: there are no unknown tokens."""
+        """True if `decode(encode(text)) == text` for every text: there are no unknown tokens."""
         return self.algorithm in ("bpe", "unigram", "byte")
 
     def encode(self, text: str) -> list[int]:

@@ -2,7 +2,7 @@
 
 It finds what `beam_search` finds, by the same rules, for P sentences in as many places. But no
 step asks the device anything: each place is at a length of its own, finished hypotheses are kept
-where the place has them, and a place that is done goes on without effect until somebody takes the
+where the place has them, and a place that is done continues without effect until somebody takes the
 hypotheses and `put`s another sentence there. So a step can be a CUDA graph, and steps can be sent
 ahead of the device.
 """
@@ -169,7 +169,7 @@ def search_step(
         places: the search's state.
         cache: the model's.
         divisors: (≥ L + 2) float64, length penalty of each length, the end of sentence counted.
-        n_searched: a sentence ends as soon as no live hypothesis can come among the so many best.
+        n_searched: a sentence ends as soon as no live hypothesis can be among that many best.
     """
     n_places, beam_size = places.last.shape
     logits = model.decode_step(places.last.flatten(), cache).float()

@@ -130,7 +130,7 @@ class BeamSearch:
 
     @property
     def is_running(self) -> bool:
-        """Whether any sentence still has live hypotheses that matter."""
+        """True if any sentence still has live hypotheses that matter."""
         return bool(self._active)
 
     def step(self) -> None:
@@ -169,7 +169,7 @@ class BeamSearch:
         """Finds the best next tokens of each row.
 
         Normalized over the whole vocabulary, so that a log-probability is the model's own; the
-        first three ids (padding, unknown, beginning) are passed over.
+        first three ids (padding, unknown, beginning) are skipped.
 
         Args:
             logits: (B·W, V) float32; changed in place.
@@ -296,7 +296,7 @@ class BeamSearch:
         self._length += 1
 
     def _sentences_going_on(self, best_live: list[float]) -> list[int]:
-        """Says which rows of sentences go on, given each one's best live total."""
+        """Describes which rows of sentences continue, given each one's best live total."""
         kept = []
         for row, total in enumerate(best_live):
             sentence = self._sentences[self._active[row]]

@@ -108,7 +108,7 @@ class DecodingConfig:
 
     @property
     def is_plain(self) -> bool:
-        """Whether greedy search does what beam search with one slot does."""
+        """True if greedy search does what beam search with one slot does."""
         return (
             not (self.sampling or self.no_repeat_ngram or self.min_length or self.min_length_ratio)
             and self.repetition_penalty == 1.0
@@ -121,7 +121,7 @@ class DecodingConfig:
 
 
 def of_any_engine(config: DecodingConfig) -> bool:
-    """Whether beam size, length penalty, n-best and largest lengths are all that is chosen."""
+    """True if beam size, length penalty, n-best and largest lengths are all that is chosen."""
     plain = DecodingConfig(
         beam_size=config.beam_size,
         length_penalty=config.length_penalty,

@@ -80,13 +80,13 @@ class _Live:
     n_begun: int = 0
     """How many of its tokens were."""
     just_met: int = -1
-    """The required phrase that has just ended in a word, and is not met if the word goes on."""
+    """The required phrase that has just ended in a word, and is not met if the word continues."""
     has_ended: bool = False
-    """Whether its last step is the end of sentence."""
+    """True if its last step is the end of sentence."""
 
 
 def holds(text: str, phrase: str) -> bool:
-    """Says whether a phrase stands in a text as whole words."""
+    """Returns whether a phrase stands in a text as whole words."""
     return re.search(_pattern(phrase, r"(?!\w)"), text) is not None
 
 
@@ -193,7 +193,7 @@ class _Search:
                 yield grown
 
     def _due(self, hypothesis: _Live) -> list[int]:
-        """Tokens that would go on with required phrases, or begin one."""
+        """Tokens that would continue with required phrases, or begin one."""
         required = self._constraints.required
         due = [phrase[0] for i, phrase in enumerate(required) if i not in hypothesis.met]
         if hypothesis.begun >= 0:
@@ -226,13 +226,13 @@ class _Search:
         return grown if len(grown.tokens) + n_left <= self._limit else None
 
     def _settled(self, hypothesis: _Live, token: int) -> _Live:
-        """Takes a phrase back whose last word goes on with the token."""
+        """Takes a phrase back whose last word continues with the token."""
         if hypothesis.just_met < 0 or not _goes_on(self._constraints.token_bytes[token]):
             return hypothesis
         return replace(hypothesis, met=hypothesis.met - {hypothesis.just_met})
 
     def _progress(self, hypothesis: _Live, token: int) -> tuple[frozenset[int], int, int]:
-        """Says which phrases are met, which is begun, and how far, after one more token."""
+        """Describes which phrases are met, which is begun, and how far, after one more token."""
         required, met = self._constraints.required, hypothesis.met
         begun, n_begun = hypothesis.begun, hypothesis.n_begun
         if begun < 0 or required[begun][n_begun] != token:
@@ -250,7 +250,7 @@ class _Search:
         return met, begun, n_begun + 1
 
     def _may_begin(self, hypothesis: _Live, token: int) -> bool:
-        """Whether a token here is the beginning of a word, if it is part of one."""
+        """Returns whether a token here is the beginning of a word, if it is part of one."""
         return not (
             _ends_in_word(hypothesis.text) and _goes_on(self._constraints.token_bytes[token])
         )
@@ -301,7 +301,7 @@ class _Search:
         return [one for one, _ in zip(turns, range(n_slots), strict=False)]
 
     def _is_certain(self) -> bool:
-        """Whether no live hypothesis can come among the first that are wanted."""
+        """Returns whether no live hypothesis can come among the first that are wanted."""
         wanted = self._config.n_searched
         if len(self.found) < wanted:
             return False
@@ -316,7 +316,7 @@ def _pattern(phrase: str, after: str) -> str:
 
 
 def _goes_on(token: bytes) -> bool:
-    """Whether a token would go on with a word: it begins with a letter or part of one."""
+    """True if a token would continue with a word: it begins with a letter or part of one."""
     return bool(token) and (token[0] >= 0x80 or token[:1].isalnum() or token[:1] == b"_")
 
 

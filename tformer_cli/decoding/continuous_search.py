@@ -1,7 +1,7 @@
 """Continuous batching: as soon as a sentence is done, the next one takes its place.
 
 A padded batch lasts as long as its longest translation, and near its end a GPU computes a few rows
-in the time of many. Here the places are filled again while the search goes on (iteration-level
+in the time of many. Here the places are filled again while the search continues (iteration-level
 scheduling; Yu et al. 2022, "Orca", section 3). Steps do not wait for the device: whether a place is
 done is read one step late, and what was found is fetched while the next step is computed.
 
@@ -50,7 +50,8 @@ MOST_BATCHES = 4
 """Widths whose places and graphs are kept from one search to the next."""
 CPU = torch.device("cpu")
 REFILLED_SHARE = 8
-"""Places are filled again when one in so many is free: encoding one by one would waste the GPU."""
+"""Places are filled again when one in this many is free: encoding one by one would waste the
+GPU."""
 
 
 class ContinuousSearch:
@@ -89,7 +90,7 @@ class ContinuousSearch:
         )
 
     def refusal(self, config: DecodingConfig) -> str | None:
-        """Says why this cannot search as the settings say; None if it can.
+        """Gives the reason why this cannot search as the settings say; None if it can.
 
         What is asked of a single sentence (prefix, constraints) is not looked at.
         """
@@ -150,7 +151,7 @@ class ContinuousSearch:
             self._made_for = made_for
 
     def _width(self, n_tokens: int) -> int:
-        """What a source of so many tokens, end of sentence counted, is padded to."""
+        """What a source of this many tokens, end of sentence counted, is padded to."""
         width = max(NARROWEST_SOURCE, _power_of_two(n_tokens))
         return min(width, self._model.config.max_positions)
 
@@ -417,7 +418,7 @@ class _AsyncCopy:
     """A tensor that is brought to the host while the device computes on."""
 
     def __init__(self, tensor: Tensor, n_steps: int) -> None:
-        """Sends for it as it is after so many steps."""
+        """Sends for it as it is after this many steps."""
         self.n_steps = n_steps
         self._event: torch.cuda.Event | None = None
         self._host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)

@@ -54,11 +54,11 @@ def read_glossary(lines: Iterable[str], name: str) -> list[Term]:
     """Reads a glossary: ``source TAB target`` a line, and ``TAB ban`` after it to forbid.
 
     Args:
-        lines: the lines; blank ones are passed over.
+        lines: the lines; blank ones are skipped.
         name: the file's name, for messages.
 
     Raises:
-        DataError: naming the line that is no such entry.
+        DataError: naming the line that is not such an entry.
     """
     terms = []
     for number, line in enumerate(lines, 1):

@@ -65,7 +65,7 @@ def flags_of(hypothesis: TranslatedText, source_ids: Sequence[int]) -> list[str]
 
 
 def repeats(tokens: Sequence[int]) -> bool:
-    """Says whether a run of tokens stands several times in a row."""
+    """Returns whether a run of tokens stands several times in a row."""
     for period in range(1, LONGEST_RUN + 1):
         needed = max(LEAST_REPEATS * period, LEAST_REPEATED) - period
         n_same = 0

@@ -2,7 +2,7 @@
 
 Source: Vijayakumar et al. 2018, "Diverse beam search for improved description of complex scenes",
 with Hamming diversity. The beam is divided into G groups that choose one after the other at every
-step. A token loses λ for each hypothesis of an earlier group that goes on with it. That decides
+step. A token loses λ for each hypothesis of an earlier group that continues with it. That decides
 what a group chooses; what its hypotheses are worth in the end is the model's word alone.
 
 A group is searched like a sentence of its own: pseudo-sentence = sentence · G + group.
@@ -65,7 +65,7 @@ def diverse_beam_search(
 
 
 class _Diversity:
-    """Takes λ from a token for each hypothesis of an earlier group that goes on with it."""
+    """Takes λ from a token for each hypothesis of an earlier group that continues with it."""
 
     def __init__(self, penalty: float, n_groups: int) -> None:
         self._penalty = penalty
@@ -83,7 +83,7 @@ class _Diversity:
         self._counts = torch.zeros(n_sentences, vocab_size, device=device)
 
     def count(self, sentences: Tensor, tokens: Tensor, is_kept: Tensor) -> None:
-        """Remembers the tokens (B', C) that a group goes on with, in sentences (B')."""
+        """Remembers the tokens (B', C) that a group continues with, in sentences (B')."""
         if self._counts is not None:
             weights = is_kept.to(self._counts.dtype)
             index = sentences.unsqueeze(1).expand_as(tokens)

@@ -1,7 +1,7 @@
 """How translations are written, and how JSONL input is read.
 
 =====  ==========================================================================================
-text   the best translation, a line for a line
+text   the best translation, line by line
 tsv    index, source, translation, score; a line a hypothesis, tabs and line ends become spaces
 jsonl  an object for a line; with several hypotheses they are listed in it
 moses  ``index ||| translation ||| LogProbability= … Length= … ||| score``, a line a hypothesis

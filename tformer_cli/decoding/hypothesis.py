@@ -17,7 +17,7 @@ class Hypothesis:
     """log p of every token in turn; the last is that of the end of sentence. Empty where the engine
     does not tell."""
     is_finished: bool
-    """False where the length limit ended it although the model preferred to go on."""
+    """False where the length limit ended it although the model preferred to continue."""
 
     @property
     def n_tokens(self) -> int:

@@ -37,7 +37,7 @@ MOST_UNHEARD = 2000
 """So many tokens of one sentence, all its hypotheses together, are found sooner than anybody could
 stop it: within some tenths of a second by a large model."""
 SECONDS_BETWEEN_LOOKS = 0.2
-"""While threads compute, so often is asked whether to go on."""
+"""While threads compute, so often is asked whether to continue."""
 
 
 class NativeSearch:
@@ -61,7 +61,7 @@ class NativeSearch:
         return NativeSearch(model, self._tell)
 
     def refusal(self, config: DecodingConfig) -> str | None:
-        """Says why this cannot search as the settings say; None if it can.
+        """Gives the reason why this cannot search as the settings say; None if it can.
 
         What is asked of a single sentence (prefix, constraints) is not looked at, and nothing is
         computed; but if everything else is as it must be, the kernels are compiled.
@@ -161,7 +161,7 @@ def plan_native_batches(
     batches: list[list[int]] = []
     before, number, n_tokens = 0, -1, 0
     for index in order:
-        # the batch in which the middle of this sentence comes to lie, if all are equally long
+        # the batch in which the middle of this sentence lies, if all are equally long
         place = (2 * before + lengths[index]) * n_batches // (2 * total)
         if (
             place > number

@@ -74,9 +74,9 @@ class PartSearcher:
         return other
 
     def native_refusal(self) -> str | None:
-        """Says why torch searches and not the compiled kernels; None if they do.
+        """Gives the reason why torch searches and not the compiled kernels; None if they do.
 
-        It is asked anew for every search, since heads may be switched off or listened to. Of a
+        It is asked again for every search, since heads may be switched off or listened to. Of a
         sentence only what is asked of itself counts: one with a prefix or constraints is torch's.
         """
         if self._device.type != "cpu":
@@ -88,7 +88,7 @@ class PartSearcher:
         return self._native.refusal(self._config)
 
     def _is_continuous(self) -> bool:
-        """Whether sentences without a prefix share places that are filled again and again."""
+        """True if sentences without a prefix share places that are filled again and again."""
         return (
             self._device.type != "cpu"
             and self._has_room

@@ -40,7 +40,7 @@ class Sentence:
 
     @property
     def is_constrained(self) -> bool:
-        """Whether it must be searched by itself."""
+        """True if it must be searched by itself."""
         return bool(self.required or self.banned)
 
 

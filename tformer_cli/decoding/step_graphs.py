@@ -46,7 +46,7 @@ class StepGraphs:
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
 
     def run(self, shape: Hashable, step: Callable[[], None], state: Sequence[Tensor]) -> None:
-        """Makes a step.
+        """Creates a step.
 
         Args:
             shape: tells steps that are the same operations on the same memory from others.
@@ -103,6 +103,6 @@ def _put_back(state: Sequence[Tensor], values: Sequence[Tensor]) -> None:
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
-    """Whether all values are equal; a place without a sentence may hold NaN."""
+    """Returns whether all values are equal; a place without a sentence may hold NaN."""
     are_equal = (one == other) | ((one != one) & (other != other))  # noqa: PLR0124 - of NaN alone
     return bool(are_equal.all())

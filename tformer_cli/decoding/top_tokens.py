@@ -6,7 +6,7 @@ from torch import Tensor
 BLOCK = 64
 """Tokens of a block; a block whose best is not among the k best holds none of the k best tokens."""
 LEAST_TOKENS = 2048
-"""From so many tokens on two stages are faster than torch's own `topk`."""
+"""From this many tokens on two stages are faster than torch's own `topk`."""
 
 
 def top_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

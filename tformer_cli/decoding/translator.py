@@ -74,7 +74,7 @@ class Translation:
     n_parts: int
     """Parts it was translated in: 0 for a blank line, over 1 where it was split."""
     is_truncated: bool
-    """Whether its end was left out because it was too long."""
+    """True if its end was cut off because it was too long."""
     parts: tuple[str, ...] = ()
     """Text of the parts it was translated in; empty where it is whole."""
     unsatisfied: tuple[str, ...] = ()
@@ -130,7 +130,7 @@ class Translator:
             config: how to search.
             device: where to compute.
             too_long: what to do with a line the model cannot take whole: translate it in parts,
-                leave out its end, or raise.
+                omit its end, or raise.
             precision: "bfloat16" computes the products in it.
             seed: of what is sampled.
             banned: texts whose tokens no translation may hold in a row.
@@ -157,7 +157,7 @@ class Translator:
         )
 
     def native_refusal(self) -> str | None:
-        """Says why the compiled kernels do not search here; None if they do.
+        """Gives the reason why the compiled kernels do not search here; None if they do.
 
         Asked for the first time it may compile them.
         """

@@ -1,4 +1,4 @@
-"""Whether a difference between two systems is more than chance: paired bootstrap resampling.
+"""True if a difference between two systems is more than chance: paired bootstrap resampling.
 
 Source: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation". Sentences
 are drawn with replacement, as many as there are; both systems are scored on the same draw. The

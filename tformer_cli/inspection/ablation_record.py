@@ -23,9 +23,9 @@ class AblationSettings:
     """In which order heads are removed, the least first: by importance, by importance within the
     layer, or by Δ loss alone."""
     curve: bool = True
-    """Whether heads are also removed one after the other, the least important first."""
+    """True if heads are also removed one after the other, the least important first."""
     n_scored: int = 0
-    """Translate with each of the so many heads with the largest Δ loss off, and score."""
+    """Translate with each of the N heads with the largest Δ loss off, and score."""
     curve_scores: bool = False
     """Translate at every point of the curve, and score."""
     n_resamples: int = RESAMPLES

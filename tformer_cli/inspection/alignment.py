@@ -41,7 +41,7 @@ class LinkRule:
     threshold: float | None = None
     """Link every pair of words from this weight on; None: a target word's heaviest source word."""
     keeps_eos: bool = False
-    """Whether a target word whose heaviest weight is on the end of sentence stays without link."""
+    """True if a target word whose heaviest weight is on the end of sentence stays without link."""
 
 
 def cross_heads(selections: Sequence[str], layout: HeadLayout) -> list[HeadId]:

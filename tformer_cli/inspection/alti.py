@@ -10,10 +10,10 @@ Mixing of Contextual Information in the Transformer", section 3):
 
     c_ij ∝ max(0, ‖y_i‖₁ − ‖y_i − T_i(m_j)‖₁),   Σ_j c_ij = 1
 
-In cross-attention, where x_i is no row of m, the residual is a column of its own, the last one
+In cross-attention, where x_i is not a row of m, the residual is a column of its own, the last one
 (ALTI+: Ferrando, Gállego, Alastruey, Escolano & Costa-jussà 2022, "Towards Opening the Black Box of
 Neural Machine Translation", section 3). The feed-forward layer works on each position by itself and
-is left out, as there. The published code divides by the deviation that divides by D − 1; layer norm
+is omitted, as there. The published code divides by the deviation that divides by D − 1; layer norm
 divides by D, and so does this.
 """
 

@@ -54,7 +54,7 @@ def batch_metric_sums(
 
 
 class _Layer:
-    """The weights of a layer in float64, and which of their rows and keys are no padding."""
+    """The weights of a layer in float64, and which of their rows and keys are not padding."""
 
     def __init__(self, weights: Tensor, n_rows: Tensor, n_keys: Tensor, kind: Kind) -> None:
         self.kind = kind
@@ -62,7 +62,7 @@ class _Layer:
         self.rows = torch.arange(weights.shape[2])
         self.keys = torch.arange(weights.shape[3])
         self.is_row = self.rows < n_rows[:, None]  # (B, Q)
-        self.is_eos = self.keys == n_keys[:, None] - 1  # (B, K); of the target it is no key
+        self.is_eos = self.keys == n_keys[:, None] - 1  # (B, K); of the target it is not a key
         self.weights = weights.double().where(self.is_row[:, None, :, None], 0.0)
 
     def entropies(self) -> dict[str, BatchSums]:
@@ -78,7 +78,7 @@ class _Layer:
         }
 
     def confidence(self) -> BatchSums:
-        """Largest weights, the end of sentence left out."""
+        """Largest weights, the end of sentence excluded."""
         if self.kind == "dec":
             return BatchSums(self.weights.amax(dim=-1).sum(dim=-1), self.n_rows)
         others = self.weights.masked_fill(self.is_eos[:, None, None, :], 0.0)

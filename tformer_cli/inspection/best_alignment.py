@@ -43,7 +43,7 @@ class AlignedWords:
     convention: Convention
     """Which row was read as a target token's."""
     is_stored: bool
-    """Whether the heads were stored as the best; else they are the most confident here."""
+    """True if the heads were stored as the best; else they are the most confident here."""
     source: tuple[str, ...]
     """Source words, between white space."""
     target: tuple[str, ...]
@@ -95,7 +95,7 @@ def align_words(
 
 
 def most_confident_cross(maps: AttentionMaps) -> HeadId | None:
-    """The cross-attention head whose rows have the largest weights, the end of sentence left out.
+    """The cross-attention head whose rows have the largest weights, the end of sentence excluded.
 
     Returns:
         The first of equals; None if there is no such head, or no source token.

@@ -3,7 +3,7 @@
 The last decoder layer's rows of what `rollout` multiplies together: attention rollout (Abnar &
 Zuidema 2020) and ALTI+ (Ferrando et al. 2022). Row i holds the shares, together 1, of every source
 token and of every target token read so far in the state that predicts target token i + 1. The share
-of the whole source against the prefix tells how far the model translates or goes on by itself: by
+of the whole source against the prefix tells how far the model translates or continues by itself: by
 ALTI+, that is. In rollout each cross-attention counts ½ whatever it does, so with L decoder layers
 the source always has 1 − 2^−L; only how that is shared among the tokens says something.
 """

@@ -31,7 +31,7 @@ class HeadChange:
 
     @property
     def has_changed_role(self) -> bool:
-        """Whether both are there and have different roles."""
+        """True if both are there and have different roles."""
         roles = self.first_role, self.second_role
         return None not in roles and self.first_role != self.second_role
 
@@ -53,7 +53,7 @@ class HeadDiff:
     second: ModelSummary
     """The second model, B."""
     matching: Matching
-    """Whether heads were paired within their layer or across layers."""
+    """True if heads were paired within their layer or across layers."""
     n_sentences: int
     """Sentences that were compared."""
     changes: tuple[HeadChange, ...]

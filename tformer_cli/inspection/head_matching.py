@@ -17,7 +17,7 @@ from tformer_cli.inspection.head_distance import HeadDistances, Numbers
 from tformer_cli.inspection.heads import KINDS, HeadId, HeadLayout, Kind
 
 Matching = Literal["layer", "kind"]
-"""Whether heads are paired within their layer, or across the layers of their kind."""
+"""True if heads are paired within their layer, or across the layers of their kind."""
 OTHER_NUMBER, OTHER_LAYER = 1e-9, 2e-9
 """What another number or layer costs, in nats: of heads that look alike, those of one name pair."""
 
@@ -37,7 +37,7 @@ class HeadMatch:
 
     @property
     def has_moved(self) -> bool:
-        """Whether the counterpart has another name."""
+        """True if the counterpart has another name."""
         return None not in (self.first, self.second) and self.first != self.second
 
 

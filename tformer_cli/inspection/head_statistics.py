@@ -45,7 +45,7 @@ class HeadSummary:
     residual: float
     """The largest max |A·V − context| of a sentence."""
     metrics: dict[str, float]
-    """Means over rows; what is defined nowhere is left out."""
+    """Means over rows; undefined ones are omitted."""
     intervals: dict[str, tuple[float, float]]
     """The 95 % bootstrap interval of each mean."""
 

@@ -31,7 +31,7 @@ class HeadAtStep:
     n_sentences: int
     """Pairs it was seen on."""
     metrics: dict[str, float]
-    """Means over rows; what is defined nowhere is left out."""
+    """Means over rows; undefined ones are omitted."""
 
     def describe(self) -> dict[str, object]:
         """Tells all of it as JSON data."""

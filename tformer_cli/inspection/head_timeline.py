@@ -109,7 +109,7 @@ class HeadTimeline:
 def read_timeline(run: Path) -> HeadTimeline:
     """Reads what a run has written of its heads so far.
 
-    Steps that are not whole, as a run that is just writing leaves its last one, are left out.
+    Steps that are incomplete, as a run that is just writing leaves its last one, are skipped.
 
     Raises:
         DataError: if there is no such run, it has followed no heads, or the file is damaged.

@@ -131,7 +131,7 @@ class ListenedModel:
         self._encoder: dict[Place, Heard] = {}
 
     def __call__(self, *arguments: Tensor) -> Tensor:
-        """Computes logits in one pass, which is no search; see `Transformer.forward`."""
+        """Computes logits in one pass, which is not a search; see `Transformer.forward`."""
         return self._model(*arguments)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the model has
@@ -209,7 +209,7 @@ class ListenedModel:
             config: how the search was to search.
 
         Returns:
-            The tree; None if the search is no plain beam search or greedy search.
+            The tree; None if the search is neither plain beam search nor greedy search.
 
         Raises:
             NotSearchedError: if no search since the last `forget` has found it.
@@ -272,7 +272,7 @@ def _gathered(
 ) -> AttentionMaps:
     """Joins the rows of a hypothesis to maps, without padding."""
     n_source, n_target = len(source), len(target_input)
-    steps = list(zip(search.steps, rows, strict=False))  # the search may have gone on
+    steps = list(zip(search.steps, rows, strict=False))  # the search may have continued
     sentence = steps[0][0].sentences[rows[0]]
     maps: dict[Kind, list[Tensor]] = {"enc": [], "dec": [], "cross": []}
     residuals: dict[HeadId, float] = {}

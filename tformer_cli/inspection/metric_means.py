@@ -47,7 +47,7 @@ class MetricMeans:
                 self._counts[place] = self._counts.get(place, 0) + n_rows
 
     def means(self) -> dict[HeadId, dict[str, float]]:
-        """The means of each head, in the order of `METRICS`; defined nowhere: left out."""
+        """The means of each head, in the order of `METRICS`; undefined ones are omitted."""
         found: dict[HeadId, dict[str, float]] = {}
         for kind, heads in self._heads.items():
             columns = {

@@ -2,7 +2,7 @@
 
 A_ij is the weight of key j for query i, n_i the number of keys that row i may see, Q the number of
 rows. Means run over rows. A metric that is not defined for a kind, or for a sentence this short, is
-left out.
+omitted.
 
 ============== ============================ ==================================================
 name           formula                      source
@@ -25,7 +25,7 @@ sink_eos       mean A_{i,EOS}               weight on the source's end of senten
 sink_bos       mean A_{i,0}                 weight on the target's begin of sentence (dec)
 ============== ============================ ==================================================
 
-Diagonality is no rank correlation: where rows are nearly alike, ranks are decided by rounding.
+Diagonality is not a rank correlation: where rows are nearly alike, ranks are decided by rounding.
 """
 
 from collections.abc import Sequence

@@ -129,7 +129,7 @@ def read_positions(model: Transformer, summary: ModelSummary, n_positions: int) 
 
 
 def facts_of(kind: str, table: PositionTable) -> list[tuple[str, str]]:
-    """Tells what was measured of a table, each with its name."""
+    """Lists the measures of a table, each with its name."""
     norms, width = table.squared_norms, table.table.shape[1]
     low, high, mean = norms.min().item(), norms.max().item(), norms.mean().item()
     if kind == "sinusoidal":

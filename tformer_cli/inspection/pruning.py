@@ -23,7 +23,7 @@ _NAMES: dict[Kind, str] = {
 
 
 def prune_heads(model: Transformer, heads: Iterable[HeadId]) -> Transformer:
-    """Makes a model without some heads.
+    """Creates a model without some heads.
 
     Args:
         model: the model; it stays as it is.

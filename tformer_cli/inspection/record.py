@@ -55,7 +55,7 @@ class PageExtras:
     vectors: HeadVectors
     """Queries and keys of every head."""
     search: SearchTree | None
-    """How the search went; None where nobody listened to it, or it is no plain beam search."""
+    """The search tree; None if no tap was set, or it is not plain beam search."""
     search_pieces: dict[int, str]
     """Labels of its tokens."""
 
@@ -73,7 +73,7 @@ class HeadsRecord:
     target: str
     """Its translation, or the target that was given."""
     is_forced: bool
-    """Whether the target was given rather than found by the model."""
+    """True if the target was given rather than found by the model."""
     score: float | None
     """The translation's score; None for a given target."""
     source_pieces: tuple[str, ...]

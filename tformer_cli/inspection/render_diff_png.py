@@ -12,7 +12,7 @@ from tformer_cli.inspection.render_diff import drawn, summary_of
 
 Panel = tuple[str, Tensor, Sequence[str], float]
 LABELLED_TOKENS = 40
-"""Longer sides than this have no tokens beside their maps, which nobody could read."""
+"""Longer sides than this have no tokens beside their maps, which no one could read."""
 
 
 def render_diff_png(diff: HeadDiff) -> bytes:

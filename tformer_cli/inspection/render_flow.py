@@ -55,7 +55,7 @@ def _position(record: FlowRecord, position: int) -> dict[str, Any]:
 
 
 def render_flow_html(records: Sequence[FlowRecord], method: Method = "alti") -> str:
-    """Renders sentences as one page without a script; blank ones are left out.
+    """Renders sentences as one page without a script; blank ones are skipped.
 
     Args:
         records: the sentences.

@@ -32,11 +32,11 @@ LARGEST_VECTORS = 400_000
 LARGEST_WITH_VECTORS = 1_180_000
 """Bytes of base64 that maps, queries and keys of a sentence may take together."""
 MOST_NODES = 4000
-"""Nodes of a search that the page draws; a larger tree is left out."""
+"""Nodes of a search that the page draws; a larger tree is omitted."""
 
 
 def render_html(records: Sequence[HeadsRecord]) -> str:
-    """Renders the page of some sentences; blank ones, and those without a head, are left out."""
+    """Renders the page of some sentences; blank ones, and those without a head, are skipped."""
     weighting = records[0].weighting if records else ALPHA
     title = "Layers" if weighting.is_of_layers else "Attention heads"
     if weighting is not ALPHA:

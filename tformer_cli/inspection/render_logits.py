@@ -27,7 +27,7 @@ def render_logits_json(record: LogitsRecord) -> str:
 
 
 def render_logits_html(records: Sequence[LogitsRecord]) -> str:
-    """Renders sentences as one page without a script; blank ones are left out."""
+    """Renders sentences as one page without a script; blank ones are skipped."""
     shown = [record for record in records if record.positions]
     model = escaped(records[0].sentence.model.name) if records else ""
     heading = (

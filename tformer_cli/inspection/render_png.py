@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LABELLED_PANELS = 16
-"""Up to so many heads get their tokens written beside them."""
+"""Up to this many heads get their tokens written beside them."""
 
 
 def render_png(record: HeadsRecord) -> bytes:

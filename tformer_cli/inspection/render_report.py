@@ -23,7 +23,7 @@ COMPONENTS = 8
 ROWS = 64
 """Rows of a table that are kept."""
 MAP_TABLES = ("attention",)
-"""Tables of a walk-through that are left out, as the first tab has them as maps."""
+"""Tables of a walk-through that are omitted, as the first tab has them as maps."""
 DIGITS = 4
 """Decimal places of what is shown with three."""
 

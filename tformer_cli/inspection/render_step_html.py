@@ -11,7 +11,7 @@ from tformer_cli.inspection.step import Step, StepRecord, Table
 STRONGEST_TINT = 0.5
 """How much color the largest number of a table has behind it."""
 DETAIL_CELLS = 8192
-"""Larger tables that are details are left out of the page; the JSON has them."""
+"""Larger tables that are details are omitted of the page; the JSON has them."""
 _SUBSCRIPT = re.compile(r"_([A-Za-z]+|\d+)")
 _SYMBOL = re.compile(r"\b([dbW])_([kO])\b")
 _POWER = re.compile(r"e\^\(([^()]*)\)|e\^\((\S*)\)")

@@ -15,7 +15,7 @@ from tformer_cli.inspection.record import HeadsRecord
 LEVELS = 64
 """Shades of a map. Cells of one shade are one path, which keeps large files small."""
 LABELLED_PANELS = 16
-"""Up to so many heads get their tokens written beside them; more are drawn as thumbnails."""
+"""Up to this many heads get their tokens written beside them; more are drawn as thumbnails."""
 _FONT = "font-family:system-ui,-apple-system,'Segoe UI','Noto Sans',sans-serif"
 _GAP, _MARGIN, _TITLE = 26.0, 24.0, 20.0
 _NOT_XML = {code: 0xFFFD for code in (*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF)}

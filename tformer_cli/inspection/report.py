@@ -106,7 +106,7 @@ def telling_row(record: HeadsRecord, head: HeadId) -> int:
     """Finds a row of a head that is worth working out: one key wins and others still count.
 
     It is the row whose largest weight on a word is nearest to `TELLING_WEIGHT`. Begin and end of
-    sentence are no words, neither as what a row is named by nor as a key. Rows named by at least
+    sentence are not words, neither as a row's name nor as a key. Rows named by at least
     `TELLING_LETTERS` letters come first. A sentence with nothing else has its first row.
     """
     weights = record.captured.weights(head)

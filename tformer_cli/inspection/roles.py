@@ -92,7 +92,7 @@ def role_of(metrics: Mapping[str, float]) -> Role:
     """Names the role of a head.
 
     Args:
-        metrics: its metrics; one that is not defined is left out. Diagonality tells
+        metrics: its metrics; one that is not defined is omitted. Diagonality tells
             cross-attention.
     """
     masses: dict[Role, float] = {

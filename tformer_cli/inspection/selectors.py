@@ -117,7 +117,7 @@ class HeadSelection:
         texts = [term.strip() for text in selections for term in _COMMA_OUTSIDE_BRACES.split(text)]
         self._terms = [_term_of(text, layout) for text in texts]
         self.needs_metrics = any(term.needs_metrics for term in self._terms)
-        """Whether the metrics decide."""
+        """True if the metrics decide."""
         if not self.needs_metrics and not self.select({}):
             raise UsageError(f'--heads: "{self}" selects no head; the heads are {layout}')
 

@@ -18,7 +18,7 @@ def render_page(title: str, body: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Makes a text safe between tags and in attributes; control characters become U+FFFD."""
+    """Escapes a text for HTML and attributes; control characters become U+FFFD."""
     shown = "".join("\ufffd" if ord(c) < 32 and c not in "\t\n" else c for c in text)
     return html.escape(shown)
 

@@ -81,7 +81,7 @@ class Table:
     marked_row: int | None = None
     """The row that it is all about."""
     is_detail: bool = False
-    """Whether it is there for completeness: left out where there is little room."""
+    """True if it is there for completeness: omitted where there is little room."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +145,7 @@ class StepRecord:
 
     @property
     def where(self) -> str:
-        """Says which position is looked at."""
+        """Describes which position is looked at."""
         if self.head.kind == "enc":
             return f"source token {self.row}, {self.token}"
         read = self.sentence.input_pieces[self.row]
@@ -158,7 +158,7 @@ class StepRecord:
 
     @property
     def example(self) -> str:
-        """Says which key is worked out, and its weight."""
+        """Describes which key is worked out, and its weight."""
         weight = self.sentence.captured.weights(self.head)[self.row, self.key].item()
         return f"key {self.key}, {self.key_piece}, with weight {weight:.3f}"
 

@@ -8,7 +8,7 @@ links instead of 5,072 from GIZA++'s two directions of the WPT 2003 test set.)
 Published outputs of grow-diag differ in a line out of a hundred, because the result depends on the
 order in which links are looked at. Here the order is fixed: rounds over the links by source word,
 then target word, and round each link its neighbors in the order of `NEIGHBORS`; what is added
-counts at once. Rounds go on until one adds nothing.
+counts at once. Rounds continue until one adds nothing.
 """
 
 from collections.abc import Callable

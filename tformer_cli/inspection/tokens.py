@@ -74,14 +74,14 @@ def _run_end(text: str, spelled: Sequence[str], start: int) -> int | None:
 
 
 def _is_whole(spelled: Sequence[str], start: int, stop: int) -> bool:
-    """Whether no letter or digit touches a run of pieces on either side."""
+    """Returns whether no letter or digit touches a run of pieces on either side."""
     before = spelled[start - 1][-1:] if start and not spelled[start].startswith(" ") else ""
     after = spelled[stop][:1] if stop < len(spelled) else ""
     return not before.isalnum() and not after.isalnum()
 
 
 def _text_of(piece: str) -> str:
-    """The text of a label; bytes that are no characters by themselves become surrogates."""
+    """The text of a label; bytes that are not characters by themselves become surrogates."""
     raw = piece.replace(SPACE_LABEL, " ").encode("utf-8", "surrogateescape")
     spelled = _BYTE.sub(lambda match: bytes([int(match[1], 16)]), raw)
     return spelled.decode("utf-8", "surrogateescape")

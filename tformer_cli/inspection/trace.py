@@ -69,7 +69,7 @@ class HeadTrace:
     norm_before: LayerNormTrace | None
     """The layer norm before the projections (pre-norm models)."""
     has_bias: bool
-    """Whether the projections have biases."""
+    """True if the projections have biases."""
     stream: Tensor
     """(Q, D) the residual stream."""
     entering: Tensor

@@ -84,7 +84,7 @@ def _rolled_out(
 
 
 def _is_below(place: tuple[Kind, int], kind: Kind, layer: int) -> bool:
-    """Whether an attention is part of what a layer's map was multiplied from."""
+    """Returns whether an attention is part of what a layer's map was multiplied from."""
     if kind == "enc":
         return place[0] == "enc" and place[1] <= layer
     return place[0] == "enc" or place[1] <= layer

@@ -31,9 +31,9 @@ class Weighting:
     kind_names: dict[Kind, str]
     """What the maps of each kind are."""
     is_of_layers: bool = False
-    """Whether there is one map a layer instead of one a head."""
+    """True if there is one map a layer instead of one a head."""
     is_share: bool = True
-    """Whether no number is above 1; else maps are shaded relative to the largest of a sentence."""
+    """True if no number is above 1; else maps are shaded relative to the largest of a sentence."""
 
 
 _AXES = (

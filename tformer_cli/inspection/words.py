@@ -2,7 +2,7 @@
 
 Words are what ASCII white space separates, as tools that read Pharaoh files count them, or a given
 list that spells the same text, such as a tokenized form with ``did n't`` for ``didn't``. Both
-tokens and words are measured in letters: the bytes of a text that are no white space. So it does
+tokens and words are measured in letters: the bytes of a text that are not white space. So it does
 not matter how spaces are tokenized, or that a text and its tokenized form differ in them.
 """
 
@@ -31,7 +31,7 @@ class WordTokens:
     """(tokens, words) how much of each token lies in each word; a token of letters sums to 1, one
     of nothing but white space to 0."""
     is_cut: bool = False
-    """Whether it has more tokens than were kept."""
+    """True if it has more tokens than were kept."""
 
     @property
     def n_words(self) -> int:
@@ -56,7 +56,7 @@ def words_of_text(
         words: its words; None: what white space separates.
         parts: the parts it is cut into, between which only white space is missing; none: it is
             whole.
-        longest: most tokens of a part; what is beyond is left out.
+        longest: most tokens of a part; what is beyond is omitted.
         where: what messages call the line.
 
     Returns:

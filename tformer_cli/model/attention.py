@@ -128,7 +128,7 @@ class MultiHeadAttention(nn.Module):
     multiplied."""
 
     def __init__(self, config: ModelConfig, n_heads: int | None = None) -> None:
-        """Makes a layer.
+        """Creates a layer.
 
         Args:
             config: the model's shape.
@@ -147,12 +147,12 @@ class MultiHeadAttention(nn.Module):
 
     @property
     def has_taps(self) -> bool:
-        """Whether anybody listens."""
+        """True if anybody listens."""
         return bool(self._listeners)
 
     @property
     def is_plain(self) -> bool:
-        """Whether this is the formula and nothing else: no dropout of weights, gates or taps."""
+        """True if this is the formula and nothing else: no dropout of weights, gates or taps."""
         has_dropout = self.training and self.dropout_rate > 0.0
         return not (has_dropout or self._listeners) and self.gate is None
 

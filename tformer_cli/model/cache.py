@@ -120,7 +120,7 @@ class DecoderCache:
         return heads[layer, 0, :, :n_heads, :stop], heads[layer, 1, :, :n_heads, :stop]
 
     def advance(self) -> None:
-        """Goes on to the next position, once every layer has appended the current one."""
+        """Continues to the next position, once every layer has appended the current one."""
         self.length += 1
         self._n_keys += self.beam_size
         self._open_position()
@@ -132,7 +132,7 @@ class DecoderCache:
 
         Args:
             rows: (B'·W') for each new row the old row that it continues.
-            sentences: (B') for each new sentence its old index, B' at most B; sentences left out
+            sentences: (B') for each new sentence its old index, B' at most B; sentences omitted
                 are dropped.
         """
         beam_size = len(rows) // max(1, len(sentences))

@@ -27,7 +27,7 @@ class FeedForward(nn.Module):
 
     @property
     def _is_plain(self) -> bool:
-        """Whether this is the paper's formula and nothing else."""
+        """True if this is the paper's formula and nothing else."""
         return self.is_relu and not (self.training and self.dropout.rate > 0.0)
 
     def forward(self, hidden: Tensor) -> Tensor:

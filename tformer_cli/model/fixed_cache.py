@@ -121,14 +121,15 @@ class FixedCache:
         return found[0], found[1]
 
     def advance(self) -> None:
-        """Does nothing: places go on one by one, by `follow`."""
+        """Does nothing: places continue one by one, by `follow`."""
 
     def follow(self, slots: Tensor, is_going_on: Tensor) -> None:
-        """Rearranges slots after a step of the search and goes on to the next position.
+        """Rearranges slots after a step of the search and continues to the next position.
 
         Args:
             slots: (P, W) which old slot each new one continues.
-            is_going_on: (P) which places go on; the others stay where they are, and are not read.
+            is_going_on: (P) which places continue; the others stay where they are, and are not
+            read.
         """
         chosen = slots.unsqueeze(2).expand_as(self.ancestors)
         self.ancestors.copy_(self.ancestors.gather(1, chosen))
@@ -141,7 +142,7 @@ class FixedCache:
 
         Args:
             model: the model.
-            places: (N) which; more rows of the memory than places are passed over.
+            places: (N) which; more rows of the memory than places are skipped.
             memory: (≥ N, S, D) encoder output.
             source_mask: (≥ N, S) True where a source position is a token.
         """

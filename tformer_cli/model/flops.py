@@ -14,7 +14,7 @@ def forward_flops(
     the memory, 4·T²·D and 4·T·S·D in attention; the output projection has T·2·D·V. Source: the
     sub-layers of Vaswani et al. 2017, section 3, counted as Kaplan et al. 2020, "Scaling Laws for
     Neural Language Models", section 2.1 and table 1, count a decoder-only model. Norms, softmax
-    and other work on single values are left out; masked cells count, since they are computed.
+    and other work on single values are omitted; masked cells count, since they are computed.
 
     Args:
         config: the model's shape.

@@ -14,7 +14,7 @@ _PRODUCT_SECONDS, _ALL_SECONDS = 0.002, 0.2
 _FEWEST_ROWS, _MOST_ROWS, _MOST_WEIGHTS, _MOST_OUTPUTS = 16, 8192, 1 << 22, 1 << 25
 _TRIES = 3
 _REPEATS = {"cuda": 20}
-"""A GPU is asked for so many products at once, for waiting takes longer than one product."""
+"""A GPU is asked for this many products at once, for waiting takes longer than one product."""
 
 Shape = tuple[int, int]
 """Of a weight matrix: (out, in)."""

@@ -63,7 +63,7 @@ class Linear(nn.Linear):
             return functional.relu(result) if relu else result
         if not relu:
             return functional.linear(values, weight, bias)
-        # Nobody else needs the sums, so they are replaced; in a matrix, for torch would copy a view
+        # No one else needs the sums, so they are replaced; in a matrix, for torch would copy a view
         rows_of_values = values.reshape(-1, values.shape[-1])
         result = functional.linear(rows_of_values, weight, bias).relu_()
         return result.view(*values.shape[:-1], weight.shape[0])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @functools.cache
 def can_pack() -> bool:
-    """Says whether packed products give every bit of unpacked ones here; measured, not guessed.
+    """Returns whether packed products give every bit of unpacked ones here; measured, not guessed.
 
     They do where `runtime.prepare_cpu` has put oneDNN's products in use, unless the processor's
     kernels for packed matrices round otherwise.

@@ -67,7 +67,7 @@ def quantized_matrices(weights: dict[str, Tensor]) -> dict[str, QuantizedMatrix]
 
 
 def is_quantized(name: str, weights: dict[str, Tensor]) -> bool:
-    """Says whether a weight is a matrix that int8 models hold in integers."""
+    """Returns whether a weight is a matrix that int8 models hold in integers."""
     return name.endswith(".weight") and weights[name].dim() == 2
 
 

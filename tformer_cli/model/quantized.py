@@ -42,7 +42,7 @@ LARGEST = 127
 SHIFT = 128
 """Added to activations for oneDNN's kernel, which takes them unsigned."""
 EXACT_COLUMNS = 1024
-"""Products of so many pairs of integers add up exactly in float32: 1024·127² < 2²⁴."""
+"""Products of this many pairs of integers add up exactly in float32: 1024·127² < 2²⁴."""
 
 
 class QuantizedMatrix(NamedTuple):
@@ -165,7 +165,7 @@ class _IntegerKernel:
 
 @functools.cache
 def integers_are_exact() -> bool:
-    """Says whether oneDNN's integer kernel is there and right with the largest numbers."""
+    """Returns whether oneDNN's integer kernel is there and right with the largest numbers."""
     try:
         for n_columns in (16, 256):
             weights = torch.full((32, n_columns), LARGEST, dtype=torch.int8)

@@ -110,7 +110,7 @@ def training_products() -> AbstractContextManager[object]:
 
 @functools.cache
 def _is_intel(cpu_information: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor is Intel's, where the system says so in a file."""
+    """Returns whether the processor is Intel's, where the system says so in a file."""
     try:
         text = cpu_information.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -144,7 +144,7 @@ def _keep_freed_pages() -> None:
 
 @functools.cache
 def has_fast_bfloat16(device_type: str) -> bool:
-    """Says whether the device multiplies bfloat16 in hardware."""
+    """Returns whether the device multiplies bfloat16 in hardware."""
     if device_type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
@@ -171,7 +171,7 @@ def autocast(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Says whether an error means that there is too little memory, on a GPU or a CPU.
+    """Returns whether an error means that there is too little memory, on a GPU or a CPU.
 
     torch has an exception of its own for GPUs alone; its CPU allocator raises a plain RuntimeError.
     """

@@ -30,7 +30,7 @@ class Transformer(nn.Module):
     """What computes in training, here and in the layers; None: torch does."""
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
-        """Makes a model with fresh weights, drawn from torch's global generator.
+        """Creates a model with fresh weights, drawn from torch's global generator.
 
         Args:
             config: the model's shape.
@@ -97,7 +97,7 @@ class Transformer(nn.Module):
         return self.decoder(hidden, memory, causal, key_mask(source_mask))
 
     def trains_unpadded(self, longest: int) -> bool:
-        """Whether `hidden_unpadded` is for it: it trains by `operations`, with plain attention.
+        """True if `hidden_unpadded` is for it: it trains by `operations`, with plain attention.
 
         Args:
             longest: tokens of the longest sentence; of long ones all weights would be kept.
@@ -182,7 +182,7 @@ def compile_layers(model: Transformer) -> None:
     """Lets torch compile the layers of both stacks for training, for batches of all shapes.
 
     Layer by layer: they are alike, so each kind is compiled once. Single steps of the decoder and
-    whoever listens to a layer go on as before.
+    whoever listens to a layer continue as before.
     """
     for layer in _layers(model):
         layer.compile(dynamic=True)

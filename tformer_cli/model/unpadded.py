@@ -34,7 +34,7 @@ class Spans(NamedTuple):
     keys: Tensor
     """(B + 1) the same of the keys."""
     is_causal: bool
-    """Whether query i sees keys 0 … i alone."""
+    """True if query i sees keys 0 … i alone."""
 
 
 def unpadded(tokens: Tensor, mask: Tensor) -> Unpadded:

@@ -63,7 +63,7 @@ class NativeAttention:
         weights_stride.argtypes = [ctypes.c_int64]
         weights_stride.restype = ctypes.c_int64
         self.lanes = int(weights_stride(1))
-        """Rows of weights are a multiple of so many floats apart."""
+        """Rows of weights are a multiple of this many floats apart."""
 
     def __call__(self, query: Tensor, memory: Tensor | None, n_heads: int, spans: Spans) -> Tensor:
         """See `Operations.attention`.
@@ -116,7 +116,7 @@ class _Layout:
     def attention(
         self, query: Tensor, memory: Tensor | None, weights: Tensor, context: Tensor
     ) -> _Attention:
-        """Says where everything lies; all tensors must stay alive until the pass is over."""
+        """Gives the address of everything; all tensors must stay alive until the pass is over."""
         joined = context.shape[2]
         attention = _Attention(
             n_sentences=len(self._queries) - 1,

@@ -26,7 +26,7 @@ _APPLE_TOOLS = (
     "/Applications/Xcode.app/Contents/Developer/usr/bin/clang",
 )
 """What Apple's /usr/bin/cc starts. Where there is none, it opens a window that offers to install
-one; nobody who translates has asked for that."""
+one; no one who translates has asked for that."""
 _PROCESSOR_FIELDS = (
     *("model name", "flags"),  # x86
     *("Features", "CPU implementer", "CPU part"),  # Arm
@@ -51,7 +51,7 @@ class Compiler:
     time tell as much as `--version`, without starting it."""
 
     def compile(self, sources: Sequence[Path], target: Path) -> None:
-        """Makes a shared library of C files, for this very processor where the compiler can.
+        """Creates a shared library of C files, for this very processor where the compiler can.
 
         Raises:
             CompileError: if there is none afterwards.
@@ -68,7 +68,7 @@ class Compiler:
                     check=False,
                     # What a killed compiler leaves lies where its target lies, and goes with it
                     env={**os.environ, "TMPDIR": str(target.parent)},
-                    # Ctrl-C on the terminal is for the program, which may go on
+                    # Ctrl-C on the terminal is for the program, which may continue
                     start_new_session=True,
                 )
             except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,6 +1,6 @@
 """The kernels as a library: compiled on first use, kept, checked, and loaded once a process.
 
-Nothing here is an error to the user. Where no library is to be had, translation goes on without;
+Nothing here is an error to the user. Where no library is to be had, translation continues without;
 `Refused` says why, for those who ask.
 """
 
@@ -167,4 +167,4 @@ def _c_library() -> str:
 
 
 def _keep_quiet(message: str) -> None:
-    """Tells nobody."""
+    """Discards messages."""

@@ -1,7 +1,7 @@
 """Compiled libraries kept between runs, in a directory that only the user can write.
 
 Loading a library runs its code. So a library is loaded only from a directory and a file that belong
-to this user and that nobody else may write: whoever could write there could run code as this user.
+to this user and that no one else may write: whoever could write there could run code as this user.
 The checksum beside it guards against damage (a full disk, a cut-off copy), not against malice, for
 whoever can change the one file can change the other.
 """
@@ -29,13 +29,13 @@ ASIDE = ".partial"
 ABANDONED_SECONDS = 24 * 3600
 """What has been in the making for longer was left by a process that was killed."""
 REFUSAL_SECONDS = 24 * 3600
-"""A refusal is believed for so long: what was in the way (a full disk) may be gone."""
+"""A refusal is believed for this long: what was in the way (a full disk) may be gone."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MOST_BYTES = 1 << 28
 
 
 class Refused(Exception):  # noqa: N818 - a state of affairs, not a fault
-    """There is no library to load, and why: none can be made, or what was made is no good."""
+    """There is no library to load, and why: none can be made, or what was made is unusable."""
 
 
 class NotPrivate(Exception):  # noqa: N818 - a state of affairs, not a fault
@@ -112,7 +112,7 @@ class LibraryCache:
         return self._loaded(descriptor)
 
     def make(self, compile_into: Callable[[Path], None], check: Callable[[Path], None]) -> None:
-        """Makes the library and keeps it, or keeps why it is no good; call it within `locked`.
+        """Makes the library and keeps it, or keeps why it is unusable; call it within `locked`.
 
         Args:
             compile_into: writes a library to a path.
@@ -186,7 +186,7 @@ class LibraryCache:
 
 
 def _check_private(status: os.stat_result, path: Path) -> None:
-    """Raises unless a directory or plain file is this user's, and writable for nobody else."""
+    """Raises unless a directory or plain file is this user's, and writable for no one else."""
     is_plain = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
     if not is_plain or status.st_uid != os.geteuid() or status.st_mode & _OTHERS_WRITE:
         raise NotPrivate(f"{path} is not private to this user")

@@ -230,7 +230,7 @@ def _of_weight(slope: Tensor, rows: Tensor) -> Tensor:
 
 @functools.cache
 def _has_fused_product() -> bool:
-    """Whether oneDNN adds biases to bfloat16 products here, and as torch does: measured."""
+    """Returns whether oneDNN adds biases to bfloat16 products here, and as torch does: measured."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     generator = torch.Generator().manual_seed(1)

@@ -36,7 +36,7 @@ class Found(NamedTuple):
     token_log_probabilities: tuple[float, ...]
     """log p of every token and of the end of sentence."""
     is_finished: bool
-    """False where the limit ended it although the model preferred to go on."""
+    """False where the limit ended it although the model preferred to continue."""
 
 
 class Stopped(Exception):  # noqa: N818 - nothing is wrong

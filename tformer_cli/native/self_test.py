@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TOLERANCE = 1e-4
-"""Largest difference of a token's log-probability; rounding alone comes to about 1e-6."""
+"""Largest difference of a token's log-probability; rounding alone is about 1e-6."""
 INTEGER_TOLERANCE = 0.2
 """The same of a model in integers, where rounding alone may send an activation to the next integer,
-which comes to about 0.01."""
+which is about 0.01."""
 GRADIENT_TOLERANCE = 1e-3
-"""Largest difference of a gradient, in its largest element; rounding comes to about 1e-6."""
+"""Largest difference of a gradient, in its largest element; rounding is about 1e-6."""
 NEWTON_SCHULZ = (15 / 8, -10 / 8, 3 / 8)
 """A polynomial that takes every singular value nearer to 1."""
 MATRICES = ((50, 70), (3, 300), (70, 40))
 ORTHOGONAL_TOLERANCE = 1e-3
-"""Largest difference of an element; rounding comes to about 1e-5."""
+"""Largest difference of an element; rounding is about 1e-5."""
 VOCABULARY = 77
 LIMIT = 12
 BEAM_SIZE = 3
@@ -92,7 +92,7 @@ def check_library(library: ctypes.CDLL) -> None:
         model = random_model(config, seed=number)
         _check_model(library, model, number, TOLERANCE)
         _check_training(library, model, number)
-        if number == 0:  # what the others add is no matter of numbers or threads
+        if number == 0:  # what the others add does not depend on numbers or threads
             _check_other_numbers_and_threads(library, model, number)
         use_integers(model, quantized_matrices(model.state_dict()))
         _check_model(library, model, number, INTEGER_TOLERANCE)
@@ -102,7 +102,7 @@ def check_library(library: ctypes.CDLL) -> None:
 
 
 def random_model(config: ModelConfig, seed: int) -> Transformer:
-    """Makes a model with weights that are all in use, biases and norms included."""
+    """Creates a model with weights that are all in use, biases and norms included."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

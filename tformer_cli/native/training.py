@@ -40,7 +40,7 @@ class NativeOperations:
         start_threads = threads_of_torch()
         library.tformer_use_threads(start_threads)
         self.has_threads = start_threads is not None
-        """Whether there are as many threads as torch has, or else one."""
+        """True if there are as many threads as torch has, or else one."""
         self.products = NativeLinear(library)
         self.linear = self.products.linear
         self.feed_forward = self.products.feed_forward

@@ -53,7 +53,7 @@ class Shape(ctypes.Structure):
 
 
 def unsupported(model: nn.Module) -> str | None:
-    """Says why the kernels cannot compute what a model computes; None if they can."""
+    """Gives the reason why the kernels cannot compute what a model computes; None if they can."""
     if type(model) is not Transformer:
         return "it is not a single Transformer"
     if model.vocab_size < N_SPECIAL_TOKENS:
@@ -82,7 +82,7 @@ def unsupported(model: nn.Module) -> str | None:
 
 
 def interference(modules: Sequence[nn.Module]) -> str | None:
-    """Says what somebody has set on a model that the kernels would pass by; None if nothing is.
+    """Describes what is set on a model that the kernels would ignore; None: nothing is.
 
     A fraction of the work of `unsupported`, for models it has found nothing against before.
 

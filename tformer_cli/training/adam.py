@@ -34,7 +34,7 @@ class Adam:
     w ← w − lr·decay·w − lr·m̂ / (√v̂ + ε), where m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ).
 
     All parameters are updated in one pass of `torch.optim.adam.adam`. A parameter without a
-    gradient is passed over and gets no state.
+    gradient is skipped and gets no state.
     """
 
     def __init__(

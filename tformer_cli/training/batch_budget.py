@@ -156,7 +156,8 @@ def _estimated_budget(
 ) -> int:
     """Computes the largest budget for a CPU from what a batch of the longest pairs keeps.
 
-    There are some of them where they are short: what rows are filled up with is no part of it then.
+    There are some of them where they are short: what rows are filled up with is not part of it
+    then.
     """
     n_weights = sum(weight.numel() for weight in model.parameters())
     free = free_memory() * CPU_SHARE - 3 * 4 * n_weights  # gradients and two moments, float32
@@ -205,7 +206,7 @@ def _add_gradients(
 
 
 def _batch(n_pairs: int, source: int, target: int, vocab_size: int) -> Batch:
-    """Makes a batch of shape (B, S, T) without padding."""
+    """Creates a batch of shape (B, S, T) without padding."""
     token = min(TOKEN, vocab_size - 1)
     return collate([[token] * (source - 1)] * n_pairs, [[token] * (target - 1)] * n_pairs)
 

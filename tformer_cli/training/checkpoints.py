@@ -130,7 +130,7 @@ class Checkpoints:
                 raise ArtifactError(f"{file}: is damaged (wrong checksum); use another checkpoint")
 
     def is_sound(self, step: int) -> bool:
-        """Says whether a step has a checkpoint, and nothing of it is damaged."""
+        """Returns whether a step has a checkpoint, and nothing of it is damaged."""
         try:
             self.check(step)
         except ArtifactError:
@@ -170,7 +170,7 @@ class Checkpoints:
 
 
 def _not_read(file: Path, error: OSError) -> ArtifactError:
-    """Tells what is not there any more from what may be read at another time."""
+    """Distinguishes a file that is missing from one that may be readable later."""
     reason = (error.strerror or str(error)).lower()
     if isinstance(error, FileNotFoundError):
         return ArtifactError(f"{file}: is damaged ({reason}); use another checkpoint")

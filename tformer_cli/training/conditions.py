@@ -1,7 +1,7 @@
 """What a run's numbers depend on beside its recipe and data, and words for what has changed of it.
 
 A resumption under the conditions of the run before it ends bit for bit as an uninterrupted run on
-a CPU. Under others it goes on all the same, but says so.
+a CPU. Under others it continues all the same, but says so.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def present_conditions(model: Transformer, precision: Precision, world_size: int
 
 
 def notes_of_changes(before: TrainingState, now: Mapping[str, Any]) -> list[str]:
-    """Says which conditions are no longer those of the last steps; of a new run nothing.
+    """Lists the conditions that differ from those of the last steps; of a new run nothing.
 
     What a checkpoint of an earlier version does not tell is not compared.
     """

@@ -173,7 +173,7 @@ class TrainingConfig:
 
     @property
     def has_limit(self) -> bool:
-        """Whether the run ends by itself."""
+        """True if the run ends by itself."""
         return bool(self.max_steps or self.max_epochs or self.max_tokens or self.max_minutes)
 
     @property
@@ -211,5 +211,5 @@ class ValidationConfig:
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether a larger value of the metric is the better one."""
+        """True if a larger value of the metric is the better one."""
         return self.metric in ("bleu", "chrf")

@@ -2,7 +2,7 @@
 
 A step is that of one process: the same sentence pairs, whose gradient the processes sum. Tokens
 per batch, the place in the data, the optimizer's state and all counters are the whole run's, so
-that a run goes on with any number of processes. What a process decides (to stop, to end, to save)
+that a run continues with any number of processes. What a process decides (to stop, to end, to save)
 it decides from numbers that all share, and so all decide alike.
 
 Control goes over the launcher's key-value store as JSON, tensors as bytes over gloo, gradients
@@ -252,7 +252,7 @@ class JoinedProcesses(Processes):
 
 
 def _may_speak(launch: Launch, store: KeyStore) -> bool:
-    """Says whether no other process has failed before; without the store one of a machine may."""
+    """True if no other process has failed before; without the store one of a machine may."""
     try:
         return bool(store.add(FAILURES, 1) == 1)
     except RuntimeError:

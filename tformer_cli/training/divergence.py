@@ -1,4 +1,4 @@
-"""When a run has gone wrong: a loss that is no number, or one far above what it was."""
+"""When a run has gone wrong: a loss that is NaN or infinity, or one far above what it was."""
 
 import math
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class LossHistory:
     Means over at least `JUDGED_STEPS` steps are compared with the best of the last `REMEMBERED`.
     With b the best and u the loss of a model that gives every token the same chance, a mean above
     b + max(1, (u - b) / 2) is a divergence: half of all that was learned is lost. Noise of a mean
-    over so many steps is some hundredths of a nat, and a run that has hardly come below u, as at
+    over this many steps is some hundredths of a nat, and a run that has hardly come below u, as at
     its start, is not judged at all.
     """
 
@@ -69,7 +69,7 @@ class LossHistory:
 
 
 def highest_mean(best: float, guesser_loss: float) -> float:
-    """The largest mean that is no divergence after a best one."""
+    """The largest mean that is not a divergence after a best one."""
     return best + max(SMALLEST_RISE, (guesser_loss - best) / 2)
 
 

@@ -24,7 +24,7 @@ class RunStarted:
     batches_per_epoch: int
     """Batches of the present epoch."""
     notes: tuple[str, ...] = ()
-    """What `auto` chose and what was left out of the data, a sentence each."""
+    """What `auto` chose and what was skipped in the data, a sentence each."""
     doubts: tuple[str, ...] = ()
     """What is odd about the data of a new run, a sentence each."""
 
@@ -58,13 +58,13 @@ class StepReport:
     gradient_norm: float
     """Norm of the last step's gradient before clipping."""
     tokens_per_second: float
-    """Target tokens a second, padding left out."""
+    """Target tokens a second, padding excluded."""
     padding: float
     """Share of padding among all positions of the batches, 0 to 1."""
     tokens: int
     """Target tokens since the start of the run."""
     seconds: float
-    """Seconds since the start of the run, interruptions left out."""
+    """Seconds since the start of the run, interruptions excluded."""
     share_done: float
     """How much of the run is over, by the nearest of its limits; 0 where there is none."""
     hardware_share: float = 0.0
@@ -83,7 +83,7 @@ class ValidationReport:
     signatures: Mapping[str, str]
     """sacrebleu's signatures of the scores that have one."""
     is_best: bool
-    """Whether the metric of the recipe is better than ever before."""
+    """True if the metric of the recipe is better than ever before."""
     seconds: float
     """Time that the validation took."""
     sample_source: str
@@ -114,7 +114,7 @@ class RunEnded:
     reason: str
     """Why it ended."""
     seconds: float
-    """Seconds since the start of the run, interruptions left out."""
+    """Seconds since the start of the run, interruptions excluded."""
     averaged_steps: tuple[int, ...]
     """Checkpoints whose weights were averaged; empty where none were."""
     better_step: int = 0
@@ -125,7 +125,7 @@ class RunEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class RolledBack:
-    """The run went wrong and went back to a checkpoint; it leaves out the batches in between."""
+    """The run went wrong and went back to a checkpoint; it skips the batches in between."""
 
     step: int
     """Steps made at the checkpoint; 0: the initial weights."""

@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 GROWTH = 2.0
-"""Given back when the process is so many times as large as after the first step since the last."""
+"""Given back when the process is this many times as large as after the first step since the
+last."""
 MOST_OF_TIME = 0.02
 """Share of the time that giving back may take."""
 _SAMPLE = 256

@@ -88,7 +88,7 @@ def _target_hidden(model: Transformer, batch: Batch, device: torch.device, n_pas
         model: the model.
         batch: B pairs with N target tokens.
         device: of the model.
-        n_passes: how often the batch goes through, as one of so many times as many sentences.
+        n_passes: how often the batch goes through, as one of that many times as many sentences.
 
     Returns:
         (n_passes·N, D), the passes one after the other; and perhaps rows that only fill up.

@@ -1,4 +1,4 @@
-"""How near a run comes to what its hardware can do."""
+"""The share of the hardware's limit that a run reaches."""
 
 import time
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class HardwareLimit:
     """The most operations a second that were seen, in products by themselves or in training.
 
     A single measurement says too little: at that moment other work may have had the processor.
-    So the limit is measured again and again for a few milliseconds while the run goes on, and it
+    So the limit is measured again and again for a few milliseconds while the run continues, and it
     only rises. Where training is faster than the limit, the limit was wrong: it is measured
     thoroughly once more, and what training has shown to be possible is the least that it can be.
     """

@@ -31,7 +31,7 @@ class PublishedAverage:
     steps: list[int] = field(default_factory=list)
     """Of the checkpoints that went into it."""
     damaged: list[str] = field(default_factory=list)
-    """What is wrong with those left out."""
+    """What is wrong with those omitted."""
     report: ValidationReport | None = None
     """Its scores, where the run has a validation corpus."""
     better_step: int = 0
@@ -70,7 +70,7 @@ class Judge:
 
     @property
     def validates(self) -> bool:
-        """Whether there is anything to validate on."""
+        """True if there is anything to validate on."""
         return self._validator is not None
 
     def validate(self, state: TrainingState, stop: StopRequest) -> ValidationReport | None:
@@ -166,6 +166,6 @@ class Judge:
 def _beats(
     scores: Mapping[str, float], others: Mapping[str, float], config: ValidationConfig
 ) -> bool:
-    """Says whether scores are truly better than others by the metric that counts."""
+    """Returns whether scores are truly better than others by the metric that counts."""
     difference = scores[config.metric] - others[config.metric]
     return difference > 0.0 if config.higher_is_better else difference < 0.0

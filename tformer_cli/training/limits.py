@@ -19,7 +19,7 @@ def share_done(config: TrainingConfig, state: TrainingState, epochs: float) -> f
 def end_reason(
     config: TrainingConfig, validation: ValidationConfig, state: TrainingState, epochs: float
 ) -> str:
-    """Says why a run is over; an empty text if it is not."""
+    """Gives the reason why a run is over; an empty text if it is not."""
     for name, used, limit in _limits(config, state, epochs):
         if used >= limit:
             return f"{name} = {limit} is reached"

@@ -37,7 +37,7 @@ def label_smoothed_loss(logits: Tensor, targets: Tensor, label_smoothing: float)
     al. 2016, section 7; Vaswani et al. 2017, section 5.4.
 
     Args:
-        logits: (N, V) for N target tokens, padding left out.
+        logits: (N, V) for N target tokens, padding excluded.
         targets: (N) token ids.
         label_smoothing: ε.
     """

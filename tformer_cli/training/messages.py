@@ -1,4 +1,4 @@
-"""What processes say to each other: few large messages, and one line when nobody answers."""
+"""What processes say to each other: few large messages, and one line when no one answers."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ class KeyStore(Protocol):
         """Waits for a key and returns its text."""
 
     def check(self, keys: list[str]) -> bool:
-        """Says whether all keys are there."""
+        """Returns whether all keys are there."""
 
     def add(self, key: str, amount: int) -> int:
         """Adds to a number and returns it."""

@@ -43,7 +43,7 @@ class Muon(Adam):
     """One optimizer with two rules: Muon for some parameters, AdamW for the others.
 
     The state of a Muon parameter is one tensor, `momentum`: half of AdamW's. A parameter without a
-    gradient is passed over and gets no state. A step uses up the gradients of Muon's parameters,
+    gradient is skipped and gets no state. A step uses up the gradients of Muon's parameters,
     which become None.
     """
 

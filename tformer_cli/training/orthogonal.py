@@ -5,7 +5,7 @@ p(x) = a·x + b·x³ + c·x⁵. The polynomials are those of Amsel et al. 2025, 
 theorem 3.1: with all singular values in [l, u], p is the odd quintic that is nearest to 1 there, in
 the largest distance; what it makes lies in [p(l), 2 - p(l)], for which the next one is the best.
 Each u is `CUSHION` larger than that: above u a polynomial rises steeply, and bfloat16 rounds up to
-there. From [`SMALLEST`, 1] four of them come to within 0.182 of 1, nearer than five times the fixed
+there. From [`SMALLEST`, 1] four of them come within 0.182 of 1, nearer than five times the fixed
 quintic of Jordan et al. 2024 (0.68 to 1.21), at four fifths of its cost.
 
 The singular values have to start at 1 or below. The usual bound is the Frobenius norm of X,

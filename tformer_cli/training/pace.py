@@ -3,7 +3,7 @@
 from tformer_cli.training.events import PaceMeasured
 
 _SECONDS, _STEPS = 1.0, 4
-"""What is measured: at least so long and so many steps."""
+"""What is measured: at least this long and this many steps."""
 
 
 class Pace:
@@ -18,7 +18,7 @@ class Pace:
         """Waits for the first step."""
         self._first: tuple[int, float, float] | None = None
         self.is_measuring = True
-        """Whether steps are still measured: the device has then to be waited for."""
+        """True if steps are still measured: the device has then to be waited for."""
 
     def after_step(self, step: int, seconds: float, share_done: float) -> PaceMeasured | None:
         """Takes notice of a step.

@@ -1,6 +1,6 @@
 """The processes that train one model together, as the training loop sees them.
 
-`Processes` is one process alone: it takes all the work and waits for nobody. What several do is in
+`Processes` is one process alone: it takes all the work and waits for no one. What several do is in
 `distributed`, which is imported only where there are several.
 """
 
@@ -32,7 +32,7 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes and reports."""
+        """True if this is the process that writes and reports."""
         return self.rank == 0
 
     def first(self, work: Callable[[], Value]) -> Value:

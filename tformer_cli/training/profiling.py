@@ -183,7 +183,7 @@ def _largest_first(numbers: dict[str, float]) -> dict[str, float]:
 
 
 def category_of(event: Any) -> str:  # noqa: ANN401 - anything with a name and a cpu_parent
-    """Says what an operator is for, by its name or that of the nearest caller that tells.
+    """Describes what an operator is for, by its name or that of the nearest caller that tells.
 
     All that the optimizer calls is the optimizer's, also Muon's products.
     """

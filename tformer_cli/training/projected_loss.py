@@ -46,7 +46,7 @@ def projected_loss(
     probabilities and the gradients handed on are float32.
 
     Args:
-        hidden: (N, D) hidden states of N target tokens, padding left out; for R-Drop (2N, D), the
+        hidden: (N, D) hidden states of N target tokens, padding excluded; for R-Drop (2N, D), the
             two passes of each token one after the other.
         matrix: (V, D) rows that hidden states are compared with.
         targets: (N) token ids. With `operations` the last may be -1: these rows count for nothing.
@@ -102,7 +102,7 @@ class _ProjectedLoss(torch.autograd.Function):
             chunk -= chunk % ROW_MULTIPLE
         elif r_drop:  # both passes of a token lie in the same chunk
             chunk += chunk % 2
-        # logits of all chunks lie in the same memory, which is not asked for anew for each of them
+        # logits of all chunks lie in the same memory, which is not asked for again for each of them
         n_most = 0 if operations is None else min(chunk, n_rows)
         room = torch.empty(n_most, vocab_size, dtype=dtype, device=hidden.device)
         with torch.autocast(device, enabled=False):

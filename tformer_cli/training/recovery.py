@@ -1,6 +1,6 @@
 """Going back to the last good checkpoint when a run has gone wrong.
 
-Training goes on from there with half the learning rate and behind the batches that led astray:
+Training continues from there with half the learning rate and behind the batches that led astray:
 the same batches can be the cause, and after a spike in the loss, skipping them is what large runs
 have found to work (Chowdhery et al. 2022, section 5.1). What happened is kept in the run's state,
 and the checkpoint gone back to is rewritten with it at once: a run that is killed and resumed goes
@@ -28,12 +28,12 @@ def roll_back(
 
     Args:
         saver: of the run's checkpoints.
-        state: where the run stands, behind the batches that are left out from now on.
+        state: where the run stands, behind the batches that are skipped from now on.
         cause: what was seen.
         max_rollbacks: returns in a row after which the run gives up.
 
     Returns:
-        The state to go on from; its last rollback is this one.
+        The state to continue from; its last rollback is this one.
 
     Raises:
         TformerError: if the returns before this one have led nowhere; no checkpoint is touched.

@@ -48,12 +48,12 @@ class RunSaver:
         self._device = next(model.parameters()).device
 
     def is_due(self, step: int) -> bool:
-        """Says whether every run has a checkpoint of this step, not only one that was stopped."""
+        """True if every run has a checkpoint of this step, not only one that was stopped."""
         is_due = step > 0 and step % self._config.checkpoint_every == 0
         return is_due or self.is_validation_due(step)
 
     def is_validation_due(self, step: int) -> bool:
-        """Says whether the model is validated after this step."""
+        """Returns whether the model is validated after this step."""
         return step > 0 and self._validation is not None and step % self._validation.every == 0
 
     def save(self, state: TrainingState) -> None:
@@ -115,7 +115,7 @@ class RunSaver:
             names: what messages call the corpora that the fingerprints are of.
 
         Returns:
-            The state to go on from, and a note for the user if a checkpoint was damaged.
+            The state to continue from, and a note for the user if a checkpoint was damaged.
 
         Raises:
             ArtifactError: if all checkpoints are damaged.
@@ -127,7 +127,7 @@ class RunSaver:
         for step in reversed(steps):
             try:
                 state = self._restore(step, fresh.fingerprints, names)
-            except UnreadableError:  # it may be whole: going on would remove it
+            except UnreadableError:  # it may be whole: continuing would remove it
                 raise
             except ArtifactError as error:
                 damaged.append(error)

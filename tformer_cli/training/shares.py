@@ -38,7 +38,7 @@ def share_of(batches: Sequence[Batch], rank: int, world_size: int) -> list[Batch
 
 
 def _tokens_of_pairs(batch: Batch) -> Tensor:
-    """(B,) tokens of both sides of each pair, padding left out."""
+    """(B,) tokens of both sides of each pair, padding excluded."""
     return batch.source_mask.sum(1) + (batch.target_output != PAD_ID).sum(1)
 
 

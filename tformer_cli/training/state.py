@@ -26,17 +26,17 @@ class TrainingState:
     tokens: int = 0
     """Target tokens trained on."""
     seconds: float = 0.0
-    """Time spent, interruptions left out."""
+    """Time spent, interruptions excluded."""
     validations: list[dict[str, float]] = field(default_factory=list)
     """Every validation's step and scores."""
     is_finished: bool = False
-    """Whether the run has reached its end."""
+    """True if the run has reached its end."""
     reason: str = ""
     """Why it ended."""
     world_size: int = 1
     """Processes that made the last steps."""
     by_kernels: bool = False
-    """Whether the last steps were computed by the compiled kernels."""
+    """True if the last steps were computed by the compiled kernels."""
     precision: str = ""
     """Of their products; empty in checkpoints of versions that did not keep it, as the next two."""
     device: str = ""
@@ -77,7 +77,7 @@ class TrainingState:
 
     @property
     def is_validated(self) -> bool:
-        """Whether the present step has its scores."""
+        """True if the present step has its scores."""
         return bool(self.validations) and self.validations[-1]["step"] == self.step
 
     def to_json(self) -> dict[str, Any]:

@@ -121,7 +121,8 @@ class Trainer:
             names: what messages call the corpora that the fingerprints are of.
 
         Returns:
-            Notes for the user: a newer one was damaged, or what goes on differs from what made it.
+            Notes for the user: a newer one was damaged, or what continues differs from what made
+            it.
 
         Raises:
             ArtifactError: if all checkpoints are damaged.

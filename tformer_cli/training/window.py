@@ -55,7 +55,7 @@ class Window:
         self.norms = self.norms + norm
 
     def check_finite(self, step: int) -> None:
-        """Refuses to go on with losses or gradients that are no numbers. Waits for the device.
+        """Refuses losses and gradients that are NaN or infinity. Waits for the device.
 
         Raises:
             Diverged: if one since the last report was NaN or infinite.

@@ -140,7 +140,7 @@ class Aligner:
     def words(
         self, line: str, words: Sequence[str] | None = None, where: str = "the line"
     ) -> WordTokens:
-        """Encodes a line and finds its words; what is too long for the model is left out."""
+        """Encodes a line and finds its words; what is too long for the model is skipped."""
         found = words_of_text(self.tokenizer, line, words=words, longest=self.longest, where=where)
         return found[0]
 

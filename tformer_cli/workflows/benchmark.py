@@ -33,7 +33,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """What one setting came to: medians over the rounds."""
+    """Measurements of one setting: medians over the rounds."""
 
     setting: Setting
     """The way of translating."""
@@ -78,7 +78,7 @@ def benchmark(
 
     Args:
         model: a model directory.
-        lines: source sentences; blank ones count for nothing and are left out.
+        lines: source sentences; blank ones count for nothing and are omitted.
         settings: what to compare.
         rounds: measurements of each.
         threads: CPU threads (0: torch's choice).
@@ -128,7 +128,7 @@ def _speed(setting: Setting, runs: list[dict[str, Any]]) -> Speed:
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:
-    """Returns the nearest-rank percentile: the smallest value that so many percent do not exceed.
+    """Returns the nearest-rank percentile: the smallest value that this percentage does not exceed.
 
     Args:
         ordered: values, smallest first; at least one.

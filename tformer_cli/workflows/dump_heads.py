@@ -56,7 +56,7 @@ class DumpedCorpus:
     targets: Callable[[], Iterable[str]] | None = None
     """Gives a target for each; None: their translations are looked for."""
     origin: str = ""
-    """Tells this corpus from others, such as a hash of its files; a dump goes on only with the
+    """Tells this corpus from others, such as a hash of its files; a dump continues only with the
     same."""
 
 
@@ -94,7 +94,7 @@ class DumpEstimate:
     n_bytes: int
     """Bytes of all shards but for their headers."""
     is_exact: bool
-    """Whether the targets are known; a translation is taken to be as long as its source."""
+    """True if the targets are known; a translation is taken to be as long as its source."""
 
 
 @dataclass
@@ -108,7 +108,7 @@ class DumpReport:
     pairs: int = 0
     """Sentence pairs in the shards."""
     too_long: int = 0
-    """Lines left out by this run, as a side is longer than the model takes."""
+    """Lines skipped by this run, as a side is longer than the model takes."""
     shards: int = 0
     """Shards written."""
     n_bytes: int = 0
@@ -121,7 +121,7 @@ class HeadDumper:
     """Captures a corpus and writes what is kept of it, shard by shard.
 
     The memory it takes follows from the size of a shard and not from the corpus. Killed at any
-    moment, the same call goes on behind the last shard, and ends with the same bytes.
+    moment, the same call continues behind the last shard, and ends with the same bytes.
     """
 
     def __init__(self, opened: Opened, settings: DumpSettings | None = None) -> None:
@@ -299,13 +299,13 @@ class _PendingShard:
         self.lines: list[int] = []
 
     def is_full_for(self, n_bytes: int, most_pairs: int) -> bool:
-        """Whether another pair of so many bytes begins a new shard."""
+        """Returns whether another pair of this many bytes begins a new shard."""
         if not self.pairs:
             return False
         return len(self.pairs) >= most_pairs or self.n_bytes + n_bytes > SHARD_BYTES
 
     def take(self, pair: IdPair | None, n_bytes: int) -> None:
-        """Takes the next line; one without a pair is passed over."""
+        """Takes the next line; one without a pair is skipped."""
         if pair is not None:
             self.pairs.append(pair)
             self.lines.append(self.first_line + self.n_lines)

@@ -51,7 +51,7 @@ def export_int8(model: Path | str, output: Path | str) -> tuple[int, int]:
     """Writes a model directory whose matrices are 8-bit integers, whole or not at all.
 
     It translates and scores as `--precision int8` does with the model itself, to the last bit.
-    Scores are left out, for they are those of the float32 weights.
+    Scores are omitted, for they are those of the float32 weights.
 
     Args:
         model: a model directory with float32 weights.

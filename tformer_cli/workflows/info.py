@@ -97,7 +97,7 @@ def model_details(path: Path) -> ModelDetails:
     """Reads what a model directory says of its model.
 
     Raises:
-        ArtifactError: if it is no model directory, or its weights cannot be read.
+        ArtifactError: if it is not a model directory, or its weights cannot be read.
         DataError: if its tokenizer cannot be read.
     """
     config = read_config(path)

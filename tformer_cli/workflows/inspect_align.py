@@ -40,7 +40,7 @@ class PairTexts:
 
     @property
     def is_blank(self) -> bool:
-        """Whether a side has nothing to align."""
+        """True if a side has nothing to align."""
         return not (self.source.strip() and self.target.strip())
 
 
@@ -56,7 +56,7 @@ class Bidirectional:
 
 @dataclass
 class AlignmentReport:
-    """What a stream of alignments held; it grows as the stream goes on."""
+    """What a stream of alignments held; it grows as the stream continues."""
 
     lines: int = 0
     """Lines aligned."""
@@ -192,7 +192,7 @@ def _joined(
 
 
 def in_buffers(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yields items by so many at a time."""
+    """Yields items in groups of that many."""
     items = iter(items)
     while buffer := list(islice(items, size)):
         yield buffer

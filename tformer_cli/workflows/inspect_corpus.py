@@ -24,7 +24,7 @@ class CorpusReport:
     lines: int = 0
     """Lines read."""
     too_long: int = 0
-    """Lines left out, as a side is longer than the model takes."""
+    """Lines skipped, as a side is longer than the model takes."""
     rare: int = 0
     """Sentences with a rare token, by which rare-word heads are judged."""
 
@@ -75,7 +75,7 @@ class CorpusInspector:
     def read(self, lines: Iterable[str], targets: Iterable[str] | None = None) -> Iterator[int]:
         """Measures sentences with their translations or with given targets.
 
-        A pair with a blank side is passed over; one that is longer than the model takes is left
+        A pair with a blank side is skipped; one that is longer than the model takes is left
         out and counted.
 
         Yields:

@@ -41,7 +41,7 @@ class DiffReport:
     lines: int = 0
     """Lines read."""
     too_long: int = 0
-    """Lines left out, as a side is longer than a model takes."""
+    """Lines skipped, as a side is longer than a model takes."""
 
 
 def inspect_diff(
@@ -126,7 +126,7 @@ class ModelComparer:
     def read(self, lines: Iterable[str], targets: Iterable[str] | None = None) -> Iterator[int]:
         """Compares on sentences with A's translations or with given targets.
 
-        A pair with a blank side is passed over; one that is longer than a model takes is left out
+        A pair with a blank side is skipped; one that is longer than a model takes is skipped
         and counted.
 
         Yields:

@@ -154,7 +154,7 @@ class HeadInspector:
         """Listens to torch's search of a line and returns the maps of a hypothesis it went through.
 
         The translation is the translator's, whoever searched it. The compiled kernels round
-        otherwise than torch; where two hypotheses are as good as equal, torch's search may pass by
+        otherwise than torch; where two hypotheses are nearly equal, torch's search may pass by
         the one they chose. Then there is nothing to hear, and None is returned, as without "live".
         """
         if self._listened is None:
@@ -260,7 +260,7 @@ class HeadInspector:
 
 
 def summary_of(directory: ModelDirectory) -> ModelSummary:
-    """Tells which model a directory holds."""
+    """Describes which model a directory holds."""
     config = directory.model.config
     return ModelSummary(
         name=directory.path.resolve().name,

@@ -52,7 +52,7 @@ def inspect_report(
 
     Args:
         model: a model directory, or its path.
-        lines: the source sentences; blank ones are left out.
+        lines: the source sentences; blank ones are skipped.
         targets: a target for each line, to be looked at instead of the model's translation.
         heads: which heads are shown, by the grammar of `inspection.selectors`; none means all.
         steps: walk-throughs, each ``HEAD:TOKEN``; none: the clearest head of each kind, for a

@@ -24,6 +24,6 @@ def make_corpus(
         Pairs of each split.
 
     Raises:
-        DataError: if the directory cannot be written, or the grammar has not so many pairs.
+        DataError: if the directory cannot be written, or the grammar has fewer pairs.
     """
     return write_corpus(directory, n_pairs, seed, progress)

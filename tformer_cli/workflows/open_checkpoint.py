@@ -57,7 +57,7 @@ def run_of_checkpoint(path: Path) -> Path | None:
     """Names the run that a checkpoint lies in, as RUN/checkpoints/step-NNNNNN.
 
     Returns:
-        None if the directory is no checkpoint, such as a model directory.
+        None if the directory is not a checkpoint, such as a model directory.
     """
     if not (path / STATE).is_file() or (path / CONFIG).exists():
         return None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def choose_numbers(directory: ModelDirectory, asked: PrecisionChoice) -> PrecisionChoice:
-    """Says what "auto" is for a model: what its weights are held in.
+    """Describes what "auto" is for a model: what its weights are held in.
 
     Raises:
         ArtifactError: if weights in integers are asked to be anything else.

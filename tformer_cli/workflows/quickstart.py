@@ -37,7 +37,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class QuickstartResult:
-    """What the quickstart came to."""
+    """Result of the quickstart."""
 
     training: TrainingResult
     """The run."""

@@ -36,17 +36,17 @@ class ScoredPair:
     result: Hypothesis
     """The target's tokens, log-probabilities and score."""
     is_truncated: bool
-    """Whether a side was longer than the model takes; its end was left out."""
+    """True if a side was longer than the model takes; its end was cut off."""
 
 
 @dataclass
 class ScoreCounts:
-    """What a stream of scored pairs held; it grows as the stream goes on."""
+    """What a stream of scored pairs held; it grows as the stream continues."""
 
     lines: int = 0
     """Pairs scored."""
     truncated: int = 0
-    """Pairs of which an end was left out."""
+    """Pairs with a truncated side."""
 
 
 def score_lines(
@@ -55,7 +55,7 @@ def score_lines(
     targets: Iterable[str],
     counts: ScoreCounts | None = None,
 ) -> Iterator[ScoredPair]:
-    """Scores translations by forced decoding, a line for a line, some at a time.
+    """Scores translations by forced decoding, line by line, some at a time.
 
     Args:
         opened: what `open_translator` returned; its length and coverage penalties count.

@@ -79,12 +79,12 @@ RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """What a run came to."""
+    """Result of a run."""
 
     run: Path
     """The run directory, which is a model directory."""
     was_finished: bool
-    """Whether the run had ended before, so that nothing was done."""
+    """True if the run had ended before, so that nothing was done."""
     state: TrainingState
     """Counters, validations and the reason of the end."""
     n_looks: int = 0
@@ -104,7 +104,7 @@ def train(
     progress: Progress | None = None,
     tensorboard: bool = False,
 ) -> TrainingResult:
-    """Trains a model, or goes on with an interrupted run.
+    """Trains a model, or continues with an interrupted run.
 
     Under `torchrun` each process calls it with the same arguments. The first alone writes, reports
     and validates.
@@ -198,12 +198,12 @@ def _inputs(recipe: Recipe) -> list[Place]:
 
 
 def has_run(run: Path) -> bool:
-    """Says whether a directory holds a run, finished or not."""
+    """Returns whether a directory holds a run, finished or not."""
     return (run / RECIPE).is_file()
 
 
 def has_model(run: Path) -> bool:
-    """Says whether a directory holds a run or a model, which training would overwrite."""
+    """Returns whether a directory holds a run or a model, which training would overwrite."""
     return has_run(run) or any((run / name).exists() for name in (CONFIG, WEIGHTS))
 
 
@@ -224,7 +224,7 @@ def _run_directory(run: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What a run needs, before it is begun or gone on with."""
+    """What a run needs, before it is begun or resumed."""
 
     tokenizer: Tokenizer
     """Of the run."""
@@ -420,7 +420,7 @@ def _check_recipe(recipe: Recipe, run: Path) -> None:
 
 
 def _open_run(recipe: Recipe, run: Path) -> dict[str, Any] | None:
-    """Makes sure that the run can be begun or gone on with; the state of one that has ended."""
+    """Makes sure that the run can be begun or resumed; the state of one that has ended."""
     _check_recipe(recipe, run)
     finished = _finished_state(Checkpoints(run))
     return finished.to_json() if finished is not None else None

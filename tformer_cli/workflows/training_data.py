@@ -111,7 +111,7 @@ def encoded_corpora(
 
 
 def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
-    """Says of each training corpus how many pairs it has and why others were left out."""
+    """Reports for each training corpus how many pairs it has and why others were skipped."""
     reasons = {
         "blank": "blank on one side",
         "too_long": f"over {recipe.data.max_length} tokens",

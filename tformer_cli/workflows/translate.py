@@ -26,7 +26,7 @@ AlignmentFormat = Literal["pharaoh", "soft"]
 
 @dataclass
 class TranslationCounts:
-    """What a stream of translations held; it grows as the stream goes on."""
+    """What a stream of translations held; it grows as the stream continues."""
 
     lines: int = 0
     """Lines translated."""
@@ -74,7 +74,7 @@ def translate_file(
     Args:
         model: a model directory, or its path.
         source: text to translate, a sentence a line; `.gz`, `.xz` and `.bz2` are read through.
-        target: where the translations go, a line for a line.
+        target: where the translations go, line by line.
         **options: of `open_translator`.
     """
     from tformer_cli.artifacts.atomic import written_aside

@@ -32,7 +32,7 @@ def check_free(directory: Path) -> None:
     """Refuses a place where something is.
 
     Raises:
-        UsageError: if the directory is there and not empty, or is no directory.
+        UsageError: if the directory is there and not empty, or is not a directory.
     """
     if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
         raise UsageError(f"--write-pruned: {directory} is already there; name a new directory")

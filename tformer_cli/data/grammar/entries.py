@@ -19,7 +19,7 @@ class Noun:
 
     @property
     def countable(self) -> bool:
-        """Whether it has a plural here."""
+        """True if it has a plural here."""
         return "mass" not in self.tags and "single" not in self.tags
 
 

@@ -56,7 +56,7 @@ class Phrase:
 
     @property
     def human(self) -> bool:
-        """Whether *he* or *she* may stand for it."""
+        """True if *he* or *she* may stand for it."""
         return self.noun is None or "human" in self.noun.tags
 
 
@@ -202,7 +202,7 @@ def name(draft: Draft) -> Phrase:
 
 
 def pronoun(draft: Draft, word: str = "") -> Phrase:
-    """Return a subject pronoun that stands for nobody named: *he*, *we*, *you*."""
+    """Return a subject pronoun that stands for no one named: *he*, *we*, *you*."""
     word = word or draft.dice.draw(PRONOUN_POOL)
     french, person, feminine, plural = PRONOUNS[word]
     bit = draft.link()

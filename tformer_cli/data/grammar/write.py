@@ -104,7 +104,7 @@ def _check_ours(directory: Path) -> None:
 
 
 def _is_aligned(directory: Path, split: str) -> bool:
-    """Whether the files of a split have as many lines as each other, as we write them."""
+    """Returns whether the files of a split have as many lines as each other, as we write them."""
     counts = set()
     for suffix in SUFFIXES:
         with open_regular(directory / f"{split}.{suffix}") as file:
