@@ -2,8 +2,14 @@ import gzip
 
 import pytest
 
+from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.workflows.evaluate import evaluate_model, score_hypotheses
+from tformer_cli.workflows.inspect_heads import inspect_heads
+from tformer_cli.workflows.inspect_logits import inspect_logits
 from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.score import score_lines
+from tformer_cli.workflows.tokenize import encode_lines
 from tformer_cli.workflows.translate import translate_file, translate_lines
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
@@ -98,3 +104,23 @@ def test_an_error_leaves_no_file(model, tmp_path):
     with pytest.raises(DataError, match="line 2"):
         translate_file(model, source, target, too_long="error")
     assert [file.name for file in tmp_path.iterdir()] == ["in.txt"]
+
+
+@pytest.mark.parametrize("wrong", ["A man", b"A man", None, 3, [b"A man"], [None], [1], ["a", 1]])
+def test_lines_from_python_are_several_strings(model, wrong):
+    message = r"^(lines|sources|targets|hypotheses|references)(\[\d\])*: is "
+    both = [wrong, ["A man"]]
+    for call in (
+        lambda: list(translate_lines(model, wrong)),
+        lambda: list(inspect_heads(model, wrong)),
+        lambda: list(inspect_logits(model, wrong)),
+        lambda: list(inspect_heads(model, ["A man"], targets=1 if wrong is None else wrong)),
+        lambda: list(score_lines(open_translator(model), *both)),
+        lambda: list(score_lines(open_translator(model), *both[::-1])),
+        lambda: evaluate_model(model, wrong, [["A man"]]),
+        lambda: evaluate_model(model, ["A man"], wrong),
+        lambda: score_hypotheses(wrong, [["A man"]]),
+        lambda: encode_lines(Tokenizer.from_file(model), wrong),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from tformer_cli.data.buffers import buffers
+from tformer_cli.data.given_lines import check_lines, checked_line, given_lines
 from tformer_cli.decoding.constraints import unsatisfied
 from tformer_cli.decoding.demands import NO_DEMANDS, Demands
 from tformer_cli.decoding.length_penalty import length_divisor
@@ -193,6 +194,7 @@ class Translator:
         Raises:
             DataError: if a line is too long and `too_long` is "error".
         """
+        lines = list(given_lines(lines))
         prepared = self._prepare(lines, first_index)
         demands = demands or [NO_DEMANDS] * len(lines)
         prefixes = self._tokenizer.encode_batch([demand.target_prefix for demand in demands])
@@ -224,7 +226,11 @@ class Translator:
             lines: the lines, with or without what their translations must be like;
                 `buffer_lines` of them are held at a time.
             buffer_lines: lines that are batched together; 1 answers line by line.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
         """
+        check_lines(lines)
         return chain.from_iterable(self.buffers(lines, buffer_lines))
 
     def buffers(
@@ -245,7 +251,10 @@ class Translator:
                 not full; None: however long it takes.
         """
         for buffer in buffers(lines, buffer_lines, max_wait):
-            pairs = [(line, NO_DEMANDS) if isinstance(line, str) else line for line in buffer]
+            pairs = [
+                line if isinstance(line, tuple) else (checked_line(line, number), NO_DEMANDS)
+                for number, line in enumerate(buffer, first_index)
+            ]
             texts, demands = zip(*pairs, strict=True)
             yield self.translate(texts, first_index, demands)
             first_index += len(buffer)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from tformer_cli.data.given_lines import check_lines, given_lines
 from tformer_cli.inspection.batched_capture import IdPair
 from tformer_cli.workflows.inspect_align import read_pairs
 from tformer_cli.workflows.open_translator import Opened
@@ -29,6 +30,7 @@ def corpus_pairs(
     Raises:
         DataError: if there are more or fewer targets than lines.
     """
+    check_lines(lines)
     if targets is None:
         for buffer in opened.translator.buffers(lines, buffer_lines):
             yield [
@@ -38,7 +40,7 @@ def corpus_pairs(
                 for translation in buffer
             ]
         return
-    pairs = read_pairs(lines, targets)
+    pairs = read_pairs(given_lines(lines), given_lines(targets, "targets"))
     encode = opened.directory.tokenizer.encode_batch
     while given := list(islice(pairs, buffer_lines)):
         texts = [("", "") if pair.is_blank else (pair.source, pair.target) for pair in given]

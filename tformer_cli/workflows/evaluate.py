@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from tformer_cli.data.batching import collate, plan_batches
+from tformer_cli.data.given_lines import check_lines, given_lines
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.evaluation.scores import Score, bleu, check_counts, chrf, ter
@@ -58,6 +59,7 @@ def score_hypotheses(
     Raises:
         DataError: if they differ in the number of lines.
     """
+    _check_texts(references, hypotheses=hypotheses)
     scores = (
         bleu(hypotheses, references, lowercase=lowercase, tokenize=tokenize),
         chrf(hypotheses, references, lowercase=lowercase),
@@ -92,6 +94,7 @@ def evaluate_model(
     Raises:
         DataError: if the texts differ in the number of lines.
     """
+    _check_texts(references, sources=sources)
     names = [("the source", len(sources))]
     check_counts([*names, *((f"reference {i}", len(r)) for i, r in enumerate(references, 1))])
     opened = model if isinstance(model, Opened) else open_translator(model, **options)
@@ -105,6 +108,19 @@ def evaluate_model(
     scored = score_hypotheses(hypotheses, references, lowercase=lowercase, tokenize=tokenize)
     loss = reference_loss(opened, sources, references[0])
     return Evaluation(scores=scored.scores, hypotheses=scored.hypotheses, loss=loss)
+
+
+def _check_texts(references: Sequence[Sequence[str]], **texts: Sequence[str]) -> None:
+    """Makes sure that texts are lists of strings, and references lists of such lists.
+
+    Raises:
+        TypeError: if they are not.
+    """
+    check_lines(references, "references")
+    streams = {f"references[{number}]": stream for number, stream in enumerate(references)}
+    for name, lines in (texts | streams).items():
+        for _ in given_lines(lines, name):
+            pass
 
 
 @torch.inference_mode()

@@ -7,6 +7,7 @@ from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.token_frequencies import load_frequencies
+from tformer_cli.data.given_lines import given_lines
 from tformer_cli.decoding.limits import longest_source
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspection.alignment import cross_heads
@@ -112,6 +113,8 @@ class HeadInspector:
         """Yields the record of each line; see `inspect_heads`."""
         if targets is not None and self._listened is not None:
             raise UsageError(LIVE_TARGETS)
+        lines = given_lines(lines)
+        targets = None if targets is None else given_lines(targets, "targets")
         if targets is None:
             for index, line in enumerate(lines):
                 yield self._inspect_translation(index, line)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice, zip_longest
 from typing import TYPE_CHECKING, Literal
 
+from tformer_cli.data.given_lines import given_lines
 from tformer_cli.decoding.formats import TSV_ENDS
 from tformer_cli.decoding.limits import longest_source
 from tformer_cli.decoding.scoring import score_pairs
@@ -67,7 +68,7 @@ def score_lines(
         DataError: if one side has more lines.
     """
     counts = counts if counts is not None else ScoreCounts()
-    pairs = _aligned(sources, targets)
+    pairs = _aligned(given_lines(sources, "sources"), given_lines(targets, "targets"))
     while buffer := list(islice(pairs, PAIRS_AT_ONCE)):
         yield from _scored(opened, buffer, counts)
 

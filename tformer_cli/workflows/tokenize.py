@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tformer_cli.artifacts.atomic import write_text
 from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.data.tokenizer import UNK_ID, Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
@@ -85,7 +86,7 @@ def train(
 
 def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], *, ids: bool = False) -> list[str]:
     """Each line as its pieces, or their ids, separated by single spaces."""
-    encoded = tokenizer.encode_batch(lines)
+    encoded = tokenizer.encode_batch(list(given_lines(lines)))
     if ids:
         return [" ".join(map(str, line)) for line in encoded]
     return [" ".join(tokenizer.pieces(line)) for line in encoded]
@@ -109,7 +110,7 @@ def decode_lines(
     """
     read = _id_from_number if ids else _id_from_piece
     encoded = []
-    for number, line in enumerate(lines, start=first_line):
+    for number, line in enumerate(given_lines(lines), start=first_line):
         words = [word for word in line.split(" ") if word]
         encoded.append([read(tokenizer, word, number) for word in words])
     return [text.replace("\n", " ") for text in tokenizer.decode_batch(encoded)]

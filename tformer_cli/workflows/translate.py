@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from tformer_cli.data.given_lines import check_lines
 from tformer_cli.decoding.demands import NO_DEMANDS, Demands, Term, demands_of, with_terms
 from tformer_cli.decoding.details import NO_DETAILS, Details
 from tformer_cli.decoding.formats import OutputFormat, format_lines, read_records
@@ -59,7 +60,11 @@ def translate_lines(
         lines: the source text, a sentence each.
         buffer_lines: lines that are sorted and batched together; 1 answers line by line.
         **options: of `open_translator`: device, precision, beam_size, length_penalty, n_best, …
+
+    Raises:
+        TypeError: if the lines are one string, or hold something else.
     """
+    check_lines(lines)
     return open_translator(model, **options).translator.stream(lines, buffer_lines)
 
 
