@@ -1,6 +1,28 @@
-"""`python -m tformer_cli` is the same as `tformer`."""
+"""`python -m tformer_cli` is the same as `tformer`.
 
-from tformer_cli.cli.app import main
+Signals end the program as they should from its first moment: loading the commands takes longer.
+"""
+
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+
+def main() -> None:
+    """Runs the program with the process's arguments."""
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        from tformer_cli.cli.app import main as run
+
+        run()
+    except KeyboardInterrupt:  # while the commands are loaded; they have their own ways later
+        sys.exit(128 + signal.SIGINT)
+
+
+def _leave(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
+    sys.exit(128 + signal_number)
+
 
 if __name__ == "__main__":
     main()

@@ -296,3 +296,19 @@ def test_a_terminated_command_leaves_nothing_half_written(tmp_path):
         child.terminate()
     assert child.returncode == 143
     assert list(output.iterdir()) == []
+
+
+@pytest.mark.parametrize(("signal_name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_while_the_commands_are_loaded_ends_the_program_quietly(signal_name, status):
+    code = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'tformer_cli.cli.translate':\n"
+        f"            os.kill(os.getpid(), signal.{signal_name})\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "import tformer_cli.__main__\n"
+        "tformer_cli.__main__.main()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (status, b"", b"")
