@@ -69,7 +69,7 @@ def test_a_csv_file_given_as_tsv_is_told_how_to_be_given(tmp_path):
         read(tmp_path, tsv="a.csv")
     assert str(error.value) == (
         f"{tmp_path}/a.csv, line 1: has 1 column, but column 2 is asked for; "
-        'columns are split at tabs, so give a CSV file as { dataset = "FILE.csv" }'
+        'columns are split at tabs, so give a CSV file as { dataset = "a.csv" }'
     )
 
 

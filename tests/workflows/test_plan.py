@@ -41,6 +41,15 @@ def test_a_plan_says_what_every_corpus_and_batch_is_like(corpora):
     assert any("parameters: " in line for line in plan.lines())
 
 
+def test_broken_lines_are_counted_among_the_doubts(corpora):
+    (corpora / "a.tsv").write_bytes(b"the cat\tle chat\n" * 20 + b"M\xe4dchen\tfille\n" * 2)
+    *_, doubt = plan_training(recipe(corpora, "a.tsv")).doubts
+    assert doubt == (
+        "data.train: of the 22 lines that were looked at 2 are not UTF-8; they would be read as "
+        "U+FFFD"
+    )
+
+
 def test_every_corpus_must_be_there_and_hold_something(corpora):
     with pytest.raises(DataError, match=r"missing\.tsv"):
         plan_training(recipe(corpora, "a.tsv", "missing.tsv"))

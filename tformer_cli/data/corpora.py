@@ -102,7 +102,7 @@ def _tsv(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[Sente
             raise DataError(
                 f"{path}, line {number}: has {count_of(len(cells), 'column')}, but column "
                 f"{max(source, target)} is asked for; columns are split at tabs"
-                + (', so give a CSV file as { dataset = "FILE.csv" }' if "," in line else "")
+                + (f', so give a CSV file as {{ dataset = "{config.tsv}" }}' if "," in line else "")
             )
         yield SentencePair(cells[source - 1], cells[target - 1])
 

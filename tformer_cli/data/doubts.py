@@ -61,7 +61,7 @@ def _of_pairs(
         if n_quoted > 0.5 * len(pairs):
             yield (
                 'most lines have a text in quotes ("…"), as in CSV files, and the quotes would be '
-                'trained on; remove them, or give a CSV file as { dataset = "FILE.csv" }'
+                'trained on; remove them, or give a CSV file as { dataset = "FILE" }'
             )
     share = share_of_equal(pairs)
     if share > 0.5:

@@ -9,6 +9,7 @@ import numpy as np
 from tformer_cli.data.batching import collate, plan_batches
 from tformer_cli.data.corpora import SentencePair, read_corpus
 from tformer_cli.data.doubts import doubts
+from tformer_cli.data.lines import LineCounts
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
@@ -73,7 +74,8 @@ def plan_training(recipe: Recipe) -> Plan:
         RecipeError: if the recipe's tokenizer does not fit.
     """
     check_files(recipe)
-    sample = list(_sample(recipe))
+    counts = LineCounts()
+    sample = list(_sample(recipe, counts))
     tokenizer = _sample_tokenizer(recipe, sample)
     encoded = [_encoded(tokenizer, pair) for pair in sample]
     kept = [ids for ids in encoded if max(map(len, ids)) <= recipe.data.max_length]
@@ -96,18 +98,25 @@ def plan_training(recipe: Recipe) -> Plan:
         batch_shapes=tuple((*b.source.shape, b.target_input.shape[1]) for b in batches[:3]),
         sentences_per_batch=len(kept) / len(batches),
         padding=1.0 - n_tokens / sum(batch.n_cells for batch in batches),
-        doubts=tuple(doubts(recipe.data)),
+        doubts=(*doubts(recipe.data), *_broken(counts)),
         example=(sample[0], tokenizer.pieces(encoded[0][0]), tokenizer.pieces(encoded[0][1])),
     )
 
 
-def _sample(recipe: Recipe) -> Iterator[SentencePair]:
+def _broken(counts: LineCounts) -> Iterator[str]:
+    """Says how many of the lines that were read are not UTF-8; a run says it of all of them."""
+    if counts.not_utf8:
+        read = f"of the {counts.lines:,} lines that were looked at {counts.not_utf8:,}"
+        yield f"data.train: {read} are not UTF-8; they would be read as U+FFFD"
+
+
+def _sample(recipe: Recipe, counts: LineCounts) -> Iterator[SentencePair]:
     """The first pairs of each training corpus; those for validation need only be readable."""
     for corpus in recipe.data.valid:
         next(read_corpus(corpus, recipe.data.directory), None)
     share = -(-SAMPLE // len(recipe.data.train))
     for corpus in recipe.data.train:
-        for pair in islice(read_corpus(corpus, recipe.data.directory), share):
+        for pair in islice(read_corpus(corpus, recipe.data.directory, counts), share):
             if pair.source.strip() and pair.target.strip():
                 yield pair
 
