@@ -107,6 +107,16 @@ def test_a_text_that_names_a_file_is_translated_with_a_warning(model, monkeypatc
     assert offered.stderr == ""
 
 
+def test_a_target_that_names_a_file_is_warned_of_too(model, monkeypatch, file):
+    monkeypatch.chdir(file.parent)
+    done = run("inspect-heads", model, "A man", "--target", "two.en", "--quiet")
+    assert done.stderr == (
+        "warning: two.en is a file; its name is being used as text; "
+        "use --target-file two.en for its lines\n"
+    )
+    assert run("inspect-heads", model, "A", "--target-file", "two.en", "--quiet").stderr == ""
+
+
 def test_names_with_spaces_are_quoted_and_one_warning_is_enough(model, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for name in ("my file.en", "two.en"):

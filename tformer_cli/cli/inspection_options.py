@@ -22,6 +22,7 @@ from tformer_cli.cli.text_io import (
     file_lines,
     input_lines,
     say_choices,
+    warn_of_file_names,
 )
 from tformer_cli.errors import UsageError
 
@@ -166,5 +167,6 @@ def sentences_and_targets(
         check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
     lines = input_lines(texts, source, counts, "--source", quiet=quiet)
     if target is not None:
+        warn_of_file_names([target], "--target-file")
         return lines, argument_lines([target], counts)
     return lines, None if target_file is None else file_lines(target_file, counts, quiet=quiet)

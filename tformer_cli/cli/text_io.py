@@ -53,7 +53,7 @@ def input_lines(
     if texts and file is not None:
         raise UsageError(f"{option}: texts are given as arguments already; omit one of the two")
     if texts and list(texts) != [STANDARD_STREAM]:
-        _warn_of_file_names(texts)
+        warn_of_file_names(texts)
         return argument_lines(texts, counts)
     return file_lines(STANDARD_STREAM if file is None else file, counts, quiet=quiet)
 
@@ -96,8 +96,8 @@ def _told_to_type(lines: Iterator[str], *, quiet: bool) -> Iterator[str]:
     yield from lines
 
 
-def _warn_of_file_names(texts: Sequence[str]) -> None:
-    """Warns of the first text that is the name of a file."""
+def warn_of_file_names(texts: Sequence[str], option: str = "-i") -> None:
+    """Warns of the first text that is the name of a file, and offers the option for files."""
     for text in texts:
         try:
             is_file = Path(text).is_file()
@@ -106,7 +106,7 @@ def _warn_of_file_names(texts: Sequence[str]) -> None:
         if is_file:
             warn(
                 f"{text} is a file; its name is being used as text; "
-                f"use -i {shlex.quote(text)} for its lines"
+                f"use {option} {shlex.quote(text)} for its lines"
             )
             return
 

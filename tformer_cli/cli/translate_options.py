@@ -61,7 +61,8 @@ NBestOption = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Translations per line, an n-best list; needs --format tsv, jsonl or moses.",
+        help="Translations per line, an n-best list; needs --format tsv, jsonl or moses. Beyond "
+        "the beam size it raises the beam.",
     ),
 ]
 BanOption = Annotated[
