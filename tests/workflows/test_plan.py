@@ -54,7 +54,7 @@ def test_every_corpus_must_be_there_and_hold_something(corpora):
     with pytest.raises(DataError, match=r"missing\.tsv"):
         plan_training(recipe(corpora, "a.tsv", "missing.tsv"))
     (corpora / "empty.tsv").write_text("")
-    with pytest.raises(DataError, match="holds no sentence pairs"):
+    with pytest.raises(DataError, match="has no sentence pairs"):
         plan_training(recipe(corpora, "empty.tsv"))
     (corpora / "long.tsv").write_text(f"{'x ' * 30}\ty\n")
     with pytest.raises(DataError, match="no usable sentence pair"):
