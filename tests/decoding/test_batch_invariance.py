@@ -9,7 +9,7 @@ from tformer_cli.decoding.greedy import greedy_search
 from tformer_cli.decoding.source_batches import plan_source_batches, source_batch
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.packed import can_pack
-from tformer_cli.model.products import pack
+from tformer_cli.model.products import pack, quantized_matrices, use_integers
 from tformer_cli.model.runtime import StandardProducts
 from tformer_cli.model.transformer import Transformer
 
@@ -25,7 +25,9 @@ def translations(model, sentences, config, batch_tokens):
 
 
 @pytest.mark.parametrize("n_threads", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("d_model", "n_heads", "d_ff"), [(64, 2, 256), (256, 4, 1536)])
+@pytest.mark.parametrize(
+    ("d_model", "n_heads", "d_ff"), [(64, 2, 256), (256, 4, 1536), (66, 3, 130)]
+)
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_line_alone_equals_the_line_in_a_batch(
     d_model, n_heads, d_ff, beam_size, n_threads, repeatable_products
@@ -47,6 +49,21 @@ def test_a_line_alone_equals_the_line_in_a_batch(
             assert translations(model, sentences, settings, batch_tokens) == alone
     finally:
         torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(("n_heads", "head_width"), [(2, 33), (4, 22), (1, 22)])
+def test_integers_and_heads_of_odd_width_give_a_line_alone_the_same_bits(n_heads, head_width):
+    torch.manual_seed(3)
+    config = ModelConfig(
+        d_model=n_heads * head_width, n_heads=n_heads, d_ff=130, n_encoder_layers=2
+    )
+    model = Transformer(config, 270).eval()
+    use_integers(model, quantized_matrices(model.state_dict()))
+    sentences = [torch.randint(4, 270, (n,)).tolist() for n in (1, 2, 3, 3, 8, 15, 16, 17, 31)]
+    for beam_size in (1, 2):
+        settings = DecodingConfig(beam_size=beam_size, max_length=12)
+        alone = translations(model, sentences, settings, batch_tokens=1)
+        assert translations(model, sentences, settings, batch_tokens=20_000) == alone
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

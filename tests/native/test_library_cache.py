@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import shutil
@@ -200,3 +201,20 @@ def test_where_libraries_are_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert next(cache_directories()) == tmp_path / "home" / ".cache" / "tformer"
+
+
+def test_a_full_disk_is_not_remembered_as_a_refusal(cache, compile_into, monkeypatch):
+    def fails(path):
+        raise Refused("they could not be compiled: No space left on device")
+
+    def is_full(*_details):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", is_full)
+    with pytest.raises(OSError, match="No space left"):
+        make(cache, fails)
+    monkeypatch.undo()
+    assert cache.load() is None  # nothing is known of it
+    make(cache, fails)
+    with pytest.raises(Refused, match="could not be compiled"):
+        cache.load()

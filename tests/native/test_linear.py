@@ -189,6 +189,8 @@ def test_scratch_memory_is_used_again(operations):
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_biases_are_added_without_onednn_too(operations, monkeypatch, is_there):
+    if is_there and not module._has_fused_product.__wrapped__():
+        pytest.skip("oneDNN has no bfloat16 product for this processor")
     monkeypatch.setattr(module, "_has_fused_product", lambda: is_there)
     rows, matrix, bias = torch.randn(9, 8), torch.randn(6, 8), torch.randn(6)
     with torch.autocast("cpu", torch.bfloat16):

@@ -33,7 +33,6 @@ from tformer_cli.decoding.beam_state import IMPOSSIBLE, BeamSentence, Candidates
 from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_translation
-from tformer_cli.decoding.lone_row import never_alone
 from tformer_cli.decoding.processors import ScoreProcessor, StepRows, process
 from tformer_cli.decoding.top_tokens import top_tokens
 from tformer_cli.model.cache import filled_from_the_end
@@ -115,13 +114,11 @@ class BeamSearch:
         self._first_limit = min((s.limit for s in self._sentences), default=0)
         longest = max((s.limit for s in self._sentences), default=0)
         n = len(self._active)
-        memory = never_alone(self._model.encode(source, source_mask))
+        memory = self._model.encode(source, source_mask)
         # One row a sentence for the first step: all hypotheses still are the empty one
-        self._cache: DecoderCache = self._model.start_cache(
-            memory, never_alone(source_mask), 1, longest + 1
-        )
+        self._cache: DecoderCache = self._model.start_cache(memory, source_mask, 1, longest + 1)
         device = source.device
-        self._last = torch.full((len(memory),), BOS_ID, dtype=torch.int64, device=device)
+        self._last = torch.full((n,), BOS_ID, dtype=torch.int64, device=device)
         self._totals = torch.zeros(n, 1, dtype=torch.float64, device=device)
         self._slots_left = torch.full((n,), self._config.beam_size, device=device)
         # (B, W, T) tokens of the live hypotheses and their log-probabilities by the model
@@ -135,7 +132,7 @@ class BeamSearch:
 
     def step(self) -> None:
         """Lets every live hypothesis of every sentence grow by one token."""
-        logits = self._model.decode_step(self._last, self._cache)[: self._totals.numel()]
+        logits = self._model.decode_step(self._last, self._cache)
         best, own_ends = self._choose(logits.float())
         is_kept = self._is_kept(best)
         is_end = is_kept & (best.token == EOS_ID)
@@ -284,15 +281,12 @@ class BeamSearch:
         steps = best.token_log_probability[sentences].gather(1, order)
         # A sentence's rows follow each other: old row = old sentence · old W + slot
         rows = (sentences.unsqueeze(1) * self._cache.beam_size + slots).flatten()
-        if len(rows) == 1:
-            self._cache.reorder(never_alone(rows), never_alone(sentences))
-        else:
-            self._cache.reorder(rows, sentences)
+        self._cache.reorder(rows, sentences)
         self._totals = totals[sentences]
         self._slots_left = self._slots_left[sentences]
         self._tokens = self._grown(self._tokens, rows, tokens)
         self._steps = self._grown(self._steps, rows, steps)
-        self._last = never_alone(tokens.flatten())
+        self._last = tokens.flatten()
         self._length += 1
 
     def _sentences_going_on(self, best_live: list[float]) -> list[int]:

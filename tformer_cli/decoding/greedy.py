@@ -13,7 +13,6 @@ from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_translation
-from tformer_cli.decoding.lone_row import never_alone
 from tformer_cli.model.cache import filled_from_the_end
 
 if TYPE_CHECKING:
@@ -42,15 +41,15 @@ def greedy_search(
         longest_translation(n - 1, config, model.config.max_positions)
         for n in source_mask.sum(dim=1).tolist()
     ]
-    memory = never_alone(model.encode(source, source_mask))
-    cache = model.start_cache(memory, never_alone(source_mask), 1, max(limits) + 1)
+    memory = model.encode(source, source_mask)
+    cache = model.start_cache(memory, source_mask, 1, max(limits) + 1)
     found: list[Hypothesis | None] = [None] * len(limits)
     tokens: list[list[int]] = [[] for _ in limits]
     steps: list[list[float]] = [[] for _ in limits]
     active = list(range(len(limits)))
-    last = torch.full((len(memory),), BOS_ID, device=source.device)
+    last = torch.full((len(active),), BOS_ID, device=source.device)
     while active:
-        logits = model.decode_step(last, cache)[: len(active)].float()
+        logits = model.decode_step(last, cache).float()
         best_logits, best = logits[:, EOS_ID:].max(dim=-1)
         normalizer = logits.logsumexp(dim=-1)
         eos = (logits[:, EOS_ID] - normalizer).clamp(max=0.0).tolist()
@@ -68,10 +67,10 @@ def greedy_search(
                 found[sentence] = _hypothesis(
                     tokens[sentence], steps[sentence], token == EOS_ID, config
                 )
-        last = never_alone(best.add(EOS_ID))
+        last = best.add(EOS_ID)
         if going_on and len(going_on) < len(active):
             going_on = filled_from_the_end(going_on)
-            rows = never_alone(torch.tensor(going_on, device=source.device))
+            rows = torch.tensor(going_on, device=source.device)
             cache.reorder(rows, rows)
             last = last[rows]
         active = [active[row] for row in going_on]

@@ -15,7 +15,13 @@ from tformer_cli.decoding.processors import make_processors
 from tformer_cli.decoding.risk import by_expected_utility
 from tformer_cli.decoding.search import Sentence, search
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
-from tformer_cli.model.runtime import Precision, StandardProducts, autocast, is_out_of_memory
+from tformer_cli.model.runtime import (
+    Precision,
+    StandardProducts,
+    autocast,
+    check_threads,
+    is_out_of_memory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -101,7 +107,11 @@ class PartSearcher:
 
         Args:
             parts: sentences that the model can take whole.
+
+        Raises:
+            ValueError: if this process was forked from one that had computed with several threads.
         """
+        check_threads()
         found = {
             index: self._wanted(self._constrained(part))
             for index, part in enumerate(parts)

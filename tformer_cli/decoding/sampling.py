@@ -17,7 +17,6 @@ from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_translation
-from tformer_cli.decoding.lone_row import never_alone
 from tformer_cli.decoding.processors import ScoreProcessor, StepRows, process
 
 if TYPE_CHECKING:
@@ -63,9 +62,8 @@ def sample(
         for n in source_mask.sum(dim=1).tolist()
     ]
     # (B, …) -> (B·N, …): a candidate is a sentence of its own
-    memory = never_alone(model.encode(source, source_mask))[: len(limits)]
-    memory = never_alone(memory.repeat_interleave(n_drawn, dim=0))
-    mask = never_alone(source_mask.repeat_interleave(n_drawn, dim=0))
+    memory = model.encode(source, source_mask).repeat_interleave(n_drawn, dim=0)
+    mask = source_mask.repeat_interleave(n_drawn, dim=0)
     cache = model.start_cache(memory, mask, 1, max(limits) + 1)
     device = source.device
     names = torch.arange(len(limits), device=device).repeat_interleave(n_drawn)
@@ -79,7 +77,7 @@ def sample(
     found: dict[int, Hypothesis] = {}
     last = torch.full((len(memory),), BOS_ID, device=device)
     while len(state.numbers):
-        logits = model.decode_step(last, cache)[: len(state.numbers)].float()
+        logits = model.decode_step(last, cache).float()
         own = logits.log_softmax(dim=-1)
         rows = StepRows(state.tokens, names[state.numbers], own)
         length = state.tokens.shape[1]
@@ -94,8 +92,8 @@ def sample(
             break
         if len(going_on) < len(ends):
             state = state.kept(going_on)
-            cache.reorder(never_alone(going_on), never_alone(going_on))
-        last = never_alone(state.tokens[:, -1])
+            cache.reorder(going_on, going_on)
+        last = state.tokens[:, -1]
     hypotheses = [found[number] for number in range(len(names))]
     return [hypotheses[i : i + n_drawn] for i in range(0, len(hypotheses), n_drawn)]
 

@@ -18,12 +18,15 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import dropout
 from tformer_cli.model.linear import Linear
 from tformer_cli.model.operations import Operations
+from tformer_cli.model.repeatable import by_sentence
 from tformer_cli.model.runtime import StandardProducts
 from tformer_cli.model.unpadded import Spans
 
 FUSED_FROM_KEYS = 192
 """On a CPU the fused kernel wins only from about this many keys on: below, its blocks are mostly
 empty and the plain formula's small batched products are faster."""
+FUSED_FROM_QUERIES = 16
+"""With fewer, as in a beam, its bits depend on the sentences beside, on several threads."""
 
 
 def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -51,6 +54,8 @@ def plain_attention(
     value: Tensor,
     mask: Tensor | None = None,
     dropout_rate: float = 0.0,
+    *,
+    scale: float | None = None,
 ) -> Tensor:
     """Computes attention by the formula; the oracle of `fused_attention`.
 
@@ -60,11 +65,13 @@ def plain_attention(
         value: (B, H, K, E) values.
         mask: boolean, broadcastable to (B, H, Q, K); every query must see at least one key.
         dropout_rate: chance of dropping a weight (training only).
+        scale: factor of the scores; None: 1/√E.
 
     Returns:
         (B, H, Q, E) the values summed with the weights.
     """
-    scores = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-2, -1))
+    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = torch.matmul(query * scale, key.transpose(-2, -1))
     if mask is not None:
         scores = torch.where(mask, scores, -math.inf)
     weights = dropout(torch.softmax(scores, dim=-1), dropout_rate)
@@ -77,10 +84,12 @@ def fused_attention(
     value: Tensor,
     mask: Tensor | None = None,
     dropout_rate: float = 0.0,
+    *,
+    scale: float | None = None,
 ) -> Tensor:
     """Computes the same as `plain_attention` in one fused kernel of torch."""
     return functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=dropout_rate
+        query, key, value, attn_mask=mask, dropout_p=dropout_rate, scale=scale
     )
 
 
@@ -217,14 +226,16 @@ class MultiHeadAttention(nn.Module):
             (B, Q, D) output of the projection W_O.
         """
         dropout_rate = self.dropout_rate if self.training else 0.0
-        is_fused = query.is_cuda or (key.shape[-2] >= FUSED_FROM_KEYS and query.shape[-2] > 1)
+        is_fused = query.is_cuda or (
+            key.shape[-2] >= FUSED_FROM_KEYS and query.shape[-2] >= FUSED_FROM_QUERIES
+        )
         # A layer whose heads are all pruned is nothing for the fused kernels.
         attention = fused_attention if is_fused and self.n_heads else plain_attention
         if torch.is_grad_enabled():
             context = attention(query, key, value, mask, dropout_rate)
         else:
             with StandardProducts():  # a sentence's bits must not depend on its batch
-                context = attention(query, key, value, mask, dropout_rate)
+                context = by_sentence(attention, query, key, value, mask, dropout_rate)
         for listener in tuple(self._listeners):
             listener(AttentionTap(query, key, value, mask, context))
         if self.gate is not None:

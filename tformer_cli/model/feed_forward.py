@@ -10,6 +10,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.linear import Linear
 from tformer_cli.model.operations import Operations
+from tformer_cli.model.repeatable import by_rows
 
 
 class FeedForward(nn.Module):
@@ -37,7 +38,10 @@ class FeedForward(nn.Module):
             return self.operations.feed_forward(
                 hidden, (first.weight, first.bias), (second.weight, second.bias)
             )
-        # (B, T, D) -> (B, T, F) -> (B, T, D)
+        return self._compute(hidden) if torch.is_grad_enabled() else by_rows(self._compute, hidden)
+
+    def _compute(self, hidden: Tensor) -> Tensor:
+        # (…, D) -> (…, F) -> (…, D)
         inner = self.inner.part(hidden, relu=self.is_relu)
         return self.outer(self.dropout(inner if self.is_relu else functional.gelu(inner)))
 

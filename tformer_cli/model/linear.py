@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tformer_cli.model.operations import Operations
+from tformer_cli.model.repeatable import FEWEST_COLUMNS, WIDTH, by_rows
 
 
 class Product(Protocol):
@@ -61,6 +62,9 @@ class Linear(nn.Linear):
         if self.operations is not None and torch.is_grad_enabled():
             result = self.operations.linear(values, weight, bias)
             return functional.relu(result) if relu else result
+        if not torch.is_grad_enabled():
+            result = repeatable_linear(values, weight, bias)
+            return result.relu_() if relu else result
         if not relu:
             return functional.linear(values, weight, bias)
         # No one else needs the sums, so they are replaced; in a matrix, for torch would copy a view
@@ -70,3 +74,17 @@ class Linear(nn.Linear):
 
     if TYPE_CHECKING:
         __call__ = forward
+
+
+def repeatable_linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Computes values·weightᵀ + bias, (…, K) to (…, N), each row by itself to the last bit."""
+    if values.device.type != "cpu":
+        return functional.linear(values, weight, bias)
+    n_outputs, width = weight.shape
+    more_outputs, more_width = max(0, FEWEST_COLUMNS - n_outputs), -width % WIDTH
+    if more_outputs or more_width:  # of unusual models only: it costs a copy of the matrix
+        values = functional.pad(values, (0, more_width))
+        weight = functional.pad(weight, (0, more_width, 0, more_outputs))
+        bias = None if bias is None else functional.pad(bias, (0, more_outputs))
+    result = by_rows(lambda rows: functional.linear(rows, weight, bias), values)
+    return result[..., :n_outputs]

@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 
 from tformer_cli.model.linear import ALL_ROWS
+from tformer_cli.model.repeatable import by_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,8 +55,8 @@ class PackedProduct:
         found = self._packed.get((rows.start, rows.stop))
         weight, bias = self._pack(rows) if found is None else found
         post = "relu" if relu else "none"
-        result: Tensor = torch.ops.mkldnn._linear_pointwise(values, weight, bias, post, [], "")
-        return result
+        multiply = torch.ops.mkldnn._linear_pointwise
+        return by_rows(lambda few: multiply(few, weight, bias, post, [], ""), values)
 
     def _pack(self, rows: slice) -> tuple[Tensor, Tensor | None]:
         bias = None if self._bias is None else self._bias[rows].contiguous()

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import os
 import platform
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -38,11 +39,45 @@ def resolve_device(name: str) -> torch.device:
 
 
 def set_threads(n_threads: int) -> None:
-    """Lets torch use this many CPU threads (0: leave torch's own choice)."""
+    """Lets torch use this many CPU threads (0: leave torch's own choice).
+
+    Raises:
+        ValueError: if the number is negative, or the threads would never answer in this process.
+    """
     if n_threads < 0:
         raise ValueError(f"must be at least 0, but is {n_threads}")
     if n_threads:
         torch.set_num_threads(n_threads)
+    check_threads()
+
+
+def check_threads() -> None:
+    """Makes sure that threads other than this one would answer.
+
+    A fork copies one thread and the locks of all: OpenMP, which torch and the compiled kernels run
+    on, then waits forever for threads that the parent process had started.
+
+    Raises:
+        ValueError: if this process is a fork of one that had computed with several threads, and
+            would, too.
+    """
+    if _is_fork_of_threads and torch.get_num_threads() > 1:
+        raise ValueError(
+            "this process was forked from one that had computed with several threads, and would "
+            'hang; start it by multiprocessing\'s "spawn" method, or compute with 1 thread'
+        )
+
+
+_is_fork_of_threads = False
+
+
+def _note_fork() -> None:
+    global _is_fork_of_threads
+    _is_fork_of_threads = bool(prepare_cpu.cache_info().currsize) and torch.get_num_threads() > 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 @functools.cache

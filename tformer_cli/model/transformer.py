@@ -13,7 +13,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.decoder import Decoder
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.encoder import Encoder
-from tformer_cli.model.linear import Product
+from tformer_cli.model.linear import Product, repeatable_linear
 from tformer_cli.model.masks import causal_mask, key_mask
 from tformer_cli.model.operations import Operations
 from tformer_cli.model.positions import LearnedPositions
@@ -131,7 +131,9 @@ class Transformer(nn.Module):
         """Turns hidden states (…, D) into logits (…, V)."""
         if self.output_product is not None and not torch.is_grad_enabled():
             return self.output_product(hidden)
-        return functional.linear(hidden, self.output_matrix)
+        if torch.is_grad_enabled():
+            return functional.linear(hidden, self.output_matrix)
+        return repeatable_linear(hidden, self.output_matrix)
 
     def decode(self, target_input: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
         """Computes logits (B, T, V) for whole target sentences; see `decode_hidden`."""

@@ -103,6 +103,7 @@ def find_library(
             continue
         if library is not None:
             return library
+    tell(f"the kernels cannot be compiled ({reason}); PyTorch computes instead, more slowly")
     raise Refused(reason)
 
 

@@ -29,7 +29,9 @@ ASIDE = ".partial"
 ABANDONED_SECONDS = 24 * 3600
 """What has been in the making for longer was left by a process that was killed."""
 REFUSAL_SECONDS = 24 * 3600
-"""A refusal is believed for this long: what was in the way (a full disk) may be gone."""
+"""A refusal is believed for this long: what was in the way may be gone."""
+ROOM_BYTES = 1 << 22
+"""What compiling needs on the disk; with less left, its failure says nothing of the kernels."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MOST_BYTES = 1 << 28
 
@@ -129,6 +131,7 @@ class LibraryCache:
                 compile_into(made)
                 check(made)
             except Refused as refusal:
+                _check_room(Path(aside))
                 verdict = {"refused": str(refusal), "time": time.time()}
             else:
                 made.chmod(0o700)
@@ -190,6 +193,14 @@ def _check_private(status: os.stat_result, path: Path) -> None:
     is_plain = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
     if not is_plain or status.st_uid != os.geteuid() or status.st_mode & _OTHERS_WRITE:
         raise NotPrivate(f"{path} is not private to this user")
+
+
+def _check_room(directory: Path) -> None:
+    """Raises OSError where the disk is full: that, and no fault of the kernels, was the refusal."""
+    with (directory / "room").open("wb") as file:
+        file.write(bytes(ROOM_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _remove_abandoned(directory: Path) -> None:

@@ -88,8 +88,11 @@ def open_translator(
             installed.
         ArtifactError: if the model directory or its export cannot be used.
     """
+    try:
+        set_threads(threads)
+    except ValueError as error:
+        raise UsageError(f"--threads: {error}") from None
     prepare_cpu()
-    set_threads(threads)
     is_shared = isinstance(model, ModelDirectory)
     if not 0 <= seed < SEEDS:
         raise UsageError(f"--seed: must be from 0 to {SEEDS - 1}, but is {seed}")
