@@ -66,12 +66,15 @@ def inspect_report(
 ) -> None:
     """Write one HTML page with every view of a few sentences.
 
-    Every head as a map, alone and beside all others, with its role and measures; heads worked out
-    step by step; logits and the logit lens; what each token is made of; positions; the loss without
-    each head. The page is one file and fetches nothing. The same input gives the same bytes.
+    Every head as a map, alone and beside all others, with its role and measures, and which
+    dimensions of query and key make a weight; with --mode live the tree of the beam search; heads
+    worked out step by step; logits and the logit lens; what each token is made of; positions; the
+    loss without each head. The page is one file and fetches nothing. The same input gives the same
+    bytes.
 
     Examples:
         tformer inspect-report runs/quickstart "The animal was tired." -o report.html
+        tformer inspect-report runs/quickstart "A cat sleeps." --mode live -o search.html
         tformer inspect-report runs/quickstart -i a.en --heads cross --no-ablation -o cross.html
     """
     if output == STANDARD_STREAM and sys.stdout.isatty():

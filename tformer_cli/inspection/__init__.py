@@ -6,6 +6,7 @@ does, by its metrics),
 `selectors` (the grammar of ``--heads``), `record` (one sentence, inspected), then any of the
 renderings: `render_json`, `render_tensors`, `render_svg`, `render_png`, `render_html` (with the
 page it fills, `page_source` and the parts in `page/`) and the colors they share, `palette`.
+A page also shows how a search went, `search_tree`, from what `live_capture` heard of it.
 `head_statistics` sums up heads over a corpus.
 
 Word alignments: `words` (which tokens make a word), `alignment` (which words go together),
