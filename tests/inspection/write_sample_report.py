@@ -9,8 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from tformer_cli.inspection.page_source import SAMPLE
-from tformer_cli.inspection.render_report import report_data
+from tformer_cli.inspection.render_report import SAMPLE, report_data, report_texts
 from tformer_cli.workflows.inspect_report import inspect_report
 from tformer_cli.workflows.quickstart import FAMOUS
 
@@ -22,6 +21,8 @@ def write_sample_report(run: str, path: Path) -> None:
     """Inspects the first famous sentence with a model and writes what the page needs."""
     data = report_data(inspect_report(run, FAMOUS[:1], mode="live", device="cpu", threads=1))
     data["model"] |= {"name": "quickstart"}
+    for name in report_texts():  # the page of its day brings them
+        del data[name]
     (sentence,) = data["sentences"]
     sentence["vectors"] = dict(list(sentence["vectors"].items())[:N_VECTORS])
     path.parent.mkdir(exist_ok=True)

@@ -42,9 +42,6 @@ SCRIPTS = (
 """The parts of the script, in their order; a tab stands where its place in the row of tabs is."""
 _COMMENT = re.compile(r"^(\s*(//|/\*)| \*).*\n", re.MULTILINE)
 _INDENTATION = re.compile(r"^\s+", re.MULTILINE)
-REPORT_TITLE = "Inspection report"
-SAMPLE = "sample-report.json"
-"""Name of the data of the sample page, among the guides."""
 DATA_SLOT = "{{data}}"
 """Where the data go in the frame."""
 
@@ -64,16 +61,6 @@ def fill_page(title: str, data: Mapping[str, object]) -> str:
     before, after = empty_page(title).split(DATA_SLOT)
     # Lone surrogates, from a shell's argument that is not UTF-8, have no place in a file.
     return (before + text + after).encode("utf-8", "replace").decode("utf-8")
-
-
-def sample_page() -> str:
-    """Puts the data of a report that ships with the package into the page of now.
-
-    So anybody can open a report without training a model. Its data are those of a quickstart model
-    and were written by ``python tests/inspection/write_sample_report.py runs/quickstart``.
-    """
-    file = files("tformer_cli").joinpath("guide", SAMPLE)
-    return fill_page(REPORT_TITLE, json.loads(file.read_text(encoding="utf-8")))
 
 
 def empty_page(title: str) -> str:

@@ -22,7 +22,7 @@ from tformer_cli.inspection.palette import DARK_RAMPS, LIGHT_RAMPS
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.roles import ROLES
 from tformer_cli.inspection.search_tree import SearchTree
-from tformer_cli.inspection.weighting import ALPHA
+from tformer_cli.inspection.weighting import ALPHA, Weighting
 from tformer_cli.inspection.words import SpelledWords
 
 LARGEST_MAPS = 1_280_000
@@ -49,6 +49,14 @@ def heads_data(records: Sequence[HeadsRecord]) -> dict[str, Any]:
     weighting = records[0].weighting if records else ALPHA
     return {
         "model": vars(records[0].model) if records else None,
+        **page_texts(weighting),
+        "sentences": [_sentence(record) for record in records if record.heads],
+    }
+
+
+def page_texts(weighting: Weighting) -> dict[str, Any]:
+    """Makes what a page says of any model and sentence."""
+    return {
         "weighting": {
             "name": weighting.name,
             "meaning": weighting.meaning,
@@ -63,7 +71,6 @@ def heads_data(records: Sequence[HeadsRecord]) -> dict[str, Any]:
         "metrics": {name: measure._asdict() for name, measure in METRICS.items()},
         "roles": {rule.role: rule.meaning for rule in ROLES},
         "ramps": {"light": LIGHT_RAMPS, "dark": DARK_RAMPS},
-        "sentences": [_sentence(record) for record in records if record.heads],
     }
 
 

@@ -5,19 +5,24 @@ long vectors the first components are kept, as the whole ones would be most of t
 """
 
 import base64
+import json
+from importlib.resources import files
 from typing import Any
 
 import torch
 
 from tformer_cli.inspection.flow import METHOD_NAMES, Flow, Method
 from tformer_cli.inspection.logits import MEASURES, PositionLogits
-from tformer_cli.inspection.page_source import REPORT_TITLE, fill_page
+from tformer_cli.inspection.page_source import fill_page
 from tformer_cli.inspection.positions import PositionsRecord, PositionTable, facts_of
-from tformer_cli.inspection.render_html import heads_data
+from tformer_cli.inspection.render_html import heads_data, page_texts
 from tformer_cli.inspection.report import LOSS, Report, SentenceReport
 from tformer_cli.inspection.step import Step, StepRecord, Table
-from tformer_cli.inspection.weighting import WEIGHTINGS
+from tformer_cli.inspection.weighting import ALPHA, WEIGHTINGS
 
+TITLE = "Inspection report"
+SAMPLE = "sample-report.json"
+"""Name of the report that ships with the package, among the guides."""
 COMPONENTS = 8
 """Components of a vector that are kept of each walk-through."""
 ROWS = 64
@@ -30,15 +35,30 @@ DIGITS = 4
 
 def render_report(report: Report) -> str:
     """Renders a report as a page; the same report gives the same bytes."""
-    return fill_page(REPORT_TITLE, report_data(report))
+    return fill_page(TITLE, report_data(report))
+
+
+def sample_page() -> str:
+    """Puts the report that ships with the package into the page of now, without any model.
+
+    Its numbers are those of a quickstart model and were written by
+    ``python tests/inspection/write_sample_report.py runs/quickstart``.
+    """
+    stored = files("tformer_cli").joinpath("guide", SAMPLE).read_text(encoding="utf-8")
+    return fill_page(TITLE, json.loads(stored) | report_texts())
+
+
+def report_texts() -> dict[str, Any]:
+    """Makes what a report says of any model and sentence."""
+    terms = {**MEASURES, "loss": LOSS}
+    return page_texts(ALPHA) | {"terms": {name: one._asdict() for name, one in terms.items()}}
 
 
 def report_data(report: Report) -> dict[str, Any]:
     """Makes the data of a report, as `page/data.js` and the tabs read them."""
     data = heads_data([sentence.heads for sentence in report.sentences])
     data |= {"modelHash": report.model_hash, "positions": _positions(report.positions)}
-    terms = {**MEASURES, "loss": LOSS}
-    data["terms"] = {name: measure._asdict() for name, measure in terms.items()}
+    data |= report_texts()
     shown = [sentence for sentence in report.sentences if sentence.heads.heads]
     for of_heads, sentence in zip(data["sentences"], shown, strict=True):
         of_heads |= _tabs(sentence)
