@@ -39,7 +39,10 @@ def test_topics_are_listed_in_reading_order_each_with_a_sentence(folder):
         *("formats", "counting", "zebra"),
         "sample-report",
     ]
-    assert lines[1].split(" ", 1)[1].strip() == "Counting is easy, see the table and seq:"
+    assert (
+        lines[1].split(" ", 1)[1].strip()
+        == "Counting is easy, see the table and seq: it has steps."
+    )
     assert guides()[0].title == "How to count"
 
 

@@ -99,6 +99,13 @@ def test_everything_has_a_sentence_and_a_default(words):
 
 
 @pytest.mark.parametrize("words", BY_NAME)
+def test_the_words_are_those_of_the_field(words):
+    shown = " ".join(screen(words, 120).replace("│", " ").split())
+    odd = r"so many|goes on|go on|is no number|who searches|by heart|leaves? out|neighbour|colour"
+    assert not re.search(rf"{odd}|as good as|\bshall\b|in a row|most like|a line for a line", shown)
+
+
+@pytest.mark.parametrize("words", BY_NAME)
 def test_every_command_has_examples_that_it_understands(words):
     examples = [line for line in parts_of(COMMANDS[words])[1] if not line.startswith("#")]
     assert len(examples) >= 2
@@ -119,6 +126,10 @@ def test_commands_stand_in_panels():
     assert [title for title in COMMAND_PANELS if f"─ {title} ─" in shown] == list(COMMAND_PANELS)
     places = [shown.index(f"─ {title} ─") for title in (*COMMAND_PANELS, "Options")]
     assert places == sorted(places)
+    names = re.findall(r"│ ([a-z-]+)  ", shown)
+    assert names[:5] == ["quickstart", "guide", "recipes", "make-corpus", "help"]
+    assert names[5:11] == ["train", "plot", "tokenize", "translate", "evaluate", "score"]
+    assert names[11:16] == ["info", "export", "benchmark", "inspect-heads", "inspect-report"]
 
 
 def test_what_is_used_most_stands_first():

@@ -50,7 +50,7 @@ SourceWordsOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="The source with spaces between words, if links shall count these words.",
+        help="The source with spaces between words, if links should count these words.",
         show_default="the source's own spaces",
     ),
     PathRole.reads_file,
@@ -59,7 +59,7 @@ TargetWordsOption = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="The target with spaces between words, if links shall count these words.",
+        help="The target with spaces between words, if links should count these words.",
         show_default="the target's own spaces",
     ),
     PathRole.reads_file,

@@ -52,6 +52,8 @@ UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
 """Error numbers of writing to a stream that is full, closed or gone."""
 
 HELP = {"help_option_names": ["-h", "--help"]}
+FIRST = ("quickstart", "guide", "recipes", "make-corpus", "help")
+"""Commands to begin with."""
 INSPECT = "inspect"
 """A group of the commands that begin with it, without that beginning."""
 INSPECT_HELP = f"""Look inside a model.
@@ -108,6 +110,11 @@ class OneLineErrors(HelpfulGroup):
             hint = "run `tformer --debug …` for a traceback"
             _end(given, error, f"{type(error).__name__}: {message}; {hint}", 1)
         sys.exit(status if isinstance(status, int) else 0)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Lists the commands, those to begin with first: Typer puts groups behind the others."""
+        names = super().list_commands(ctx)
+        return [*(name for name in FIRST if name in names), *(n for n in names if n not in FIRST)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Finds a command; `inspect heads` is `inspect-heads`."""

@@ -69,7 +69,7 @@ def export(
     Examples:
         tformer export runs/quickstart --format int8 -o quickstart-int8
         tformer export runs/quickstart
-        tformer export runs/quickstart --format ctranslate2 --quantization int8 -o quickstart-ct2
+        tformer export runs/quickstart --quantization int8 -o quickstart-ct2
     """
     from tformer_cli.workflows import export as workflow
 

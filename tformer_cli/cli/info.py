@@ -8,7 +8,7 @@ from tformer_cli.cli.console import stdout_console, warn, write_line
 from tformer_cli.cli.format_choice import format_option
 from tformer_cli.cli.heads_dump import size_said
 from tformer_cli.cli.help_screen import show_list
-from tformer_cli.cli.options import ModelArgument
+from tformer_cli.cli.options import ModelArgument, QuietOption
 from tformer_cli.cli.progress import duration, visible
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def info(
     output_format: Annotated[
         InfoFormat, format_option(InfoFormat, what="Lines to read, or one JSON object.")
     ] = InfoFormat.text,
+    quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:
     """Show what a model is and how it was trained.
 

@@ -58,8 +58,9 @@ def inspect_logits(
 ) -> None:
     """Show the decoder's candidates, entropy and rank.
 
-    At each position of the target. With --lens every decoder layer is read as if it were the last
-    (the logit lens): its hidden state through the final norm and the output projection.
+    There is a row for each position of the target. With --lens every decoder layer is read as if it
+    were the last (the logit lens): its hidden state through the final norm and the output
+    projection.
 
     Examples:
         tformer inspect-logits runs/quickstart "The animal was tired."

@@ -13,7 +13,8 @@ import typer
 from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.console import note
 from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption, with_options
-from tformer_cli.cli.options import DeviceOption, SeedOption, ThreadsOption
+from tformer_cli.cli.help_screen import MACHINE
+from tformer_cli.cli.options import DeviceOption, ThreadsOption
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
@@ -87,7 +88,7 @@ HeadsOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="HEADS",
-        help="Heads to show, such as enc.0.3, cross.last or '!enc.0'; `tformer inspect-heads "
+        help="Heads to inspect, such as enc.0.3, cross.last or '!enc.0'; `tformer inspect-heads "
         "--help` has the whole syntax. Repeatable.",
         show_default="all heads",
         autocompletion=complete_heads,
@@ -111,6 +112,17 @@ def check_searched(mode: CaptureModeChoice, rank: int, *, is_given: bool) -> Non
             raise UsageError(FOUND_OR_GIVEN.format(option))
 
 
+_SeedOption = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Seed for sampling, if the model's defaults sample.",
+        rich_help_panel=MACHINE,
+    ),
+]
+
+
 class OpeningArguments(TypedDict):
     """The options of `takes_opening_options`, as a command is given them."""
 
@@ -127,7 +139,7 @@ def takes_opening_options(command: Command) -> Command:
         "beam_size": (BeamSizeOption, None),
         "length_penalty": (LengthPenaltyOption, None),
         "device": (DeviceOption, "auto"),
-        "seed": (SeedOption, 1),
+        "seed": (_SeedOption, 1),
         "threads": (ThreadsOption, 0),
     }
     return with_options(command, options)

@@ -78,12 +78,7 @@ OutputOption = Annotated[
 ]
 SeedOption = Annotated[
     int,
-    typer.Option(
-        min=0,
-        metavar="N",
-        help="Seed for sampling, if the model's defaults sample.",
-        rich_help_panel=MACHINE,
-    ),
+    typer.Option(min=0, metavar="N", help="Random seed for sampling.", rich_help_panel=MACHINE),
 ]
 TrainingSeedOption = Annotated[
     int | None,

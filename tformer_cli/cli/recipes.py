@@ -54,7 +54,11 @@ def recipes(ctx: typer.Context) -> None:
 
 
 @recipes_app.command("show", cls=CheckedCommand)
-def show(name: NameArgument) -> None:
+def show(
+    name: NameArgument,
+    *,
+    quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
+) -> None:
     """Print a recipe with its comments.
 
     Examples:

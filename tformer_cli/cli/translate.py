@@ -122,7 +122,7 @@ def translate(
     Examples:
         tformer translate runs/quickstart "The old house is green."
         tformer translate runs/quickstart -i a.en -o a.fr --beam-size 8
-        cat a.en | tformer translate runs/quickstart --n-best 3 --format jsonl | jq .hypotheses
+        cat a.en | tformer translate runs/quickstart --n-best 3 --format jsonl
     """
     _check_format(output_format, n_best, is_aligned=alignments is not None)
     _check_use(output_format, ensemble, ensemble_weights, token_scores=token_scores, flags=flags)

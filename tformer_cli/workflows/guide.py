@@ -64,5 +64,7 @@ def _read(file: Path) -> Guide:
     blocks = [block.strip() for block in text.split("\n\n") if block.strip()]
     title = next((b.lstrip("# ") for b in blocks if b.startswith("#")), file.stem)
     prose = next((b for b in blocks if b[0].isalpha() or b[0] in "`*["), "")
-    sentence = re.split(r"(?<=[.!?:])\s", " ".join(prose.split()), maxsplit=1)[0]
-    return Guide(topic=file.stem, title=title, summary=_MARKUP.sub(r"\1", sentence), text=text)
+    sentence = re.split(r"(?<=[.!?])\s", " ".join(prose.split()), maxsplit=1)[0]
+    return Guide(
+        topic=file.stem, title=title, summary=_MARKUP.sub(r"\1", sentence).rstrip(":"), text=text
+    )
