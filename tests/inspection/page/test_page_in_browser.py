@@ -258,3 +258,23 @@ def test_the_sample_page_opens_every_tab(visit):
     assert min(visited.selftest["tabs"].values()) > 150
     assert visited.selftest["nameless"] == []
     assert visited.text_of("guide-says").startswith("When the model ")
+
+
+WIDTHS = """
+const wide = {};
+for (const tab of tabs) {
+  update({ tab: tab.id });
+  wide[tab.id] = document.documentElement.scrollWidth - innerWidth;
+}
+const most = { inner: innerWidth, wide };
+document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(most))));
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [500, 1000, 1400])  # the browser has no narrower windows
+def test_no_tab_is_wider_than_the_window(hostile_report, visit, width):
+    visited = visit(render_report(hostile_report), script=WIDTHS, size=f"{width},900")
+    assert visited.console == []
+    assert visited.selftest["inner"] <= width
+    assert max(visited.selftest["wide"].values()) <= 0, visited.selftest

@@ -57,7 +57,7 @@ function showGuide() {
   const share = data.weighting.isShare ? ` (${Math.round(100 * link.weight)}% of ${data.weighting.isOfLayers ? "it" : "its attention"})` : "";
   const does = { alpha: "looks at ", norm: "takes most from " }[data.weighting.name] ?? "leads back to ";
   const most = link.key === SPECIAL ? [make("b", {}, head.kind === "dec" ? "the start of the sentence" : "the end of the sentence"), ", a place to rest"] : [word(link.keyName)];
-  const isSpread = data.weighting.name === "alpha" && link.weight < .3;
+  const isSpread = data.weighting.name === "alpha" && (link.weight < .3 || head.role === "broad");
   byId("guide-says").replaceChildren(`When the model ${writes}`, word(link.name), `, ${subject}`, make("b", {}, head.id), " ",
     isSpread ? "spreads its attention and looks most at " : does, ...most, share, ".");
   byId("guide-does").replaceChildren("In the map that is row ", word(link.name), ", column ",
