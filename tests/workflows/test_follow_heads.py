@@ -223,7 +223,7 @@ def test_a_file_that_cannot_be_written_fails_the_run_in_one_line(recipe, tmp_pat
     crash_at(recipe, run, 1)
     (run / "heads.jsonl").unlink()
     (run / "heads.jsonl").mkdir()
-    with pytest.raises(TformerError, match=r"heads.jsonl: cannot be written"):
+    with pytest.raises(TformerError, match=r"heads.jsonl: cannot be read"):
         train(recipe, run)
 
 

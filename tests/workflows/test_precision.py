@@ -129,7 +129,7 @@ def test_an_export_goes_where_nothing_is(model, int8):
             lambda t: t.update({n: v.float() for n, v in t.items() if v.dtype == torch.int8}),
             "is not int8",
         ),
-        (lambda t: t.update({n: v.short() for n, v in t.items() if v.dim() == 1}), "no "),
+        (lambda t: t.update({n: v.short() for n, v in t.items() if v.dim() == 1}), "is not "),
         (
             lambda t: t.update({"source_embedding.weight_scale": torch.ones(3)}),
             "has shape",

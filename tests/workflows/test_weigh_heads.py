@@ -58,7 +58,7 @@ def test_layers_are_selected_and_have_no_roles(model):
 @pytest.mark.parametrize(
     ("heads", "message"),
     [
-        (["cross.0.1"], '"cross.0.1" names heads, but --weights alti has one map a layer'),
+        (["cross.0.1"], '"cross.0.1" names heads, but --weights alti has one map per layer'),
         (["enc,!dec.0.{0,1}"], '"!dec.0.{0,1}" names heads'),
         (["enc.0.1@prev>0.1"], "names heads"),
         (["@role=sink"], '"@role=sink" asks for a role of heads'),
