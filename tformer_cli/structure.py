@@ -28,7 +28,7 @@ KINDS = {
     "dict_type": "must be a table",
     "dataclass_type": "must be a table",
 }
-"""What a value should have been, by pydantic's names of errors."""
+"""Expected kinds of values, by pydantic's names of errors."""
 _MOST_LOOKED_AT = 10_000
 
 

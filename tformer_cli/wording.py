@@ -1,4 +1,4 @@
-"""How numbers of things, and guesses at what was meant, are written in what people read."""
+"""Wording of counts and suggestions in messages."""
 
 import re
 from collections.abc import Iterable, Sequence

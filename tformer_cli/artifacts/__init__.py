@@ -1,4 +1,4 @@
-"""What is kept on disk: model directories, run directories and their checkpoints.
+"""Artifacts on disk: model directories, run directories and their checkpoints.
 
 Read `atomic` (write aside, flush, rename), then `tensors` (strict safetensors), `model_directory`
 (what users translate with), `checkpoint` (what training resumes from). Nothing is ever unpickled,

@@ -21,7 +21,7 @@ DTYPES = {
     "<i4": "I32",
     "<i8": "I64",
 }
-"""What the format calls each type, by numpy's name of its little-endian form."""
+"""The format's name of each type, by numpy's name of its little-endian form."""
 
 
 def write_arrays(stream: BinaryIO, arrays: Arrays, metadata: Mapping[str, str]) -> None:

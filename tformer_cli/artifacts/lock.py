@@ -53,4 +53,4 @@ def hold(descriptor: int, refusal: str) -> None:
 
 
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
-"""What file systems without locks answer."""
+"""Error numbers of file systems without locks."""

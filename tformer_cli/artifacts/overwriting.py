@@ -36,7 +36,7 @@ _KINDS = (
     ("export", (_ORIGIN, "model.bin")),
     ("dump", ("manifest.json", "part-00000.safetensors")),
 )
-"""How each kind of directory is told: by files that are there together, even if others are gone."""
+"""Files that identify each kind of directory: they are there together, even if others are gone."""
 
 
 class Writes(Enum):

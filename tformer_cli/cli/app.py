@@ -45,7 +45,7 @@ from tformer_cli.errors import TformerError
 from tformer_cli.training.launch import launched, let_others_speak
 
 CLOSED_PIPE_STATUS = 141
-"""What a shell reports of a program that the closing of a pipe has ended (128 + SIGPIPE)."""
+"""Status that a shell reports for a program ended by a closed pipe (128 + SIGPIPE)."""
 NO_MEMORY = "there is not enough memory"
 LESS_MEMORY = "use smaller batches, a smaller beam or fewer threads"
 UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)

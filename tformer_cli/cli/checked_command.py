@@ -1,4 +1,4 @@
-"""What all commands share: options' old names, and a look at files and directories at the start.
+"""Base of all commands: options' old names, and checks of files and directories at the start.
 
 What a parameter names is what its declaration says; see `tformer_cli.cli.path_roles`.
 """
@@ -32,7 +32,7 @@ OLD_NAMES = {
     "--target-file": ("--target",),
     "--top-k": ("--top", "--topk"),
 }
-"""What an option was called before, or is called in other commands.
+"""Earlier names of options, and names in other commands.
 
 The old name works wherever a command has the option and none of that name; no help shows it.
 """

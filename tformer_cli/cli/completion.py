@@ -1,4 +1,4 @@
-"""What the shell completes besides commands, options and choices; nothing heavy is imported."""
+"""Shell completion besides commands, options and choices; nothing heavy is imported."""
 
 from collections.abc import Iterator
 from dataclasses import is_dataclass

@@ -24,7 +24,7 @@ N_LARGEST = 3
 ROOM_FOR_LARGEST = 36
 """Columns that a short bar leaves to them."""
 SIDES = {"source": "cyan", "prefix": "yellow"}
-"""What a token may come from, and the color of each."""
+"""Sides that a token may come from, and the color of each."""
 
 
 def show_flow(console: Console, record: "FlowRecord", method: "Method") -> None:

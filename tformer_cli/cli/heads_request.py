@@ -1,4 +1,4 @@
-"""What `tformer inspect-heads` was asked for, handed to whichever of its jobs does it."""
+"""Request of `tformer inspect-heads`, handed to the job that does it."""
 
 import sys
 from collections.abc import Iterable

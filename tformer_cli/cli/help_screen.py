@@ -1,4 +1,4 @@
-"""How every `--help` looks: panels of options, plain names for values, examples at the end.
+"""Layout of every `--help`: panels of options, plain names for values, examples at the end.
 
 Typer's own screen has six columns, which 80 and 40 characters are too few for. This one has two,
 and at less than `NARROW` characters one.
@@ -35,7 +35,7 @@ COMMAND_PANELS = (START, TRAIN, TRANSLATE, DEPLOY, LOOK_INSIDE)
 """Panels of commands, in their order."""
 
 EXAMPLES = "\n\nExamples:\n"
-"""What begins the examples in a command's docstring."""
+"""Line that begins the examples in a command's docstring."""
 WIDEST, NARROW, NAMES = 100, 64, 30
 """Most columns of a screen; fewest for names beside their sentences; most for the names then."""
 LONGEST_CHOICES = 48

@@ -1,4 +1,4 @@
-"""What the inspection commands share: sentences and targets, the search, the model.
+"""Options that the inspection commands share: sentences and targets, the search, the model.
 
 A command ends in ``**opening`` under `takes_opening_options` and hands that on to `open_model`.
 """
@@ -97,7 +97,7 @@ HeadsOption = Annotated[
 FOUND_OR_GIVEN = (
     "{}: shows what the search found, but a given target was not searched for; omit one of the two"
 )
-"""What is said of an option that goes with the search, where a target is given."""
+"""Message for an option that needs the search, where a target is given."""
 
 
 def check_searched(mode: CaptureModeChoice, rank: int, *, is_given: bool) -> None:

@@ -1,4 +1,4 @@
-"""How far a job is that goes line by line: live on a terminal, a plain line now and then."""
+"""Progress of a job that works line by line: live on a terminal, a plain line now and then."""
 
 import sys
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What becomes of the file or directory that an option or argument names.
+"""Roles of the file or directory that an option or argument names.
 
 Every parameter that names one says so where it is declared, behind its `typer.Option` or
 `typer.Argument`: ``Annotated[str, typer.Option(metavar="FILE"), PathRole.reads_file]``.

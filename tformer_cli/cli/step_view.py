@@ -49,7 +49,7 @@ ASCII = str.maketrans(
         "▁": "_",
     }
 )
-"""How signs are written where the terminal is not UTF-8."""
+"""ASCII forms of signs for terminals that are not UTF-8."""
 
 
 def show_steps(console: Console, record: "StepRecord", quiz: "Quiz | None") -> None:

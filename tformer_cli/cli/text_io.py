@@ -1,4 +1,4 @@
-"""What the commands that take lines share: lines in, results out, and what is said of both."""
+"""Input and output of the commands that take lines, and messages about both."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What a command line has wrong, in one sentence like those of all other errors."""
+"""Errors of a command line, in one sentence like those of all other errors."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""What can be drawn of a run, and over what."""
+"""Metrics of a run that can be drawn, and their horizontal axes."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -88,4 +88,4 @@ DEFAULT_METRICS = (
     MetricName.bleu,
     MetricName.chrf,
 )
-"""What is drawn where nothing is asked for: a line of training, a line of validation."""
+"""Metrics drawn by default: a line of training, a line of validation."""

@@ -1,4 +1,4 @@
-"""What is odd about a training corpus, though it can be read: each doubt a sentence."""
+"""Doubts about a training corpus that can be read but looks odd, a sentence each."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -17,7 +17,7 @@ COLUMN_NAMES = """
     russian chinese japanese greek polish czech swedish danish norwegian finnish turkish arabic
     hebrew hindi korean romanian hungarian
 """
-"""What the first line of a table may call its columns, beside codes of languages."""
+"""Names of columns in the first line of a table, besides codes of languages."""
 
 
 def doubts(data: DataConfig) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Which pairs an epoch sees and in which windows, computed where it is needed and held nowhere.
+"""Pairs and windows of an epoch, computed where they are needed and stored nowhere.
 
 A place counts the examples of an epoch from 0; a pair number counts the pairs of all corpora, one
 corpus after the other.

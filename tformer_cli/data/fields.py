@@ -1,4 +1,4 @@
-"""Where a sentence is in a record: a field name, in which dots descend."""
+"""Field of a record that holds a sentence: a name in which dots descend."""
 
 from collections.abc import Iterator
 

@@ -30,7 +30,7 @@ LOADERS = {
 }
 """File endings (before a `.gz` and the like) and the `datasets` builder that reads them."""
 SAVED = ("dataset_dict.json", "state.json")
-"""What `save_to_disk` leaves in a directory."""
+"""Files that `save_to_disk` leaves in a directory."""
 BATCH_ROWS = 1000
 PROBE_SECONDS = 5.0
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 WAIT_SECONDS = 0.1
-"""How often a waiting side looks whether the other has ended."""
+"""Seconds between two checks of a waiting side whether the other has ended."""
 
 
 class _End:

@@ -1,4 +1,4 @@
-"""What beam search knows of its sentences, and passes from one part of a step to the next."""
+"""State of beam search, passed from one part of a step to the next."""
 
 from __future__ import annotations
 

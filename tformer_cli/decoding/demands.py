@@ -1,4 +1,4 @@
-"""What is asked of the translation of a single line."""
+"""Constraints on the translation of a single line."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What JSONL output says of a hypothesis on request: its tokens' scores, and warning signs.
+"""Details of a hypothesis in JSONL output on request: its tokens' scores, and warning signs.
 
 =============  ==================================================================================
 unfinished     the length limit ended it

@@ -1,4 +1,4 @@
-"""How translations are written, and how JSONL input is read.
+"""Formats of translations, and JSONL input.
 
 =====  ==========================================================================================
 text   the best translation, line by line
@@ -22,7 +22,7 @@ OutputFormat = Literal["text", "tsv", "jsonl", "moses"]
 Alignment = str | Sequence[Sequence[float]]
 """Links as Pharaoh text, or the weights of each target word's source words and end of sentence."""
 TSV_ENDS = str.maketrans("\t\n\r", "   ")
-"""What ends a cell or a line of TSV becomes a space in a text."""
+"""Characters that end a cell or a line of TSV; each becomes a space in a text."""
 
 
 def format_lines(

@@ -1,4 +1,4 @@
-"""What a search returns: token ids with their log-probability and score."""
+"""Hypotheses that a search returns: token ids with their log-probability and score."""
 
 from dataclasses import dataclass
 

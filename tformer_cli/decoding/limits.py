@@ -1,4 +1,4 @@
-"""How long sources and translations may be."""
+"""Length limits of sources and translations."""
 
 from tformer_cli.decoding.config import DecodingConfig
 

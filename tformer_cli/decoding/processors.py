@@ -1,4 +1,4 @@
-"""What may be said next: rules that change the log-probabilities of a step.
+"""Constraints on the next token: rules that change the log-probabilities of a step.
 
 A search hands each processor the (R, V) log-probabilities of the next token of its R hypotheses.
 -inf forbids a token. What hypotheses are ranked by changes with them; the log-probability that is

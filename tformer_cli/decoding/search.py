@@ -1,4 +1,4 @@
-"""Which search a batch gets, by its settings."""
+"""Choice of the search by a batch's settings."""
 
 from __future__ import annotations
 

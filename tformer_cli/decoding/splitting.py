@@ -11,7 +11,7 @@ BREAKS = (
     re.compile(r"(?<=[,;:])\s+|(?<=[，；：、])|\s+(?=[–—])"),
     re.compile(r"\s+"),
 )
-"""Where a line may be cut, best first: ends of sentences, clause punctuation, spaces."""
+"""Places where a line may be cut, best first: ends of sentences, clause punctuation, spaces."""
 
 TokenCounts = Callable[[Sequence[str]], Sequence[int]]
 """Counts the tokens of each of several texts."""

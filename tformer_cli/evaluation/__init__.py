@@ -1,1 +1,1 @@
-"""How good translations are, by sacreBLEU: `scores` (BLEU, chrF, TER with their signatures)."""
+"""Quality of translations by sacreBLEU: `scores` (BLEU, chrF, TER with their signatures)."""

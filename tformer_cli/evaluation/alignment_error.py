@@ -1,4 +1,4 @@
-"""How well word alignments agree with gold ones: alignment error rate, precision and recall.
+"""Agreement of word alignments with gold ones: alignment error rate, precision and recall.
 
 With found links A, sure links S and possible links P ⊇ S, summed over all sentences (Och & Ney
 2003, section 5):

@@ -1,4 +1,4 @@
-"""What the loss becomes without a head: ξ_h = 0, the rest of the model as it is.
+"""Ablation, the loss without a head: ξ_h = 0, the rest of the model as it is.
 
 One at a time this is a forward pass for each head (`sentence_losses` under `gates.heads_off`). All
 heads of a batch together are `losses_without_each`: the rows of a batch are repeated once for each

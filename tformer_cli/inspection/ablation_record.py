@@ -1,4 +1,4 @@
-"""What an ablation found: each head's effect, the pruning curve, and how both were measured."""
+"""Results of an ablation: each head's effect, the pruning curve, and how both were measured."""
 
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Who is paired with whom, at the least cost: the linear assignment problem.
+"""Pairing at the least cost: the linear assignment problem.
 
 Solved by shortest augmenting paths with potentials (the Hungarian method; Kuhn 1955, Jonker &
 Volgenant 1987), in O(n³) steps of which the innermost is one over arrays.

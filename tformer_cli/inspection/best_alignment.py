@@ -1,4 +1,4 @@
-"""Which source word each word of an inspected translation goes with, by the best head known.
+"""Source words of each word of an inspected translation, by the best head known.
 
 What `inspect-align --save` stored in the model directory is the best by gold alignments. Where
 nothing is stored, the cross-attention head with the most confident rows of this very sentence is

@@ -1,4 +1,4 @@
-"""What each written token is made of: shares of the source and of the prefix, by two methods.
+"""Sources of each generated token: shares of the source and of the prefix, by two methods.
 
 The last decoder layer's rows of what `rollout` multiplies together: attention rollout (Abnar &
 Zuidema 2020) and ALTI+ (Ferrando et al. 2022). Row i holds the shares, together 1, of every source

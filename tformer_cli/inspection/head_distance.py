@@ -1,4 +1,4 @@
-"""How far apart the maps of two heads are: the mean Jensen–Shannon divergence of their rows.
+"""Distance between the maps of two heads: the mean Jensen–Shannon divergence of their rows.
 
 JSD(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m) with m = ½ (p + q), which is H(m) − ½ (H(p) + H(q)); in nats,
 0 for equal rows and ln 2 for rows without a common key (Lin 1991; of heads Clark et al. 2019,

@@ -1,4 +1,4 @@
-"""Which head of one model is which head of another.
+"""Matching of the heads of two models.
 
 The number of a head in its layer means nothing: exchanging heads (their rows of W_Q, W_K and W_V
 and their columns of W_O) leaves what a model computes as it is. So heads are paired by what they
@@ -19,7 +19,7 @@ from tformer_cli.inspection.heads import KINDS, HeadId, HeadLayout, Kind
 Matching = Literal["layer", "kind"]
 """True if heads are paired within their layer, or across the layers of their kind."""
 OTHER_NUMBER, OTHER_LAYER = 1e-9, 2e-9
-"""What another number or layer costs, in nats: of heads that look alike, those of one name pair."""
+"""Cost of another number or layer, in nats: of heads that look alike, those of one name pair."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""When each head took up its role: what a run has written of its heads, read back.
+"""Timeline of each head's role, read from the log of a run.
 
 A line of `heads.jsonl` is a head at a step (`head_steps.HeadAtStep`).
 """

@@ -1,4 +1,4 @@
-"""What attention layers compute while a model runs, recomputed beside the untouched path."""
+"""Attention weights of a running model, recomputed beside the untouched path."""
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager

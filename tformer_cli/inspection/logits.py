@@ -1,4 +1,4 @@
-"""What the decoder would write at each position, and what each of its layers would have written.
+"""The decoder's predictions at each position, and those of each of its layers (logit lens).
 
 The logit lens (nostalgebraist 2020) reads the hidden state of a layer as if it were the last: the
 decoder's final norm, where there is one, then the output projection. For the last layer that is the
@@ -29,7 +29,7 @@ MEASURES = {
         "first at layer", "The layer from which on the written token is the most probable one"
     ),
 }
-"""What a table of positions has in its columns."""
+"""Columns of a table of positions."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a head's map is summed up in, computed from the weights alone, in float64.
+"""Metrics of a head's map, computed from the weights alone, in float64.
 
 A_ij is the weight of key j for query i, n_i the number of keys that row i may see, Q the number of
 rows. Means run over rows. A metric that is not defined for a kind, or for a sentence this short, is

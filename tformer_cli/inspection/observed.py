@@ -1,4 +1,4 @@
-"""What a model itself computed around one of its attentions, noted down in one forced pass.
+"""Values that a model itself computed around one of its attentions, recorded in one forced pass.
 
 The model's own path stays as it is: hooks and a tap only listen. Whoever recomputes a step compares
 it with what stands here.

@@ -43,7 +43,7 @@ SCRIPTS = (
 _COMMENT = re.compile(r"^(\s*(//|/\*)| \*).*\n", re.MULTILINE)
 _INDENTATION = re.compile(r"^\s+", re.MULTILINE)
 DATA_SLOT = "{{data}}"
-"""Where the data go in the frame."""
+"""Place of the data in the frame."""
 
 
 def fill_page(title: str, data: Mapping[str, object]) -> str:

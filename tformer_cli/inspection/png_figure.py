@@ -1,4 +1,4 @@
-"""What maps in PNG share: the map, and the tokens beside it."""
+"""Parts that maps in PNG share: the map, and the tokens beside it."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

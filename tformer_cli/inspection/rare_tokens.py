@@ -1,4 +1,4 @@
-"""Which tokens of a sentence are its rarest: what rare-word heads look at.
+"""The rarest tokens of a sentence, which rare-word heads attend to.
 
 Voita et al. 2019, section 5.3: of the sentences whose least frequent token is not among the 500
 most frequent, such a head points to one of the two least frequent tokens in most rows. Frequencies
@@ -17,7 +17,7 @@ FREQUENT = 500
 RAREST = 2
 """Tokens of a sentence that count as its rarest (Voita et al. 2019)."""
 NO_RARE_SENTENCE = f"no token outside the {FREQUENT} most frequent"
-"""Why rare-word heads cannot be judged by sentences of frequent tokens alone."""
+"""Reason why sentences of frequent tokens alone do not show rare-word heads."""
 FEWEST_TOKENS = 6
 """Shorter sentences tell nothing, as two of their tokens are too many of them; ours."""
 

@@ -21,7 +21,7 @@ AXES: dict[Kind, tuple[str, str]] = {
     "dec": ("target.pieces", "target.input_pieces"),
     "cross": ("target.pieces", "source.pieces"),
 }
-"""What labels the rows and the columns of each kind."""
+"""Labels of the rows and columns of each kind."""
 
 
 CaptureMode = Literal["forced", "live"]

@@ -1,4 +1,4 @@
-"""What written tokens are made of, as JSON Lines (schema `tformer.flow/1`) and as a page."""
+"""Sources of generated tokens as JSON Lines (schema `tformer.flow/1`) and as a page."""
 
 import json
 from collections.abc import Sequence

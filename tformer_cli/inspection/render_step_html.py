@@ -9,7 +9,7 @@ from tformer_cli.inspection.static_page import bar, chips, escaped, render_page
 from tformer_cli.inspection.step import Step, StepRecord, Table
 
 STRONGEST_TINT = 0.5
-"""How much color the largest number of a table has behind it."""
+"""Share of color behind the largest number of a table."""
 DETAIL_CELLS = 8192
 """Larger tables that are details are omitted of the page; the JSON has them."""
 _SUBSCRIPT = re.compile(r"_([A-Za-z]+|\d+)")

@@ -20,7 +20,7 @@ LOSS = Measure(
     "loss without it",
     "By how much the loss of a target token rises, in nats, when this head alone is switched off",
 )
-"""What switching a head off does."""
+"""Effect of switching a head off."""
 TELLING_WEIGHT = 0.7
 """The largest weight of a row that is good to work out by hand; ours."""
 TELLING_LETTERS = 3

@@ -1,4 +1,4 @@
-"""What a head does, in a word: the rules that name its role from its metrics.
+"""Roles of heads: the rules that name its role from its metrics.
 
 Rules are tried on means over rows, of a sentence or of a corpus. Of the roles that are a mass on
 one place (previous, self, next, sink) the one with the largest mass is meant if several hold; the

@@ -1,4 +1,4 @@
-"""What the numbers of a map may be: attention weights, or one of the measures that go beyond them.
+"""Kinds of numbers in a map: attention weights, or one of the measures that go beyond them.
 
 Weights and norms are of a head. Rollout and ALTI are of all heads of a layer and of every layer
 before it, so they have one map a layer, which is named ``enc.L``, ``dec.L`` or ``cross.L``.

@@ -1,4 +1,4 @@
-"""Which tokens make up which words.
+"""Words and the tokens that make them up.
 
 Words are what ASCII white space separates, as tools that read Pharaoh files count them, or a given
 list that spells the same text, such as a tokenized form with ``did n't`` for ``didn't``. Both

@@ -1,4 +1,4 @@
-"""What there is to choose about a Transformer, and the named presets. Free of torch."""
+"""Settings of a Transformer, and the named presets. Free of torch."""
 
 from dataclasses import dataclass
 from types import MappingProxyType

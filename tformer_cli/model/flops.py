@@ -1,4 +1,4 @@
-"""How much a Transformer computes, in closed form. Free of torch."""
+"""Floating-point operations of a Transformer, in closed form. Free of torch."""
 
 from tformer_cli.model.config import ModelConfig
 

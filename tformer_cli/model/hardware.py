@@ -1,4 +1,4 @@
-"""How fast the machine multiplies matrices: the limit that a training run is compared with."""
+"""Speed of the machine's matrix products: the limit that a training run is compared with."""
 
 import math
 import time

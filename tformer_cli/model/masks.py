@@ -1,4 +1,4 @@
-"""Who may attend to whom: boolean masks, True means "may attend"."""
+"""Attention masks: boolean, True means "may attend"."""
 
 import torch
 from torch import Tensor

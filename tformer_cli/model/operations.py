@@ -1,4 +1,4 @@
-"""What a model in training lets others compute faster; without them torch computes everything."""
+"""Operations that faster kernels may take over in training; without them torch computes everything."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Where a token stands: sinusoidal and learned positions."""
+"""Positions of tokens: sinusoidal and learned positions."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What the machine offers: device, precision, threads and memory settings."""
+"""Resources of the machine: device, precision, threads and memory settings."""
 
 import ctypes
 import functools

@@ -17,7 +17,7 @@ _DRAWS = frozenset(
         nn.init.kaiming_uniform_,
     }
 )
-"""What fills a tensor at random; the other initializers end in one of these."""
+"""Initializers that fill a tensor at random; the other initializers end in one of these."""
 
 
 class _DrawNothing(TorchFunctionMode):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FLAGS = ("-O3", "-std=c11", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-shared")
-"""What every compilation is asked for: products may be fused with the addition that follows, and
+"""Flags of every compilation: products may be fused with the addition that follows, and
 nothing that lets sums change their order (-ffast-math)."""
 LIBRARIES = ("-lm",)
 MOST_SECONDS = 300
@@ -25,7 +25,7 @@ _APPLE_TOOLS = (
     "/Library/Developer/CommandLineTools/usr/bin/clang",
     "/Applications/Xcode.app/Contents/Developer/usr/bin/clang",
 )
-"""What Apple's /usr/bin/cc starts. Where there is none, it opens a window that offers to install
+"""Tool that Apple's /usr/bin/cc starts. Where there is none, it opens a window that offers to install
 one; no one who translates has asked for that."""
 _PROCESSOR_FIELDS = (
     *("model name", "flags"),  # x86

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ASIDE = ".partial"
 """Ends the names of what is still being made."""
 ABANDONED_SECONDS = 24 * 3600
-"""What has been in the making for longer was left by a process that was killed."""
+"""Seconds after which an unfinished library is taken to be left by a killed process."""
 REFUSAL_SECONDS = 24 * 3600
 """A refusal is believed for this long: what was in the way may be gone."""
 ROOM_BYTES = 1 << 22

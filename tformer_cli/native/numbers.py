@@ -1,4 +1,4 @@
-"""What the kernels of training ask of the tensors that they are given."""
+"""Requirements of the training kernels on their tensors."""
 
 from __future__ import annotations
 

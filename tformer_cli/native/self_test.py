@@ -1,4 +1,4 @@
-"""What a newly compiled library must pass: `python -m tformer_cli.native.self_test LIBRARY`.
+"""Self-test of a newly compiled library: `python -m tformer_cli.native.self_test LIBRARY`.
 
 Small models of every kind translate, and torch computes the same log-probabilities again in one
 pass over each translation; their gradients are compared with torch's, too. It runs in a process of

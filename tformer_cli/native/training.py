@@ -1,4 +1,4 @@
-"""What training computes by the kernels.
+"""Training steps computed by the kernels.
 
 Matrix products, dropout, layer norm, attention and the loss, with their gradients, and Muon's
 matrices. What has gradients is a function of torch's automatic differentiation. In float32 and

@@ -1,4 +1,4 @@
-"""How many tokens a batch may have: found out, or tried, before the first step.
+"""Token budget of a batch, measured or tried before the first step.
 
 A GPU says by failing what does not fit, so the largest batches that the corpora can give are tried
 on it. A CPU's system would rather end the process, so there the bytes that a small batch keeps for

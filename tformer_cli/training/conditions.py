@@ -1,4 +1,4 @@
-"""What a run's numbers depend on beside its recipe and data, and words for what has changed of it.
+"""Conditions that a run's numbers depend on besides recipe and data, and notes of their changes.
 
 A resumption under the conditions of the run before it ends bit for bit as an uninterrupted run on
 a CPU. Under others it continues all the same, but says so.

@@ -35,7 +35,7 @@ from tformer_cli.training.shares import share_of
 TIMEOUT = timedelta(minutes=10)
 """After this a process that waits for the others' gradients gives up."""
 POLL_SECONDS = 0.02
-"""How often a process that waits for the first one's work looks for it."""
+"""Seconds between two checks of a process that waits for the first one's work."""
 Value = TypeVar("Value")
 FAILURES = "failures"
 """Key of the store that counts the processes that have failed."""

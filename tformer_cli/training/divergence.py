@@ -1,4 +1,4 @@
-"""When a run has gone wrong: a loss that is NaN or infinity, or one far above what it was."""
+"""Detection of divergence: a loss that is NaN or infinity, or far above its best."""
 
 import math
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it: the dashboard, `metrics.jsonl`, a test's list."""
+"""Events of a run for its observers: the dashboard, `metrics.jsonl`, a test's list."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

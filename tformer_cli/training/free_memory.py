@@ -1,4 +1,4 @@
-"""How much main memory a process may still take."""
+"""Main memory that a process may still take."""
 
 import os
 import resource

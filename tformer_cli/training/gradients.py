@@ -17,7 +17,7 @@ from tformer_cli.training.projected_loss import projected_loss
 from tformer_cli.training.window import Window
 
 _ROOM = 1e-6
-"""What torch adds to a norm before it divides by it."""
+"""Constant that torch adds to a norm before dividing by it."""
 
 
 def add_gradients(

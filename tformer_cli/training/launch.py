@@ -1,4 +1,4 @@
-"""What `torchrun` tells each process that it starts (no torch is imported here)."""
+"""Rank and world size that `torchrun` gives each process (no torch is imported here)."""
 
 import os
 import time
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tformer_cli.errors import TformerError, UsageError
 
 PATIENCE_SECONDS = 10.0
-"""How long a process that is not to speak waits for the end that the launcher makes to all."""
+"""Seconds that a silent process waits for the launcher to end all processes."""
 
 
 @dataclass(frozen=True, kw_only=True)

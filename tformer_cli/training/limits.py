@@ -1,4 +1,4 @@
-"""When a run is over, and how much of it is."""
+"""Limits of a run, and the share of it that is done."""
 
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
 from tformer_cli.training.state import TrainingState

@@ -1,4 +1,4 @@
-"""What processes say to each other: few large messages, and one line when no one answers."""
+"""Messages between processes: few and large, with an error of one line if no answer comes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

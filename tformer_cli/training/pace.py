@@ -1,9 +1,9 @@
-"""How long a run will take on this machine, by its own first steps."""
+"""Estimate of a run's duration on this machine, from its own first steps."""
 
 from tformer_cli.training.events import PaceMeasured
 
 _SECONDS, _STEPS = 1.0, 4
-"""What is measured: at least this long and this many steps."""
+"""Least duration and least number of steps of the measurement."""
 
 
 class Pace:

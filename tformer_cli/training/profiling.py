@@ -1,4 +1,4 @@
-"""Where the time of training steps goes, by torch's profiler."""
+"""Profile of training steps by torch's profiler."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""What a run says of its last steps."""
+"""Reports of a run's last steps."""
 
 from tformer_cli.model.flops import training_flops_per_token
 from tformer_cli.model.transformer import Transformer

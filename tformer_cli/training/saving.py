@@ -1,4 +1,4 @@
-"""How a run's checkpoints follow each other: what is saved, kept, gone back to and averaged."""
+"""Life of a run's checkpoints: saving, keeping, rollback and averaging."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Where a run stands: everything, beside weights and optimizer, that a resumption needs."""
+"""State of a run: everything besides weights and optimizer that resuming needs."""
 
 import random
 from collections.abc import Mapping

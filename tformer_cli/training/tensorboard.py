@@ -15,7 +15,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.training.events import RunEnded, StepReport, TrainingEvent, ValidationReport
 
 DIRECTORY = "tensorboard"
-"""Where a run directory keeps its events."""
+"""Folder of events in a run directory."""
 REPORTED = (
     "loss",
     "perplexity",

@@ -1,4 +1,4 @@
-"""How good a model is: loss on the references, and scores of real translations.
+"""Validation of a model: loss on the references, and scores of real translations.
 
 Translations are compared as text with the untouched references, by the same functions as
 `tformer evaluate` uses, so that a run's scores are those that users will measure.

@@ -1,4 +1,4 @@
-"""What is summed up between two reports."""
+"""Sums between two reports."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Which source word each target word comes from, by a model's cross-attention."""
+"""Word alignment by a model's cross-attention."""
 
 from __future__ import annotations
 

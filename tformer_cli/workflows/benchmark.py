@@ -1,4 +1,4 @@
-"""How fast a model translates on this machine: batches, single lines and memory, by setting."""
+"""Translation speed of a model on this machine: batches, single lines and memory, by setting."""
 
 import multiprocessing
 import resource
@@ -24,7 +24,7 @@ class Setting:
     """One way of translating."""
 
     engine: Engine
-    """Who searches."""
+    """Decoding engines."""
     precision: PrecisionChoice
     """Numbers it computes with."""
     beam_size: int

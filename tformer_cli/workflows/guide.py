@@ -14,7 +14,7 @@ ORDER = (
 )
 """Topics in the order to read them; others follow."""
 SAMPLE = "sample-report"
-"""What is offered beside the guides: a page."""
+"""Topic besides the guides: a page."""
 _MARKUP = re.compile(r"\[([^\]]*)\]\([^)]*\)|[`*]")
 
 

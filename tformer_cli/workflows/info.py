@@ -1,4 +1,4 @@
-"""What a model directory says of its model; without torch, so that it is there at once."""
+"""Facts about a model from its directory; without torch, so that they appear at once."""
 
 from collections import Counter
 from collections.abc import Mapping

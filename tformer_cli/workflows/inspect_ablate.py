@@ -1,4 +1,4 @@
-"""Which heads matter: the loss and the scores without each of them, and without more and more."""
+"""Importance of heads: the loss and the scores without each of them, and without more and more."""
 
 from __future__ import annotations
 

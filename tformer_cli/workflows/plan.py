@@ -1,4 +1,4 @@
-"""What a run will look like, from the recipe and a sample of its data; nothing is trained."""
+"""Plan of a run, from the recipe and a sample of its data; nothing is trained."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where the time of a recipe's training steps goes; nothing is trained."""
+"""Profile of a recipe's training steps; nothing is trained."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""How well every head of a model aligns words, against gold alignments."""
+"""Alignment quality of every head of a model, against gold alignments."""
 
 from __future__ import annotations
 

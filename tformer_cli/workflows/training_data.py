@@ -1,4 +1,4 @@
-"""What training needs of its data: pairs, a tokenizer, tokenized corpora and words about them."""
+"""Training data: pairs, a tokenizer, tokenized corpora and notes about them."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Where a training computes, and by what."""
+"""Device and kernels of a training run."""
 
 from collections.abc import Callable
 

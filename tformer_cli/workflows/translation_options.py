@@ -1,4 +1,4 @@
-"""What may be chosen of a translator: who searches, in which numbers, and how."""
+"""Options of a translator: decoding engine, precision and search."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.translator import TooLong
 
 Engine = Literal["tformer", "ctranslate2"]
-"""Who searches."""
+"""Decoding engines."""
 PrecisionChoice = Precision | Literal["auto", "int8"]
-"""What may be asked for; "auto" is what the weights are held in."""
+"""Choices of the precision; "auto" is the type that the weights are stored in."""
 
 
 class SearchOverrides(TypedDict, total=False):
