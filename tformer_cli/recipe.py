@@ -36,17 +36,17 @@ class Recipe:
     """Everything that decides a run."""
 
     data: DataConfig
-    """Where sentence pairs come from."""
+    """Sources of sentence pairs."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    """How text becomes tokens."""
+    """Tokenizer that turns text into tokens."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The shape of the model."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
-    """How it is trained."""
+    """Training of the model."""
     validation: ValidationConfig = field(default_factory=ValidationConfig)
-    """How it is judged while it trains."""
+    """Validation while it trains."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
-    """How it translates by default."""
+    """Defaults of translation."""
 
     def __post_init__(self) -> None:
         if not (self.training.has_limit or self.validation.patience):

@@ -22,17 +22,17 @@ _LARGEST_CONFIG = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class AlignmentInfo:
-    """Which heads align words, and how they are read; found by `tformer inspect-align --save`."""
+    """Heads that align words, and how they are read; stored by `tformer inspect-align --save`."""
 
     heads: str
     """Cross-attention heads by the grammar of ``--heads``; of several the mean."""
     convention: Literal["naive", "shift"]
-    """Which row is a target token's: the one that predicts it, or the one that has read it."""
+    """Convention: the row of a target token predicts it, or has read it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigFile:
-    """What `config.json` says."""
+    """Content of `config.json`."""
 
     format_version: int
     tformer_version: str

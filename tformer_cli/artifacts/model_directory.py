@@ -45,7 +45,7 @@ SCALE = "_scale"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """What is known of a model beside its weights."""
+    """Facts about a model besides its weights."""
 
     source_language: str = ""
     """Code of the source language, if the recipe named it."""
@@ -58,7 +58,7 @@ class ModelInfo:
     tformer_version: str = __version__
     """Version that wrote the directory."""
     alignment: AlignmentInfo | None = None
-    """What its word alignments come from, if that was stored."""
+    """Heads for word alignment, if they were stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class ModelDirectory:
     """A model directory, read and ready."""
 
     path: Path
-    """Where it lies."""
+    """Path of the directory."""
     model: Transformer
     """The model, in evaluation mode, on its device."""
     tokenizer: Tokenizer
@@ -74,9 +74,9 @@ class ModelDirectory:
     decoding: DecodingConfig
     """Its defaults for decoding."""
     info: ModelInfo
-    """What is known of it."""
+    """Facts about it."""
     weight_type: WeightType = "float32"
-    """What its weights are held in; a model of "int8" translates and scores, and no more."""
+    """Type of its stored weights; a model of "int8" can only translate and score."""
 
 
 def save_model_directory(

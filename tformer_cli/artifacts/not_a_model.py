@@ -115,7 +115,7 @@ def _file(path: Path) -> str:
 
 
 def _owner(directory: Path) -> str:
-    """Whose a model is by the files beside each other; empty: no one's that is known."""
+    """Owner of a model by the files in its directory; empty: unknown."""
     files = list(islice(directory.iterdir(), MOST_LOOKED_AT))
     for pattern, owner in FOREIGN_FILES.items():
         if any(file.match(pattern) for file in files):
@@ -124,7 +124,7 @@ def _owner(directory: Path) -> str:
 
 
 def _owner_of(file: Path) -> str:
-    """Whose a single file is, of which the name tells less: its neighbors may tell more."""
+    """Owner of a single file, by its name or by the files beside it."""
     owner = next((whose for glob, whose in FOREIGN_FILES.items() if file.match(glob)), "")
     return _owner(file.parent) if owner == "PyTorch" else owner
 

@@ -40,7 +40,7 @@ _KINDS = (
 
 
 class Writes(Enum):
-    """What becomes of an output's name."""
+    """Fate of an output's name."""
 
     FILE = "a file that is written, or replaced"
     DIRECTORY = "a directory that is written whole"
@@ -60,7 +60,7 @@ class Place:
     """Of an open stream, which may have no path."""
 
     def status(self) -> os.stat_result | None:
-        """What the system knows of it; None if it is not there."""
+        """Its status by the system; None if it does not exist."""
         with suppress(OSError, ValueError):
             return self.path.stat() if self.descriptor is None else os.fstat(self.descriptor)
         return None
@@ -133,7 +133,7 @@ def is_same(one: Place, other: Place) -> bool:
 
 
 def _problem(output: Output, given: Place) -> str:
-    """What an output is to an input that it would destroy, in words; empty if it would not."""
+    """Relation of an output to an input that it would destroy, in words; empty if none."""
     if is_same(output, given):
         return f"{given.path if output.descriptor is not None else output.path} is also"
     match output.writes:
@@ -205,7 +205,7 @@ def _owner(output: Output) -> str | None:
 
 
 def _kind(directory: Path) -> str | None:
-    """What a directory of ours is; None if it is none."""
+    """Kind of a tformer directory; None if it is none."""
     for kind, names in _KINDS:
         if all((directory / name).exists() for name in names):
             return kind
@@ -213,7 +213,7 @@ def _kind(directory: Path) -> str | None:
 
 
 def _places(output: Output) -> Iterator[Path]:
-    """Where a name stands, and where the link leads that it may be."""
+    """Paths of a name: itself and, if it is a link, its target."""
     real = _real(output.path)
     yield real
     literal = _real(output.path.parent) / output.path.name

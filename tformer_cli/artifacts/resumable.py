@@ -26,7 +26,7 @@ class ResumableFile:
         self._path = path
         self._origin = dict(origin)
         self.stream = stream
-        """Where to write."""
+        """Output file."""
         self.done = done
         """Items whose results were marked by this run and those before it."""
 

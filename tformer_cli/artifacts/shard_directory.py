@@ -36,11 +36,11 @@ class ShardDirectory:
     """The shards so far."""
 
     path: Path
-    """Where they lie."""
+    """Path of the directory."""
     about: Mapping[str, Any]
-    """What stands at the head of the manifest."""
+    """Head of the manifest."""
     origin: Mapping[str, str]
-    """What the shards are made from: names of inputs and settings with their values."""
+    """Origin of the shards: names of inputs and settings with their values."""
     shards: list[dict[str, Any]] = field(default_factory=list)
     """Each shard's `file`, `sha256`, `bytes`, `items`, and what `add` was told of it."""
     is_complete: bool = False

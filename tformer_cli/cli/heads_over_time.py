@@ -117,7 +117,7 @@ def _line(
 
 
 def _appearances(timeline: "HeadTimeline", is_ascii: bool) -> list[Text]:
-    """When each role was first seen, of which head, and how many heads have it now."""
+    """First step and head of each role, and the number of heads that have it now."""
     first = timeline.first_appearances()
     lines = []
     for role in SIGNS:

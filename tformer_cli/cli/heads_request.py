@@ -40,29 +40,29 @@ class HeadsRequest:
     target_file: str | None
     """File of targets."""
     rank: int
-    """Which of the translations, 1 the best."""
+    """Rank of the translation, 1 the best."""
     mode: CaptureModeChoice
-    """How maps are captured."""
+    """Way in which maps are captured."""
     heads: tuple[str, ...]
     """Selections; none means all heads."""
     output_format: HeadsFormat | None
-    """What `--format` was given."""
+    """Value of `--format`."""
     chosen: HeadsFormat
     """The format, given or not."""
     output: str
-    """Where to write."""
+    """Output file."""
     weights: WeightsChoice | None
-    """What maps hold."""
+    """Kind of numbers in the maps."""
     verify: float | None
     """Largest residual that is let pass."""
     quiet: bool
     """True if notes and progress are omitted."""
     opening: OpeningArguments
-    """How the model is opened."""
+    """Settings for opening the model."""
     is_corpus: bool = False
     """True if `--corpus` was given."""
     dump: Path | None = None
-    """What `--dump` was given."""
+    """Value of `--dump`."""
     _given: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:

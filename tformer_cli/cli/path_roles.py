@@ -13,7 +13,7 @@ from tformer_cli.artifacts.overwriting import Writes
 
 
 class PathRole(Enum):
-    """What a command does with a path."""
+    """Role of a path in a command."""
 
     reads_file = "file"
     reads_directory = "directory"

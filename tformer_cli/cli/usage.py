@@ -61,7 +61,7 @@ def _options_of(context: Any) -> list[str]:  # noqa: ANN401 - Typer's
 
 
 def _without_guess(unknown: str, context: Any) -> str:  # noqa: ANN401 - Typer's
-    """What to do where no name is near; what begins with a dash may have been meant as a text."""
+    """Cure where no name is near; what begins with a dash may have been meant as a text."""
     takes_text = any("TEXT" in str(one.metavar) for one in context.command.params)
     if unknown[1:2] != "-" and takes_text:
         return (
@@ -82,7 +82,7 @@ def _problem(error: TyperException) -> str:
 
 
 def _refused(cause: BaseException | None) -> str:
-    """What pydantic, which checks values for Typer, has against one; empty if it is not that."""
+    """Complaint of pydantic, which checks values for Typer; empty if there is none."""
     from pydantic import ValidationError
 
     if not isinstance(cause, ValidationError):

@@ -14,7 +14,7 @@ class Curve:
     """A metric of a run."""
 
     run: int
-    """Which of the chart's runs."""
+    """Index of the chart's run."""
     points: tuple[Point, ...]
     """Its course."""
     average: Point | None = None
@@ -47,9 +47,9 @@ class Chart:
     """Some panels over the same x."""
 
     runs: tuple[str, ...]
-    """What the runs are called."""
+    """Names of the runs."""
     x: XName
-    """What the curves go along; time is in seconds."""
+    """Horizontal axis of the curves; time is in seconds."""
     panels: tuple[Panel, ...]
     """At least one."""
 

@@ -22,7 +22,7 @@ class MetricName(StrEnum):
 
 
 class XName(StrEnum):
-    """What a curve goes along."""
+    """Horizontal axis of a curve."""
 
     step = "step"
     time = "time"
@@ -35,9 +35,9 @@ class Metric:
     """A value that changes while a run continues."""
 
     label: str
-    """What a panel calls it."""
+    """Title in a panel."""
     kind: Literal["report", "validation"]
-    """Which entries of `metrics.jsonl` have it."""
+    """Kind of the entries of `metrics.jsonl` that have it."""
     key: str
     """Its key there."""
     is_logarithmic: bool = False

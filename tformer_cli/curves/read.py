@@ -22,7 +22,7 @@ _KEYS = {XName.time: "seconds", XName.tokens: "tokens", XName.epochs: "epoch"}
 
 @dataclass(frozen=True, kw_only=True)
 class RunMetrics:
-    """What a run has written of itself, each kind in the order of its steps."""
+    """Metrics that a run has written, each kind in the order of its steps."""
 
     path: Path
     """The run directory."""
@@ -52,7 +52,7 @@ class RunMetrics:
         return [(self._place(step, x), value) for step, value in numbers]
 
     def _place(self, step: float, x: XName) -> float:
-        """Where a step is along x: as reported, or between the reports beside it."""
+        """Position of a step along x: as reported, or between the reports beside it."""
         if x == XName.step:
             return step
         found = ((entry["step"], entry.get(_KEYS[x])) for entry in self.reports)

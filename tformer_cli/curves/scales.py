@@ -23,11 +23,11 @@ class Scale:
     ticks: tuple[float, ...]
     """Round values within."""
     labels: tuple[str, ...]
-    """How they are written."""
+    """Written forms of them."""
     is_logarithmic: bool = False
     """True if equal steps are equal factors."""
     name: str = ""
-    """What it measures."""
+    """Quantity that it measures."""
 
     def place(self, value: float) -> float:
         """Describes where a value is: 0 at the beginning, 1 at the end."""

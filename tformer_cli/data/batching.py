@@ -104,7 +104,7 @@ def plan_batches(
 
 
 def count_batches(source_lengths: Lengths, target_lengths: Lengths, tokens_per_batch: int) -> int:
-    """How many batches `plan_batches` makes of these pairs, in any epoch, without making them."""
+    """Number of batches that `plan_batches` makes of these pairs, in any epoch."""
     return len(_ends(np.sort(_widths(source_lengths, target_lengths)), tokens_per_batch))
 
 
@@ -149,7 +149,7 @@ def _widths(source_lengths: Lengths, target_lengths: Lengths) -> Indices:
 
 
 def _ends(widths: Indices, tokens_per_batch: int) -> list[int]:
-    """Where batches end in a row of pairs sorted by width.
+    """Ends of batches in a row of pairs sorted by width.
 
     The cost of a run of pairs is its size times the longest so far, which never falls.
     """

@@ -48,7 +48,7 @@ def read_corpus(
 
 
 def corpus_name(config: CorpusConfig) -> str:
-    """What messages call a corpus."""
+    """Name of a corpus in messages."""
     if config.source:
         return f"{config.source}, {config.target}"
     if config.built_in:

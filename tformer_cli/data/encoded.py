@@ -32,7 +32,7 @@ STALE_SECONDS = 24 * 3600
 
 @dataclass
 class Counts:
-    """What became of the pairs of a corpus, kept beside the tokenized file."""
+    """Counts of kept and skipped pairs of a corpus, stored beside the tokenized file."""
 
     n_read: int = 0
     not_utf8: int = 0
@@ -109,7 +109,7 @@ def encode_corpus(
 
 
 def cache_directory(data: DataConfig) -> Path:
-    """Where tokenized corpora are kept: as configured, or by the XDG rules."""
+    """Directory of tokenized corpora: as configured, or by the XDG rules."""
     if data.cache_directory:
         return Path(data.cache_directory).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"

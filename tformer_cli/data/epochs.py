@@ -84,7 +84,7 @@ class _Shuffle:
         self._order = rng.permutation(n // self._block)
 
     def __call__(self, places: Indices) -> Indices:
-        """What stands at these places; what is left after the last whole block stays there."""
+        """Items at these places; those after the last whole block stay where they are."""
         blocks, within = np.divmod(places, self._block)
         found = places.copy()
         is_whole = blocks < len(self._order)

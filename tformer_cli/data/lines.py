@@ -30,7 +30,7 @@ BLOCK_BYTES = 1 << 16
 
 @dataclass
 class LineCounts:
-    """What a reader met on its way."""
+    """Counts of a reader's lines and problems."""
 
     lines: int = 0
     """Lines read."""

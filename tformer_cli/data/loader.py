@@ -249,7 +249,7 @@ class TrainingLoader:
         ]
 
     def _growth(self) -> float:
-        """How many times longer BPE-dropout makes text, on a sample spread over the corpora."""
+        """Factor by which BPE-dropout lengthens text, on a sample spread over the corpora."""
         if not self._bpe_dropout:
             return 1.0
         n_plain = n_drawn = 0

@@ -57,7 +57,7 @@ def check_text(block: bytes, path: str | Path) -> None:
 
 
 def _what_else(block: bytes, path: str | Path) -> tuple[str, str] | None:
-    """What a file is instead of text, and what to do; None: text, as far as one can see."""
+    """Kind of a file that is not text, and the cure; None: text, as far as one can see."""
     for magic, (program, ending) in COMPRESSED.items():
         is_bzip2_text = magic == b"BZh" and block[4:10] != b"1AY&SY"  # digits of pi, in each file
         if block.startswith(magic) and not is_bzip2_text:

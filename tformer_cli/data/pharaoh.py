@@ -16,7 +16,7 @@ _LINK = re.compile(r"(\d{1,9})([-?p])(\d{1,9})")
 
 
 class GoldLinks(NamedTuple):
-    """What annotators say of a sentence pair."""
+    """Gold links of a sentence pair."""
 
     sure: frozenset[Link]
     """Links that must be found."""

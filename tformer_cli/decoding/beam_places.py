@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class BeamPlaces:
-    """What the search knows of its places; every tensor's first dimension is P.
+    """State of the search's places; every tensor's first dimension is P.
 
     Hypotheses that are found have W numbers in the order found, and number W takes what is none.
     """

@@ -15,7 +15,7 @@ IMPOSSIBLE = float("-inf")
 
 @dataclass
 class BeamSentence:
-    """What a sentence has found so far."""
+    """Hypotheses that a sentence has found so far."""
 
     limit: int
     """Most tokens of a translation, the end of sentence not counted."""
@@ -32,7 +32,7 @@ class Continuations:
     """The best continuations of each sentence, best first; (B, C) each, C at most W."""
 
     total: Tensor
-    """What the hypothesis with its new token is ranked by; -inf where there is none."""
+    """Rank value of the hypothesis with its new token; -inf where there is none."""
     token_log_probability: Tensor
     """Of the new token, by the model."""
     token: Tensor
@@ -46,7 +46,7 @@ class Candidates:
     """The best next tokens of each row; (B·W, C) each, best first."""
 
     gain: Tensor
-    """What the token adds to what its hypothesis is ranked by."""
+    """Gain of the token for its hypothesis's rank value."""
     log_probability: Tensor
     """Of the token, by the model."""
     token: Tensor

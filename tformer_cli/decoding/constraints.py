@@ -42,7 +42,7 @@ SPARE_CANDIDATES = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Constraints:
-    """What one sentence's translation must and must not hold."""
+    """Required and banned phrases of one sentence's translation."""
 
     required: tuple[tuple[int, ...], ...]
     """Phrases in token ids; all must be said."""
@@ -78,7 +78,7 @@ class _Live:
     begun: int = -1
     """The required phrase that is being said; -1: none."""
     n_begun: int = 0
-    """How many of its tokens were."""
+    """Number of its tokens that were."""
     just_met: int = -1
     """The required phrase that has just ended in a word, and is not met if the word continues."""
     has_ended: bool = False

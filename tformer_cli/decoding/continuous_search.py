@@ -151,7 +151,7 @@ class ContinuousSearch:
             self._made_for = made_for
 
     def _width(self, n_tokens: int) -> int:
-        """What a source of this many tokens, end of sentence counted, is padded to."""
+        """Padded length of a source of this many tokens, end of sentence counted."""
         width = max(NARROWEST_SOURCE, _power_of_two(n_tokens))
         return min(width, self._model.config.max_positions)
 
@@ -206,13 +206,13 @@ class _Occupant:
 
 @dataclass
 class _Schedule:
-    """Who is where while sentences are searched."""
+    """Occupants of the places while sentences are searched."""
 
     occupants: list[_Occupant | None]
     done: list[int] = field(default_factory=list)
     """Places whose sentences are found and not yet taken out."""
     fetched: list[tuple[list[int], list[_AsyncCopy]]] = field(default_factory=list)
-    """Which sentences were taken out, and what was found for them, on its way to the host."""
+    """Sentences taken out and their hypotheses, on the way to the host."""
     n_steps: int = 0
 
     @property

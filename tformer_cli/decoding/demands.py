@@ -10,7 +10,7 @@ from tformer_cli.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What a line's translation must be like."""
+    """Constraints on a line's translation."""
 
     target_prefix: str = ""
     """Text the translation begins with; of a line translated in parts, the first part's."""
@@ -46,7 +46,7 @@ class Term:
     source: str
     """The phrase that calls for it, as whole words of a line; empty: every line but blank ones."""
     target: str
-    """What the translation must hold, or must not."""
+    """Phrase that the translation must hold, or must not."""
     is_banned: bool
 
 

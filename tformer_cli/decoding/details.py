@@ -29,7 +29,7 @@ LEAST_MEAN = -2.5
 
 @dataclass(frozen=True, kw_only=True)
 class Details:
-    """What is said of every hypothesis besides its text and score."""
+    """Details of every hypothesis besides its text and score."""
 
     token_scores: bool = False
     """Its token ids with their log-probabilities; the last is that of the end of sentence."""

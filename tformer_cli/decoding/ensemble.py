@@ -32,7 +32,7 @@ EnsembleSpace = Literal["probability", "log"]
 
 @dataclass(frozen=True, slots=True)
 class _SmallestConfig:
-    """What a search asks of a model's shape."""
+    """Model settings that a search needs."""
 
     max_positions: int
 

@@ -133,7 +133,7 @@ class NativeSearch:
 
 @lru_cache(maxsize=8)
 def _divisors(config: DecodingConfig, longest: int) -> NDArray[np.float64]:
-    """What log-probabilities are divided by: for each length, the end of sentence counted."""
+    """Divisors of log-probabilities: for each length, the end of sentence counted."""
     return np.array([length_divisor(n, config) for n in range(longest + 2)])
 
 

@@ -55,7 +55,7 @@ class TranslatedText:
     is_finished: bool
     """False where the length limit ended it."""
     part_lengths: tuple[int, ...] = ()
-    """How many of the tokens each part of a split line has; one number for a whole line."""
+    """Number of tokens of each part of a split line; one number for a whole line."""
     token_log_probabilities: tuple[float, ...] = ()
     """log p of every token in turn, each part's end of sentence included."""
 
@@ -65,7 +65,7 @@ class Translation:
     """A line with its translations."""
 
     index: int
-    """Which line, counted from 0."""
+    """Number of the line, from 0."""
     source: str
     """The line."""
     hypotheses: tuple[TranslatedText, ...]

@@ -25,7 +25,7 @@ class PairedDifference:
     """Two systems on the same sentences."""
 
     name: str
-    """What was measured: "loss", "BLEU" or "chrF2"."""
+    """Name of the measure: "loss", "BLEU" or "chrF2"."""
     baseline: float
     """The first system's."""
     value: float
@@ -112,7 +112,7 @@ class PairedScores:
 
     @property
     def signatures(self) -> dict[str, str]:
-        """How they are computed, by name."""
+        """Functions that compute them, by name."""
         return {name: str(metric.get_signature()) for name, metric in self._metrics.items()}
 
     def compare(self, hypotheses: Sequence[str]) -> list[PairedDifference]:

@@ -118,15 +118,15 @@ def losses_without_each(
 
 @dataclass(frozen=True)
 class _Shared:
-    """What all ablations of a batch have in common: the hidden states below each layer."""
+    """Hidden states below each layer, which all ablations of a batch share."""
 
     batch: Batch
     below_encoder: tuple[Tensor, ...]
-    """What each encoder layer reads, (B, S, D)."""
+    """Input of each encoder layer, (B, S, D)."""
     memory: Tensor
     """(B, S, D)."""
     below_decoder: tuple[Tensor, ...]
-    """What each decoder layer reads, (B, T, D)."""
+    """Input of each decoder layer, (B, T, D)."""
     last: Tensor
     """(B, T, D) hidden states with all heads."""
 

@@ -13,12 +13,12 @@ RankBy = Literal["importance", "layer-importance", "delta"]
 
 @dataclass(frozen=True, kw_only=True)
 class AblationSettings:
-    """What is measured, and how."""
+    """Measures and their settings."""
 
     heads: tuple[str, ...] = ()
-    """Which heads, by the grammar of `inspection.selectors`; none means all."""
+    """Selected heads, by the grammar of `inspection.selectors`; none means all."""
     granularity: Granularity = "sentence"
-    """What the importance takes absolute values of: each sentence's derivative, or each token's."""
+    """Derivatives whose absolute values make the importance: each sentence's, or each token's."""
     rank_by: RankBy = "importance"
     """In which order heads are removed, the least first: by importance, by importance within the
     layer, or by Δ loss alone."""
@@ -44,7 +44,7 @@ class AblationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadEffect:
-    """What becomes of the model without a head."""
+    """Effect of removing a head."""
 
     head: HeadId
     """The head."""
@@ -89,7 +89,7 @@ class Ablation:
     loss: float
     """Loss per target token with all heads."""
     settings: AblationSettings
-    """How it was measured."""
+    """Settings of the measurement."""
     effects: tuple[HeadEffect, ...]
     """By kind, layer and head."""
     curve: tuple[CurvePoint, ...] = ()
@@ -97,7 +97,7 @@ class Ablation:
     scores: dict[str, float] = field(default_factory=dict)
     """BLEU and chrF2 with all heads, if they were measured."""
     signatures: dict[str, str] = field(default_factory=dict)
-    """How they were computed."""
+    """Signatures of the scores."""
 
     @property
     def by_loss(self) -> list[HeadEffect]:
@@ -128,7 +128,7 @@ class Pruning:
     """A model directory with fewer heads, beside the one it was made from."""
 
     directory: str
-    """Where it was written."""
+    """Directory that it was written to."""
     removed: tuple[HeadId, ...]
     """The heads that were taken out, by their names in the whole model."""
     before: ModelCost

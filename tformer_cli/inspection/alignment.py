@@ -36,7 +36,7 @@ ALIGNING: tuple[Kind, ...] = ("cross",)
 
 @dataclass(frozen=True, kw_only=True)
 class LinkRule:
-    """Which weights between words become links."""
+    """Rule by which weights between words become links."""
 
     threshold: float | None = None
     """Link every pair of words from this weight on; None: a target word's heaviest source word."""

@@ -30,7 +30,7 @@ MOST_NUMBERS = 1 << 22
 
 @dataclass(frozen=True, kw_only=True)
 class Contributions:
-    """What each token contributes to each output of a sub-layer."""
+    """Contributions of each token to each output of a sub-layer."""
 
     shares: Tensor
     """(Q, K) float64; in cross-attention (Q, K + 1), the last column the position itself. At least
@@ -69,7 +69,7 @@ def _vectors(
 
 
 def _biases(sublayer: AttentionSublayer, rows: slice) -> Tensor:
-    """What the output holds beside the tokens' vectors, (Q, D)."""
+    """Rest of the output besides the tokens' vectors, (Q, D)."""
     bias = sublayer.out_bias.expand(rows.stop - rows.start, -1)
     norm = sublayer.norm
     return bias if norm is None else norm.apply(bias, rows) + norm.shift

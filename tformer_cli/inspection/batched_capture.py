@@ -37,7 +37,7 @@ class CapturedBatch:
     targets: Sequence[tuple[int, ...]]
     """For each pair what the decoder reads: the begin of sentence, then the target tokens."""
     heard: Mapping[Place, Heard]
-    """What was computed beside each attention that was listened to."""
+    """Values computed beside each tapped attention."""
 
     def lengths(self, kind: Kind) -> tuple[Tensor, Tensor]:
         """(B) rows and (B) keys of the pairs' maps of a kind."""

@@ -31,7 +31,7 @@ class StoredHeads:
     heads: tuple[HeadId, ...]
     """The heads; of several the mean."""
     convention: Convention
-    """Which row is a target token's."""
+    """Convention: the row that is a target token's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +39,9 @@ class AlignedWords:
     """The words of a sentence and its translation, and which go together."""
 
     heads: str
-    """Whose weights say so."""
+    """Head or layer whose weights were used."""
     convention: Convention
-    """Which row was read as a target token's."""
+    """Convention: the row that was read as a target token's."""
     is_stored: bool
     """True if the heads were stored as the best; else they are the most confident here."""
     source: tuple[str, ...]

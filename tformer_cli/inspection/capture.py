@@ -137,7 +137,7 @@ def _one_pass(model: Transformer, source: Sequence[int], target_input: Sequence[
 
 @dataclass(frozen=True)
 class HeardAttention:
-    """What was computed beside one call of one attention layer."""
+    """Values computed beside one call of one attention layer."""
 
     weights: Tensor
     """(H, Q, K) float32."""

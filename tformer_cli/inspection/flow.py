@@ -26,7 +26,7 @@ METHOD_NAMES: dict[Method, str] = {"alti": "ALTI+", "rollout": "attention rollou
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """What the decoder's last states are made of, as shares of 1, by one method."""
+    """Shares of the tokens in the decoder's last states, of 1, by one method."""
 
     source: Tensor
     """(T, S) shares of the source tokens."""
@@ -49,7 +49,7 @@ class Flow:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowRecord:
-    """What the tokens of one translation are made of."""
+    """Sources of the tokens of one translation."""
 
     sentence: HeadsRecord
     """The sentence and its translation."""

@@ -23,7 +23,7 @@ class HeadChange:
     """A pair of heads and their roles."""
 
     match: HeadMatch
-    """Who is whose counterpart."""
+    """Pair of counterparts."""
     first_role: Role | None
     """Role of the first model's head; None where there is no head."""
     second_role: Role | None
@@ -46,7 +46,7 @@ class HeadChange:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadDiff:
-    """What became of every head between two models."""
+    """Changes of every head between two models."""
 
     first: ModelSummary
     """The first model, A."""
@@ -59,7 +59,7 @@ class HeadDiff:
     changes: tuple[HeadChange, ...]
     """The heads of A, then those that only B has; by kind."""
     rare_reason: str = ""
-    """Why no head could have the role "rare"; empty if it was looked for."""
+    """Reason why no head could have the role "rare"; empty if one could."""
     shown: tuple[HeadsRecord, HeadsRecord]
     """A sentence as A and as B read it, with the same target, whose maps can be subtracted."""
 

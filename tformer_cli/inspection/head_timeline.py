@@ -71,7 +71,7 @@ class HeadTimeline:
 
     @property
     def rare_reason(self) -> str:
-        """Why no head can have the role "rare" at the last step; empty if it was looked for."""
+        """Reason why no head can have the role "rare" at the last step; empty if one can."""
         encoder = [course.metrics for course in self.courses if course.head.kind == "enc"]
         if not encoder or any("rare_argmax" in metrics for metrics in encoder):
             return ""
@@ -154,7 +154,7 @@ def read_timeline(run: Path) -> HeadTimeline:
 
 
 class _Entry(NamedTuple):
-    """What a line of the file says."""
+    """Content of a line of the file."""
 
     step: int
     head: HeadId

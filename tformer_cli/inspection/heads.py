@@ -21,7 +21,7 @@ class HeadId(NamedTuple):
     """One attention head of a model."""
 
     kind: Kind
-    """Which of the three attentions."""
+    """Kind: one of the three attentions."""
     layer: int
     """Its layer, from 0."""
     head: int
@@ -42,7 +42,7 @@ class LayerId(HeadId):
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """How many heads each layer of each kind has; depths may differ, and so may layers."""
+    """Numbers of heads of each layer of each kind; depths may differ, and so may layers."""
 
     enc: tuple[int, ...]
     """Heads of each encoder layer."""

@@ -16,7 +16,7 @@ Place = tuple[Kind, int]
 
 
 class Heard(NamedTuple):
-    """What was computed beside one call of one attention layer."""
+    """Values computed beside one call of one attention layer."""
 
     weights: Tensor
     """(B, H, Q, K) float32."""

@@ -50,7 +50,7 @@ class _Step(SearchStep):
 
 @dataclass
 class _Search:
-    """What one search was heard to do."""
+    """Recording of one search."""
 
     sources: list[tuple[int, ...]]
     """(B) source tokens, the end of sentence last."""

@@ -46,7 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class LensReading:
-    """What one decoder layer would have written at one position."""
+    """Prediction of one decoder layer at one position."""
 
     layer: int
     """The layer, from 0."""
@@ -77,7 +77,7 @@ class PositionLogits:
     top: tuple[Candidate, ...]
     """The most probable tokens."""
     lens: tuple[LensReading, ...]
-    """What each layer would have written; none if the lens was not asked for."""
+    """Predictions of each layer; none if the lens was not asked for."""
 
     @property
     def first_layer(self) -> int | None:

@@ -39,12 +39,12 @@ from tformer_cli.inspection.heads import HeadId, Kind
 
 
 class Measure(NamedTuple):
-    """What people call a number, and what it says."""
+    """Plain name of a number, and its meaning."""
 
     label: str
     """Its name in plain words, as a heading of a table."""
     meaning: str
-    """What it says, in a sentence without a period."""
+    """Meaning, in a sentence without a period."""
 
 
 METRICS: dict[str, Measure] = {
@@ -221,7 +221,7 @@ def _masses(weights: Tensor, kind: Kind) -> dict[str, RowSum | None]:
 
 
 def _largest(weights: Tensor, kind: Kind) -> dict[str, RowSum | None]:
-    """How many rows have their largest weight at each relative position."""
+    """Number of rows with their largest weight at each relative position."""
     if kind == "cross":
         return {}
     n_rows = weights.shape[1]
@@ -234,7 +234,7 @@ def _largest(weights: Tensor, kind: Kind) -> dict[str, RowSum | None]:
 
 
 def _rare(weights: Tensor, rare: Sequence[int]) -> RowSum | None:
-    """How many rows have their largest weight on a rare token."""
+    """Number of rows with their largest weight on a rare token."""
     if not rare:
         return None
     is_rare = torch.zeros(weights.shape[-1], dtype=torch.bool)

@@ -137,7 +137,7 @@ def observe(
 
 @dataclass
 class HeardModule:
-    """What a module was last given, and what it returned."""
+    """Last input and output of a module."""
 
     inputs: tuple[Tensor, ...] = ()
     """Its positional arguments."""

@@ -19,7 +19,7 @@ DARK_RAMPS: dict[Kind, tuple[str, ...]] = {
 }
 """The same on a dark ground."""
 SIGNED_STRENGTH = 0.8
-"""Largest share of a ramp for differences: at the ends of the ramps blue and orange are too dark, or
+"""Largest share of a ramp for differences: at their ends blue and orange are too dark, or
 too light, to be told apart."""
 SIGNED_RAMP = (*reversed(LIGHT_RAMPS["enc"][:-1]), *LIGHT_RAMPS["dec"][1:-1])
 """Differences on a light ground, from -1 (blue) through 0 (white) to 1 (orange): two colors that

@@ -29,7 +29,7 @@ class Blank:
     step: int
     """The step it is in."""
     what: str
-    """Which number it is."""
+    """Number in the worksheet."""
     value: float
     """The answer."""
 

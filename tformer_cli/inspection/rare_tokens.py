@@ -27,9 +27,9 @@ class RareTokens:
     """The rarest tokens of a sentence, or why it has none."""
 
     positions: tuple[int, ...] = ()
-    """Where they are in the source, in order."""
+    """Positions in the source, in order."""
     reason: str = ""
-    """Why rare-word heads cannot be judged by the sentence; empty if they can."""
+    """Reason why the sentence cannot show rare-word heads; empty if it can."""
 
 
 UNKNOWN = RareTokens(reason="no frequencies.json in MODEL; with --corpus, tokens are counted")
@@ -37,7 +37,7 @@ UNKNOWN = RareTokens(reason="no frequencies.json in MODEL; with --corpus, tokens
 
 
 class TokenFrequencies:
-    """How frequent each token is in source text."""
+    """Frequency of each token in source text."""
 
     def __init__(self, counts: Sequence[int] | NDArray[np.int64]) -> None:
         """Ranks the tokens.

@@ -30,7 +30,7 @@ CaptureMode = Literal["forced", "live"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSummary:
-    """Which model a record is of."""
+    """Model of a record."""
 
     name: str
     """Name of its directory."""
@@ -46,7 +46,7 @@ class ModelSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class PageExtras:
-    """What a page shows of a sentence beside its maps."""
+    """Data that a page shows of a sentence besides its maps."""
 
     source_words: SpelledWords
     """The words of the source tokens."""
@@ -87,21 +87,21 @@ class HeadsRecord:
     heads: tuple[HeadId, ...]
     """The selected heads, or layers where maps are of layers; none for a blank line."""
     weighting: Weighting = ALPHA
-    """What the numbers of the maps are."""
+    """Kind of the maps' numbers."""
     mode: CaptureMode = "forced"
-    """How the maps were captured."""
+    """Way in which the maps were captured."""
     rank: int | None = None
-    """Which of the model's translations it is, 1 the best; None for a given target."""
+    """Rank among the model's translations, 1 the best; None for a given target."""
     aligned: AlignedWords | None = None
-    """Which words go together, by the best head known; None if that is not known."""
+    """Word alignment by the best head known; None if none is known."""
     rare: RareTokens = UNKNOWN
     """The rarest tokens of the source, by which rare-word heads are judged."""
     extras: PageExtras | None = None
-    """What only a page shows; None if it was not asked for."""
+    """Data that only a page shows; None if it was not asked for."""
     metrics: dict[HeadId, dict[str, float]] = field(init=False)
     """Metrics of the selected heads."""
     largest: float = field(init=False)
-    """What maps are shaded relative to: 1 of shares, else the largest number of all these heads."""
+    """Number that maps are shaded relative to: 1 of shares, else the largest of all these heads."""
 
     def __post_init__(self) -> None:
         metrics, largest = {}, 0.0

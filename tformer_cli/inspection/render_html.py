@@ -105,7 +105,7 @@ def _sentence(record: HeadsRecord) -> dict[str, Any]:
 
 
 def _extras(record: HeadsRecord, n_map_bytes: int) -> dict[str, Any]:
-    """What the page shows beside maps, of a record that has it."""
+    """Data that the page shows besides maps, of a record that has it."""
     extras = record.extras
     if extras is None:
         return {}

@@ -75,7 +75,7 @@ def _heading(root: Element, record: HeadsRecord) -> float:
 
 
 def _says(record: HeadsRecord) -> list[str]:
-    """What the numbers are and how to read a map, in sentences."""
+    """Explanation of the numbers and the axes of a map, in sentences."""
     weighting = record.weighting
     sentences = [f"{weighting.name}: {weighting.meaning} ({weighting.source})."]
     if not weighting.is_share:

@@ -29,7 +29,7 @@ TELLING_LETTERS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceAblation:
-    """What the loss of one sentence's target becomes without each head."""
+    """Loss of one sentence's target without each head."""
 
     loss: float
     """-ln p of a target token with all heads, the mean over the tokens."""
@@ -50,7 +50,7 @@ class SentenceReport:
     logits: LogitsRecord
     """The distributions at each decoder position."""
     flow: FlowRecord
-    """What each written token is made of."""
+    """Sources of each generated token."""
     ablation: SentenceAblation | None
     """Its loss without each head; None if that was not measured."""
 

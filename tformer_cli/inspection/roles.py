@@ -31,16 +31,16 @@ POSITIONS: dict[str, Role] = {"prev": "previous", "self": "self", "next": "next"
 
 @dataclass(frozen=True, kw_only=True)
 class RoleRule:
-    """How a role is recognized."""
+    """Rule that recognizes a role."""
 
     role: Role
     """Its name."""
     meaning: str
-    """Where such a head looks."""
+    """Target of such a head's attention."""
     formula: str
     """The rule, in metrics of `metrics.METRICS`, with its threshold."""
     source: str
-    """Whose threshold it is."""
+    """Source of the threshold."""
 
 
 def _position_rule(metric: str, meaning: str) -> RoleRule:

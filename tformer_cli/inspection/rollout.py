@@ -45,7 +45,7 @@ class LayerMixing:
 
 @dataclass(frozen=True, kw_only=True)
 class RolledOut:
-    """What the states after each layer are made of, as shares of 1, float64."""
+    """Shares of the tokens in the states after each layer, of 1, float64."""
 
     enc: tuple[Tensor, ...]
     """For each encoder layer (S, S): source tokens in the encoder's states."""

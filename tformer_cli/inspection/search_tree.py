@@ -42,14 +42,14 @@ class SearchNode:
     log_probability: float
     """Of the whole hypothesis."""
     state: NodeState
-    """What became of it."""
+    """State that it reached."""
     score: float | None
     """Its log-probability after the length penalty, if it is finished."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchTree:
-    """What one search did for one sentence."""
+    """Tree of one search for one sentence."""
 
     nodes: tuple[SearchNode, ...]
     """Parents before children; of a step the best ones first, those without a slot last."""
@@ -78,7 +78,7 @@ class SearchStep:
 
 
 def n_candidates(config: DecodingConfig) -> int:
-    """How many next tokens of each row a tree needs."""
+    """Number of next tokens of each row that a tree needs."""
     return config.beam_size + N_DROPPED
 
 

@@ -156,7 +156,7 @@ class _Term:
     heads: frozenset[HeadId]
     conditions: tuple[Condition, ...]
     top: tuple[int, str] | None
-    """How many are kept, and the metric that ranks them."""
+    """Number of heads kept, and the metric that ranks them."""
 
     @property
     def needs_metrics(self) -> bool:

@@ -17,7 +17,7 @@ SCHEMA = "tformer.step/1"
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is looked at: a head and a token of a sentence."""
+    """Subject of a walk-through: a head and a token of a sentence."""
 
     sentence: HeadsRecord
     """A sentence that was inspected and is not blank."""
@@ -44,7 +44,7 @@ class Subject:
 
     @property
     def n_visible(self) -> int:
-        """How many keys the query may see: in the decoder's self-attention none behind it."""
+        """Number of keys the query may see: in the decoder's self-attention none behind it."""
         return self.row + 1 if self.head.kind == "dec" else len(self.keys)
 
     @property
@@ -67,9 +67,9 @@ class Table:
     """Numbers with a label for each row."""
 
     name: str
-    """What the table is called where steps are data."""
+    """Name of the table where steps are data."""
     caption: str
-    """What it holds, in a few words."""
+    """Content in a few words."""
     rows: tuple[str, ...]
     """A label for each row."""
     columns: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Check:
     """A comparison of recomputed numbers with the model's own."""
 
     what: str
-    """What was compared."""
+    """Name of the comparison."""
     difference: float
     """max |recomputed − model's|, divided by max |model's| where that is above 1."""
 
@@ -101,19 +101,19 @@ class Step:
     number: int
     """Its number; 0 is the input."""
     name: str
-    """What it is called where steps are data."""
+    """Name where steps are data."""
     title: str
-    """What happens."""
+    """Title of the step."""
     formulas: tuple[str, ...]
     """How, as formulas: ``_`` begins a subscript that ends with the word."""
     says: str
-    """What a reader should know about it."""
+    """Explanation for the reader."""
     worked: str = ""
     """One number worked out."""
     tables: tuple[Table, ...]
     """The numbers."""
     checks: tuple[Check, ...] = ()
-    """How far they are from the model's own."""
+    """Comparisons with the model's own numbers."""
 
     @property
     def difference(self) -> float | None:
@@ -134,7 +134,7 @@ class StepRecord:
     key: int
     """The key that is worked out as an example."""
     norm: str
-    """Where the model normalizes: "pre" or "post"."""
+    """Place of the model's norms: "pre" or "post"."""
     steps: tuple[Step, ...]
     """The steps."""
 

@@ -52,7 +52,7 @@ class AttentionSublayer:
     """One attention and its residual sum for one sentence pair, in float64 on the CPU."""
 
     kind: Kind
-    """Which attention."""
+    """Kind of attention."""
     layer: int
     """Its layer, from 0."""
     query: Tensor

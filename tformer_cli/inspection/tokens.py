@@ -37,13 +37,13 @@ def find_token(wanted: str, pieces: Sequence[str], option: str = "--token") -> i
 
 
 def _readings(wanted: str) -> list[tuple[str, int]]:
-    """What was typed as a text and which occurrence of it; a ``#`` may belong to the text."""
+    """Typed text and the number of its occurrence; a ``#`` may belong to the text."""
     match = _OCCURRENCE.fullmatch(wanted)
     return [(wanted, 1), *([(match[1], int(match[2]))] if match else [])]
 
 
 def _starts(text: str, pieces: Sequence[str]) -> list[int]:
-    """Where runs of pieces spell a text: the best kind of match that there is."""
+    """Runs of pieces that spell a text: the best kind of match that there is."""
     if not text.strip():
         return []
     spelled = [_text_of(piece) for piece in pieces]
@@ -60,7 +60,7 @@ def _starts(text: str, pieces: Sequence[str]) -> list[int]:
 
 
 def _run_end(text: str, spelled: Sequence[str], start: int) -> int | None:
-    """Where a run of pieces from `start` on ends that spells a text, if one does."""
+    """End of the run of pieces from `start` on that spells a text, if there is one."""
     run = ""
     for stop in range(start, len(spelled)):
         run += spelled[stop]

@@ -65,7 +65,7 @@ class HeadTrace:
     """Every number between the input of a layer and its output, for one head and one query."""
 
     embedding: EmbeddingTrace | None
-    """Where x comes from in the first layer of a stack."""
+    """Parts of x in the first layer of a stack."""
     norm_before: LayerNormTrace | None
     """The layer norm before the projections (pre-norm models)."""
     has_bias: bool

@@ -14,22 +14,22 @@ WeightingName = Literal["alpha", "norm", "rollout", "alti"]
 
 @dataclass(frozen=True, kw_only=True)
 class Weighting:
-    """What the numbers of a map are."""
+    """Kind of a map's numbers."""
 
     name: WeightingName
     """Its name: the value of ``--weights``."""
     meaning: str
-    """What a number is, in a line."""
+    """Meaning of a number, in a line."""
     source: str
-    """Whose measure it is."""
+    """Paper of the measure."""
     conventions: str
-    """How to read a map; stands in everything that is written."""
+    """Instructions for reading a map; part of all output."""
     sums: str
-    """What rows sum to, as a sentence for the page."""
+    """Sum of rows, as a sentence for the page."""
     residual: str
-    """What the residual of a record compares."""
+    """Quantities that the residual of a record compares."""
     kind_names: dict[Kind, str]
-    """What the maps of each kind are."""
+    """Maps of each kind."""
     is_of_layers: bool = False
     """True if there is one map a layer instead of one a head."""
     is_share: bool = True

@@ -94,7 +94,7 @@ def fused_attention(
 
 
 class AttentionTap(NamedTuple):
-    """What a listener is handed at each call of a layer: its inputs, and what it returned."""
+    """Inputs and outputs of a call of a layer, as a tap receives them."""
 
     query: Tensor
     """(B, H, Q, E) queries."""
@@ -130,7 +130,7 @@ class MultiHeadAttention(nn.Module):
     """
 
     operations: Operations | None = None
-    """What attends while training; None: torch does."""
+    """Attention used in training; None: torch's."""
     gate: Tensor | None = None
     """Factors ξ on each head's weighted values before W_O, broadcastable to (B, H, Q, E): (H, 1, 1)
     for all sentences, (B, H, 1, 1) for each its own; 0 switches a head off. None: nothing is

@@ -16,7 +16,7 @@ FIRST_POSITIONS = 16
 
 
 class StepCache(Protocol):
-    """What a step of the decoder asks of a cache: of `DecoderCache`, or of `FixedCache`."""
+    """Protocol of a cache for a step of the decoder: `DecoderCache` or `FixedCache`."""
 
     @property
     def beam_size(self) -> int:

@@ -22,7 +22,7 @@ _MOST_POSITIONS = 1 << 20
 
 
 class LayerHeads(NamedTuple):
-    """How many heads each layer has, by the kind of its attention."""
+    """Numbers of heads of each layer, by the kind of its attention."""
 
     encoder: tuple[int, ...]
     """Self-attention of each encoder layer."""

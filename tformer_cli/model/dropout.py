@@ -38,7 +38,7 @@ class Dropout(nn.Module):
     """Dropout as a module: active while training, the identity otherwise."""
 
     operations: Operations | None = None
-    """What computes while training; None: torch does."""
+    """Operations used in training; None: torch's."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()

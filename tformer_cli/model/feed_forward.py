@@ -17,7 +17,7 @@ class FeedForward(nn.Module):
     """FFN(x) = activation(x·W₁ + b₁)·W₂ + b₂ (Vaswani et al. 2017, section 3.3)."""
 
     operations: Operations | None = None
-    """What computes where gradients are asked for; None: torch does."""
+    """Operations used where gradients are needed; None: torch's."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

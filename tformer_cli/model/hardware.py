@@ -109,7 +109,7 @@ class ProductProbe:
 
 
 def _product_counts(config: ModelConfig, vocab_size: int) -> dict[Shape, int]:
-    """How often a forward pass multiplies by a matrix of each shape."""
+    """Counts of a forward pass's products with matrices of each shape."""
     d, f = config.d_model, config.d_ff
     n_encoder, n_decoder = config.n_encoder_layers, config.n_decoder_layers
     products = (

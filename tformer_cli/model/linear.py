@@ -37,9 +37,9 @@ class Linear(nn.Linear):
     """x·Wᵀ + b like torch's, for all rows of W or some, by a `Product` where one is set."""
 
     product: Product | None = None
-    """What computes while no gradient is asked for; None: torch's own function."""
+    """Function used while no gradient is needed; None: torch's own."""
     operations: Operations | None = None
-    """What computes where gradients are asked for; None: torch's own function."""
+    """Operations used where gradients are needed; None: torch's own function."""
 
     def forward(self, values: Tensor) -> Tensor:
         """Maps (…, K) to (…, N)."""

@@ -1,4 +1,4 @@
-"""Operations that faster kernels may take over in training; without them torch computes everything."""
+"""Operations that faster kernels may take over in training; without them torch computes all."""
 
 from collections.abc import Sequence
 from typing import Protocol

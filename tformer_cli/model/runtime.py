@@ -115,7 +115,7 @@ class StandardProducts:
     """
 
     _depth: ClassVar[int] = 0
-    """How many are entered; the inner ones cost nothing."""
+    """Number entered; the inner ones cost nothing."""
     _before: ClassVar[str] = ""
 
     def __enter__(self) -> None:

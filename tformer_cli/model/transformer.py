@@ -24,10 +24,10 @@ class Transformer(nn.Module):
     """The encoder-decoder Transformer of Vaswani et al. 2017 and its common variants."""
 
     output_product: Product | None = None
-    """What multiplies by the output matrix while no gradient is asked for; None: torch's function.
+    """Product with the output matrix while no gradient is needed; None: torch's function.
     """
     operations: Operations | None = None
-    """What computes in training, here and in the layers; None: torch does."""
+    """Operations used in training, here and in the layers; None: torch's."""
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         """Creates a model with fresh weights, drawn from torch's global generator.

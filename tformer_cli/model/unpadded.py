@@ -27,7 +27,7 @@ class Unpadded(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Who may attend to whom: the queries of a sentence to its keys."""
+    """Spans of attention: the queries of a sentence attend to its keys."""
 
     queries: Tensor
     """(B + 1) `Unpadded.starts` of the queries."""

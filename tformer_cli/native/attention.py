@@ -88,7 +88,7 @@ class NativeAttention:
 
 
 class _Layout:
-    """Where sentences and their weights lie."""
+    """Addresses of sentences and their weights."""
 
     def __init__(self, spans: Spans, n_heads: int, lanes: int) -> None:
         """Computes it.

@@ -25,7 +25,7 @@ _APPLE_TOOLS = (
     "/Library/Developer/CommandLineTools/usr/bin/clang",
     "/Applications/Xcode.app/Contents/Developer/usr/bin/clang",
 )
-"""Tool that Apple's /usr/bin/cc starts. Where there is none, it opens a window that offers to install
+"""Tool that Apple's /usr/bin/cc starts. Without it, cc opens a window that offers to install
 one; no one who translates has asked for that."""
 _PROCESSOR_FIELDS = (
     *("model name", "flags"),  # x86

@@ -197,7 +197,7 @@ MOST_SLOTS = 1 << 16
 
 
 class _Sources:
-    """What is asked for, in arrays."""
+    """Request in arrays."""
 
     def __init__(
         self, sources: Sequence[Sequence[int]], limits: Sequence[int], n_searched: int

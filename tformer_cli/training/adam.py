@@ -20,7 +20,7 @@ class ParameterGroup:
     """Parameters that share their settings."""
 
     params: Sequence[Tensor]
-    """What is trained."""
+    """Model in training."""
     lr: float
     """Learning rate of the next step."""
     weight_decay: float = 0.0

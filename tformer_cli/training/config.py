@@ -13,7 +13,7 @@ Metric = Literal["bleu", "chrf", "loss", "perplexity"]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """How a model is trained, and for how long."""
+    """Training of a model, and its limits."""
 
     seed: int = 1
     """Seed of weights, batches, dropout and BPE-dropout."""
@@ -178,12 +178,12 @@ class TrainingConfig:
 
     @property
     def n_passes(self) -> int:
-        """How often a batch goes through the model in a step."""
+        """Passes of a batch through the model in a step."""
         return 2 if self.r_drop else 1
 
     @property
     def n_kept_for_average(self) -> tuple[int, int]:
-        """How many of the last and of the best checkpoints the run keeps."""
+        """Numbers of the last and of the best checkpoints that the run keeps."""
         last = self.average_checkpoints if self.average == "last" else 1
         best = self.average_checkpoints if self.average == "best" else 0
         return max(self.keep_last, last), max(self.keep_best, best)
@@ -191,7 +191,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationConfig:
-    """How a run is judged while it trains."""
+    """Validation of a run while it trains."""
 
     every: int = 1000
     """Steps between two validations."""

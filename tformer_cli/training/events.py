@@ -24,9 +24,9 @@ class RunStarted:
     batches_per_epoch: int
     """Batches of the present epoch."""
     notes: tuple[str, ...] = ()
-    """What `auto` chose and what was skipped in the data, a sentence each."""
+    """Notes on what `auto` chose and on skipped data, a sentence each."""
     doubts: tuple[str, ...] = ()
-    """What is odd about the data of a new run, a sentence each."""
+    """Doubts about the data of a new run, a sentence each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class PaceMeasured:
 
 @dataclass(frozen=True, kw_only=True)
 class StepReport:
-    """What happened since the last report."""
+    """Report of the steps since the last one."""
 
     step: int
     """Steps made."""
@@ -66,7 +66,7 @@ class StepReport:
     seconds: float
     """Seconds since the start of the run, interruptions excluded."""
     share_done: float
-    """How much of the run is over, by the nearest of its limits; 0 where there is none."""
+    """Share of the run that is done, by the nearest of its limits; 0 where there is none."""
     hardware_share: float = 0.0
     """The model's operations a second as a share of the most that the hardware was seen to reach
     in its matrix products, 0 to 1; 0: not measured."""
@@ -74,7 +74,7 @@ class StepReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationReport:
-    """How the model does on the validation corpora."""
+    """Scores of the model on the validation corpora."""
 
     step: int
     """Steps made."""
@@ -112,7 +112,7 @@ class RunEnded:
     step: int
     """Steps made."""
     reason: str
-    """Why it ended."""
+    """Reason why it ended."""
     seconds: float
     """Seconds since the start of the run, interruptions excluded."""
     averaged_steps: tuple[int, ...]
@@ -120,7 +120,7 @@ class RunEnded:
     better_step: int = 0
     """The checkpoint that is the final model because it scores better than the average; 0: none."""
     damaged: tuple[str, ...] = ()
-    """What is wrong with checkpoints that were to be averaged and could not be read."""
+    """Problems of checkpoints that could not be read for the average."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,9 +132,9 @@ class RolledBack:
     failed_step: int
     """Step at which it was noticed."""
     problem: str
-    """What was noticed."""
+    """Problem that was noticed."""
     learning_rate_factor: float
-    """What every learning rate is multiplied with from now on."""
+    """Factor of every learning rate from now on."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ _SHARE_OF_TIME = 0.002
 
 
 class RateProbe(Protocol):
-    """What measures the hardware, as `model.hardware.ProductProbe` does."""
+    """Probe of the hardware, such as `model.hardware.ProductProbe`."""
 
     @property
     def rate(self) -> float:

@@ -26,12 +26,12 @@ PublishWeights = Callable[[Mapping[str, Tensor], int, Mapping[str, float]], None
 
 @dataclass(frozen=True)
 class PublishedAverage:
-    """What became of the average at the end of a run; without steps there is none."""
+    """Average at the end of a run; without steps there is none."""
 
     steps: list[int] = field(default_factory=list)
     """Of the checkpoints that went into it."""
     damaged: list[str] = field(default_factory=list)
-    """What is wrong with those omitted."""
+    """Problems of the checkpoints omitted."""
     report: ValidationReport | None = None
     """Its scores, where the run has a validation corpus."""
     better_step: int = 0

@@ -21,11 +21,11 @@ class Launch:
     local_rank: int = 0
     """Its number on its machine, and that of its GPU."""
     world_size: int = 1
-    """How many processes there are."""
+    """Number of processes."""
     local_world_size: int = 1
-    """How many there are on its machine."""
+    """Number of processes on its machine."""
     machine: str = "0"
-    """Which machine it is on."""
+    """Its machine."""
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> Launch:

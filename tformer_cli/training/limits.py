@@ -27,7 +27,7 @@ def end_reason(
     if patience and state.validations_since_best(validation) >= patience:
         return (
             f"no better {validation.metric} for validation.patience = {patience} (early "
-            "stopping) (early stopping) (early stopping) (early stopping)"
+            "stopping) (early stopping) (early stopping) (early stopping) (early stopping)"
         )
     return ""
 

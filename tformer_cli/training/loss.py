@@ -12,7 +12,7 @@ class Loss(NamedTuple):
     """Sums over the target tokens of a batch, in nats."""
 
     smoothed: Tensor
-    """What is minimized: Σ KL(q ‖ p), with R-Drop's term if any; its gradient flows."""
+    """Minimized loss: Σ KL(q ‖ p), with R-Drop's term if any; its gradient flows."""
     negative_log_likelihood: Tensor
     """-Σ ln p(token), without smoothing and without gradient; perplexity is exp of its mean. Of two
     passes it is the mean."""

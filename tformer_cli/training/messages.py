@@ -13,7 +13,7 @@ BUCKET_NUMBERS = 1 << 24
 
 
 class KeyStore(Protocol):
-    """What is used of torch's key-value store, which all processes reach."""
+    """Part of torch's key-value store that is used; all processes reach it."""
 
     def set(self, key: str, value: str) -> None:
         """Stores a text."""

@@ -42,7 +42,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, kw_only=True)
 class StepProfile:
-    """Where the time of some steps went, in seconds of all of them."""
+    """Time of some steps by kind of work, in seconds of all of them."""
 
     n_steps: int
     """Steps that were measured."""

@@ -22,7 +22,7 @@ class TrainingState:
     step: int = 0
     """Steps made."""
     position: LoaderPosition = field(default_factory=LoaderPosition)
-    """Where the next batch lies."""
+    """Position of the next batch."""
     tokens: int = 0
     """Target tokens trained on."""
     seconds: float = 0.0
@@ -32,7 +32,7 @@ class TrainingState:
     is_finished: bool = False
     """True if the run has reached its end."""
     reason: str = ""
-    """Why it ended."""
+    """Reason why it ended."""
     world_size: int = 1
     """Processes that made the last steps."""
     by_kernels: bool = False
@@ -48,15 +48,15 @@ class TrainingState:
     tokens_per_batch: int = 0
     """Budget of a batch that the run goes by; found before the first step if not in the recipe."""
     window: dict[str, float] = field(default_factory=dict)
-    """What is summed up for the next report."""
+    """Sums for the next report."""
     losses: LossHistory = field(default_factory=LossHistory)
-    """What a divergence would be measured against."""
+    """Reference values for detecting divergence."""
     rollbacks: list[RolledBack] = field(default_factory=list)
     """Every return to an earlier checkpoint."""
 
     @property
     def learning_rate_factor(self) -> float:
-        """What learning rates are multiplied with: halved at each rollback."""
+        """Factor of all learning rates: halved at each rollback."""
         return self.rollbacks[-1].learning_rate_factor if self.rollbacks else 1.0
 
     def add_validation(self, scores: Mapping[str, float], config: ValidationConfig) -> bool:

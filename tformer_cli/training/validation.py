@@ -33,7 +33,7 @@ class Validation:
     scores: dict[str, float]
     """loss and perplexity per token, without smoothing; bleu and chrf."""
     signatures: dict[str, str]
-    """How bleu and chrf were computed."""
+    """Signatures of bleu and chrf."""
     sample: tuple[str, str, str]
     """A source sentence, its translation and its reference."""
     seconds: float

@@ -39,7 +39,7 @@ DECIMALS = 4
 
 @dataclass(frozen=True)
 class WordAlignment:
-    """How the words of a translation go with those of its source."""
+    """Alignment of the words of a translation with those of its source."""
 
     weights: Numbers
     """(target words, source words + 1) attention of each target word; the last column is the end
@@ -61,14 +61,14 @@ class WordAlignment:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadChoice:
-    """Which heads align, how they are read, and why these."""
+    """Heads that align, how they are read, and the reason for them."""
 
     heads: str
     """The selection; of several heads the mean."""
     convention: Convention
-    """Which row is a target token's."""
+    """Convention: the row that is a target token's."""
     reason: str
-    """Where the choice comes from: "given", "stored" or "default"."""
+    """Origin of the choice: "given", "stored" or "default"."""
 
     def __str__(self) -> str:
         return f"{self.heads} ({self.convention}, {self.reason})"

@@ -54,9 +54,9 @@ class Speed:
     load_seconds: float
     """Seconds to read the model, after the imports."""
     kernels: str
-    """Who computes: "native", the compiled kernels; "torch"; or the engine's name."""
+    """Engine that computes: "native", the compiled kernels; "torch"; or its name."""
     refusal: str | None
-    """Why the compiled kernels do not."""
+    """Reason why the compiled kernels do not."""
 
     def record(self) -> dict[str, Any]:
         """Flattens to a JSON object."""

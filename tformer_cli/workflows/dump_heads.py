@@ -49,7 +49,7 @@ VOCABULARY = "vocabulary.json"
 
 @dataclass(frozen=True, kw_only=True)
 class DumpedCorpus:
-    """What is dumped; it is read twice, so each call must begin again at the first line."""
+    """Input of a dump; it is read twice, so each call must begin again at the first line."""
 
     lines: Callable[[], Iterable[str]]
     """Gives the sentences."""
@@ -62,10 +62,10 @@ class DumpedCorpus:
 
 @dataclass(frozen=True, kw_only=True)
 class DumpSettings:
-    """What is kept, and how much of it."""
+    """Settings of what a dump keeps, and its limits."""
 
     heads: Sequence[str] = ()
-    """Which heads, by the grammar of `inspection.selectors`; none means all."""
+    """Selected heads, by the grammar of `inspection.selectors`; none means all."""
     top_k: int | None = None
     """Largest weights of each row that are kept; None: all."""
     max_bytes: int = MAX_BYTES
@@ -85,7 +85,7 @@ class DumpSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class DumpEstimate:
-    """How large a dump will be."""
+    """Estimated size of a dump."""
 
     lines: int
     """Lines of the corpus."""
@@ -99,7 +99,7 @@ class DumpEstimate:
 
 @dataclass
 class DumpReport:
-    """What a dump holds so far."""
+    """Content of a dump so far."""
 
     lines: int = 0
     """Lines read, by earlier runs too."""
@@ -272,7 +272,7 @@ class HeadDumper:
         }
 
     def _origin(self, corpus: DumpedCorpus) -> dict[str, str]:
-        """What decides the content of the shards."""
+        """Inputs and settings that decide the content of the shards."""
         weights = self._opened.directory.path / WEIGHTS
         settings = {
             "heads": [str(head) for head in self.layout.heads],

@@ -37,7 +37,7 @@ class Evaluation:
     scores: tuple[Score, ...]
     """BLEU, chrF2 and TER."""
     hypotheses: tuple[str, ...]
-    """What was scored."""
+    """Scored texts."""
     loss: float | None = None
     """With a model: mean -ln p of the tokens of the first reference, ends of sentence included."""
 

@@ -24,7 +24,7 @@ BITS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDetails:
-    """What is known of a model beside its weights."""
+    """Facts about a model besides its weights."""
 
     path: Path
     """The model directory."""
@@ -35,7 +35,7 @@ class ModelDetails:
     vocab_size: int
     """Entries of its vocabulary."""
     algorithm: str
-    """How its tokenizer makes pieces."""
+    """Algorithm of its tokenizer."""
     source_language: str
     """Code of the source language; empty if unknown."""
     target_language: str
@@ -59,7 +59,7 @@ class ModelDetails:
     progress: Mapping[str, float] | None
     """The last report of training: step, epoch, tokens and seconds; None if there is none."""
     problems: tuple[str, ...]
-    """What could not be read, in one line each."""
+    """Problems of unreadable parts, in one line each."""
 
     def record(self) -> dict[str, Any]:
         """Returns everything as one JSON object."""

@@ -28,7 +28,7 @@ class PairTexts:
     """A sentence pair as it is read."""
 
     index: int
-    """Which pair, counted from 0."""
+    """Number of the pair, from 0."""
     source: str
     """The source sentence."""
     target: str
@@ -46,17 +46,17 @@ class PairTexts:
 
 @dataclass(frozen=True, kw_only=True)
 class Bidirectional:
-    """How the links of a second model are joined."""
+    """Way of joining the links of a second model."""
 
     reverse: Aligner
     """Aligner of a model that translates the other way."""
     method: Symmetrization = "grow-diag"
-    """How the links of both directions become one alignment."""
+    """Way in which the links of both directions become one alignment."""
 
 
 @dataclass
 class AlignmentReport:
-    """What a stream of alignments held; it grows as the stream continues."""
+    """Counts of a stream of alignments; they grow as the stream continues."""
 
     lines: int = 0
     """Lines aligned."""

@@ -19,7 +19,7 @@ from tformer_cli.workflows.open_translator import Opened
 
 @dataclass
 class CorpusReport:
-    """What a corpus held; it grows as the corpus is read."""
+    """Counts of a corpus; they grow as it is read."""
 
     lines: int = 0
     """Lines read."""

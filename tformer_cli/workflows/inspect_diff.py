@@ -36,7 +36,7 @@ BUFFER_LINES = 256
 
 @dataclass
 class DiffReport:
-    """What the input held; it grows as it is read."""
+    """Counts of the input; they grow as it is read."""
 
     lines: int = 0
     """Lines read."""
@@ -180,7 +180,7 @@ class ModelComparer:
         )
 
     def _rare_reason(self) -> str:
-        """Why rare-word heads cannot be told; empty if they can."""
+        """Reason why rare-word heads cannot be recognized; empty if they can."""
         if self._frequencies is None:
             return f"no {FREQUENCIES} in A or B"
         return "" if self._has_rare else NO_RARE_SENTENCE
@@ -213,7 +213,7 @@ class ModelComparer:
 
 
 def _frequencies(directories: Iterable[ModelDirectory]) -> TokenFrequencies | None:
-    """How frequent source tokens were when A was trained, or else B.
+    """Frequencies of source tokens in the training of A, or else of B.
 
     Both models are judged by the same tokens, so that a changed role is the heads' own change.
     """

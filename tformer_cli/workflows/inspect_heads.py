@@ -213,7 +213,7 @@ class HeadInspector:
         )
 
     def _extras(self, maps: AttentionMaps, mode: CaptureMode) -> PageExtras:
-        """What only a page shows of a pair."""
+        """Data that only a page shows of a pair."""
         source_ids, target_ids = maps.source_ids[:-1], maps.target_ids[:-1]
         search: SearchTree | None = None
         if self._listened is not None and mode == "live":
@@ -275,7 +275,7 @@ def summary_of(directory: ModelDirectory) -> ModelSummary:
 
 
 def frequencies_of(directory: ModelDirectory) -> TokenFrequencies | None:
-    """How frequent source tokens were in training, if the model directory says so.
+    """Frequencies of source tokens in training, if the model directory has them.
 
     Raises:
         ArtifactError: if what it says is damaged.

@@ -205,7 +205,7 @@ class Reporter:
 
 
 def _row_of(token: str, labels: Sequence[str]) -> int | None:
-    """Where a token is; None if a sentence does not have it."""
+    """Position of a token; None if a sentence does not have it."""
     try:
         return find_token(token, labels)
     except UsageError:

@@ -26,7 +26,7 @@ UNKNOWN_BUDGET = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a sample of the data says of a run."""
+    """Estimates for a run from a sample of its data."""
 
     n_sampled: int
     """Pairs looked at, of each training corpus together."""
@@ -47,7 +47,7 @@ class Plan:
     example: tuple[SentencePair, list[str], list[str]]
     """A pair and its pieces."""
     doubts: tuple[str, ...] = ()
-    """What is odd about the data, a sentence each."""
+    """Doubts about the data, a sentence each."""
 
     def lines(self) -> Iterator[str]:
         """Says it in lines."""

@@ -19,7 +19,7 @@ FAMOUS = (
     "The animal didn't cross the street because it was too tired.",
     "The animal didn't cross the street because it was too wide.",
 )
-"""The noun that "it" stands for decides between "il" and "elle". Neither sentence is ever trained on."""
+"""The noun that "it" means decides between "il" and "elle". Neither sentence is ever trained on."""
 N_SAMPLES = 5
 """Test sentences whose translations are shown."""
 PAGE = "heads.html"

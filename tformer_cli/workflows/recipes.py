@@ -12,14 +12,14 @@ from tformer_cli.recipe import find_recipe, recipe_names
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeSummary:
-    """What a list says of a recipe."""
+    """Entry of a recipe in the list."""
 
     name: str
     """Its name: what `tformer train` takes."""
     summary: str
     """The first sentence of its first comment."""
     origin: str
-    """Where its data come from; empty if it does not say."""
+    """Origin of its data; empty if it does not say."""
 
 
 def shipped_recipes() -> list[RecipeSummary]:

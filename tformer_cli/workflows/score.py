@@ -31,7 +31,7 @@ class ScoredPair:
     """A pair of sentences and what a model thinks of it."""
 
     index: int
-    """Which line, counted from 0."""
+    """Number of the line, from 0."""
     source: str
     target: str
     result: Hypothesis
@@ -42,7 +42,7 @@ class ScoredPair:
 
 @dataclass
 class ScoreCounts:
-    """What a stream of scored pairs held; it grows as the stream continues."""
+    """Counts of a stream of scored pairs; they grow as the stream continues."""
 
     lines: int = 0
     """Pairs scored."""

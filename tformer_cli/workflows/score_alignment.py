@@ -47,19 +47,19 @@ Tokens = tuple["WordTokens", "WordTokens"]
 
 @dataclass(frozen=True, kw_only=True)
 class AlignmentScore:
-    """How well one way of aligning does."""
+    """Score of one way of aligning."""
 
     name: str
     """The heads, of several the mean; or how two directions were joined."""
     convention: Convention | None
-    """Which row is a target token's; None where that was not compared."""
+    """Convention: the row that is a target token's; None where that was not compared."""
     counts: AlignmentCounts
-    """What its measures are made of."""
+    """Counts that its measures are computed from."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlignmentScores:
-    """What was compared, and between what bounds."""
+    """Compared scores, and their bounds."""
 
     scores: list[AlignmentScore]
     """Every way of aligning, at least one."""
@@ -155,7 +155,7 @@ def score_directions(
 
 
 class _Bounds:
-    """What the scores are to be compared with."""
+    """Bounds that the scores are compared with."""
 
     def __init__(self) -> None:
         self.floor, self.ceiling = AlignmentCounts(), AlignmentCounts()

@@ -27,7 +27,7 @@ class TrainedTokenizer:
 
 @dataclass
 class TokenizerStatistics:
-    """How a tokenizer does on a text."""
+    """Statistics of a tokenizer on a text."""
 
     lines: int = 0
     words: int = 0

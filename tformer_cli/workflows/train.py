@@ -224,18 +224,18 @@ def _run_directory(run: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What a run needs, before it is begun or resumed."""
+    """Everything a run needs before it is started or resumed."""
 
     tokenizer: Tokenizer
     """Of the run."""
     corpora: Sequence[EncodedCorpus]
-    """What is trained on."""
+    """Training corpora."""
     validation: Sequence[SentencePair]
-    """What it is judged by."""
+    """Validation pairs."""
     trainer: Trainer
     """With fresh weights."""
     started: RunStarted
-    """What is known of the run at its start."""
+    """Facts about the run at its start."""
 
 
 def prepare(
@@ -325,7 +325,7 @@ def _source_counts(prepared: Prepared) -> NDArray[np.int64]:
 
 
 def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | None:
-    """What looks at the heads, where that is asked for or was, in an earlier part of the run."""
+    """Observer of the heads, if one is asked for or was in an earlier part of the run."""
     trainer = prepared.trainer
     is_asked = recipe.training.inspect_every > 0
     if not (is_asked or (run / HEADS_LOG).is_file()):

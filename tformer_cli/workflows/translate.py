@@ -27,7 +27,7 @@ AlignmentFormat = Literal["pharaoh", "soft"]
 
 @dataclass
 class TranslationCounts:
-    """What a stream of translations held; it grows as the stream continues."""
+    """Counts of a stream of translations; they grow as the stream continues."""
 
     lines: int = 0
     """Lines translated."""
