@@ -65,14 +65,21 @@ function repaint() {
 }
 
 let isFrameWaiting = false;
+let drawnWidth = innerWidth;
 
-/** Draws the figures anew for the window's size, once for each picture that the screen shows. */
+/** Draws what takes its width from the window anew, once for each picture that the screen shows. */
 function drawAtNextFrame() {
-  if (isFrameWaiting || state.tab !== "heads") return;
+  // Phones call it a new size when their bars come and go; the width is still the same.
+  if (isFrameWaiting || innerWidth === drawnWidth) return;
   isFrameWaiting = true;
   requestAnimationFrame(() => {
     isFrameWaiting = false;
-    showFigures();
+    drawnWidth = innerWidth;
+    if (state.tab !== "heads") showTabs();
+    else {
+      showFigures();
+      showProducts();
+    }
   });
 }
 
