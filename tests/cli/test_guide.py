@@ -78,7 +78,8 @@ def test_a_guide_and_the_sample_report_are_written_to_files(folder, tmp_path):
 def test_every_shipped_guide_is_listed_and_printed(topic):
     result = run(topic)
     assert result.exit_code == 0
-    assert result.stdout == (FOLDER / f"{topic}.md").read_text(encoding="utf-8").rstrip() + "\n"
+    lines = (FOLDER / f"{topic}.md").read_text(encoding="utf-8").splitlines()
+    assert result.stdout.splitlines() == [one for one in lines if not one.startswith("<!--")]
     (one,) = [guide for guide in guides() if guide.topic == topic]
     assert topic in ORDER
     assert one.title

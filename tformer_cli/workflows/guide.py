@@ -15,6 +15,7 @@ ORDER = (
 """Topics in the order to read them; others follow."""
 SAMPLE = "sample-report"
 """Topic besides the guides: a page."""
+_COMMENT = re.compile(r"^<!--.*?-->\n", re.DOTALL | re.MULTILINE)
 _MARKUP = re.compile(r"\[([^\]]*)\]\([^)]*\)|[`*]")
 
 
@@ -29,7 +30,7 @@ class Guide:
     summary: str
     """Its first sentence, without markup."""
     text: str
-    """The whole of it, in Markdown."""
+    """The whole of it, in Markdown, without comments: those tell tests what examples need."""
 
 
 def guides() -> list[Guide]:
@@ -60,7 +61,7 @@ def sample_report() -> str:
 
 
 def _read(file: Path) -> Guide:
-    text = file.read_text(encoding="utf-8")
+    text = _COMMENT.sub("", file.read_text(encoding="utf-8"))
     blocks = [block.strip() for block in text.split("\n\n") if block.strip()]
     title = next((b.lstrip("# ") for b in blocks if b.startswith("#")), file.stem)
     prose = next((b for b in blocks if b[0].isalpha() or b[0] in "`*["), "")
