@@ -98,3 +98,13 @@ def test_other_files_are_left_alone(tmp_path):
     assert files(tmp_path) == {"thesis.tex": b"x"}
     with pytest.raises(ArtifactError, match="is a file"):
         write(tmp_path / "thesis.tex", 1)
+
+
+def test_in_somebody_elses_directory_nothing_is_removed(tmp_path):
+    (tmp_path / "film.partial").write_text("mine")
+    with (
+        pytest.raises(ArtifactError, match="not part of a dump"),
+        shard_directory(tmp_path, {}, {}),
+    ):
+        pass
+    assert (tmp_path / "film.partial").read_text() == "mine"

@@ -246,3 +246,14 @@ def test_a_directory_with_the_name_of_a_shipped_recipe_can_be_the_run(tmp_path, 
     shutil.copytree(Path(__file__).parents[2] / "recipes", "quickstart")
     result = CliRunner().invoke(app, ["train", "quickstart", "-o", "quickstart", "--dry-run"])
     assert "quickstart is also" not in result.stderr
+
+
+@pytest.mark.parametrize("ending", [".part", ".part.json"])
+def test_what_a_resumed_output_is_begun_as_is_no_input(place, ending):
+    (place / "text").rename(place / f"new{ending}")
+    before = content(place)
+    options = ["-i", f"new{ending}", "-o", "new", "--resume"]
+    result = CliRunner().invoke(app, ["translate", "run", *options])
+    assert result.exit_code == 2
+    assert f"error: --resume: new{ending} is also the input (--input)" in result.stderr
+    assert content(place) == before

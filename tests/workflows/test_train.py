@@ -222,6 +222,13 @@ def test_r_drop_and_growing_batches_resume_exactly(make, tmp_path):
     assert (first.tokens, first.padding) == (plain.tokens, plain.padding)
 
 
+def test_before_there_is_a_run_nothing_is_removed(make, tmp_path):
+    (tmp_path / "film.partial").write_text("mine")
+    with pytest.raises(DataError):
+        train(make(data__train=[{"jsonl": "missing.jsonl"}]), tmp_path)
+    assert (tmp_path / "film.partial").read_text() == "mine"
+
+
 def test_what_a_kill_leaves_half_written_is_passed_over(make, tmp_path, whole):
     run = tmp_path / "run"
     crash_at(make(), run, 14)

@@ -124,3 +124,14 @@ def test_lines_from_python_are_several_strings(model, wrong):
     ):
         with pytest.raises(TypeError, match=message):
             call()
+
+
+def test_a_file_is_not_translated_into_itself_or_the_model(model, tmp_path):
+    source = tmp_path / "a.en"
+    source.write_text("A man\n")
+    config = (model / "config.json").read_bytes()
+    for target, what in ((source, "is also the input"), (model / "config.json", "belongs to")):
+        with pytest.raises(UsageError, match=f"^target: {target} {what}"):
+            translate_file(model, source, target)
+    assert source.read_text() == "A man\n"
+    assert (model / "config.json").read_bytes() == config

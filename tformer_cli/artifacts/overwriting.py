@@ -31,6 +31,7 @@ _KINDS = (
     ("checkpoint", ("state.json", "model.safetensors")),
     ("run", ("recipe.toml", "metrics.jsonl")),
     ("run", ("recipe.toml", "checkpoints")),
+    ("run", ("recipe.toml", ".lock")),
     ("model", ("config.json", "model.safetensors")),
     ("model", ("tokenizer.json", "model.safetensors")),
     ("export", (_ORIGIN, "model.bin")),

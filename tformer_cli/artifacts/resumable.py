@@ -50,7 +50,7 @@ def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableF
     Raises:
         ArtifactError: if what is there was made of something else, or it cannot be written.
     """
-    part, record = _beside(path, PART), _beside(path, RECORD)
+    part, record = parts_of(path)
     try:
         done, n_bytes = _read_record(path, origin)
         with part.open("a+b") as stream:
@@ -69,7 +69,7 @@ def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableF
 
 def _read_record(path: Path, origin: Mapping[str, str]) -> tuple[int, int]:
     """Items done and bytes that count; nothing is there before the first mark."""
-    part, record = _beside(path, PART), _beside(path, RECORD)
+    part, record = parts_of(path)
     if not record.exists():
         return 0, 0
     try:
@@ -88,6 +88,11 @@ def _read_record(path: Path, origin: Mapping[str, str]) -> tuple[int, int]:
             f"{part}: is shorter than recorded; remove it and {record} to start over"
         )
     return done, n_bytes
+
+
+def parts_of(path: Path) -> tuple[Path, Path]:
+    """The names under which a file lies until it is whole: what is done, and what that is."""
+    return _beside(path, PART), _beside(path, RECORD)
 
 
 def _beside(path: Path, ending: str) -> Path:

@@ -17,6 +17,7 @@ from tformer_cli.artifacts.overwriting import (
     check_outputs,
     standard_stream,
 )
+from tformer_cli.artifacts.resumable import parts_of
 from tformer_cli.cli.help_screen import ReadableHelp
 from tformer_cli.cli.path_roles import PathRole, path_roles
 from tformer_cli.cli.text_io import STANDARD_STREAM, STDIN, STDOUT, open_stream
@@ -87,6 +88,8 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                     descriptor = open_stream(value)
                     if descriptor is None:
                         outputs.append(Output(name=name, path=path, writes=role.value))
+                        if values.get("resume"):  # the output comes to be under these names
+                            outputs += [Output(name="--resume", path=p) for p in parts_of(path)]
                     elif descriptor != STDOUT:
                         outputs += standard_stream(name, descriptor)
                 # A directory may have the name of a recipe that is shipped

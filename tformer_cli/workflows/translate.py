@@ -81,10 +81,20 @@ def translate_file(
         source: text to translate, a sentence a line; `.gz`, `.xz` and `.bz2` are read through.
         target: where the translations go, line by line.
         **options: of `open_translator`.
+
+    Raises:
+        UsageError: if the target is the source, or a file of the model.
     """
     from tformer_cli.artifacts.atomic import written_aside
+    from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.artifacts.overwriting import Output, Place, check_outputs
     from tformer_cli.data.lines import read_lines
 
+    directory = model.path if isinstance(model, ModelDirectory) else Path(model)
+    check_outputs(
+        [Output(name="target", path=Path(target))],
+        [Place(name="source", path=Path(source)), Place(name="model", path=directory)],
+    )
     translator = open_translator(model, **options).translator
     counts = TranslationCounts()
     with (
