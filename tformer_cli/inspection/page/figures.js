@@ -2,6 +2,7 @@
 
 const figures = { one: null, all: null }; // the figures on the page
 const LINES_PER_ROW = { layer: 8, kind: 4 }; // of many heads together; with more, lines hide each other
+const SURELY_DRAWN = .8; // such weights have a line however many there are, unless the slider says else
 const leftOut = new Set(); // heads that the legend has switched off
 
 /** The selected head. */
@@ -54,7 +55,7 @@ function leastOfAll() {
   if (state.least !== "" && Number.isFinite(Number(state.least))) return Math.max(.01, Math.min(1, Number(state.least)));
   const most = LINES_PER_ROW[state.scope] * rowsOf(chosenHead()).length;
   const weights = overlaidHeads().flatMap(head => Array.from(weightsOf(head)).filter(weight => weight >= FAINTEST)).sort((a, b) => b - a);
-  return weights.length > most ? Math.ceil(100 * weights[most]) / 100 : FAINTEST;
+  return weights.length > most ? Math.min(SURELY_DRAWN, Math.ceil(100 * weights[most]) / 100) : FAINTEST;
 }
 
 /** Says what rows and columns of the head's map are. */
