@@ -45,6 +45,12 @@ def test_inspect_alone_lists_what_there_is():
     assert "│ inspect " not in run("--help").stdout
 
 
+def test_a_misspelt_inspection_is_guessed():
+    assert "did you mean inspect?" in run("inspct", "heads").stderr
+    assert "did you mean heads?" in run("inspect", "hads").stderr
+    assert "did you mean inspect-heads?" in run("inspect-head").stderr
+
+
 def test_an_inspection_runs_behind_inspect():
     for words in (["inspect", "heads"], ["inspect-heads"]):
         explained = run(*words, "--explain", "no-model")

@@ -111,6 +111,8 @@ class OneLineErrors(HelpfulGroup):
             _end(given, error, f"{type(error).__name__}: {message}; {hint}", 1)
         sys.exit(status if isinstance(status, int) else 0)
 
+    unlisted = (INSPECT,)
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Lists the commands, those to begin with first: Typer puts groups behind the others."""
         names = super().list_commands(ctx)

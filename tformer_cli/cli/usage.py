@@ -3,7 +3,7 @@
 import re
 import sys
 from contextlib import redirect_stdout
-from typing import Any
+from typing import Any, ClassVar
 
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
@@ -16,6 +16,9 @@ NO_SUCH_COMMAND = re.compile(r"no such command (['\"])(.*?)\1(?:$|\.)")
 
 class HelpfulGroup(ReadableHelp, TyperGroup):
     """A group of commands that, named alone, shows its help on stderr: there is no result."""
+
+    unlisted: ClassVar[tuple[str, ...]] = ()
+    """Commands that are found and suggested, though no help lists them."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Parses the arguments; see `typer.core.TyperGroup.parse_args`."""
@@ -45,7 +48,8 @@ def usage_message(error: TyperException) -> str:
         return f"{missing}: is missing; usage: {context.command_path} {pieces}"
     command = NO_SUCH_COMMAND.match(problem)
     if command:
-        known = [name for name, one in context.command.commands.items() if not one.hidden]
+        shown = [name for name, one in context.command.commands.items() if not one.hidden]
+        known = [*shown, *context.command.unlisted]
         hint = did_you_mean(suggestions(command[2], known)) or _without_guess("", context)
         return f"{command[2]}: no such command of {context.command_path}; {hint}"
     where = "" if problem.startswith("--") else f"{context.command_path}: "
