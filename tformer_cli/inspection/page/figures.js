@@ -28,9 +28,9 @@ function showFigures() {
   const least = isMap ? Math.max(300, 11 * columnsOf(head).length + 110) : 300;
   byId("one").parentElement.style.setProperty("--least", `${least}px`);
   put("one", isMap ? mapOfOne : linesOfOne, [make("b", {}, head.id), ` alone. ${isMap ? "" : aboutFaint([head])}`]);
-  const whose = state.scope === "layer" ? `layer ${head.layer}` : data.weighting.isOfLayers ? "a color a layer" : "all layers, a color a layer";
+  const whose = state.scope === "layer" ? `layer ${head.layer}` : data.weighting.isOfLayers ? "a color for each layer" : "all layers, a color for each";
   const [many, does] = data.weighting.isOfLayers ? ["All layers", "layer that has most there"] : ["All heads", "head that looks there most"];
-  const limit = leastOfAll(), what = isMap ? `Each cell has the color of the ${does}.` : aboutFaint(overlaidHeads(), limit);
+  const limit = leastOfAll(), what = isMap ? `Each cell has the color of the ${does}.` : `${state.scope === "kind" && !data.weighting.isOfLayers ? "A line is of the head of its layer that looks there most. " : ""}${aboutFaint(overlaidHeads(), limit)}`;
   byId("least").value = String(Math.min(1, limit));
   byId("least-shown").textContent = written(limit, 2);
   put("all", isMap ? mapOfAll : linesOfAll, [make("b", {}, many), ` of ${data.kinds[head.kind]}, ${whose}. ${what}`]);
@@ -54,7 +54,7 @@ function aboutFaint(heads, least = FAINTEST) {
 function leastOfAll() {
   if (state.least !== "" && Number.isFinite(Number(state.least))) return Math.max(.01, Math.min(1, Number(state.least)));
   const most = LINES_PER_ROW[state.scope] * rowsOf(chosenHead()).length;
-  const weights = overlaidHeads().flatMap(head => Array.from(weightsOf(head)).filter(weight => weight >= FAINTEST)).sort((a, b) => b - a);
+  const weights = linksOfAll().map(link => link.weight).filter(weight => weight >= FAINTEST).sort((a, b) => b - a);
   return weights.length > most ? Math.min(SURELY_DRAWN, Math.ceil(100 * weights[most]) / 100) : FAINTEST;
 }
 
@@ -118,9 +118,18 @@ function mapOfAll(head, spec) {
 }
 
 function linesOfAll(head, spec) {
-  const heads = overlaidHeads();
-  const links = heads.flatMap((one, n) => linksOf(one).map(link => ({ ...link, ...styleOf(one, state.scope), shift: 1.8 * (n - (heads.length - 1) / 2) })));
-  return lineFigure({ ...spec, title: allTitle(head), links, least: leastOfAll() });
+  return lineFigure({ ...spec, title: allTitle(head), links: linksOfAll(), least: leastOfAll() });
+}
+
+/** Lines of the heads that are overlaid, each beside the others; heads of one color, those of a layer, share the line of the largest weight. */
+function linksOfAll() {
+  const groups = new Map();
+  for (const head of overlaidHeads()) {
+    const name = state.scope === "kind" ? head.layer : head.id;
+    groups.set(name, [...(groups.get(name) ?? []), head]);
+  }
+  return [...groups.values()].flatMap((heads, n) => linksOf(heads[0]).map((link, at) => ({ ...link, weight: Math.max(...heads.map(head => weightsOf(head)[at])),
+    ...styleOf(heads[0], state.scope), shift: 2.2 * (n - (groups.size - 1) / 2) })));
 }
 
 function allTitle(head) {
