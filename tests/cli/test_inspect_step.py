@@ -60,6 +60,14 @@ def test_in_a_pipe_there_is_one_object_with_the_translation_of_translate(model):
     assert result.stderr == "computing on cpu in float32\n"
 
 
+def test_the_sentence_may_stand_in_a_file(model, tmp_path):
+    (tmp_path / "line").write_text(LINE + "\n")
+    given = ("inspect-step", model, "--token", "man", "--head", "enc.1.0")
+    expected = run(*given, stdin=LINE + "\n").stdout
+    for name in ("-i", "--source", "--input"):
+        assert run(*given, name, tmp_path / "line").stdout == expected
+
+
 def test_the_key_that_is_worked_out_can_be_named(model):
     given = ("inspect-step", model, LINE, "--token", "man", "--head", "enc.1.0")
     heaviest, named = (json.loads(run(*given, *more).stdout) for more in ((), ("--key", "sleeps")))

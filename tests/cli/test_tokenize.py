@@ -1,3 +1,4 @@
+import gzip
 import json
 import subprocess
 import sys
@@ -54,6 +55,24 @@ def test_a_vocabulary_without_room_for_the_bytes_is_one_line(text, tmp_path):
     assert isinstance(done.exception, UsageError)
     assert str(done.exception).startswith('--vocab-size: must be 260 to 1000000 for "bpe" (256 ')
     assert not path.exists()
+
+
+@pytest.mark.parametrize("name", ["--input", "-i", "--source"])
+def test_a_file_gives_what_stdin_gives(tokenizer, text, tmp_path, name):
+    packed = tmp_path / "text.gz"
+    packed.write_bytes(gzip.compress(text.read_bytes()))
+    expected = run("encode", tokenizer, stdin=text.read_bytes()).stdout_bytes
+    assert expected.count(b"\n") == len(LINES)
+    assert run("encode", tokenizer, name, text).stdout_bytes == expected
+    assert run("encode", tokenizer, name, packed).stdout_bytes == expected
+    assert run("encode", tokenizer, name, "-", stdin=text.read_bytes()).stdout_bytes == expected
+    (tmp_path / "pieces").write_bytes(expected)
+    assert run("decode", tokenizer, name, tmp_path / "pieces").stdout_bytes == text.read_bytes()
+    missing = run("decode", tokenizer, name, tmp_path / "none")
+    assert isinstance(missing.exception, DataError)
+    (tmp_path / "bad").write_text("9\n" * 1500 + "x\n")
+    bad = run("decode", tokenizer, "--ids", name, tmp_path / "bad")
+    assert "1501" in str(bad.exception)
 
 
 def test_a_dash_reads_stdin_and_writes_stdout(tokenizer, text):
