@@ -1,7 +1,7 @@
 """`tformer guide`: the guides that ship with the package."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from tformer_cli.cli.help_screen import show_list
 from tformer_cli.cli.options import OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def guide(
@@ -54,9 +57,14 @@ def guide(
     else:
         text = find_guide(topic).text
     if is_on_terminal:
-        from rich.markdown import Markdown
-
-        stdout_console().print(Markdown(text, hyperlinks=False))
+        show_guide(stdout_console(), text)
         return
     with results(output) as stream:
         stream.write(utf8_line(text.rstrip("\n")))
+
+
+def show_guide(console: "Console", text: str) -> None:
+    """Prints a guide, its Markdown formatted."""
+    from rich.markdown import Markdown
+
+    console.print(Markdown(text, hyperlinks=False))
