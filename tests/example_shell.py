@@ -8,6 +8,7 @@ redirections, globs and exit statuses are bash's own.
     python tests/example_shell.py SOCKET     serves until its standard input ends
 """
 
+import gc
 import importlib
 import json
 import os
@@ -102,6 +103,7 @@ def serve(address: str) -> None:
     import sacrebleu.metrics  # noqa: F401
 
     torch.set_num_threads(1)
+    gc.freeze()  # else a child's first collection copies the memory that it shares with all
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)

@@ -543,6 +543,13 @@ def test_every_environment_variable_is_read_somewhere(document):
         assert f'"{name}"' in code, name
 
 
+@every_document
+def test_no_cell_of_a_table_is_split_by_its_code(document):
+    for line in prose_of(document).splitlines():
+        if line.startswith("|"):
+            assert not any("|" in span.replace("\\|", "") for span in re.findall(r"`[^`]*`", line))
+
+
 def anchors_of(document: Path) -> set[str]:
     """The anchors of a document's headings, as GitHub makes them."""
     titles = re.findall(r"^#+ (.+)$", prose_of(document), flags=re.MULTILINE)
