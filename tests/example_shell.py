@@ -14,13 +14,14 @@ import json
 import os
 import pkgutil
 import runpy
+import select
 import signal
 import socket
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 NAMES = ("tformer", "python")
 NOT_IMPORTED = {"tformer_cli.__main__"}
@@ -39,11 +40,12 @@ class ExampleShell:
     """Runs bash commands in a directory; use it as a context manager.
 
     Args:
-        scratch: an empty directory with a short path, for the socket and the scripts.
         environment: what the commands find besides the environment of this process.
     """
 
-    def __init__(self, scratch: Path, environment: dict[str, str]):
+    def __init__(self, environment: dict[str, str]):
+        self._scratch = TemporaryDirectory()  # the path of a socket must be short
+        scratch = Path(self._scratch.name)
         address = str(scratch / "s")
         for name in NAMES:
             script = scratch / name
@@ -66,6 +68,7 @@ class ExampleShell:
         self._server.stdin.close()
         self._server.wait()
         self._server.stdout.close()
+        self._scratch.cleanup()
 
     def run(self, command: str, directory: Path) -> tuple[int, str]:
         """Runs a command; returns its status and, as on a screen, all that it writes.
@@ -108,9 +111,8 @@ def serve(address: str) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen()
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
     print("ready", flush=True)  # noqa: T201
-    while True:
+    while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
         connection, _ = listener.accept()
         request, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 3)
         while part := connection.recv(1 << 20):
@@ -125,11 +127,6 @@ def serve(address: str) -> None:
         connection.close()
         for descriptor in descriptors:
             os.close(descriptor)
-
-
-def _end_with_stdin() -> None:
-    sys.stdin.read()
-    os._exit(0)
 
 
 def _run(request, descriptors, main) -> int:

@@ -219,10 +219,9 @@ every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 
 
 @pytest.fixture(scope="session")
-def shell(tmp_path_factory):
-    scratch = tmp_path_factory.mktemp("shell")
+def shell():
     # without the kernels, which take half a minute to compile
-    with ExampleShell(scratch, {**SCREEN, "TFORMER_NATIVE": "0"}) as shell:
+    with ExampleShell({**SCREEN, "TFORMER_NATIVE": "0"}) as shell:
         yield shell
 
 
@@ -331,9 +330,7 @@ def test_the_outputs_are_those_of_the_quickstart(document, desk, tmp_path):
     for old in (directory / "runs/quickstart", directory / "runs/early"):
         shutil.rmtree(old)
         shutil.copytree(REAL_RUN, old)
-    scratch = tmp_path / "shell"
-    scratch.mkdir()
-    with ExampleShell(scratch, SCREEN) as shell:  # with the kernels, as a reader has them
+    with ExampleShell(SCREEN) as shell:  # with the kernels, as a reader has them
         setup = (
             "rm -r corpus; tformer make-corpus corpus -q; tformer translate runs/early -q Hello."
         )
