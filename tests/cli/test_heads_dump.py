@@ -65,7 +65,7 @@ def test_a_dump_that_is_too_large_is_refused_before_anything_is_written(model, s
     assert result.exit_code == 2
     (error,) = result.stderr.splitlines()
     assert error.startswith("error: --max-bytes: the dump would take about ")
-    assert "the limit is 1.0 KiB: raise it, keep fewer numbers with --top-k K" in error
+    assert "the limit is 1.0 KiB; raise it, keep fewer numbers with --top-k K" in error
     assert not (tmp_path / "d").exists()
 
 
@@ -154,7 +154,7 @@ def test_sizes_are_read_and_said():
         1 << 40,
     ]
     for wrong in ("", "0", "-1", "1e9", "G", "0.0001", "five"):
-        with pytest.raises(UsageError, match="is no size above 0"):
+        with pytest.raises(UsageError, match="is not a size above 0"):
             parse_size(wrong, "--max-bytes")
     assert [size_said(n) for n in (5, 1536, 2 << 30, 3 << 50)] == [
         "5 B",

@@ -82,7 +82,7 @@ def test_pictures_and_pages(directory, tmp_path):
             ["--format", "npz"],
             "--over-time: is for text, jsonl, svg, png, html; --format npz shows maps",
         ),
-        (["--heads", "dec"], "there are enc.0-1.0-0"),
+        (["--heads", "dec"], "the heads are enc.0-1.0-0"),
     ],
 )
 def test_what_has_no_meaning_here_is_one_line(directory, arguments, message):

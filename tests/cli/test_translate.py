@@ -102,8 +102,8 @@ def test_a_file_is_written_whole_or_not_at_all(model, tmp_path):
         "translate", model, "-o", output, "--too-long", "error", stdin=b"a\n" + b"word " * 99
     )
     assert failed.exit_code == 2
-    assert failed.stderr.splitlines()[-1].startswith("error: has ")
-    assert "(line 2)" in failed.stderr
+    assert failed.stderr.splitlines()[-1].startswith("error: line 2: has ")
+    assert "line 2: has " in failed.stderr
     assert output.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["out.txt"]
 
@@ -120,7 +120,7 @@ def test_jsonl_in_and_out_passes_fields_through(model):
     assert found[0]["translation"] == found[0]["hypotheses"][0]["translation"]
     bad = run("translate", model, *options, stdin=stdin + b"{}\n")
     assert bad.exit_code == 2
-    assert "(stdin:3)" in bad.stderr
+    assert "error: stdin, line 3: " in bad.stderr
 
 
 def test_nasty_jsonl_still_gives_a_line_for_a_line(model):

@@ -291,6 +291,6 @@ def test_the_run_tells_of_its_heads(whole):
     assert [str(course.head) for course in broad.courses] == [
         name for name, metrics in last.items() if metrics["entropy_norm"] > 0.9
     ]
-    with pytest.raises(UsageError, match=r"there are enc\.0-0\.0-1"):
+    with pytest.raises(UsageError, match=r"the heads are enc\.0-0\.0-1"):
         heads_over_time(whole, ["enc.3"])
     assert read_timeline(whole).n_sentences == 3

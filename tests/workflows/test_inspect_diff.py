@@ -235,7 +235,7 @@ def test_models_of_other_depths_are_compared_across_layers(first, tmp_path):
 
 def test_other_vocabularies_are_refused(first, tmp_path):
     other = made(tmp_path / "other", lines=["Ein Mann schläft.", "Zwei Hunde."])
-    with pytest.raises(DataError, match=r"tokenizers differ, from token \d+ on .*one vocabulary"):
+    with pytest.raises(DataError, match=r"tokenizers differ, from token \d+ on; .*one vocabulary"):
         inspect_diff(first, other, LINES)
 
 

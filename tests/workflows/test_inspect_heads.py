@@ -121,7 +121,7 @@ def test_a_sentence_has_the_same_maps_whatever_is_beside_it(model):
 def test_heads_are_selected(model):
     record = next(inspect_heads(model, LINES, heads=["cross.last.1", "enc.0.0"]))
     assert [str(head) for head in record.heads] == ["enc.0.0", "cross.0.1"]
-    with pytest.raises(UsageError, match=r"there are enc\.0-1\.0-1, dec\.0-0\.0-1"):
+    with pytest.raises(UsageError, match=r"the heads are enc\.0-1\.0-1, dec\.0-0\.0-1"):
         inspect_heads(model, LINES, heads=["enc.2"])
 
 

@@ -386,7 +386,8 @@ def test_patience_ends_a_run_that_no_longer_improves(make, tmp_path):
         validation__metric="chrf",
     )
     state = train(recipe, tmp_path / "run").state
-    assert (state.step, state.reason) == (15, "no better chrf for validation.patience = 2")
+    assert state.step == 15
+    assert state.reason == "early stopping, no better chrf for validation.patience = 2"
 
 
 def test_without_validation_the_run_directory_is_a_model_all_along(make, tmp_path):

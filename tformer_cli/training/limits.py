@@ -25,10 +25,7 @@ def end_reason(
             return f"{name} = {limit} is reached"
     patience = validation.patience
     if patience and state.validations_since_best(validation) >= patience:
-        return (
-            f"no better {validation.metric} for validation.patience = {patience} (early "
-            "stopping) (early stopping) (early stopping) (early stopping) (early stopping)"
-        )
+        return f"early stopping, no better {validation.metric} for validation.patience = {patience}"
     return ""
 
 
