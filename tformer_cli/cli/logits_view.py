@@ -74,7 +74,7 @@ def _position_lines(console: Console, record: "LogitsRecord") -> list[Text]:
     legend = "p: probability of the token written; rank: 1 is the most probable; entropy in nats"
     n_fewest = min(n for _, n in candidates)
     if n_fewest < n_asked:
-        legend += f"; {n_fewest} or more of {n_asked} candidates have room: jsonl has all"
+        legend += f"; at least {n_fewest} of {n_asked} candidates shown, --format jsonl has all"
     return [*lines, Text(legend, style="dim")]
 
 

@@ -35,9 +35,10 @@ def show_positions(console: Console, record: "PositionsRecord") -> None:
         show(f"{name}  {record.kind} positions, {whose}", "bold")
         show(f"{n_positions} positions × {width} dimensions".replace("×", "x" if is_ascii else "×"))
         facts = Table.grid(padding=(0, 2))
+        for overflow in ("crop", "crop", "fold"):
+            facts.add_column(overflow=overflow, no_wrap=overflow == "crop")
         for what, fact in facts_of(record.kind, table):
             facts.add_row("", what, Text(fact.translate(ASCII) if is_ascii else fact))
-        facts.columns[1].no_wrap = True
         console.print(facts)
         show("")
         _show_map(console, table, is_ascii)
