@@ -120,7 +120,8 @@ def test_the_nth_best_translation_live_and_verified(model):
 
 def test_verify_measures_the_rows_of_the_search(model, monkeypatch):
     # the plain path of short sentences can agree to the last bit
-    monkeypatch.setattr("tformer_cli.model.attention.FUSED_FROM_KEYS", 1)
+    for limit in ("FUSED_FROM_KEYS", "FUSED_FROM_QUERIES"):
+        monkeypatch.setattr(f"tformer_cli.model.attention.{limit}", 1)
     result = run(model, "A man", "--mode", "live", "--verify", "1e-30")
     assert result.exit_code == 1
     assert "error: line 1: residual " in result.stderr
@@ -257,7 +258,8 @@ def test_wrong_usage_is_one_line_and_status_2(model, tmp_path, arguments, messag
 
 def test_verify_fails_with_status_1_above_the_tolerance(model, monkeypatch):
     # the plain path of short sentences can agree to the last bit
-    monkeypatch.setattr("tformer_cli.model.attention.FUSED_FROM_KEYS", 1)
+    for limit in ("FUSED_FROM_KEYS", "FUSED_FROM_QUERIES"):
+        monkeypatch.setattr(f"tformer_cli.model.attention.{limit}", 1)
     assert run(model, "A man", "--verify", "1e-4").exit_code == 0
     result = run(model, "A man", "--verify", "1e-30")
     assert result.exit_code == 1

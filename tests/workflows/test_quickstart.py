@@ -51,3 +51,13 @@ def test_the_famous_sentences_are_in_the_test_set_of_the_shipped_recipe():
     pairs = {pair.source: pair.target for pair in held_out_pairs(load_recipe("quickstart"))[:10]}
     assert pairs[FAMOUS[0]].endswith("qu'il était trop fatigué.")
     assert pairs[FAMOUS[1]].endswith("qu'elle était trop large.")
+
+
+@pytest.mark.slow
+def test_the_shipped_recipe_keeps_its_promise(tmp_path):
+    """Some minutes on two cores."""
+    result = quickstart(tmp_path / "run", recipe=load_recipe("quickstart"), device="cpu")
+    (bleu,) = (score.value for score in result.evaluation.scores if score.name == "BLEU")
+    assert bleu >= 95.0
+    for sample, text in zip(result.samples[:2], FAMOUS, strict=True):
+        assert (sample.source, sample.translation) == (text, sample.reference)
