@@ -55,13 +55,7 @@ from tformer_cli.training.config import TrainingConfig, ValidationConfig
 ROOT = Path(__file__).parent.parent
 README, RECIPES, GUIDE = ROOT / "README.md", ROOT / "recipes/README.md", ROOT / "tformer_cli/guide"
 GUIDES = sorted(GUIDE.glob("*.md"))
-README_TO_COME = pytest.param(
-    README,
-    marks=pytest.mark.xfail(run=False, reason="is being rewritten"),
-    id="README.md",
-)
-"""Put README in its places once it is written for these tests."""
-PAGES = [README_TO_COME, RECIPES, *GUIDES]
+PAGES = [README, RECIPES, *GUIDES]
 DOCUMENTS = [*PAGES, ROOT / "tests/README.md", ROOT / "tests/benchmarks/README.md"]
 KEY_TABLES = {
     "[data]": DataConfig,
@@ -437,7 +431,7 @@ def spans_of(document: Path) -> list[str]:
     return re.findall(r"`([^`\n]+)`", prose_of(document))
 
 
-@pytest.mark.parametrize("readme", [README_TO_COME])
+@pytest.mark.parametrize("readme", [README])
 def test_the_readme_is_read_in_one_sitting(readme):
     assert len(readme.read_text(encoding="utf-8").splitlines()) <= 250
 
