@@ -1,5 +1,7 @@
 """Estimate of a run's duration on this machine, from its own first steps."""
 
+from torch import Tensor
+
 from tformer_cli.training.events import PaceMeasured
 
 _SECONDS, _STEPS = 1.0, 4
@@ -18,7 +20,12 @@ class Pace:
         """Waits for the first step."""
         self._first: tuple[int, float, float] | None = None
         self.is_measuring = True
-        """True if steps are still measured: the device has then to be waited for."""
+        """Whether steps are still measured."""
+
+    def wait_for(self, loss: Tensor | float) -> None:
+        """Waits until the device has computed a step, while steps are measured."""
+        if self.is_measuring:
+            float(loss)
 
     def after_step(self, step: int, seconds: float, share_done: float) -> PaceMeasured | None:
         """Takes notice of a step.

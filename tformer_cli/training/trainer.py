@@ -203,8 +203,7 @@ class Trainer:
             self.update(batches, window)
             self._freed_pages.after_step()
             self._let_look(window)
-            if self._pace.is_measuring:
-                float(window.loss)  # waits for the device
+            self._pace.wait_for(window.loss)
             window_end = self._tick()
             self._foresee()
             step = self.state.step
