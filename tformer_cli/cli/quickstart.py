@@ -99,5 +99,5 @@ def next_commands(run: Path, page: Path) -> list[str]:
         f'  tformer inspect-heads {run} "The animal was tired because it crossed the street."',
         "  tformer make-corpus corpus --pairs 50000",
         f"  tformer evaluate {run} --source corpus/test.en --reference corpus/test.fr",
-        "  tformer train multi30k-en-de --dry-run --set data.directory=…   # your own data: README",
+        "  tformer guide training   # your own data",
     ]
