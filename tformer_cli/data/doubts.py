@@ -21,7 +21,7 @@ COLUMN_NAMES = """
 
 
 def doubts(data: DataConfig) -> Iterator[str]:
-    """Yields what is odd about the training corpora, and that there is no validation corpus.
+    """Yields doubts about the training corpora, and the lack of a validation corpus.
 
     Only files are looked into: datasets have names for their columns.
 
