@@ -86,7 +86,7 @@ def in_folder(waits, *folders):
 
 
 def test_a_training_waits_for_the_device_at_reports_alone(trained):
-    waits = in_folder(trained, "training/", "model/", "native/")
+    waits = in_folder(trained, "training/", "model/", "fast/native/")
     assert waits  # the losses that are reported
     # the pace is measured for a second, which here is the whole run
     later = [n for (_, where), n in waits.items() if not where.startswith("training/pace.py")]
@@ -105,7 +105,7 @@ def test_so_do_other_trainings(run, trained, changes):
     sets = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
     waits = run("train", "recipe.toml", "-o", "-".join(changes), *sets)[1]
     # what is looked at: losses at reports, and the average where it is judged
-    within = in_folder(waits, "training/", "model/", "native/").items()
+    within = in_folder(waits, "training/", "model/", "fast/native/").items()
     later = [n for (_, where), n in within if not where.startswith("training/pace.py")]
     assert max(later) <= REPORTS + 2
 

@@ -17,9 +17,9 @@ from typing import Any
 import tomli_w
 
 from tformer_cli.data.config import DataConfig, TokenizerConfig
-from tformer_cli.data.regular_file import MIB, read_bounded
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import RecipeError
+from tformer_cli.files.regular_file import MIB, read_bounded
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.training.config import TrainingConfig, ValidationConfig

@@ -9,8 +9,8 @@ from safetensors.torch import save_file
 
 from tformer_cli.artifacts import tensors
 from tformer_cli.artifacts.tensors import load_tensors, save_tensors, tensor_shapes
-from tformer_cli.data.aside import ASIDE
 from tformer_cli.errors import ArtifactError
+from tformer_cli.files.aside import ASIDE
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems have no such modes")

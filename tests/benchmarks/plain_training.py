@@ -19,7 +19,7 @@ import tformer_cli.training.adam
 import tformer_cli.training.gradients
 import tformer_cli.workflows.training_device
 from tformer_cli.cli.app import main
-from tformer_cli.native.library import SWITCH
+from tformer_cli.fast.native.library import SWITCH
 from tformer_cli.training.loss import label_smoothed_loss, r_drop_loss
 
 

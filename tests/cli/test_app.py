@@ -115,7 +115,7 @@ def test_help_and_version_import_nothing_heavy():
     code = (
         "import sys, tformer_cli.cli.app\n"
         "heavy = {'torch', 'datasets', 'tokenizers', 'safetensors', 'sacrebleu', 'numpy',\n"
-        " 'tformer_cli.native', 'tformer_cli.decoding.native_search'}\n"
+        " 'tformer_cli.fast.native', 'tformer_cli.fast.native_search'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.native import library
+from tformer_cli.fast.native import library
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
 

@@ -3,11 +3,11 @@ import pytest
 import torch
 
 from tformer_cli.errors import RecipeError
+from tformer_cli.fast.native.library import load_library
+from tformer_cli.fast.native.library_cache import Refused
+from tformer_cli.fast.native.training import use_native_operations
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.native.library import load_library
-from tformer_cli.native.library_cache import Refused
-from tformer_cli.native.training import use_native_operations
 from tformer_cli.training import batch_budget
 from tformer_cli.training.batch_budget import (
     PairLengths,

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from tformer_cli.decoding.hypothesis import Hypothesis
-from tformer_cli.decoding.native_search import NativeSearch
 from tformer_cli.errors import DataError, UsageError
+from tformer_cli.fast.native_search import NativeSearch
 from tformer_cli.workflows.inspect_heads import inspect_heads
 from tformer_cli.workflows.translate import translate_lines
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.decoding.ensemble import Ensemble
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.model.products import RoundedProduct
+from tformer_cli.fast.products import RoundedProduct
 from tformer_cli.workflows.evaluate import evaluate_model
 from tformer_cli.workflows.export import export_int8
 from tformer_cli.workflows.inspection_model import open_for_inspection

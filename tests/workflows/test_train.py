@@ -15,8 +15,8 @@ from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, TformerError, UnreadableError
-from tformer_cli.native.library import load_library
-from tformer_cli.native.library_cache import Refused
+from tformer_cli.fast.native.library import load_library
+from tformer_cli.fast.native.library_cache import Refused
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
 from tformer_cli.training.averaging import average_weights

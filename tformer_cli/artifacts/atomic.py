@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tformer_cli.data.aside import ASIDE, aside_of
 from tformer_cli.errors import ArtifactError
+from tformer_cli.files.aside import ASIDE, aside_of
 
 
 @contextmanager

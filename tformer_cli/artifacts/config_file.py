@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tformer_cli.artifacts.not_a_model import not_a_model
-from tformer_cli.data.regular_file import read_regular
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
+from tformer_cli.files.regular_file import read_regular
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.structure import StructureError, structure
 

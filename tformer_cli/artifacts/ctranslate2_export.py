@@ -16,9 +16,9 @@ from tformer_cli.artifacts.atomic import directory_aside, write_text
 from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.data.cache_key import hash_file
-from tformer_cli.data.regular_file import MIB, read_regular
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.feed_forward import FeedForward

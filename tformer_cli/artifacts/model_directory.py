@@ -33,9 +33,9 @@ from tformer_cli.artifacts.tensors import (
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
+from tformer_cli.fast.products import is_quantized, use_integers
+from tformer_cli.fast.quantized import QuantizedMatrix
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.products import is_quantized, use_integers
-from tformer_cli.model.quantized import QuantizedMatrix
 from tformer_cli.model.shapes import shapes_alone
 from tformer_cli.model.transformer import Transformer
 

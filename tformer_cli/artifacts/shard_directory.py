@@ -22,10 +22,10 @@ from tformer_cli.artifacts.atomic import (
     written_aside,
 )
 from tformer_cli.artifacts.lock import hold
-from tformer_cli.data.aside import remove_leftovers_of
 from tformer_cli.data.cache_key import hash_file
-from tformer_cli.data.regular_file import read_regular
 from tformer_cli.errors import ArtifactError
+from tformer_cli.files.aside import remove_leftovers_of
+from tformer_cli.files.regular_file import read_regular
 
 MANIFEST = "manifest.json"
 _LARGEST_MANIFEST = 1 << 28

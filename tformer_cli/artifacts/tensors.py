@@ -13,9 +13,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tformer_cli.artifacts.atomic import not_writable, written_aside
-from tformer_cli.data.aside import ASIDE
-from tformer_cli.data.regular_file import open_regular
 from tformer_cli.errors import ArtifactError
+from tformer_cli.files.aside import ASIDE
+from tformer_cli.files.regular_file import open_regular
 
 
 def save_tensors(

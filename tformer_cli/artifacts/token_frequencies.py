@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tformer_cli.artifacts.atomic import write_text
-from tformer_cli.data.regular_file import read_regular
 from tformer_cli.errors import ArtifactError
+from tformer_cli.files.regular_file import read_regular
 
 FREQUENCIES = "frequencies.json"
 SCHEMA = "tformer.frequencies/1"

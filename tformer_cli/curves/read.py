@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from tformer_cli.curves.metrics import METRICS, MetricName, XName
-from tformer_cli.data.regular_file import read_regular
 from tformer_cli.errors import DataError
+from tformer_cli.files.regular_file import read_regular
 
 METRICS_FILE = "metrics.jsonl"
 LARGEST_METRICS = 1 << 30

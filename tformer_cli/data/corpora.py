@@ -132,7 +132,7 @@ def _jsonl(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[Sen
 
 
 def _built_in(config: CorpusConfig) -> Iterator[SentencePair]:
-    from tformer_cli.data.grammar.generate import generate_corpus, split_sizes
+    from tformer_cli.grammar.generate import generate_corpus, split_sizes
 
     stream = generate_corpus(config.pairs, config.seed)
     wanted = (pair for split, pair in stream if split == config.built_in)

@@ -19,9 +19,9 @@ from tformer_cli.data.cache_key import cache_key
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
 from tformer_cli.data.lines import LineCounts
-from tformer_cli.data.regular_file import MIB, read_regular
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError
+from tformer_cli.files.regular_file import MIB, read_regular
 
 CHUNK_PAIRS = 8192
 CHUNK_CHARACTERS = 4_000_000

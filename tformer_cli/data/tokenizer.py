@@ -19,9 +19,9 @@ from tformer_cli.data.config import Algorithm
 from tformer_cli.data.labels import BYTE_CHARACTERS, bytes_of, label_of
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.data.pipelines import ALGORITHMS, BY_WORDS, SPECIAL_PIECES, blank_tokenizer
-from tformer_cli.data.regular_file import read_bounded, read_regular
 from tformer_cli.data.word_cache import WordCache
 from tformer_cli.errors import DataError
+from tformer_cli.files.regular_file import read_bounded, read_regular
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 FILE_NAME = "tokenizer.json"

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.constraints import Constraints, constrained_search, holds
-from tformer_cli.decoding.continuous_search import ContinuousSearch
-from tformer_cli.decoding.native_search import NativeSearch
 from tformer_cli.decoding.processors import make_processors
 from tformer_cli.decoding.risk import by_expected_utility
 from tformer_cli.decoding.search import Sentence, search
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
+from tformer_cli.fast.continuous.continuous_search import ContinuousSearch
+from tformer_cli.fast.native_search import NativeSearch
 from tformer_cli.model.runtime import (
     Precision,
     StandardProducts,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from tformer_cli.data.regular_file import read_regular
 from tformer_cli.errors import DataError
+from tformer_cli.files.regular_file import read_regular
 from tformer_cli.inspection.head_steps import SCHEMA
 from tformer_cli.inspection.heads import KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.inspection.roles import Role

@@ -21,8 +21,8 @@ from tformer_cli.artifacts.atomic import (
     write_text,
 )
 from tformer_cli.artifacts.tensors import check_length, load_tensors, save_tensors
-from tformer_cli.data.regular_file import open_regular, read_regular
 from tformer_cli.errors import ArtifactError, UnreadableError
+from tformer_cli.files.regular_file import open_regular, read_regular
 from tformer_cli.training.state import TrainingState
 
 CHECKSUMS = "checksums"

@@ -13,7 +13,7 @@ from tformer_cli.artifacts.model_directory import (
     save_model_directory,
 )
 from tformer_cli.errors import UsageError
-from tformer_cli.model.products import quantized_matrices
+from tformer_cli.fast.products import quantized_matrices
 
 ExportFormat = Literal["ctranslate2", "int8"]
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tformer_cli.data.grammar.write import write_corpus
+from tformer_cli.grammar.write import write_corpus
 
 
 def make_corpus(

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.model.packed import can_pack
-from tformer_cli.model.products import (
+from tformer_cli.fast.packed import can_pack
+from tformer_cli.fast.products import (
     RoundedProduct,
     pack,
     quantized_matrices,

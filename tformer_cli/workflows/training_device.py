@@ -5,11 +5,11 @@ from collections.abc import Callable
 import torch
 
 from tformer_cli.errors import UsageError
+from tformer_cli.fast.native.library import load_library
+from tformer_cli.fast.native.library_cache import Refused
+from tformer_cli.fast.native.training import use_native_operations
 from tformer_cli.model.runtime import prepare_cpu, resolve_device, set_threads
 from tformer_cli.model.transformer import Transformer, compile_layers
-from tformer_cli.native.library import load_library
-from tformer_cli.native.library_cache import Refused
-from tformer_cli.native.training import use_native_operations
 from tformer_cli.training.launch import Launch
 
 

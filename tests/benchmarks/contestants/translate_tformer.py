@@ -6,8 +6,8 @@ import torch
 from translation import Translate, measure, read_job
 
 from tformer_cli import __version__
-from tformer_cli.native.library import load_library
-from tformer_cli.native.library_cache import Refused
+from tformer_cli.fast.native.library import load_library
+from tformer_cli.fast.native.library_cache import Refused
 from tformer_cli.workflows.open_translator import open_translator
 
 

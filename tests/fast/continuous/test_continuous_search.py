@@ -1,0 +1,305 @@
+import random
+
+import pytest
+import torch
+
+from tformer_cli.decoding.beam_search import beam_search
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.part_search import PartSearcher
+from tformer_cli.decoding.search import Sentence
+from tformer_cli.decoding.source_batches import source_batch
+from tformer_cli.fast.continuous import continuous_search, step_graphs
+from tformer_cli.fast.continuous.continuous_search import ContinuousSearch
+from tformer_cli.fast.products import unpack, use_bfloat16
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+
+CPU = torch.device("cpu")
+LONGEST = 24
+
+
+def make_model(vocab_size=12, seed=4, **changes):
+    """A model whose translations are of all lengths: large weights make it erratic.
+
+    It would make rounding errors large, too; so it computes in float64.
+    """
+    torch.manual_seed(seed)
+    shape = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 1, "n_decoder_layers": 2}
+    config = ModelConfig(**{**shape, "max_positions": LONGEST, **changes})
+    model = Transformer(config, vocab_size).eval().double()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() > 1 and "embedding" not in name:
+                weight *= 5.0
+    return model
+
+
+def make_sources(n=14, vocab_size=12, seed=1):
+    draw = random.Random(seed)
+    return [
+        tuple(draw.randrange(4, vocab_size) for _ in range(draw.randrange(1, LONGEST - 1)))
+        for _ in range(n)
+    ]
+
+
+@pytest.fixture
+def narrowing(monkeypatch):
+    """A search with the shapes of bfloat16 and the numbers of float32."""
+    monkeypatch.setattr(
+        continuous_search, "autocast", lambda *_, **__: torch.autocast("cpu", enabled=False)
+    )
+    return lambda model: ContinuousSearch(model, CPU, "bfloat16")
+
+
+def exact(model):
+    return ContinuousSearch(model, CPU, "float32")
+
+
+def check(search, model, sources, config):
+    """Compares with beam search of each sentence by itself; returns the lengths found."""
+    found = search.search(sources, config)
+    for source, hypotheses in zip(sources, found, strict=True):
+        (expected,) = beam_search(model, *source_batch([source], LONGEST, CPU), config)
+        assert [h.token_ids for h in hypotheses] == [h.token_ids for h in expected]
+        assert [h.is_finished for h in hypotheses] == [h.is_finished for h in expected]
+        for one, other in zip(hypotheses, expected, strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-5)
+            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-5)
+            assert one.token_log_probabilities == pytest.approx(
+                other.token_log_probabilities, abs=1e-5
+            )
+    return {len(hypotheses[0].token_ids) for hypotheses in found}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beam_size": 1},
+        {"beam_size": 3},
+        {"beam_size": 4, "n_best": 4, "length_penalty": 1.0},
+        {"beam_size": 4, "n_best": 2, "length_normalization": "average"},
+        {"beam_size": 3, "n_best": 3, "max_length": 5},
+        {"beam_size": 2, "length_penalty": 0.0, "max_length_ratio": 0.1},
+    ],
+)
+def test_it_finds_what_beam_search_finds(narrowing, settings):
+    model = make_model()
+    config = DecodingConfig(batch_tokens=96, **settings)
+    assert len(check(narrowing(model), model, make_sources(), config)) > 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"positions": "learned", "tied_embeddings": "none", "norm": "post"},
+        {"decoder_heads": (1, 2), "cross_heads": (2, 0), "bias": False},
+    ],
+)
+def test_so_it_does_with_other_models(narrowing, changes):
+    model = make_model(seed=5, **changes)
+    config = DecodingConfig(beam_size=3, n_best=2, batch_tokens=64)
+    check(narrowing(model), model, make_sources(12), config)
+
+
+def test_a_beam_wider_than_the_vocabulary(narrowing):
+    model = make_model(vocab_size=6, seed=2)
+    config = DecodingConfig(beam_size=5, n_best=5, batch_tokens=64, max_length=6)
+    check(narrowing(model), model, make_sources(10, vocab_size=6), config)
+
+
+def test_in_float32_a_sentence_has_the_same_bits_whatever_is_beside_it(monkeypatch):
+    monkeypatch.setattr(continuous_search, "EXACT_TOKENS", 128)
+    model = make_model().float()
+    sources = make_sources(9)
+    config = DecodingConfig(beam_size=3, n_best=3)
+    together = exact(model).search(sources, config)
+    assert [exact(model).search([source], config)[0] for source in sources] == together
+    search = exact(model)
+    assert search.search(sources[::-1], config) == together[::-1]
+    assert search.search(sources[:4], config) == together[:4]
+
+
+def test_float32_finds_what_beam_search_finds(monkeypatch):
+    monkeypatch.setattr(continuous_search, "EXACT_TOKENS", 128)
+    model = make_model(seed=6)
+    check(exact(model), model, make_sources(9), DecodingConfig(beam_size=3))
+
+
+def test_places_are_filled_again_while_others_are_searched(narrowing, monkeypatch):
+    """Fewer steps than batches of as many sentences would take, each as long as its longest."""
+    model = make_model()
+    sources = [source[:14] for source in make_sources(48)]
+    config = DecodingConfig(beam_size=1, batch_tokens=16 * 8)
+    n_steps = []
+    step = continuous_search.search_step
+    monkeypatch.setattr(
+        continuous_search, "search_step", lambda *given: (n_steps.append(1), step(*given))
+    )
+    found = narrowing(model).search(sources, config)
+    in_order = [one[0].n_tokens for one in found]
+    in_batches = sum(max(in_order[i : i + 8]) for i in range(0, 48, 8))
+    assert len(n_steps) < in_batches
+
+
+def test_a_search_that_was_ended_leaves_nothing_to_the_next_one(narrowing):
+    model = make_model()
+    config = DecodingConfig(beam_size=3, batch_tokens=96)
+    search = narrowing(model)
+    n_calls = []
+
+    def end():
+        n_calls.append(1)
+        if len(n_calls) > 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search.search(make_sources(), config, end)
+    check(search, model, make_sources(9, seed=3), config)
+
+
+def test_other_settings_and_other_weights_are_seen(narrowing):
+    model = make_model()
+    search = narrowing(model)
+    sources = make_sources(6)
+    for config in (DecodingConfig(beam_size=2), DecodingConfig(beam_size=2, max_length=3)):
+        check(search, model, sources, config)
+    other = make_model(seed=9)
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        mine.data = theirs.data
+    check(search, model, sources, DecodingConfig(beam_size=2))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sampling": True},
+        {"no_repeat_ngram": 2},
+        {"beam_size": 4, "diversity_groups": 2},
+        {"coverage_penalty": 0.1},
+    ],
+)
+def test_what_it_does_not_know_it_refuses(settings):
+    assert exact(make_model()).refusal(DecodingConfig(**settings)) is not None
+
+
+def test_it_refuses_a_model_that_is_listened_to():
+    model = make_model()
+    assert exact(model).refusal(DecodingConfig()) is None
+    handle = model.decoder.layers[0].self_attention.tap(lambda _: None)
+    assert exact(model).refusal(DecodingConfig()) is not None
+    handle.remove()
+    assert exact(model).refusal(DecodingConfig()) is None
+
+
+class Elsewhere:
+    """A device that is not the CPU, as far as a searcher looks."""
+
+    type = "cuda"
+
+
+def test_off_the_cpu_sentences_without_demands_are_searched_by_it(monkeypatch):
+    model = make_model()
+    config = DecodingConfig(beam_size=2)
+    searcher = PartSearcher(model, None, config, Elsewhere(), "float32")
+    asked = []
+
+    def search(sources, config, before_batch):
+        asked.append((sources, config, before_batch))
+        return [[f"hypothesis {len(source)}"] for source in sources]
+
+    monkeypatch.setattr(searcher._continuous, "search", search)
+    monkeypatch.setattr(
+        searcher, "_searched", lambda parts: [[f"prefix {part.prefix}"] for part in parts]
+    )
+    parts = [Sentence(tokens=(5, 6)), Sentence(tokens=(5,), prefix=(7,)), Sentence(tokens=(8,))]
+    assert searcher.search(parts) == [["hypothesis 2"], ["prefix (7,)"], ["hypothesis 1"]]
+    assert asked == [([(5, 6), (8,)], config, None)]
+
+
+def test_without_memory_for_another_width_the_others_are_given_up(narrowing, monkeypatch):
+    model = make_model()
+    config = DecodingConfig(beam_size=2, batch_tokens=64)
+    search = narrowing(model)
+    short, long = (5, 6), tuple(range(4, 12)) * 2
+    check(search, model, [short], config)
+    made = continuous_search._RunningBatch
+    n_tries = []
+
+    def make(*given, **options):
+        n_tries.append(len(search._batches))
+        if search._batches:
+            raise torch.OutOfMemoryError
+        return made(*given, **options)
+
+    monkeypatch.setattr(continuous_search, "_RunningBatch", make)
+    check(search, model, [long], config)
+    assert n_tries == [1, 0]
+    monkeypatch.setattr(continuous_search, "MOST_BATCHES", 1)
+    check(search, model, [short], config)
+    assert n_tries == [1, 0, 0]
+    assert len(search._batches) == 1
+
+
+def test_without_memory_for_one_it_fails(narrowing, monkeypatch):
+    def make(*_, **__):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(continuous_search, "_RunningBatch", make)
+    with pytest.raises(torch.OutOfMemoryError):
+        narrowing(make_model()).search([(5,)], DecodingConfig())
+
+
+def test_other_products_are_seen(narrowing):
+    model = make_model()
+    config = DecodingConfig(beam_size=2)
+    search = narrowing(model)
+    search.search([(5, 6)], config)
+    (before,) = search._batches.values()
+    search.search([(5, 6)], config)
+    assert list(search._batches.values()) == [before]
+    for change in (use_bfloat16, use_bfloat16, unpack):
+        change(model)
+        search.search([(5, 6)], config)
+        (after,) = search._batches.values()
+        assert after is not before
+        before = after
+
+
+def test_without_memory_a_searcher_goes_on_batch_by_batch(monkeypatch):
+    n_tries = []
+
+    def fail(*_):
+        n_tries.append(1)
+        raise torch.OutOfMemoryError
+
+    searcher = PartSearcher(make_model(), None, DecodingConfig(), Elsewhere(), "float32")
+    monkeypatch.setattr(ContinuousSearch, "search", fail)
+    monkeypatch.setattr(searcher, "_searched", lambda parts: [["found"] for _ in parts])
+    for _ in range(2):
+        assert searcher.search([Sentence(tokens=(5,)), Sentence(tokens=(6,))]) == [["found"]] * 2
+    assert len(n_tries) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_on_a_gpu_graphs_find_what_the_cpu_finds(monkeypatch, precision):
+    monkeypatch.setattr(step_graphs, "CAPTURED_AFTER", 2)
+    device, told = torch.device("cuda"), []
+    model = make_model()
+    monkeypatch.setattr(continuous_search, "EXACT_TOKENS", 128)
+    config = DecodingConfig(beam_size=3, n_best=2, batch_tokens=96)
+    sources = make_sources(40)
+    expected = exact(model).search(sources, config)
+    if precision == "bfloat16":  # the shapes of bfloat16, the numbers of float64
+        monkeypatch.setattr(
+            continuous_search, "autocast", lambda *_, **__: torch.autocast("cpu", enabled=False)
+        )
+    search = ContinuousSearch(model.to(device), device, precision, told.append)
+    for _ in range(2):
+        found = search.search(sources, config)
+        assert [[h.token_ids for h in one] for one in found] == [
+            [h.token_ids for h in one] for one in expected
+        ]
+    assert not told  # of graphs that cannot be used
+    assert all(batch._graphs._graphs for batch in search._batches.values())

@@ -1,0 +1,223 @@
+"""The whole search in the kernels against torch's, and a sentence alone against among others."""
+
+import ctypes
+
+import numpy as np
+import pytest
+import torch
+
+from tformer_cli.decoding.beam_search import beam_search
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.length_penalty import length_divisor
+from tformer_cli.decoding.limits import longest_translation
+from tformer_cli.decoding.source_batches import source_batch
+from tformer_cli.fast.native.search import NativeModel, Stopped
+from tformer_cli.fast.native.weights import unsupported
+from tformer_cli.fast.products import quantized_matrices, use_integers
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+
+SHAPES = {
+    "post-norm": {},
+    "pre-norm": {"norm": "pre"},
+    "gelu": {"activation": "gelu"},
+    "learned positions": {"positions": "learned"},
+    "no biases": {"bias": False},
+    "no biases, pre-norm": {"bias": False, "norm": "pre"},
+    "untied": {"tied_embeddings": "none"},
+    "tied in the decoder": {"tied_embeddings": "decoder"},
+    "deep encoder": {"n_encoder_layers": 4, "n_decoder_layers": 1},
+    "deep decoder": {"n_encoder_layers": 1, "n_decoder_layers": 3},
+    "pruned heads": {"encoder_heads": (1, 4), "decoder_heads": (3, 0), "cross_heads": (0, 2)},
+    "odd widths": {"d_model": 30, "n_heads": 3, "d_ff": 50},
+    "wide heads": {"d_model": 160, "n_heads": 2, "d_ff": 40},
+}
+
+
+def make_model(vocab_size=40, seed=1, **shape):
+    """A model whose translations differ: fresh weights and a good deal of noise."""
+    base = {"d_model": 32, "n_heads": 4, "d_ff": 48, "n_encoder_layers": 2, "n_decoder_layers": 2}
+    torch.manual_seed(seed)
+    model = Transformer(ModelConfig(**{**base, "max_positions": 48, **shape}), vocab_size).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.1 * torch.randn_like(weight)
+    return model.requires_grad_(requires_grad=False)
+
+
+def make_sources(n, vocab_size=40, longest=12):
+    lengths = torch.randint(0, longest, (n,))
+    return [torch.randint(4, vocab_size, (length,)).tolist() for length in lengths]
+
+
+def search(kernels, model, sources, config, **options):
+    """What the kernels find with the settings of a config."""
+    longest = model.config.max_positions
+    limits = [longest_translation(len(source), config, longest) for source in sources]
+    divisors = np.array([length_divisor(n, config) for n in range(max(limits) + 2)])
+    return NativeModel(kernels, model).search(
+        sources,
+        limits,
+        beam_size=config.beam_size,
+        n_searched=config.n_searched,
+        divisors=divisors,
+        **options,
+    )
+
+
+def torch_search(model, sources, config):
+    batch = source_batch(sources, model.config.max_positions, torch.device("cpu"))
+    return beam_search(model, *batch, config)
+
+
+def assert_equal(found, expected, tolerance=1e-4):
+    """The same hypotheses in the same order, and the same numbers but for rounding."""
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [one.token_ids for one in ours] == [one.token_ids for one in theirs]
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.is_finished == other.is_finished
+            assert one.log_probability == pytest.approx(other.log_probability, abs=tolerance)
+            assert one.score == pytest.approx(other.score, abs=tolerance)
+            assert one.token_log_probabilities == pytest.approx(
+                other.token_log_probabilities, abs=tolerance
+            )
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_every_kind_of_model_is_searched_as_by_torch(kernels, shape):
+    model = make_model(**shape)
+    assert unsupported(model) is None
+    sources = make_sources(5)
+    for beam_size, n_best in ((1, 1), (4, 2)):
+        config = DecodingConfig(beam_size=beam_size, n_best=n_best, max_length_ratio=0.3)
+        assert_equal(search(kernels, model, sources, config), torch_search(model, sources, config))
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_every_kind_of_model_in_integers_is_searched_as_by_torch(kernels, shape):
+    model = make_model(**shape)
+    use_integers(model, quantized_matrices(model.state_dict()))
+    assert unsupported(model) is None
+    sources = make_sources(5)
+    for beam_size, n_best in ((1, 1), (4, 2)):
+        config = DecodingConfig(beam_size=beam_size, n_best=n_best, max_length_ratio=0.3)
+        # The last bit of an activation may decide which of two integers it becomes
+        assert_equal(
+            search(kernels, model, sources, config), torch_search(model, sources, config), 0.1
+        )
+
+
+@pytest.mark.parametrize("beam_size", range(1, 9))
+def test_every_beam_finds_what_torch_finds(kernels, beam_size):
+    for seed in range(2):
+        model = make_model(vocab_size=23 + seed, seed=seed)
+        sources = make_sources(4, 23)
+        for settings in (
+            {"n_best": beam_size, "max_length": 5},
+            {"length_penalty": 0.0},
+            {"length_normalization": "average", "max_length": 7},
+        ):
+            config = DecodingConfig(beam_size=beam_size, max_length_ratio=0.2, **settings)
+            assert_equal(
+                search(kernels, model, sources, config), torch_search(model, sources, config)
+            )
+
+
+def test_a_beam_wider_than_the_vocabulary(kernels):
+    model = make_model(vocab_size=6)
+    sources = make_sources(3, 6, 5)
+    config = DecodingConfig(beam_size=9, n_best=9, max_length=3)
+    assert_equal(search(kernels, model, sources, config), torch_search(model, sources, config))
+
+
+def test_nothing_may_be_said_but_the_end(kernels):
+    model = make_model()
+    found = NativeModel(kernels, model).search(
+        [[5, 6]], [0], beam_size=3, n_searched=2, divisors=np.ones(2)
+    )
+    assert [one.token_ids for one in found[0]] == [()]
+    assert len(found[0][0].token_log_probabilities) == 1
+
+
+@pytest.mark.parametrize("is_quantized", [False, True])
+def test_a_sentence_alone_and_among_others_has_the_same_bits(kernels, is_quantized):
+    model = make_model()
+    if is_quantized:
+        use_integers(model, quantized_matrices(model.state_dict()))
+    sources = make_sources(23)
+    for beam_size in (1, 5):
+        config = DecodingConfig(beam_size=beam_size, n_best=beam_size, max_length_ratio=0.3)
+        alone = [search(kernels, model, [source], config)[0] for source in sources]
+        # rows for all sentences, for some, which others follow, and for one at a time
+        for most_rows in (400, 7 * beam_size, 1):
+            assert search(kernels, model, sources, config, most_rows=most_rows) == alone
+        assert search(kernels, model, sources[::-1], config) == alone[::-1]
+
+
+def test_stopping_early_changes_none_of_the_first(kernels):
+    model = make_model()
+    sources = make_sources(12)
+    config = DecodingConfig(beam_size=4, n_best=2, max_length_ratio=0.3)
+    early = search(kernels, model, sources, config)
+    assert search(kernels, model, sources, config, stops_early=False) == early
+
+
+def test_no_sentences_have_no_translations(kernels):
+    native = NativeModel(kernels, make_model())
+    assert native.search([], [], beam_size=2, n_searched=1, divisors=np.ones(1)) == []
+
+
+def test_a_search_can_be_stopped(kernels):
+    model = make_model()
+    with pytest.raises(Stopped):
+        search(kernels, model, [[4, 5]], DecodingConfig(), stop=ctypes.c_int(1))
+
+
+def test_weights_that_are_no_numbers_find_nothing(kernels):
+    model = make_model()
+    model.decoder.final_norm = torch.nn.Identity()
+    model.source_embedding.weight.fill_(torch.nan)
+    assert search(kernels, model, [[4, 5], []], DecodingConfig(beam_size=2)) == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"sources": [[40]]}, "token ids must be 0 to 39"),
+        ({"sources": [[-1]]}, "token ids must be 0 to 39"),
+        ({"sources": [[4] * 48]}, "at most 48 tokens, but has 49"),
+        ({"limits": [48]}, "limits must be 0 to 47, but one is 48"),
+        ({"limits": [-1]}, "limits must be 0 to 47, but one is -1"),
+        ({"limits": [3, 3]}, "1 sources, but 2 limits"),
+        ({"divisors": np.ones(4)}, "4 divisors for a limit of 3"),
+        ({"n_searched": 3}, "1 ≤ n_searched ≤ beam_size"),
+        ({"beam_size": 0, "n_searched": 0}, "1 ≤ n_searched ≤ beam_size"),
+    ],
+)
+def test_what_would_leave_an_array_is_refused(kernels, wrong, message):
+    asked = {
+        "sources": [[4, 5]],
+        "limits": [3],
+        "beam_size": 2,
+        "n_searched": 1,
+        "divisors": np.ones(5),
+        **wrong,
+    }
+    native = NativeModel(kernels, make_model())
+    with pytest.raises(ValueError, match=message):
+        native.search(asked.pop("sources"), asked.pop("limits"), **asked)
+
+
+def test_models_that_the_kernels_do_not_know_are_named():
+    assert unsupported(torch.nn.Linear(2, 2)) == "it is not a single Transformer"
+    assert unsupported(make_model().train()) == "the model is in training mode"
+    assert unsupported(make_model().double()) == "the weights are neither float32 nor int8"
+    gated = make_model()
+    gated.encoder.layers[0].self_attention.gate = torch.ones(4, 1, 1)
+    assert unsupported(gated) == "attention is tapped or gated"
+    watched = make_model()
+    handle = watched.decoder.layers[0].cross_attention.tap(print)
+    assert unsupported(watched) == "attention is tapped or gated"
+    handle.remove()
+    assert unsupported(watched) is None

@@ -1,0 +1,392 @@
+"""The compiled kernels against torch's search, and when which of them is used."""
+
+import ctypes
+import gc
+import itertools
+import signal
+import threading
+import time
+from dataclasses import replace
+from weakref import finalize
+
+import pytest
+import torch
+
+from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.demands import NO_DEMANDS, Demands
+from tformer_cli.decoding.ensemble import Ensemble
+from tformer_cli.decoding.translator import Translator
+from tformer_cli.fast import native_search
+from tformer_cli.fast.native.library import load_library
+from tformer_cli.fast.native.library_cache import Refused
+from tformer_cli.fast.native_search import plan_native_batches
+from tformer_cli.fast.products import quantized_matrices, use_integers
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+
+WORDS = ["a", "man", "woman", "dog", "street", "snow", "runs", "sleeps", "in", "the", "and"]
+LINES = [" ".join(WORDS[i % 5 : i % 5 + 1 + i % 7]) for i in range(20)]
+CONFIG = ModelConfig(
+    d_model=64, n_heads=2, d_ff=96, n_encoder_layers=2, n_decoder_layers=2, max_positions=40
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer([" ".join(WORDS)] * 3, TokenizerConfig(vocab_size=300))
+
+
+@pytest.fixture(scope="module")
+def kernels():
+    try:
+        return load_library()
+    except Refused as refusal:
+        pytest.skip(f"no compiled kernels: {refusal}")
+
+
+@pytest.fixture(scope="module")
+def translator_of(tokenizer):
+    def make(model=CONFIG, seed=2, banned=(), before_batch=None, **settings):
+        if isinstance(model, ModelConfig):
+            torch.manual_seed(seed)
+            model = Transformer(model, tokenizer.vocab_size).eval()
+        config = DecodingConfig(**{"beam_size": 3, "max_length": 12, **settings})
+        return Translator(
+            model, tokenizer, config, device="cpu", banned=banned, before_batch=before_batch
+        )
+
+    return make
+
+
+@pytest.fixture
+def by_torch(monkeypatch):
+    """Translates without the kernels."""
+
+    def translate(translator, *arguments, **keywords):
+        with monkeypatch.context() as patch:
+            patch.setattr(native_search.NativeSearch, "refusal", lambda *_: "not now")
+            return translator.translate(*arguments, **keywords)
+
+    return translate
+
+
+def check_equal(found, expected):
+    """The same texts and tokens; probabilities that differ by rounding alone."""
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours.index, ours.source, ours.n_parts) == (
+            theirs.index,
+            theirs.source,
+            theirs.n_parts,
+        )
+        assert len(ours.hypotheses) == len(theirs.hypotheses)
+        for one, other in zip(ours.hypotheses, theirs.hypotheses, strict=True):
+            assert one.token_ids == other.token_ids
+            assert (one.text, one.is_finished) == (other.text, other.is_finished)
+            assert one.part_lengths == other.part_lengths
+            assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+            assert one.token_log_probabilities == pytest.approx(
+                other.token_log_probabilities, abs=1e-5
+            )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beam_size": 1},
+        {"beam_size": 1, "max_length": 0},
+        {"beam_size": 1, "length_normalization": "average"},
+        {},
+        {"n_best": 3},
+        {"beam_size": 5, "n_best": 2, "length_penalty": 0.0},
+        {"beam_size": 5, "n_best": 5, "length_penalty": 1.5},
+        {"beam_size": 8, "n_best": 8, "length_normalization": "average"},
+        {"max_length": 1, "n_best": 3},
+        {"max_length": 0, "max_length_ratio": 0.5},
+        {"beam_size": 4, "n_best": 2, "risk": "chrf"},
+        {"beam_size": 4, "n_best": 3, "distinct_texts": True},
+    ],
+    ids=repr,
+)
+def test_the_kernels_find_what_torch_finds(kernels, translator_of, by_torch, settings):
+    translator = translator_of(**settings)
+    expected = by_torch(translator, LINES)
+    assert translator.native_refusal() is None
+    check_equal(translator.translate(LINES), expected)
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_models_of_every_kind(kernels, translator_of, by_torch, number):
+    choices = list(
+        itertools.product(
+            ("post", "pre"), ("relu", "gelu"), ("sinusoidal", "learned"), ("all", "decoder", "none")
+        )
+    )
+    norm, activation, positions, tied = choices[number * 3 % len(choices)]
+    config = ModelConfig(
+        d_model=(32, 48, 40)[number % 3],
+        n_heads=(4, 1, 2)[number % 3],
+        d_ff=(64, 50)[number % 2],
+        n_encoder_layers=1 + number % 3,
+        n_decoder_layers=1 + number % 2,
+        norm=norm,
+        activation=activation,
+        positions=positions,
+        tied_embeddings=tied,
+        bias=number % 4 != 1,
+        max_positions=40,
+        cross_heads=(1,) + (0,) * (number % 2) if number > 4 else (),
+    )
+    translator = translator_of(config, seed=number, n_best=3)
+    expected = by_torch(translator, LINES[:8])
+    assert translator.native_refusal() is None
+    check_equal(translator.translate(LINES[:8]), expected)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_every_bit_is_the_same_whatever_is_beside_a_line(kernels, translator_of, beam_size):
+    translator = translator_of(beam_size=beam_size, n_best=beam_size)
+    alone = [translator.translate([line], index)[0] for index, line in enumerate(LINES)]
+    for n_threads in (1, 2, 3):
+        torch.set_num_threads(n_threads)
+        try:
+            for batch_tokens in (1, 17, 4096):
+                model = translator._model
+                other = translator_of(
+                    model, beam_size=beam_size, n_best=beam_size, batch_tokens=batch_tokens
+                )
+                assert other.translate(LINES) == alone
+        finally:
+            torch.set_num_threads(1)
+    first = [
+        t.hypotheses[0]
+        for t in translator_of(translator._model, beam_size=beam_size).translate(LINES)
+    ]
+    assert first == [t.hypotheses[0] for t in alone]
+
+
+def test_blank_long_and_odd_lines(kernels, translator_of, by_torch):
+    lines = ["", "dog " * 60, " \t", "\x00", "🙂", "a\u2028b", "the street " * 50]
+    translator = translator_of()
+    expected = by_torch(translator, lines)
+    check_equal(translator.translate(lines), expected)
+
+
+def test_a_line_with_a_prefix_or_constraints_leaves_the_others_to_the_kernels(
+    kernels, translator_of, by_torch
+):
+    translator = translator_of()
+    demands = [NO_DEMANDS] * len(LINES)
+    demands[3] = Demands(target_prefix="dog")
+    demands[5] = Demands(required=("snow",))
+    demands[7] = Demands(banned=("man",))
+    mixed = translator.translate(LINES, demands=demands)
+    plain = translator.translate(LINES)
+    expected = by_torch(translator, LINES, demands=demands)
+    for index, (ours, alone, theirs) in enumerate(zip(mixed, plain, expected, strict=True)):
+        assert ours.hypotheses == (theirs if index in (3, 5, 7) else alone).hypotheses
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"sampling": True}, "more than plain beam search"),
+        ({"no_repeat_ngram": 2}, "more than plain"),
+        ({"repetition_penalty": 1.5}, "more than plain"),
+        ({"coverage_penalty": 0.2}, "more than plain"),
+        ({"min_length": 2}, "more than plain"),
+        ({"min_length_ratio": 0.5}, "more than plain"),
+        ({"diversity_groups": 3}, "more than plain"),
+        ({"banned": ["dog"]}, "banned"),
+    ],
+    ids=repr,
+)
+def test_what_the_kernels_do_not_know_is_for_torch(translator_of, by_torch, settings, reason):
+    translator = translator_of(**settings)
+    assert reason in translator.native_refusal()
+    assert translator.translate(LINES[:4]) == by_torch(translator, LINES[:4])
+
+
+def test_models_that_the_kernels_do_not_know_are_for_torch(translator_of):
+    translator = translator_of()
+    model = translator._model
+    joined = Ensemble([model, model], None, "probability")
+    assert translator_of(joined).native_refusal() is not None
+    integers = translator_of(seed=3)._model
+    use_integers(integers, quantized_matrices(integers.state_dict()))
+    assert translator_of(integers).native_refusal() is None, "integers they know"
+    many_positions = translator_of(replace(CONFIG, max_positions=1 << 20))
+    assert "positions would be too large" in many_positions.native_refusal()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert "precision" in translator.native_refusal()
+
+
+def test_a_head_switched_off_or_listened_to_is_for_torch(kernels, translator_of, by_torch):
+    translator = translator_of()
+    attention = translator._model.decoder.layers[1].cross_attention
+    before = translator.translate(LINES)
+    assert translator.native_refusal() is None
+    attention.gate = torch.tensor([0.0, 1.0]).view(2, 1, 1)
+    assert translator.native_refusal() is not None
+    gated = translator.translate(LINES)
+    assert gated == by_torch(translator, LINES) != before
+    attention.gate = None
+    heard = []
+    handle = attention.tap(heard.append)
+    translator.translate(LINES[:2])
+    assert heard
+    handle.remove()
+    assert translator.translate(LINES) == before
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_weights_that_change_are_packed_again(kernels, translator_of, by_torch, assign):
+    translator = translator_of()
+    before = translator.translate(LINES)
+    other = translator_of(seed=5)._model
+    translator._model.load_state_dict(other.state_dict(), assign=assign)
+    after = translator.translate(LINES)
+    assert after == translator_of(other).translate(LINES) != before
+    check_equal(after, by_torch(translator, LINES))
+
+
+def test_packed_weights_are_given_back_with_their_model(kernels, translator_of, monkeypatch):
+    freed = []
+    monkeypatch.setattr(
+        "tformer_cli.fast.native.weights.weakref.finalize",
+        lambda owner, free, pointer: finalize(
+            owner, lambda: (freed.append(pointer), free(pointer))
+        ),
+    )
+    translator = translator_of()
+    translator.translate(LINES[:1])
+    pointer = translator._searcher._native._native._model.pointer
+    with torch.no_grad():
+        translator._model.target_matrix.add_(1.0)
+    translator.translate(LINES[:1])
+    assert freed == [pointer]
+    del translator
+    gc.collect()
+    assert len(freed) == 2
+
+
+def test_without_a_compiler_torch_translates(translator_of, by_torch, monkeypatch):
+    translator = translator_of()
+
+    def refuse(tell):
+        raise Refused("there is no C compiler (CC, cc, gcc, clang)")
+
+    monkeypatch.setattr(native_search, "load_library", refuse)
+    assert "no C compiler" in translator.native_refusal()
+    assert translator.translate(LINES) == by_torch(translator, LINES)
+
+
+def test_without_memory_for_packed_weights_torch_translates(
+    kernels, translator_of, by_torch, monkeypatch
+):
+    def refuse(library, model):
+        raise MemoryError("there is not enough memory for the packed weights")
+
+    monkeypatch.setattr(native_search, "NativeModel", refuse)
+    translator = translator_of()
+    assert "not enough memory" in translator.native_refusal()
+    assert translator.translate(LINES[:4]) == by_torch(translator, LINES[:4])
+
+
+def test_what_before_batch_raises_ends_the_search_soon(kernels, translator_of, monkeypatch):
+    class StopError(Exception):
+        pass
+
+    begun, ended = threading.Event(), threading.Event()
+
+    def find(self, sources, limits, *, stop, **settings):
+        begun.set()
+        while not stop.value:  # a kernel that would never end by itself
+            time.sleep(0.001)
+        ended.set()
+        return [[] for _ in sources]
+
+    def look():
+        if begun.is_set():
+            raise StopError
+
+    monkeypatch.setattr(native_search.NativeModel, "search", find)
+    translator = translator_of(before_batch=look)
+    with pytest.raises(StopError):
+        translator.translate(LINES)
+    assert ended.is_set()
+
+
+@pytest.mark.parametrize("n_lines", [1, 200])
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="POSIX alone")
+def test_ctrl_c_ends_kernels_that_compute(kernels, translator_of, n_lines):
+    config = ModelConfig(
+        d_model=256, n_heads=4, d_ff=1024, n_encoder_layers=2, n_decoder_layers=2, max_positions=512
+    )
+    beam_size = 8 if n_lines > 1 else 300
+    translator = translator_of(config, beam_size=beam_size, max_length=500, max_length_ratio=100.0)
+    # as long as it takes to find that nothing stops it: minutes
+    lines = [" ".join(WORDS * 4)] * n_lines
+    assert translator.native_refusal() is None
+    main = threading.main_thread().ident
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))
+    begun = time.monotonic()
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            translator.translate(lines)
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - begun < 10
+    assert threading.active_count() < 4  # no worker goes on
+
+
+def test_a_worker_that_fails_ends_the_others(kernels, translator_of, monkeypatch):
+    def find(self, sources, limits, *, stop, **settings):
+        if len(sources[0]) == max(map(len, sources)) and not failed.is_set():
+            failed.set()
+            raise MemoryError
+        while not stop.value:
+            time.sleep(0.001)
+        return [[] for _ in sources]
+
+    failed = threading.Event()
+    monkeypatch.setattr(native_search.NativeModel, "search", find)
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(MemoryError):
+            translator_of().translate(LINES)
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3, 8])
+@pytest.mark.parametrize("n_sentences", [0, 1, 2, 5, 64, 500])
+@pytest.mark.parametrize("batch_tokens", [1, 100, 4096])
+def test_batches_of_equal_work(n_workers, n_sentences, batch_tokens):
+    lengths = [1 + 7 * i % 31 for i in range(n_sentences)]
+    batches = plan_native_batches(lengths, batch_tokens, 40, n_workers)
+    assert sorted(index for batch in batches for index in batch) == list(range(n_sentences))
+    for batch in batches:
+        assert len(batch) <= 40
+        assert len(batch) == 1 or sum(lengths[i] for i in batch) <= batch_tokens
+    longest = [max(lengths[i] for i in batch) for batch in batches]
+    assert longest == sorted(longest, reverse=True)
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3, 8])
+@pytest.mark.parametrize("n_sentences", [40, 500])
+def test_workers_have_equal_work(n_workers, n_sentences):
+    lengths = [20 + 7 * i % 31 for i in range(n_sentences)]
+    batches = plan_native_batches(lengths, 1000, 10**6, n_workers)
+    assert len(batches) % n_workers == 0
+    work = [sum(lengths[i] for i in batch) for batch in batches]
+    assert max(work) - min(work) <= 2 * max(lengths)
+
+
+def test_the_stop_flag_is_a_number_in_memory():
+    assert ctypes.sizeof(ctypes.c_int) == 4  # as the kernels read it

@@ -1,0 +1,444 @@
+"""Continuous batching: as soon as a sentence is done, the next one takes its place.
+
+A padded batch lasts as long as its longest translation, and near its end a GPU computes a few rows
+in the time of many. Here the places are filled again while the search continues (iteration-level
+scheduling; Yu et al. 2022, "Orca", section 3). Steps do not wait for the device: whether a place is
+done is read one step late, and what was found is fetched while the next step is computed.
+
+Sentences of about one length share places, so that their sources are padded to one width. In
+float32 everything is computed in shapes that follow from that width alone, whatever is translated
+beside it; in bfloat16 steps look only as far back as any place needs, and the last sentences are
+computed in fewer and fewer places.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from tformer_cli.data.tokenizer import EOS_ID, PAD_ID
+from tformer_cli.decoding.length_penalty import length_divisor
+from tformer_cli.decoding.limits import longest_source, longest_translation
+from tformer_cli.decoding.source_batches import LARGEST_LOGITS
+from tformer_cli.fast.continuous.beam_places import (
+    BeamPlaces,
+    divisor_table,
+    hypotheses,
+    search_step,
+)
+from tformer_cli.fast.continuous.fixed_cache import FixedCache
+from tformer_cli.fast.continuous.step_graphs import StepGraphs
+from tformer_cli.fast.native.weights import interference
+from tformer_cli.model.linear import Linear
+from tformer_cli.model.runtime import Precision, StandardProducts, autocast, is_out_of_memory
+from tformer_cli.model.transformer import Transformer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor
+
+    from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.decoding.hypothesis import Hypothesis
+
+NARROWEST_SOURCE = 16
+"""Sources are padded to this times a power of two."""
+FEWEST_POSITIONS = 16
+"""In bfloat16 steps look back to this times a power of two."""
+EXACT_TOKENS = 2048
+"""Source tokens of a batch in float32, whatever there is to translate."""
+MOST_BATCHES = 4
+"""Widths whose places and graphs are kept from one search to the next."""
+CPU = torch.device("cpu")
+REFILLED_SHARE = 8
+"""Places are filled again when one in this many is free: encoding one by one would waste the
+GPU."""
+
+
+class ContinuousSearch:
+    """Greedy and beam search of one model, for GPUs, which compute asynchronously."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        device: torch.device,
+        precision: Precision,
+        tell: Callable[[str], None] | None = None,
+        *,
+        captures: bool = True,
+    ) -> None:
+        """Remembers a model; the memory for its places is taken when it searches.
+
+        Args:
+            model: in evaluation mode, or what a search takes for one.
+            device: where it is.
+            precision: "bfloat16" computes the products in it.
+            tell: is told, in a line, if something makes the search slower.
+            captures: whether steps may be captured as CUDA graphs.
+        """
+        self._model = model
+        self._device = device
+        self._precision = precision
+        self._tell = tell
+        self._captures = captures
+        self._batches: dict[int, _RunningBatch] = {}
+        self._made_for: object = None
+
+    def with_model(self, model: Transformer) -> ContinuousSearch:
+        """Makes the same for another model."""
+        return ContinuousSearch(
+            model, self._device, self._precision, self._tell, captures=self._captures
+        )
+
+    def refusal(self, config: DecodingConfig) -> str | None:
+        """Gives the reason why this cannot search as the settings say; None if it can.
+
+        What is asked of a single sentence (prefix, constraints) is not looked at.
+        """
+        if not config.is_plain or config.diversity_groups > 1:
+            return "the settings need more than plain beam search"
+        if not isinstance(self._model, Transformer):
+            return "several models translate together"
+        return interference(list(self._model.modules()))
+
+    @torch.inference_mode()
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        config: DecodingConfig,
+        before_batch: Callable[[], None] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Finds the hypotheses of each sentence, best first, as `beam_search` finds them.
+
+        Args:
+            sources: token ids without special tokens.
+            config: settings that `refusal` did not refuse.
+            before_batch: called before sentences are encoded; what it raises ends the search.
+        """
+        self._forget_what_has_changed(config)
+        by_width: dict[int, list[int]] = {}
+        for index in sorted(range(len(sources)), key=lambda index: -len(sources[index])):
+            by_width.setdefault(self._width(len(sources[index]) + 1), []).append(index)
+        results: dict[int, list[Hypothesis]] = {}
+        with self._computing():
+            for width, indices in by_width.items():
+                batch = self._batch_of(width, len(indices), config)
+                queue = deque((index, sources[index]) for index in indices)
+                batch.search(queue, results, before_batch)
+        return [results[index] for index in range(len(sources))]
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Computes on the model's own device, in the precision."""
+        is_on_cpu = self._device.type == "cpu"
+        with (
+            torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext(),
+            nullcontext() if is_on_cpu else StandardProducts(),  # once, not in every attention
+            autocast(self._device, self._precision, keeps_casts=False),
+        ):
+            yield
+
+    def _forget_what_has_changed(self, config: DecodingConfig) -> None:
+        """Graphs read weights where they lay when they were captured, and search by one config.
+
+        Products hold weights of their own: they are kept alive here, and known by identity.
+        """
+        modules = [module for module in self._model.modules() if isinstance(module, Linear)]
+        products = [module.product for module in modules] + [self._model.output_product]
+        pointers = [weight.data_ptr() for weight in self._model.parameters()]
+        made_for = config, pointers, products
+        if made_for != self._made_for:
+            self._batches.clear()
+            self._made_for = made_for
+
+    def _width(self, n_tokens: int) -> int:
+        """Padded length of a source of this many tokens, end of sentence counted."""
+        width = max(NARROWEST_SOURCE, _power_of_two(n_tokens))
+        return min(width, self._model.config.max_positions)
+
+    def _batch_of(self, width: int, n_sentences: int, config: DecodingConfig) -> _RunningBatch:
+        """The places for sources of a width, as many as there can be use for."""
+        most = LARGEST_LOGITS // (config.beam_size * self._model.vocab_size)
+        is_exact = self._precision == "float32"
+        n_tokens = EXACT_TOKENS if is_exact else config.batch_tokens
+        n_places = max(1, min(n_tokens // width, most))
+        if not is_exact:
+            n_places = min(_power_of_two(n_sentences), n_places)
+        batch = self._batches.pop(width, None)
+        if batch is None or batch.n_places < n_places:
+            batch = None  # its memory is free before more is taken
+            while len(self._batches) >= MOST_BATCHES:
+                del self._batches[next(iter(self._batches))]
+            batch = self._new_batch(config, width, n_places, is_exact=is_exact)
+        self._batches[width] = batch  # the last one used
+        return batch
+
+    def _new_batch(
+        self, config: DecodingConfig, width: int, n_places: int, *, is_exact: bool
+    ) -> _RunningBatch:
+        """Takes the memory of a batch; where that is too much, gives up the others."""
+        while True:
+            try:
+                return _RunningBatch(
+                    self._model,
+                    config,
+                    width,
+                    n_places,
+                    StepGraphs(self._device if self._captures else CPU, self._tell),
+                    is_exact=is_exact,
+                )
+            except RuntimeError as error:
+                if not (is_out_of_memory(error) and self._batches):
+                    raise
+            # outside of the handler, whose traceback keeps tensors alive
+            self._batches.clear()
+            if self._device.type == "cuda":
+                torch.cuda.empty_cache()
+
+
+@dataclass
+class _Occupant:
+    """A sentence in a place."""
+
+    index: int
+    since: int
+    """The step before which it came."""
+
+
+@dataclass
+class _Schedule:
+    """Occupants of the places while sentences are searched."""
+
+    occupants: list[_Occupant | None]
+    done: list[int] = field(default_factory=list)
+    """Places whose sentences are found and not yet taken out."""
+    fetched: list[tuple[list[int], list[_AsyncCopy]]] = field(default_factory=list)
+    """Sentences taken out and their hypotheses, on the way to the host."""
+    n_steps: int = 0
+
+    @property
+    def n_searched(self) -> int:
+        """Places where a sentence is still searched."""
+        return sum(occupant is not None for occupant in self.occupants) - len(self.done)
+
+    def oldest(self) -> int:
+        """Steps that the sentence has had that has been searched longest."""
+        return max(
+            (self.n_steps - one.since for i, one in enumerate(self.occupants)
+             if one is not None and i not in self.done),
+            default=0,
+        )  # fmt: skip
+
+
+class _RunningBatch:
+    """The places for sources of one width, and the graphs of their steps."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        config: DecodingConfig,
+        width: int,
+        n_places: int,
+        graphs: StepGraphs,
+        *,
+        is_exact: bool,
+    ) -> None:
+        """Takes the memory.
+
+        Args:
+            model: the model.
+            config: how to search.
+            width: S, tokens that sources are padded to.
+            n_places: P.
+            graphs: makes the steps.
+            is_exact: whether shapes may not depend on how many sentences there are.
+        """
+        self._model = model
+        self._config = config
+        self._width = width
+        self.n_places = n_places
+        self._graphs = graphs
+        self._is_exact = is_exact
+        self._device = next(model.parameters()).device
+        self._most_refilled = max(1, n_places // REFILLED_SHARE)
+        self._steps: dict[tuple[int, int], tuple[Callable[[], None], list[Tensor]]] = {}
+        max_positions = model.config.max_positions
+        longest_line = min(width - 1, longest_source(max_positions))
+        longest = longest_translation(longest_line, config, max_positions)
+        self._room = longest + 1
+        self._divisors = divisor_table(longest, config, self._device)
+        self._places = BeamPlaces.empty(n_places, config.beam_size, longest, self._device)
+        memory, _ = self._encoded([(0, ())])
+        self._cache = FixedCache.empty(model, n_places, config.beam_size, self._room, memory)
+
+    def search(
+        self,
+        queue: deque[tuple[int, Sequence[int]]],
+        results: dict[int, list[Hypothesis]],
+        before_batch: Callable[[], None] | None,
+    ) -> None:
+        """Searches sentences, each with its index; empties the queue."""
+        n_places = (
+            self.n_places if self._is_exact else min(self.n_places, _power_of_two(len(queue)))
+        )
+        self._places.is_active.zero_()  # of a search that was ended
+        schedule = _Schedule([None] * n_places)
+        seen: _AsyncCopy | None = None
+        while queue or schedule.n_searched:
+            n_free = schedule.occupants.count(None) + len(schedule.done)
+            if queue and (n_free >= min(len(queue), self._most_refilled) or n_free == n_places):
+                if before_batch is not None:
+                    before_batch()
+                self._take_out(schedule)
+                self._fill(schedule, queue)
+            elif not queue and not self._is_exact and schedule.n_searched <= n_places // 2:
+                self._take_out(schedule)
+                n_places //= 2
+                self._move_together(schedule, n_places)
+                seen = None
+            self._step(schedule, n_places)
+            now = _AsyncCopy(self._places.is_active[:n_places], schedule.n_steps)
+            self._deliver(schedule, results)
+            if seen is not None:
+                self._look(schedule, seen)
+            seen = now
+        self._take_out(schedule)
+        self._deliver(schedule, results)
+
+    def _fill(self, schedule: _Schedule, queue: deque[tuple[int, Sequence[int]]]) -> None:
+        """Puts the next sentences in free places."""
+        free = [place for place, one in enumerate(schedule.occupants) if one is None]
+        while free and queue:
+            group = [
+                queue.popleft() for _ in range(min(len(queue), len(free), self._most_refilled))
+            ]
+            places, free = free[: len(group)], free[len(group) :]
+            max_positions = self._model.config.max_positions
+            limits = [
+                longest_translation(len(source), self._config, max_positions) for _, source in group
+            ]
+            divisors = [length_divisor(limit + 1, self._config) for limit in limits]
+            where = self._to_device(torch.tensor(places))
+            memory, source_mask = self._encoded(group)
+            self._cache.put(self._model, where, memory, source_mask)
+            self._places.put(
+                where,
+                self._to_device(torch.tensor(limits)),
+                self._to_device(torch.tensor(divisors, dtype=torch.float64)),
+            )
+            for place, (index, _) in zip(places, group, strict=True):
+                schedule.occupants[place] = _Occupant(index, schedule.n_steps)
+
+    def _encoded(self, group: Sequence[tuple[int, Sequence[int]]]) -> tuple[Tensor, Tensor]:
+        """Encodes sentences, always as many rows at once: (R, S, D) and (R, S)."""
+        n_empty = self._most_refilled - len(group)
+        sources = [source for _, source in group] + [()] * n_empty
+        rows = [
+            [*source, EOS_ID, *[PAD_ID] * (self._width - len(source) - 1)] for source in sources
+        ]
+        lengths = torch.tensor([len(source) + 1 for source in sources])
+        mask = self._to_device(torch.arange(self._width) < lengths.unsqueeze(1))
+        return self._model.encode(self._to_device(torch.tensor(rows)), mask), mask
+
+    def _step(self, schedule: _Schedule, n_places: int) -> None:
+        """Sends a step."""
+        n_positions = self._room
+        if not self._is_exact:
+            needed = schedule.oldest() + 1
+            n_positions = min(max(FEWEST_POSITIONS, _power_of_two(needed)), self._room)
+        shape = n_places, n_positions
+        if shape not in self._steps:
+            self._steps[shape] = self._step_of(*shape)
+        self._graphs.run(shape, *self._steps[shape])
+        schedule.n_steps += 1
+
+    def _step_of(self, n_places: int, n_positions: int) -> tuple[Callable[[], None], list[Tensor]]:
+        """The step of a shape, and the state that it changes; see `StepGraphs.run`."""
+        places = self._places.narrowed(n_places)
+        cache = self._cache.narrowed(n_places, n_positions)
+
+        def step() -> None:
+            search_step(self._model, places, cache, self._divisors, self._config.n_searched)
+
+        return step, [*places.lasting(), cache.positions, cache.ancestors]
+
+    def _look(self, schedule: _Schedule, seen: _AsyncCopy) -> None:
+        """Notes which places are done, by what they were after a step."""
+        is_active = seen.arrived().tolist()
+        for place, occupant in enumerate(schedule.occupants):
+            if (
+                occupant is not None
+                and not is_active[place]
+                and occupant.since < seen.n_steps
+                and place not in schedule.done
+            ):
+                schedule.done.append(place)
+
+    def _take_out(self, schedule: _Schedule) -> None:
+        """Sends for what was found; the places are free then."""
+        if not schedule.done:
+            return
+        found = self._places.found(self._to_device(torch.tensor(schedule.done)))
+        occupants = [schedule.occupants[place] for place in schedule.done]
+        indices = [occupant.index for occupant in occupants if occupant is not None]
+        copies = [_AsyncCopy(tensor, schedule.n_steps) for tensor in found]
+        schedule.fetched.append((indices, copies))
+        for place in schedule.done:
+            schedule.occupants[place] = None
+        schedule.done.clear()
+
+    def _deliver(self, schedule: _Schedule, results: dict[int, list[Hypothesis]]) -> None:
+        """Waits for what was sent for and puts it among the results."""
+        for indices, copies in schedule.fetched:
+            found = [copy.arrived() for copy in copies]
+            best = hypotheses(found, self._config.n_searched)
+            results.update(zip(indices, best, strict=True))
+        schedule.fetched.clear()
+
+    def _move_together(self, schedule: _Schedule, n_places: int) -> None:
+        """Moves what is searched behind the first places into them."""
+        occupants = schedule.occupants
+        origins = [i for i in range(n_places, len(occupants)) if occupants[i] is not None]
+        places = [i for i in range(n_places) if occupants[i] is None][: len(origins)]
+        if origins:
+            moved = self._to_device(torch.tensor(origins)), self._to_device(torch.tensor(places))
+            self._places.move(*moved)
+            self._cache.move(*moved)
+        for origin, place in zip(origins, places, strict=True):
+            occupants[place] = occupants[origin]
+        del occupants[n_places:]
+
+    def _to_device(self, tensor: Tensor) -> Tensor:
+        """Sends a tensor to the device without waiting for it."""
+        if self._device.type == "cuda":
+            tensor = tensor.pin_memory()
+        return tensor.to(self._device, non_blocking=True)
+
+
+class _AsyncCopy:
+    """A tensor that is brought to the host while the device computes on."""
+
+    def __init__(self, tensor: Tensor, n_steps: int) -> None:
+        """Sends for it as it is after this many steps."""
+        self.n_steps = n_steps
+        self._event: torch.cuda.Event | None = None
+        self._host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        self._host.copy_(tensor, non_blocking=tensor.is_cuda)
+        if tensor.is_cuda:
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record()
+
+    def arrived(self) -> Tensor:
+        """Waits for it."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._host
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest power of two that is not below a number."""
+    return 1 << max(0, number - 1).bit_length()

@@ -1,0 +1,198 @@
+"""Attention by the kernels, with its gradient, in sentences that lie one after the other."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from tformer_cli.fast.native.numbers import kind_of, succeed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tformer_cli.model.unpadded import Spans
+
+
+class _HeadRows(ctypes.Structure):
+    """The struct `HeadRows` of attention_training.h."""
+
+    _fields_ = (("numbers", ctypes.c_void_p), ("row_stride", ctypes.c_int64))
+
+
+class _Attention(ctypes.Structure):
+    """The struct `AttentionPass` of attention_training.h."""
+
+    _fields_ = (
+        ("n_sentences", ctypes.c_int64),
+        ("n_heads", ctypes.c_int64),
+        ("head_width", ctypes.c_int64),
+        ("kind", ctypes.c_int32),
+        ("is_causal", ctypes.c_int32),
+        ("query", _HeadRows),
+        ("key", _HeadRows),
+        ("value", _HeadRows),
+        ("query_starts", ctypes.c_void_p),
+        ("key_starts", ctypes.c_void_p),
+        ("weight_starts", ctypes.c_void_p),
+        ("most_queries", ctypes.c_int64),
+        ("most_keys", ctypes.c_int64),
+        ("weights", ctypes.c_void_p),
+        ("context", _HeadRows),
+        ("query_gradient", _HeadRows),
+        ("key_gradient", _HeadRows),
+        ("value_gradient", _HeadRows),
+        ("n_threads", ctypes.c_int64),
+    )
+
+
+class NativeAttention:
+    """Scaled dot-product attention of all heads."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        """Takes the library's functions."""
+        self._attend = library.tformer_attend
+        self._attend_backward = library.tformer_attend_backward
+        for function in (self._attend, self._attend_backward):
+            function.argtypes = [ctypes.c_void_p]
+            function.restype = ctypes.c_bool
+        weights_stride = library.tformer_weights_stride
+        weights_stride.argtypes = [ctypes.c_int64]
+        weights_stride.restype = ctypes.c_int64
+        self.lanes = int(weights_stride(1))
+        """Rows of weights are a multiple of this many floats apart."""
+
+    def __call__(self, query: Tensor, memory: Tensor | None, n_heads: int, spans: Spans) -> Tensor:
+        """See `Operations.attention`.
+
+        Raises:
+            TypeError: if the tensors are not all float32 or all bfloat16, on the CPU.
+            ValueError: if a sentence has no token.
+            MemoryError: if there is not enough.
+        """
+        if memory is not None and kind_of(memory) != kind_of(query):
+            raise TypeError(f"queries are {query.dtype}, but keys and values {memory.dtype}")
+        context: Tensor = _AttentionFunction.apply(self, query, memory, n_heads, spans)  # type: ignore[no-untyped-call]
+        return context
+
+    def attend(self, attention: _Attention) -> None:
+        """Runs the forward pass."""
+        succeed(self._attend(ctypes.byref(attention)))
+
+    def attend_backward(self, attention: _Attention) -> None:
+        """Runs the backward pass."""
+        succeed(self._attend_backward(ctypes.byref(attention)))
+
+
+class _Layout:
+    """Addresses of sentences and their weights."""
+
+    def __init__(self, spans: Spans, n_heads: int, lanes: int) -> None:
+        """Computes it.
+
+        Args:
+            spans: of the sentences.
+            n_heads: H.
+            lanes: what rows of weights are rounded up to.
+
+        Raises:
+            ValueError: if there is no sentence, or no token in one.
+        """
+        self._n_heads, self._is_causal = n_heads, spans.is_causal
+        self._queries, self._keys = spans.queries.contiguous(), spans.keys.contiguous()
+        n_queries, n_keys = self._queries.diff(), self._keys.diff()
+        sides = (n_queries, n_keys)
+        if not len(n_queries) or any(int(lengths.min()) < 1 for lengths in sides):
+            raise ValueError("there must be at least one sentence, each with a token on both sides")
+        self._most = int(n_queries.max()), int(n_keys.max())
+        self.n_queries, self.n_keys = int(self._queries[-1]), int(self._keys[-1])
+        strides = (n_keys + (lanes - 1)) // lanes * lanes
+        self._weights = functional.pad((n_heads * n_queries * strides).cumsum(0), (1, 0))
+        self.n_weights = int(self._weights[-1])
+
+    def attention(
+        self, query: Tensor, memory: Tensor | None, weights: Tensor, context: Tensor
+    ) -> _Attention:
+        """Gives the address of everything; all tensors must stay alive until the pass is over."""
+        joined = context.shape[2]
+        attention = _Attention(
+            n_sentences=len(self._queries) - 1,
+            n_heads=self._n_heads,
+            head_width=joined // self._n_heads,
+            kind=kind_of(query),
+            is_causal=self._is_causal,
+            query_starts=self._queries.data_ptr(),
+            key_starts=self._keys.data_ptr(),
+            weight_starts=self._weights.data_ptr(),
+            most_queries=self._most[0],
+            most_keys=self._most[1],
+            weights=weights.data_ptr(),
+            context=_head_rows(context, 0, joined),
+            n_threads=torch.get_num_threads(),
+        )
+        attention.query, attention.key, attention.value = _parts(query, memory, joined)
+        return attention
+
+
+# Profiles show the name, and know by it what the time was spent on
+class _AttentionFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401  # what torch hands over has no public type
+        native: NativeAttention,
+        query: Tensor,
+        memory: Tensor | None,
+        n_heads: int,
+        spans: Spans,
+    ) -> Tensor:
+        query = query.contiguous()
+        memory = None if memory is None else memory.contiguous()
+        joined = query.shape[2] // (3 if memory is None else 1)
+        layout = _Layout(spans, n_heads, native.lanes)
+        weights = torch.empty(layout.n_weights, dtype=torch.float32, device="cpu")
+        context = query.new_empty(1, query.shape[1], joined)
+        context[:, layout.n_queries :] = 0.0
+        native.attend(layout.attention(query, memory, weights, context))
+        ctx.native, ctx.layout = native, layout
+        ctx.save_for_backward(query, memory, weights)
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        gradient: Tensor,
+    ) -> tuple[None, Tensor, Tensor | None, None, None]:
+        query, memory, weights = ctx.saved_tensors
+        layout: _Layout = ctx.layout
+        gradient = gradient.contiguous()
+        query_gradient = torch.empty_like(query)
+        query_gradient[:, layout.n_queries :] = 0.0
+        memory_gradient = None
+        if memory is not None:
+            memory_gradient = torch.empty_like(memory)
+            memory_gradient[:, layout.n_keys :] = 0.0
+        attention = layout.attention(query, memory, weights, gradient)
+        parts = _parts(query_gradient, memory_gradient, gradient.shape[2])
+        attention.query_gradient, attention.key_gradient, attention.value_gradient = parts
+        ctx.native.attend_backward(attention)
+        return None, query_gradient, memory_gradient, None, None
+
+
+def _parts(query: Tensor, memory: Tensor | None, joined: int) -> tuple[_HeadRows, ...]:
+    """Queries, keys and values, which are columns of one tensor or two."""
+    if memory is None:
+        return tuple(_head_rows(query, part, joined) for part in range(3))
+    return (
+        _head_rows(query, 0, joined),
+        _head_rows(memory, 0, joined),
+        _head_rows(memory, 1, joined),
+    )
+
+
+def _head_rows(tensor: Tensor, part: int, joined: int) -> _HeadRows:
+    start = tensor.data_ptr() + part * joined * tensor.element_size()
+    return _HeadRows(start, tensor.stride(1))

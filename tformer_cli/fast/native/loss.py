@@ -1,0 +1,72 @@
+"""The loss of rows of logits by the kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import torch
+
+from tformer_cli.fast.native.numbers import kind_of, succeed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class _Loss(ctypes.Structure):
+    """The struct `RowLoss` of loss.h."""
+
+    _fields_ = (
+        ("n_rows", ctypes.c_int64),
+        ("vocab_size", ctypes.c_int64),
+        ("logits", ctypes.c_void_p),
+        ("kind", ctypes.c_int32),
+        ("writes_gradient", ctypes.c_int32),
+        ("targets", ctypes.c_void_p),
+        ("target_weight", ctypes.c_float),
+        ("normalizer", ctypes.c_void_p),
+        ("right", ctypes.c_void_p),
+        ("n_threads", ctypes.c_int64),
+    )
+
+
+class NativeLoss:
+    """The parts of a cross-entropy, and its gradient in place of the logits."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        """Takes the library's function."""
+        self._loss = library.tformer_loss
+        self._loss.argtypes = [ctypes.c_void_p]
+        self._loss.restype = ctypes.c_bool
+
+    def __call__(
+        self, logits: Tensor, targets: Tensor, target_weight: float, *, writes_gradient: bool
+    ) -> tuple[Tensor, Tensor]:
+        """See `Operations.loss`.
+
+        Raises:
+            TypeError: if the logits are neither float32 nor bfloat16 in rows.
+            IndexError: if a target is not in the vocabulary.
+            MemoryError: if there is not enough.
+        """
+        if not logits.is_contiguous() or targets.shape != logits.shape[:1]:
+            raise TypeError("logits must be contiguous rows, each with a target")
+        if len(targets) and int(targets.max()) >= logits.shape[1]:
+            raise IndexError(f"targets must be less than {logits.shape[1]}")
+        targets = targets.contiguous()
+        sums = torch.empty(2, len(targets), dtype=torch.float32, device="cpu")
+        normalizer, right = sums.unbind()
+        loss = _Loss(
+            n_rows=len(targets),
+            vocab_size=logits.shape[1],
+            logits=logits.data_ptr(),
+            kind=kind_of(logits),
+            writes_gradient=writes_gradient,
+            targets=targets.data_ptr(),
+            target_weight=target_weight,
+            normalizer=normalizer.data_ptr(),
+            right=right.data_ptr(),
+            n_threads=torch.get_num_threads(),
+        )
+        succeed(self._loss(ctypes.byref(loss)))
+        return normalizer, right

@@ -1,0 +1,261 @@
+"""Encoder, decoder and search of many sentences in one call of the kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tformer_cli.fast.native.weights import PackedModel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tformer_cli.model.transformer import Transformer
+
+EOS_ID = 3
+"""End of sentence: the kernels and the tokenizer agree on it."""
+MOST_ROWS = 320
+"""Hypotheses decoded at a time, whatever the number of sentences: enough for the products."""
+_NO_MEMORY, _STOPPED = 1, 2
+
+
+class Found(NamedTuple):
+    """A translation that was found; the fields are those of `Hypothesis`, in its order."""
+
+    token_ids: tuple[int, ...]
+    """The target tokens without beginning and end of sentence."""
+    log_probability: float
+    """Σ log p of the tokens and of the end of sentence."""
+    score: float
+    """`log_probability` divided by its length's divisor."""
+    token_log_probabilities: tuple[float, ...]
+    """log p of every token and of the end of sentence."""
+    is_finished: bool
+    """False where the limit ended it although the model preferred to continue."""
+
+
+class Stopped(Exception):  # noqa: N818 - nothing is wrong
+    """The search was told to stop."""
+
+
+class _Request(ctypes.Structure):
+    """The struct `Request` of search.h."""
+
+    _fields_ = (
+        ("n_sentences", ctypes.c_int64),
+        ("tokens", ctypes.c_void_p),
+        ("starts", ctypes.c_void_p),
+        ("limits", ctypes.c_void_p),
+        ("divisors", ctypes.c_void_p),
+        ("beam_size", ctypes.c_int64),
+        ("n_searched", ctypes.c_int64),
+        ("most_rows", ctypes.c_int64),
+        ("stops_early", ctypes.c_int32),
+        ("stop", ctypes.c_void_p),
+    )
+
+
+class _Answer(ctypes.Structure):
+    """The struct `Answer` of search.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_void_p)
+        for name in (
+            "n_found",
+            "n_tokens",
+            "log_probability",
+            "score",
+            "is_finished",
+            "places",
+            "target_tokens",
+            "steps",
+        )
+    )
+
+
+class NativeModel:
+    """A model that searches by the kernels; several threads may use it at once."""
+
+    def __init__(self, library: ctypes.CDLL, model: Transformer) -> None:
+        """Packs the model's weights, which must stay as they are from then on.
+
+        Args:
+            library: the compiled kernels.
+            model: one that is not `weights.unsupported`.
+
+        Raises:
+            MemoryError: if there is not enough.
+        """
+        self._model = PackedModel(library, model)
+        self._search = library.tformer_search
+        self._search.restype = ctypes.c_int32
+        self._search.argtypes = [ctypes.c_void_p] * 3
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        *,
+        beam_size: int,
+        n_searched: int,
+        divisors: NDArray[np.float64],
+        stops_early: bool = True,
+        stop: ctypes.c_int | None = None,
+        most_rows: int = MOST_ROWS,
+    ) -> list[list[Found]]:
+        """Translates sentences; what is found for one depends on it alone, to the last bit.
+
+        Args:
+            sources: token ids of each sentence, without special tokens.
+            limits: most tokens of each translation, the end of sentence not counted.
+            beam_size: W, slots of each sentence; 1 is greedy search.
+            n_searched: hypotheses wanted of each, at most `beam_size`.
+            divisors: what a log-probability is divided by to give its score, by the number of
+                tokens, the end of sentence counted; it never falls.
+            stops_early: end a sentence once its first ones are certain; False only spends time.
+            stop: where another thread sets a number other than 0 to end the search.
+            most_rows: hypotheses decoded at a time; as sentences end, others take their place.
+
+        Returns:
+            For every sentence `n_searched` hypotheses, best first, or fewer where there are no
+            more.
+
+        Raises:
+            Stopped: if `stop` was set.
+            MemoryError: if there is not enough.
+        """
+        self._check(sources, limits, beam_size, n_searched, divisors)
+        request = _Sources(sources, limits, n_searched)
+        answer = _Room(request)
+        stop = ctypes.c_int(0) if stop is None else stop
+        divisors = np.ascontiguousarray(divisors, np.float64)
+        status = self._search(
+            self._model.pointer,
+            ctypes.byref(
+                _Request(
+                    len(sources),
+                    request.tokens.ctypes.data,
+                    request.starts.ctypes.data,
+                    request.limits.ctypes.data,
+                    divisors.ctypes.data,
+                    beam_size,
+                    n_searched,
+                    most_rows,
+                    stops_early,
+                    ctypes.addressof(stop),
+                )
+            ),
+            ctypes.byref(_Answer(*(part.ctypes.data for part in answer.parts))),
+        )
+        if status == _STOPPED:
+            raise Stopped
+        if status == _NO_MEMORY:
+            raise MemoryError("there is not enough memory to search for translations")
+        return [answer.read(index) for index in range(len(sources))]
+
+    def _check(
+        self,
+        sources: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        beam_size: int,
+        n_searched: int,
+        divisors: NDArray[np.float64],
+    ) -> None:
+        """Refuses what would let the kernels leave their arrays.
+
+        Raises:
+            ValueError: if anything is outside its range.
+        """
+        if not 1 <= n_searched <= beam_size <= MOST_SLOTS:
+            raise ValueError(
+                f"1 ≤ n_searched ≤ beam_size ≤ {MOST_SLOTS} must hold, "
+                f"but they are {n_searched} and {beam_size}"
+            )
+        if len(limits) != len(sources):
+            raise ValueError(f"there are {len(sources)} sources, but {len(limits)} limits")
+        n_positions, vocab_size = self._model.max_positions, self._model.vocab_size
+        for source, limit in zip(sources, limits, strict=True):
+            if len(source) + 1 > n_positions:
+                raise ValueError(
+                    f"a sentence may have at most {n_positions} tokens, but has {len(source) + 1}"
+                )
+            if source and not 0 <= min(source) <= max(source) < vocab_size:
+                raise ValueError(f"token ids must be 0 to {vocab_size - 1}")
+            if not 0 <= limit < n_positions:
+                raise ValueError(f"limits must be 0 to {n_positions - 1}, but one is {limit}")
+        if limits and max(limits) + 2 > len(divisors):
+            raise ValueError(f"there are {len(divisors)} divisors for a limit of {max(limits)}")
+
+
+MOST_SLOTS = 1 << 16
+"""Largest beam: far beyond any use, and no product of sizes can overflow."""
+
+
+class _Sources:
+    """Request in arrays."""
+
+    def __init__(
+        self, sources: Sequence[Sequence[int]], limits: Sequence[int], n_searched: int
+    ) -> None:
+        flat = [token for source in sources for token in (*source, EOS_ID)]
+        self.tokens = np.array(flat, np.int32)
+        ends = accumulate((len(source) + 1 for source in sources), initial=0)
+        self.starts = np.array(list(ends), np.int64)
+        self.limits = np.array(limits, np.int64)
+        self.n_searched = n_searched
+
+
+class _Room:
+    """Arrays for what is found; each sentence has room for its longest translations."""
+
+    def __init__(self, request: _Sources) -> None:
+        n_sentences, self._n_searched = len(request.limits), request.n_searched
+        n_hypotheses = n_sentences * self._n_searched
+        self._room = request.limits + 1
+        places = np.zeros(n_sentences + 1, np.int64)
+        np.cumsum(self._room * self._n_searched, out=places[1:])
+        self._places = places
+        self._n_found = np.zeros(n_sentences, np.int64)
+        self._n_tokens = np.empty(n_hypotheses, np.int64)
+        self._log_probability = np.empty(n_hypotheses, np.float64)
+        self._score = np.empty(n_hypotheses, np.float64)
+        self._is_finished = np.empty(n_hypotheses, np.int32)
+        self._tokens = np.empty(places[-1], np.int32)
+        self._steps = np.empty(places[-1], np.float32)
+
+    @property
+    def parts(self) -> tuple[NDArray[np.generic], ...]:
+        """The arrays in the order of search.h."""
+        return (
+            self._n_found,
+            self._n_tokens,
+            self._log_probability,
+            self._score,
+            self._is_finished,
+            self._places,
+            self._tokens,
+            self._steps,
+        )
+
+    def read(self, sentence: int) -> list[Found]:
+        """Returns what was found for a sentence, best first."""
+        found = []
+        for rank in range(self._n_found[sentence]):
+            number = sentence * self._n_searched + rank
+            start = self._places[sentence] + rank * self._room[sentence]
+            stop = start + self._n_tokens[number]
+            found.append(
+                Found(
+                    tuple(self._tokens[start:stop].tolist()),
+                    float(self._log_probability[number]),
+                    float(self._score[number]),
+                    tuple(self._steps[start : stop + 1].tolist()),
+                    bool(self._is_finished[number]),
+                )
+            )
+        return found

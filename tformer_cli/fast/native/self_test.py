@@ -1,0 +1,276 @@
+"""Self-test of a newly compiled library: `python -m tformer_cli.fast.native.self_test LIBRARY`.
+
+Small models of every kind translate, and torch computes the same log-probabilities again in one
+pass over each translation; their gradients are compared with torch's, too. It runs in a process of
+its own, once, after compiling: a compiler that makes wrong code, or code that this processor cannot
+run, must not take the program with it.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import random
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
+from tformer_cli.fast.native.search import NativeModel
+from tformer_cli.fast.native.training import NativeOperations, use_native_operations
+from tformer_cli.fast.products import quantized_matrices, use_integers
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.dropout import Dropout
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.unpadded import unpadded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOLERANCE = 1e-4
+"""Largest difference of a token's log-probability; rounding alone is about 1e-6."""
+INTEGER_TOLERANCE = 0.2
+"""The same of a model in integers, where rounding alone may send an activation to the next integer,
+which is about 0.01."""
+GRADIENT_TOLERANCE = 1e-3
+"""Largest difference of a gradient, in its largest element; rounding is about 1e-6."""
+NEWTON_SCHULZ = (15 / 8, -10 / 8, 3 / 8)
+"""A polynomial that takes every singular value nearer to 1."""
+MATRICES = ((50, 70), (3, 300), (70, 40))
+ORTHOGONAL_TOLERANCE = 1e-3
+"""Largest difference of an element; rounding is about 1e-5."""
+VOCABULARY = 77
+LIMIT = 12
+BEAM_SIZE = 3
+SOURCE_LENGTHS = (1, 2, 9, 17, 30)
+CONFIGS = (
+    ModelConfig(
+        d_model=64, n_heads=4, d_ff=100, n_encoder_layers=2, n_decoder_layers=2, max_positions=48
+    ),
+    # widths that fill no vector, layers with fewer heads or none, and nothing shared
+    ModelConfig(
+        d_model=36,
+        n_heads=3,
+        d_ff=50,
+        n_encoder_layers=3,
+        n_decoder_layers=2,
+        norm="pre",
+        activation="gelu",
+        positions="learned",
+        tied_embeddings="none",
+        bias=False,
+        max_positions=40,
+        encoder_heads=(3, 1, 0),
+        decoder_heads=(2, 3),
+        cross_heads=(3, 1),
+    ),
+    ModelConfig(
+        d_model=128,
+        n_heads=8,
+        d_ff=272,
+        n_encoder_layers=1,
+        n_decoder_layers=3,
+        tied_embeddings="decoder",
+        max_positions=64,
+    ),
+)
+
+
+class Mismatch(Exception):  # noqa: N818 - the finding of a test
+    """The library and torch do not agree."""
+
+
+def check_library(library: ctypes.CDLL) -> None:
+    """Compares a library with torch.
+
+    Raises:
+        Mismatch: naming the first difference.
+    """
+    for number, config in enumerate(CONFIGS):
+        model = random_model(config, seed=number)
+        _check_model(library, model, number, TOLERANCE)
+        _check_training(library, model, number)
+        if number == 0:  # what the others add does not depend on numbers or threads
+            _check_other_numbers_and_threads(library, model, number)
+        use_integers(model, quantized_matrices(model.state_dict()))
+        _check_model(library, model, number, INTEGER_TOLERANCE)
+    operations = NativeOperations(library)
+    _check_dropout(operations)
+    _check_orthogonalized(operations)
+
+
+def random_model(config: ModelConfig, seed: int) -> Transformer:
+    """Creates a model with weights that are all in use, biases and norms included."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Transformer(config, VOCABULARY).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 1:
+                center = 1.0 if name.endswith("norm.weight") else 0.0
+                noise = torch.randn(parameter.shape, generator=generator)
+                parameter.copy_(center + 0.2 * noise)
+    return model
+
+
+def random_sources(seed: int) -> list[list[int]]:
+    """Draws a source for each of some lengths."""
+    dice = random.Random(seed)
+    return [[dice.randrange(EOS_ID + 1, VOCABULARY) for _ in range(n)] for n in SOURCE_LENGTHS]
+
+
+def _check_model(library: ctypes.CDLL, model: Transformer, number: int, tolerance: float) -> None:
+    native = NativeModel(library, model)
+    sources = random_sources(number)
+    for beam_size in (1, BEAM_SIZE):
+        found = native.search(
+            sources,
+            [LIMIT] * len(sources),
+            beam_size=beam_size,
+            n_searched=beam_size,
+            divisors=np.arange(LIMIT + 2, dtype=np.float64),
+        )
+        if [len(hypotheses) for hypotheses in found] != [beam_size] * len(sources):
+            raise Mismatch(f"model {number}: hypotheses are missing")
+        for source, hypotheses in zip(sources, found, strict=True):
+            for tokens, _, _, steps, _ in hypotheses:
+                is_greedy = beam_size == 1
+                _compare(model, number, tolerance, source, tokens, steps, is_greedy=is_greedy)
+
+
+@torch.inference_mode()
+def _compare(
+    model: Transformer,
+    number: int,
+    tolerance: float,
+    source: Sequence[int],
+    tokens: Sequence[int],
+    steps: Sequence[float],
+    *,
+    is_greedy: bool,
+) -> None:
+    sources = torch.tensor([[*source, EOS_ID]])
+    logits = model(
+        sources, torch.ones_like(sources, dtype=torch.bool), torch.tensor([[BOS_ID, *tokens]])
+    )[0]
+    own = logits.log_softmax(dim=-1)
+    expected = own.gather(1, torch.tensor([[token] for token in (*tokens, EOS_ID)]))[:, 0]
+    error = (expected - torch.tensor(steps)).abs().max().item()
+    if not error <= tolerance:  # NaN, too
+        raise Mismatch(f"model {number}: a log-probability is off by {error:.1e}")
+    if is_greedy and len(tokens) < LIMIT:
+        loss = (own[:, EOS_ID:].amax(dim=1) - expected).max().item()
+        if not loss <= tolerance:
+            raise Mismatch(f"model {number}: a token is not the most probable")
+
+
+def _check_training(library: ctypes.CDLL, model: Transformer, number: int) -> None:
+    """Compares the gradients of a step without dropout."""
+    expected, found = _gradients(model, number), _gradients(_trained(library, model), number)
+    for name, slope in expected.items():
+        error, largest = _largest(found[name] - slope), _largest(slope)
+        if not error <= GRADIENT_TOLERANCE * largest + 1e-6:
+            raise Mismatch(f"model {number}: the gradient of {name} is off by {error:.1e}")
+
+
+def _check_other_numbers_and_threads(library: ctypes.CDLL, model: Transformer, number: int) -> None:
+    """In bfloat16 gradients are not much farther off than torch's, and on two threads the same."""
+    trained = _trained(library, model)
+    exact, one = _gradients(model, number), _gradients(trained, number)
+    torch.set_num_threads(2)
+    two = _gradients(trained, number)
+    torch.set_num_threads(1)
+    if any(not torch.equal(two[name], slope) for name, slope in one.items()):
+        raise Mismatch("two threads compute different gradients from one")
+    with torch.autocast("cpu", torch.bfloat16):
+        by_torch, by_kernels = (_gradients(each, number) for each in (model, trained))
+    errors = [
+        sum((some[name] - slope).square().sum().item() for name, slope in exact.items()) ** 0.5
+        for some in (by_torch, by_kernels)
+    ]
+    if not errors[1] <= 2.0 * errors[0]:
+        raise Mismatch(f"bfloat16 gradients are off by {errors[1]:.1e}, torch's by {errors[0]:.1e}")
+
+
+def _trained(library: ctypes.CDLL, model: Transformer) -> Transformer:
+    trained = copy.deepcopy(model)
+    if not use_native_operations(trained, library):
+        raise Mismatch("the kernels do not train a model")
+    return trained
+
+
+def _largest(values: torch.Tensor) -> float:
+    return values.abs().max().item() if values.numel() else 0.0
+
+
+def _gradients(model: Transformer, seed: int) -> dict[str, torch.Tensor]:
+    dice = torch.Generator().manual_seed(seed)
+    source, target = torch.randint(EOS_ID + 1, VOCABULARY, (2, 3, 18), generator=dice)
+    mask = torch.arange(18) < torch.tensor([[18], [5], [1]])
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.rate = 0.0
+    model.zero_grad()
+    model.train()
+    if model.operations is None:
+        hidden = model.decode_hidden(target, model.encode(source, mask), mask)[mask]
+        logits = model.project(hidden).float()
+        torch.nn.functional.cross_entropy(logits, target[mask], reduction="sum").backward()  # type: ignore[no-untyped-call]
+    else:
+        hidden = model.hidden_unpadded(unpadded(source, mask), unpadded(target, mask))
+        logits = model.project(hidden)
+        gradient = logits.detach().clone()
+        targets = torch.full((len(hidden),), -1)
+        targets[: int(mask.sum())] = target[mask]
+        model.operations.loss(gradient, targets, 1.0, writes_gradient=True)
+        logits.backward(gradient)  # type: ignore[no-untyped-call]
+    model.eval()
+    return {
+        name: weight.grad.clone()
+        for name, weight in model.named_parameters()
+        if weight.grad is not None
+    }
+
+
+def _check_dropout(operations: NativeOperations) -> None:
+    """Values are zeroed at their rate, and what was zeroed gets no gradient."""
+    n_values = 1 << 16
+    values = torch.ones(n_values, requires_grad=True)
+    dropped = operations.dropout(values, 0.25)
+    dropped.sum().backward()  # type: ignore[no-untyped-call]
+    n_dropped = int((dropped == 0.0).sum())
+    if abs(n_dropped - n_values / 4) > 6 * (n_values * 3 / 16) ** 0.5:
+        raise Mismatch(f"{n_dropped} of {n_values} values were dropped instead of a quarter")
+    if values.grad is None or not torch.equal(values.grad, dropped):
+        raise Mismatch("dropped values have gradients")
+    norm = torch.nn.LayerNorm(64)
+    hidden = torch.randn(9, 64, generator=torch.Generator().manual_seed(1))
+    summed, normed = operations.add_dropout_norm(
+        torch.zeros_like(hidden), hidden, 0.25, norm, rounds=False
+    )
+    is_dropped = summed == 0.0
+    if not 0.1 < is_dropped.double().mean().item() < 0.4:
+        raise Mismatch("before a norm, not a quarter of the values were dropped")
+    expected = torch.where(is_dropped, 0.0, hidden / 0.75)
+    if not max(_largest(summed - expected), _largest(normed - norm(expected))) <= TOLERANCE:
+        raise Mismatch("the norm of a sum with dropout is wrong")
+
+
+def _check_orthogonalized(operations: NativeOperations) -> None:
+    """Iterated to the end, the singular values are 1 and the singular vectors stay."""
+    for number, shape in enumerate(MATRICES):
+        dice = torch.Generator().manual_seed(number)
+        matrices = torch.randn(2, *shape, generator=dice)
+        found = operations.orthogonalized(matrices, [NEWTON_SCHULZ] * 30, 1.0, 1e-14)
+        left, _, right = torch.linalg.svd(matrices.double(), full_matrices=False)
+        error = _largest(found - left @ right)
+        if not error <= ORTHOGONAL_TOLERANCE:
+            raise Mismatch(f"a matrix of {shape} is made orthogonal with an error of {error:.1e}")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    check_library(ctypes.CDLL(sys.argv[1]))

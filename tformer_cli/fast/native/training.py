@@ -1,0 +1,83 @@
+"""Training steps computed by the kernels.
+
+Matrix products, dropout, layer norm, attention and the loss, with their gradients, and Muon's
+matrices. What has gradients is a function of torch's automatic differentiation. In float32 and
+bfloat16 alike, numbers are float32 while they are computed with.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tformer_cli.fast.native.attention import NativeAttention
+from tformer_cli.fast.native.dropout import NativeDropout
+from tformer_cli.fast.native.linear import NativeLinear
+from tformer_cli.fast.native.loss import NativeLoss
+from tformer_cli.fast.native.orthogonal import NativeOrthogonal
+from tformer_cli.fast.native.residual_norm import NativeResidualNorm
+from tformer_cli.fast.native.threads import threads_of_torch
+from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.dropout import Dropout
+from tformer_cli.model.feed_forward import FeedForward
+from tformer_cli.model.linear import Linear
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tformer_cli.model.transformer import Transformer
+
+
+class NativeOperations:
+    """The operations of `tformer_cli.model.operations`, by the kernels."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        """Takes the library's functions; they compute with torch's threads."""
+        library.tformer_use_threads.argtypes = [ctypes.c_void_p]
+        library.tformer_use_threads.restype = None
+        start_threads = threads_of_torch()
+        library.tformer_use_threads(start_threads)
+        self.has_threads = start_threads is not None
+        """True if there are as many threads as torch has, or else one."""
+        self.products = NativeLinear(library)
+        self.linear = self.products.linear
+        self.feed_forward = self.products.feed_forward
+        self.masked_dropout = NativeDropout(library)
+        self.add_dropout_norm = NativeResidualNorm(library)
+        self.attention = NativeAttention(library)
+        self.loss = NativeLoss(library)
+        self.orthogonalized = NativeOrthogonal(library)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NativeOperations:
+        """Copies of a model share what it computes with."""
+        return self
+
+    def dropout(self, values: Tensor, rate: float) -> Tensor:
+        """See `Operations.dropout`."""
+        return self.masked_dropout(values, None, rate)
+
+    def add_dropout(self, hidden: Tensor, values: Tensor, rate: float) -> Tensor:
+        """See `Operations.add_dropout`."""
+        return self.masked_dropout(values, hidden, rate)
+
+
+def use_native_operations(model: Transformer, library: ctypes.CDLL) -> bool:
+    """Lets a model on the CPU train by the kernels.
+
+    Returns:
+        Whether it does: not if its weights are not float32 on the CPU, or if one thread would have
+        to do what torch divides among several.
+    """
+    for weight in model.parameters():
+        if not (weight.dtype == torch.float32 and weight.device.type == "cpu"):
+            return False
+    operations = NativeOperations(library)
+    if torch.get_num_threads() > 1 and not operations.has_threads:
+        return False
+    model.operations = operations
+    for module in model.modules():
+        if isinstance(module, Dropout | FeedForward | Linear | MultiHeadAttention):
+            module.operations = operations
+    return True

@@ -1,0 +1,111 @@
+"""Making a model ready to translate: faster products in place of torch's own."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tformer_cli.fast.packed import PackedProduct
+from tformer_cli.fast.quantized import QuantizedMatrix, QuantizedProduct, quantize_matrix
+from tformer_cli.model.linear import ALL_ROWS, Linear
+from tformer_cli.model.transformer import Transformer
+
+
+def pack(model: Transformer) -> None:
+    """Lets a float32 model on the CPU multiply by packed matrices; no result changes.
+
+    Its weights must stay as they are from then on. Each matrix is copied when it is first used.
+    """
+    for linear in _linears(model).values():
+        linear.product = PackedProduct(linear.weight, linear.bias)
+    model.output_product = PackedProduct(model.output_matrix, None)
+
+
+def unpack(model: Transformer) -> None:
+    """Undoes `pack` and `use_bfloat16`."""
+    for linear in _linears(model).values():
+        linear.product = None
+    model.output_product = None
+
+
+class RoundedProduct:
+    """Multiplies in bfloat16 by a matrix that was rounded once, as autocast does at every call."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Rounds a matrix (N, K) and a bias (N)."""
+        self._weight = weight.detach().to(torch.bfloat16)
+        self._bias = None if bias is None else bias.detach().to(torch.bfloat16)
+
+    def __call__(self, values: Tensor, rows: slice = ALL_ROWS, *, relu: bool = False) -> Tensor:
+        """Multiplies (…, K) by the named n rows; returns (…, n) bfloat16."""
+        bias = None if self._bias is None else self._bias[rows]
+        result = functional.linear(values.to(torch.bfloat16), self._weight[rows], bias)
+        return result.relu_() if relu else result
+
+
+def use_bfloat16(model: Transformer) -> None:
+    """Lets a model multiply by matrices that were rounded once; `unpack` undoes it.
+
+    Its weights must stay as they are from then on.
+    """
+    for linear in _linears(model).values():
+        linear.product = RoundedProduct(linear.weight, linear.bias)
+    model.output_product = RoundedProduct(model.output_matrix, None)
+
+
+def quantized_matrices(weights: dict[str, Tensor]) -> dict[str, QuantizedMatrix]:
+    """Quantizes the matrices among a model's weights: those of all products, and the embeddings.
+
+    Biases, norms and learned positions stay as they are.
+
+    Args:
+        weights: a `state_dict()`.
+
+    Returns:
+        The quantized matrices by the names of the weights.
+    """
+    return {name: quantize_matrix(weights[name]) for name in weights if is_quantized(name, weights)}
+
+
+def is_quantized(name: str, weights: dict[str, Tensor]) -> bool:
+    """Returns whether a weight is a matrix that int8 models hold in integers."""
+    return name.endswith(".weight") and weights[name].dim() == 2
+
+
+def use_integers(model: Transformer, matrices: dict[str, QuantizedMatrix]) -> None:
+    """Lets a model on the CPU multiply by integers; it can translate and score, and not train.
+
+    The embeddings become what the integers stand for; where one of them is the output projection,
+    too, both use the same integers. The float32 matrices of the other products are given up: their
+    shapes are left, on the meta device, where nothing can be computed with them by mistake.
+
+    Args:
+        model: in evaluation mode.
+        matrices: from `quantized_matrices`, of this model.
+    """
+    for name, linear in _linears(model).items():
+        linear.product = QuantizedProduct(matrices[f"{name}.weight"], linear.bias)
+        linear.weight = nn.Parameter(linear.weight.to("meta"), requires_grad=False)
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding):
+            matrix = matrices[f"{name}.weight"].dequantized()
+            module.weight = nn.Parameter(matrix, requires_grad=False)
+    model.output_product = QuantizedProduct(matrices[_output_name(model)], None)
+    if model.output_projection is not None:
+        weight = model.output_projection.weight.to("meta")
+        model.output_projection.weight = nn.Parameter(weight, requires_grad=False)
+
+
+def _linears(model: Transformer) -> dict[str, Linear]:
+    """The products of the layers, without those of layers that have lost all heads."""
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, Linear) and 0 not in module.weight.shape
+    }
+
+
+def _output_name(model: Transformer) -> str:
+    if model.output_projection is not None:
+        return "output_projection.weight"
+    is_shared = model.target_embedding is None
+    return "source_embedding.weight" if is_shared else "target_embedding.weight"

@@ -1,0 +1,1 @@
+"""What every part does with files: write aside and rename, read regular ones only."""

@@ -1,0 +1,128 @@
+"""Tenses with the times that fit them, and places: what a clause may end with."""
+
+from tformer_cli.grammar import lexicon
+from tformer_cli.grammar.clauses import (
+    Clause,
+)
+from tformer_cli.grammar.determiners import with_preposition
+from tformer_cli.grammar.dice import Pool
+from tformer_cli.grammar.entries import Expression, Verb
+from tformer_cli.grammar.phrases import (
+    Draft,
+    Phrase,
+    concatenate,
+    expression,
+    noun_phrase,
+)
+
+TENSES = Pool(
+    ["past", "present", "future", "perfect", "progressive", "past_progressive"],
+    [44.0, 22, 15, 7, 8, 4],
+)
+
+
+STATE_TENSES = Pool(["present", "past", "future"], [5.0, 4.0, 1.0])
+
+
+TIMES = {
+    "past": lexicon.PAST_TIMES,
+    "present": lexicon.PRESENT_TIMES,
+    "future": lexicon.FUTURE_TIMES,
+}
+
+
+NEGATION_SHARE = 0.17
+
+
+def draw_tense(draft: Draft, verb: Verb) -> str:
+    """Return a tense that ``verb`` can have: states have no progressive."""
+    return draft.dice.draw(STATE_TENSES if verb.stative else TENSES)
+
+
+def time(draft: Draft, verb: Verb, tense: str) -> Phrase | None:
+    """Return an expression of time that fits the tense, or None where none does."""
+    if verb.stative and tense == "past":
+        return expression(draft, draft.dice.draw(lexicon.STATE_TIMES))
+    pool = TIMES.get(tense)
+    return expression(draft, draft.dice.draw(pool)) if pool else None
+
+
+def frequency(draft: Draft, tense: str, negated: bool) -> Expression | None:
+    """Return an adverb of frequency now and then."""
+    if negated or tense not in ("present", "past") or not draft.dice.chance(0.12):
+        return None
+    return draft.dice.draw(lexicon.FREQUENCY)
+
+
+PLACES = (
+    (("in",), ("dans",), "open_air room_ building"),
+    (("behind",), ("derrière",), "building climbable"),
+    (("near",), ("près", "de"), "place"),
+    (("in", "front", "of"), ("devant",), "building"),
+    (("next", "to"), ("à", "côté", "de"), "building open_air water_way"),
+    (("under",), ("sous",), "bridge plant fixture"),
+)
+
+
+PLACE_POOL = Pool(PLACES, [9.0, 3, 4, 3, 3, 1.5])
+
+
+THING_PLACES = (
+    (("on",), ("sur",), "fixture"),
+    (("under",), ("sous",), "fixture"),
+    (("in",), ("dans",), "container vehicle"),
+    (("next", "to"), ("à", "côté", "de"), "fixture portable"),
+    (("behind",), ("derrière",), "fixture"),
+)
+
+
+THING_PLACE_POOL = Pool(THING_PLACES)
+
+
+def place(draft: Draft, options: Pool[tuple[tuple[str, ...], tuple[str, ...], str]]) -> Phrase:
+    """Return a place such as *in front of the house*."""
+    english, french, tags = draft.dice.draw(options)
+    noun = draft.dice.draw(lexicon.nouns(tags))
+    kind = "the" if draft.dice.chance(0.7) else "a" if draft.dice.chance(0.6) else "this"
+    landmark = noun_phrase(draft, noun, determiner=kind, plural=False, share=0.15)
+    bit = draft.link()
+    target = with_preposition([(word, bit) for word in french], landmark.french)
+    return Phrase([*((word, bit) for word in english), *landmark.english], target)
+
+
+def adjunct(draft: Draft, verb: Verb, tense: str) -> Phrase | None:
+    """Return a time or a place, or None."""
+    roll = draft.dice.roll()
+    if roll < 0.5:
+        return time(draft, verb, tense)
+    return place(draft, PLACE_POOL)
+
+
+def put_time(draft: Draft, made: Clause, added: Phrase) -> Phrase:
+    """Add an expression of time at the end or, with a comma, at the beginning."""
+    if draft.dice.chance(0.7):
+        return made.extend(added).statement()
+    comma = draft.link()
+    opening = Phrase([*added.english, (",", comma)], [*added.french, (",", comma)])
+    return concatenate(opening, made.statement())
+
+
+def destination(draft: Draft, verb: Verb) -> Phrase:
+    """Return where to, where from or where, as *go*, *come* or *live* asks."""
+    dice = draft.dice
+    bit, goal = draft.link(), draft.link()
+    word = {"go": "to", "come": "from", "live": "in"}[verb.english]
+    if dice.chance(0.3) and verb is not lexicon.LIVE:
+        noun = dice.draw(lexicon.nouns("building"))
+        where = noun_phrase(draft, noun, determiner="the", plural=False, share=0.1)
+        joint = "à" if verb is lexicon.GO else "de"
+        french = with_preposition([(joint, bit)], where.french)
+        return Phrase([(word, bit), *where.english], french, head=noun.english)
+    if dice.chance(0.25):
+        source, target = dice.draw(lexicon.CITIES)
+        joint = "de" if verb is lexicon.COME else "à"
+    else:
+        source, target, gender = dice.draw(lexicon.COUNTRIES)
+        feminine = gender == "f"
+        joint = ("de" if feminine else "du") if verb is lexicon.COME else "en" if feminine else "au"
+    return Phrase([(word, bit), (source, goal)], [(joint, bit), (target, goal)], head=source)

@@ -1,0 +1,185 @@
+"""The family of *The animal didn't cross the street because it was too tired (too wide)*.
+
+What *it* stands for follows from the adjective alone: some describe only animate beings, the
+others only places and things; French *il* or *elle* follows from the gender of that noun.
+"""
+
+from tformer_cli.grammar import lexicon
+from tformer_cli.grammar.clauses import Clause, clause, infinitive_phrase, predicate
+from tformer_cli.grammar.dice import Pool
+from tformer_cli.grammar.entries import Adjective, Noun, Verb
+from tformer_cli.grammar.lexicon_adjectives import ABSOLUTE
+from tformer_cli.grammar.phrases import (
+    Draft,
+    Phrase,
+    concatenate,
+    expression,
+    noun_phrase,
+    object_pronoun,
+    someone,
+    standing_for,
+)
+
+FAMILY_VERBS = Pool(
+    [v for name in ("cross", "eat", "avoid", "carry", "climb", "drink", "enter", "leave", "buy",
+                    "open", "read", "explore", "touch", "push", "find", "clean", "wear", "visit")
+     for v in lexicon.TRANSITIVE.items if v.english == name],
+    [40.0, 14, 9, 8, 8, 6, 5, 5, 6, 5, 5, 5, 3, 3, 3, 3, 3, 3],
+)  # fmt: skip
+FAMILY_OBJECTS = {
+    "avoid": "way", "find": "portable food", "touch": "portable fixture food",
+    "leave": "room_ town", "explore": "open_air room_",
+}  # fmt: skip
+DEGREES = {
+    "-": (("too", "trop"), ("too", "trop"), ("too", "trop"), ("very", "très")),
+    "+": (("very", "très"), ("", "")),
+}
+AVERSE = frozenset({"avoid", "leave", "clean"})
+"""Verbs whose doing, not whose refusal, needs a reason against the object."""
+
+
+def because(draft: Draft) -> Phrase:
+    """Return *because*."""
+    bit = draft.link()
+    return Phrase([("because", bit)], [("parce", bit), ("que", bit)])
+
+
+def degree(draft: Draft, english: str, french: str) -> Phrase:
+    """Return an adverb of degree."""
+    bit = draft.link()
+    return Phrase([(english, bit)], [(french, bit)])
+
+
+def _actors(draft: Draft, verb: Verb) -> Phrase:
+    """Draw the one who acts: mostly animals, whose pronoun is *it*, like that of things."""
+    if "animal" in verb.subjects and draft.dice.chance(0.8):
+        noun = draft.dice.draw(lexicon.nouns("animal", lexicon.STEEP))
+        return noun_phrase(draft, noun, determiner=_plain(draft), plural=_seldom(draft), share=0.08)
+    return someone(draft, "human", pronouns=0.0, names=0.4)
+
+
+def _plain(draft: Draft) -> str:
+    return "the" if draft.dice.chance(0.85) else "this"
+
+
+def _seldom(draft: Draft) -> bool:
+    return draft.dice.chance(0.15)
+
+
+def _object(draft: Draft, verb: Verb) -> Phrase:
+    tags = FAMILY_OBJECTS.get(verb.english, verb.objects)
+    noun = draft.dice.draw(lexicon.nouns(tags, lexicon.STEEP))
+    plural = draft.dice.chance(0.12)
+    kind = "the" if draft.dice.chance(0.85) else "these" if plural and noun.countable else "this"
+    return noun_phrase(draft, noun, determiner=kind, plural=plural, share=0.06)
+
+
+def _main_clause(
+    draft: Draft, subject: Phrase, verb: Verb, obj: Phrase, tense: str, negated: bool
+) -> Clause:
+    """Return the main clause, sometimes with *can*, *want* or *refuse*."""
+    dice = draft.dice
+    if dice.chance(0.18) and tense != "future":
+        control = lexicon.CAN if negated and dice.chance(0.6) else lexicon.CONTROL.items[0]
+        deed = infinitive_phrase(draft, control, subject, verb, obj)
+        return clause(draft, subject, control, tense, negated=negated, infinitive=deed)
+    return clause(draft, subject, verb, tense, obj=obj, negated=negated)
+
+
+def _reason(draft: Draft, noun: Noun, sign: str) -> Adjective | None:
+    pool = lexicon.reasons(noun, sign)
+    return draft.dice.draw(pool) if pool else None
+
+
+def reason_clause(
+    draft: Draft, referent: Phrase, adjective: Adjective, tense: str, amount: tuple[str, str]
+) -> Phrase:
+    """Return *it was too wide* with the pronoun of ``referent``."""
+    subject = standing_for(draft, referent)
+    described = clause(draft, subject, lexicon.BE, tense)
+    if amount[0]:
+        described.extend(degree(draft, *amount))
+    return described.extend(predicate(draft, adjective, referent)).statement()
+
+
+def family(draft: Draft, tense: str = "") -> Phrase | None:
+    """Return a sentence of the family, or None when no adjective fits the draw."""
+    dice = draft.dice
+    verb = dice.draw(FAMILY_VERBS)
+    subject, obj = _actors(draft, verb), _object(draft, verb)
+    negated = dice.chance(0.7) and verb.english not in AVERSE
+    about_subject = dice.chance(0.5)
+    sign = "-" if negated or (verb.english in AVERSE and not about_subject) else "+"
+    if verb.english in AVERSE and about_subject:
+        sign = "-"
+    tense = tense or ("past" if dice.chance(0.8) else "present")
+    noun = subject.noun if about_subject else obj.noun
+    if noun is None:
+        adjective: Adjective | None = dice.pick([a for a in lexicon.ANIMATE if a.sign == sign])
+    else:
+        adjective = _reason(draft, noun, sign)
+    if adjective is None:
+        return None
+    draft.combine(subject.head, verb.english, obj.head)
+    main = _main_clause(draft, subject, verb, obj, tense, negated).statement()
+    referent = subject if about_subject else obj
+    amount = dice.pick(DEGREES[sign]) if adjective.english not in ABSOLUTE else ("", "")
+    reason = reason_clause(draft, referent, adjective, tense, amount)
+    return concatenate(main, because(draft), reason)
+
+
+def consequence(draft: Draft) -> Phrase | None:
+    """Return *The street was too wide, so the animal didn't cross it*."""
+    dice = draft.dice
+    verb = dice.draw(FAMILY_VERBS)
+    obj = _object(draft, verb)
+    adjective = _reason(draft, obj.noun, "-") if obj.noun else None
+    if adjective is None or adjective.english in ABSOLUTE:
+        return None
+    if verb.english in AVERSE or verb.french_preposition:
+        return None
+    subject = _actors(draft, verb)
+    draft.combine(subject.head, verb.english, obj.head)
+    described = clause(draft, obj, lexicon.BE, "past").extend(degree(draft, "too", "trop"))
+    described.extend(predicate(draft, adjective, obj))
+    bit = draft.link()
+    comma = draft.link()
+    joint = Phrase([(",", comma), ("so", bit)], [(",", comma), ("donc", bit)])
+    clitic = object_pronoun(draft, obj)
+    second = clause(draft, subject, verb, "past", obj=clitic, negated=True)
+    return concatenate(described.statement(), joint, second.statement())
+
+
+def dated_family(draft: Draft) -> Phrase | None:
+    """Return a sentence of the family in the past after an expression of time."""
+    made = family(draft, tense="past")
+    if made is None:
+        return None
+    comma = draft.link()
+    opening = expression(draft, draft.dice.draw(lexicon.PAST_TIMES))
+    return concatenate(opening, Phrase([(",", comma)], [(",", comma)]), made)
+
+
+def reported_family(draft: Draft) -> Phrase | None:
+    """Return *Mary thinks that the animal didn't cross the street because …*."""
+    dice = draft.dice
+    speaker = someone(draft, "human", names=0.3)
+    main = clause(draft, speaker, dice.draw(lexicon.OPINION), "present").statement()
+    made = family(draft, tense="past")
+    bit = draft.link()
+    that = Phrase([("that", bit)], [("que", bit)])
+    return concatenate(main, that, made) if made else None
+
+
+def winograd(draft: Draft, english_adjective: str) -> Phrase:
+    """Return one of the two sentences that gave the family its name."""
+    draft.combine("animal", "cross", "street")
+    subject = noun_phrase(draft, lexicon.NOUN["animal"], determiner="the", plural=False, share=0.0)
+    obj = noun_phrase(draft, lexicon.NOUN["street"], determiner="the", plural=False, share=0.0)
+    verb = FAMILY_VERBS.items[0]
+    referent = subject if english_adjective == "tired" else obj
+    options = lexicon.specific(referent.noun) if referent.noun else []
+    adjective = next(a for a in options if a.english == english_adjective)
+    main = clause(draft, subject, verb, "past", obj=obj, negated=True).statement()
+    reason = reason_clause(draft, referent, adjective, "past", ("too", "trop"))
+    return concatenate(main, because(draft), reason)

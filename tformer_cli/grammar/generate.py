@@ -1,0 +1,131 @@
+"""The stream of sentence pairs, each assigned to the training, validation or test corpus."""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Literal
+
+from tformer_cli.errors import DataError
+from tformer_cli.grammar import complex as several
+from tformer_cli.grammar import constructions as single
+from tformer_cli.grammar import coreference, descriptions, questions
+from tformer_cli.grammar.dice import Dice, Pool
+from tformer_cli.grammar.digest_set import DigestSet
+from tformer_cli.grammar.pair import AlignedPair
+from tformer_cli.grammar.phrases import Draft
+from tformer_cli.grammar.surface import finish
+
+Split = Literal["train", "valid", "test"]
+
+HELD_OUT = frozenset({"animal cross street"})
+"""Combinations that only the test corpus may show."""
+HELD_OUT_SHARE = 0.015
+"""Share of the combinations given to the test corpus, and as many to the validation corpus."""
+EVALUATION_PAIRS = 1000
+PATIENCE = 200_000
+"""Draws in a row without a new sentence after which the grammar counts as exhausted."""
+
+CONSTRUCTIONS = Pool(
+    [
+        (single.transitive, "."), (single.intransitive, "."), (descriptions.description, "."),
+        (coreference.family, "."), (coreference.consequence, "."), (several.reason, "."),
+        (several.circumstance, "."), (coreference.dated_family, "."),
+        (coreference.reported_family, "."), (several.opinion, "."), (several.subject_relative, "."),
+        (several.object_relative, "."), (single.giving, "."), (single.travel, "."),
+        (single.controlled, "."), (descriptions.existence, "."), (descriptions.possession, "."),
+        (several.contrast, "."), (several.joined_subjects, "."), (several.joined_objects, "."),
+        (descriptions.comparison, "."), (single.passive, "."), (single.taking, "."),
+        (descriptions.weather, "."), (questions.yes_no, "?"), (questions.adverbial, "?"),
+        (questions.which, "?"), (questions.who, "?"), (questions.what, "?"),
+        (questions.command, "!"),
+    ],
+    [
+        17.0, 6, 5, 9, 2.5, 4, 6, 1.3, 1.3, 5, 5, 9, 4.5, 4, 5, 3, 3, 5, 2, 2.5, 3.5, 4, 6, 0.6,
+        2.5, 2.5, 2, 0.8, 0.8, 2,
+    ],
+)  # fmt: skip
+
+
+def split_of(combinations: list[str]) -> Split:
+    """Return where a sentence belongs, from its combinations of subject, verb and object.
+
+    A sentence with a test combination in any clause is test material, so no combination that
+    marks a test sentence occurs in the training corpus; likewise for validation.
+    """
+    found: Split = "train"
+    for combination in combinations:
+        if combination in HELD_OUT:
+            return "test"
+        digest = blake2b(combination.encode(), digest_size=4).digest()
+        place = int.from_bytes(digest, "big") / 4294967296.0
+        if place < HELD_OUT_SHARE:
+            return "test"
+        if place < 2 * HELD_OUT_SHARE:
+            found = "valid"
+    return found
+
+
+def draw_pair(dice: Dice) -> tuple[Split, AlignedPair]:
+    """Return one sentence pair and the corpus that it belongs to."""
+    while True:
+        construction, mark = dice.draw(CONSTRUCTIONS)
+        draft = Draft(dice)
+        phrase = construction(draft)
+        if phrase is not None:
+            return split_of(draft.combinations), finish(phrase.english, phrase.french, mark)
+
+
+def generate_corpus(n_pairs: int, seed: int = 1) -> Iterator[tuple[Split, AlignedPair]]:
+    """Stream distinct pairs: ``n_pairs`` for training, up to 1,000 each for validation and test.
+
+    The order and content of the training pairs do not depend on ``n_pairs``. The test corpus
+    begins with *The animal didn't cross the street because it was too tired* and *… too wide*.
+
+    Args:
+        n_pairs: number of training pairs.
+        seed: the same seed gives the same pairs on every machine.
+
+    Raises:
+        DataError: if ``n_pairs`` is less than 1, or more than the grammar can make.
+    """
+    return _stream(split_sizes(n_pairs), Dice(seed))
+
+
+def split_sizes(n_pairs: int) -> dict[str, int]:
+    """Return how many pairs `generate_corpus` gives each corpus, so that one can stop early.
+
+    Raises:
+        DataError: if ``n_pairs`` is less than 1.
+    """
+    if n_pairs < 1:
+        raise DataError(f"pairs: must be at least 1, but is {n_pairs}")
+    held_out = max(2, min(EVALUATION_PAIRS, n_pairs // 20))
+    return {"train": n_pairs, "valid": held_out, "test": held_out}
+
+
+def _stream(wanted: dict[str, int], dice: Dice) -> Iterator[tuple[Split, AlignedPair]]:
+    total = wanted["train"]
+    seen = DigestSet(sum(wanted.values()))
+    for adjective in ("tired", "wide"):
+        phrase = coreference.winograd(Draft(dice), adjective)
+        pair = finish(phrase.english, phrase.french, ".")
+        seen.add(_digest(pair.source))
+        wanted["test"] -= 1
+        yield "test", pair
+    idle = 0
+    while any(wanted.values()):
+        split, pair = draw_pair(dice)
+        idle += 1
+        if wanted[split] and seen.add(_digest(pair.source)):
+            wanted[split] -= 1
+            idle = 0
+            yield split, pair
+        elif idle > PATIENCE:
+            made = total - wanted["train"]
+            raise DataError(
+                f"pairs: the built-in grammar makes {made}, not {total} training pairs; "
+                "ask for fewer"
+            )
+
+
+def _digest(sentence: str) -> int:
+    return int.from_bytes(blake2b(sentence.encode(), digest_size=8).digest(), "big")

@@ -1,0 +1,261 @@
+"""Noun phrases and pronouns in both languages."""
+
+from dataclasses import dataclass, field
+
+from tformer_cli.grammar import lexicon
+from tformer_cli.grammar.determiners import (
+    ANYWHERE,
+    FRENCH_QUANTITIES,
+    Tokens,
+    draw_determiner,
+    french_determiner,
+    owned,
+    partitive,
+    with_preposition,
+)
+from tformer_cli.grammar.dice import Dice, Pool
+from tformer_cli.grammar.entries import Adjective, Expression, Noun
+from tformer_cli.grammar.morphology_english import indefinite_article
+
+
+class Draft:
+    """A sentence being made: its dice, its next link and its combinations of content words."""
+
+    __slots__ = ("combinations", "dice", "next_link")
+
+    def __init__(self, dice: Dice) -> None:
+        self.dice = dice
+        self.next_link = 1
+        self.combinations: list[str] = []
+
+    def link(self) -> int:
+        """Return a fresh bit: tokens that carry it are aligned."""
+        bit = self.next_link
+        self.next_link = bit << 1
+        return bit
+
+    def combine(self, *lemmas: str) -> None:
+        """Record the main content words of a clause, by which corpora are split."""
+        self.combinations.append(" ".join(lemmas))
+
+
+@dataclass(slots=True)
+class Phrase:
+    """Matching token lists with the features that verbs, adjectives and pronouns agree with."""
+
+    english: Tokens
+    french: Tokens
+    person: int = 1
+    feminine: bool = False
+    plural: bool = False
+    head: str = ""
+    noun: Noun | None = None
+    pronoun: bool = False
+    clitic: str = ""
+    links: int = field(default=0)
+
+    @property
+    def human(self) -> bool:
+        """True if *he* or *she* may stand for it."""
+        return self.noun is None or "human" in self.noun.tags
+
+
+PRONOUNS = {
+    "I": ("je", 0, False, False),
+    "he": ("il", 1, False, False),
+    "she": ("elle", 1, True, False),
+    "we": ("nous", 2, False, True),
+    "you": ("vous", 3, False, False),
+    "they": ("ils", 4, False, True),
+}
+
+
+PRONOUN_POOL = Pool(list(PRONOUNS), [30.0, 25, 25, 18, 18, 14])
+
+
+def expression(draft: Draft, fixed: Expression) -> Phrase:
+    """Return a fixed expression with its links."""
+    bits = [draft.link() for _ in fixed.english]
+    masks = [0] * len(fixed.french)
+    for i, j in fixed.links:
+        masks[j] |= bits[i]
+    return Phrase(
+        list(zip(fixed.english, bits, strict=True)), list(zip(fixed.french, masks, strict=True))
+    )
+
+
+def _adjectives(draft: Draft, noun: Noun, share: float) -> list[Adjective]:
+    """Draw no, one or (rarely) two adjectives, one before and one after the French noun."""
+    dice = draft.dice
+    pool = lexicon.describing(noun)
+    if pool is None or not dice.chance(share):
+        return []
+    first = dice.draw(pool)
+    if dice.chance(0.15):
+        second = dice.draw(pool)
+        if second.precedes != first.precedes:
+            return [first, second] if first.precedes else [second, first]
+    return [first]
+
+
+def _nucleus(
+    draft: Draft, noun: Noun, plural: bool, share: float
+) -> tuple[Tokens, Tokens, bool, int]:
+    """Return adjectives and noun in both orders, and whether an adjective comes first."""
+    bit = draft.link()
+    english: Tokens = [(noun.english_plural if plural else noun.english, bit)]
+    head = noun.french_plural if plural else noun.french
+    french: Tokens = [(head, bit)]
+    first = False
+    for adjective in reversed(_adjectives(draft, noun, share)):
+        mask = draft.link()
+        english.insert(0, (adjective.english, mask))
+        form = adjective.form(noun.feminine, plural, french[0][0] if adjective.precedes else "")
+        if adjective.precedes:
+            french.insert(0, (form, mask))
+            first = True
+        else:
+            french.append((form, mask))
+    return english, french, first, bit
+
+
+def noun_phrase(
+    draft: Draft,
+    noun: Noun,
+    *,
+    determiner: str = "",
+    plural: bool | None = None,
+    negated: bool = False,
+    share: float = 0.25,
+) -> Phrase:
+    """Return a phrase around ``noun``.
+
+    Args:
+        draft: the sentence.
+        noun: its head.
+        determiner: a kind such as ``the`` or ``a``; drawn if empty.
+        plural: drawn if None; a noun without a plural stays singular.
+        negated: whether it is the object of a negated verb, where *de* replaces the indefinite.
+        share: how often it gets an adjective.
+    """
+    dice = draft.dice
+    if plural is None:
+        plural = dice.chance(0.26)
+    plural = plural and noun.countable
+    kind = determiner or draw_determiner(dice, noun, plural)
+    if determiner and determiner not in ANYWHERE and not owned(noun):
+        kind = "the"
+    english, french, first, bit = _nucleus(draft, noun, plural, share)
+    phrase = Phrase(
+        english, french, 4 if plural else 1, noun.feminine, plural, noun.english, noun, links=bit
+    )
+    if kind == "owner":
+        _add_owner(draft, phrase)
+    else:
+        _add_determiner(draft, phrase, kind, negated, first)
+    return phrase
+
+
+def _add_determiner(draft: Draft, phrase: Phrase, kind: str, negated: bool, first: bool) -> None:
+    bit = draft.link()
+    following = phrase.french[0][0]
+    feminine, plural = phrase.feminine, phrase.plural
+    if negated and kind in ("some", "many", "several", "a lot of", "number"):
+        kind = "any"
+    if kind == "number":
+        source, target = draft.dice.draw(lexicon.NUMBERS)
+        source_words, words = [source], [target]
+    elif kind in FRENCH_QUANTITIES:
+        source_words, words = kind.split(), list(FRENCH_QUANTITIES[kind])
+    elif kind == "some":
+        source_words, words = ["some"], partitive(feminine, plural, following, first)
+    elif kind == "a":
+        source_words = [indefinite_article(phrase.english[0][0])]
+        words = ["de"] if negated else [french_determiner("a", feminine, plural, following)]
+    else:
+        source_words = [kind]
+        words = [french_determiner(kind, feminine, plural, following)]
+    phrase.english[:0] = [(word, bit) for word in source_words]
+    phrase.french[:0] = [(word, bit) for word in words]
+
+
+def _add_owner(draft: Draft, phrase: Phrase) -> None:
+    """Put *the boy's* before the English noun and *le … du garçon* around the French one."""
+    owner = name(draft) if draft.dice.chance(0.5) else _plain_human(draft)
+    bit = draft.link()
+    phrase.english[:0] = [*owner.english, ("'s", bit)]
+    article = french_determiner("the", phrase.feminine, phrase.plural, phrase.french[0][0])
+    tail = with_preposition([("de", bit)], owner.french)
+    phrase.french[:] = [(article, bit), *phrase.french, *tail]
+
+
+def _plain_human(draft: Draft) -> Phrase:
+    noun = draft.dice.draw(lexicon.nouns("human"))
+    return noun_phrase(draft, noun, determiner="the", plural=False, share=0.0)
+
+
+def name(draft: Draft) -> Phrase:
+    """Return a person's name."""
+    source, target, gender = draft.dice.draw(lexicon.NAMES)
+    bit = draft.link()
+    return Phrase([(source, bit)], [(target, bit)], 1, gender == "f", False, source)
+
+
+def pronoun(draft: Draft, word: str = "") -> Phrase:
+    """Return a subject pronoun that stands for no one named: *he*, *we*, *you*."""
+    word = word or draft.dice.draw(PRONOUN_POOL)
+    french, person, feminine, plural = PRONOUNS[word]
+    bit = draft.link()
+    return Phrase([(word, bit)], [(french, bit)], person, feminine, plural, word, pronoun=True)
+
+
+def standing_for(draft: Draft, referent: Phrase) -> Phrase:
+    """Return the pronoun for ``referent``: *it* is *il* or *elle* by the French gender."""
+    if referent.pronoun:
+        return pronoun(draft, referent.english[0][0])
+    bit = draft.link()
+    feminine, plural = referent.feminine, referent.plural
+    word = "they" if plural else "it" if not referent.human else "she" if feminine else "he"
+    french = ("elle" if feminine else "il") + ("s" if plural else "")
+    person = 4 if plural else 1
+    return Phrase([(word, bit)], [(french, bit)], person, feminine, plural, word, pronoun=True)
+
+
+def object_pronoun(draft: Draft, referent: Phrase) -> Phrase:
+    """Return *it*, *them*, *him* or *her* with the French clitic *le*, *la*, *les*."""
+    bit = draft.link()
+    feminine, plural = referent.feminine, referent.plural
+    word = "them" if plural else "it" if not referent.human else "her" if feminine else "him"
+    clitic = "les" if plural else "la" if feminine else "le"
+    return Phrase(
+        [(word, bit)],
+        [],
+        1,
+        feminine,
+        plural,
+        referent.head,
+        pronoun=True,
+        clitic=clitic,
+        links=bit,
+    )
+
+
+def someone(draft: Draft, tags: str, *, pronouns: float = 0.22, names: float = 0.15) -> Phrase:
+    """Return a subject from the classes ``tags``: often a noun, for humans also name or pronoun."""
+    dice = draft.dice
+    if "human" in tags:
+        roll = dice.roll()
+        if roll < pronouns:
+            return pronoun(draft)
+        if roll < pronouns + names:
+            return name(draft)
+    return noun_phrase(draft, dice.draw(lexicon.nouns(tags)))
+
+
+def concatenate(*parts: Phrase) -> Phrase:
+    """Return parts one after the other in both languages."""
+    joined = Phrase([], [])
+    for part in parts:
+        joined.english += part.english
+        joined.french += part.french
+    return joined
