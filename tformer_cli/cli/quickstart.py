@@ -40,7 +40,8 @@ def quickstart(
     """Train a small model in minutes, and look inside it.
 
     It learns the built-in corpus, translates, is scored, and gets a page that shows every head.
-    Nothing is downloaded. The same command again resumes.
+    Nothing is downloaded. Training takes about three minutes on two CPU cores; after a second it
+    says how long here. The same command again resumes.
 
     Examples:
         tformer quickstart

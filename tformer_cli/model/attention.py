@@ -19,7 +19,6 @@ from tformer_cli.model.dropout import dropout
 from tformer_cli.model.linear import Linear
 from tformer_cli.model.operations import Operations
 from tformer_cli.model.repeatable import by_sentence
-from tformer_cli.model.runtime import StandardProducts
 from tformer_cli.model.unpadded import Spans
 
 FUSED_FROM_KEYS = 192
@@ -234,8 +233,7 @@ class MultiHeadAttention(nn.Module):
         if torch.is_grad_enabled():
             context = attention(query, key, value, mask, dropout_rate)
         else:
-            with StandardProducts():  # a sentence's bits must not depend on its batch
-                context = by_sentence(attention, query, key, value, mask, dropout_rate)
+            context = by_sentence(attention, query, key, value, mask, dropout_rate)
         for listener in tuple(self._listeners):
             listener(AttentionTap(query, key, value, mask, context))
         if self.gate is not None:

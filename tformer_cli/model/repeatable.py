@@ -11,10 +11,11 @@ fewer than 11 columns of a result    have a kernel that is chosen by the number 
 vectors that are not 4·n wide        lie at addresses that are not multiples of 16 bytes, and which
                                      of them do depends on the place in the batch
 a single pair of matrices            is divided among the threads, where several are shared out
+products of whole batches            are oneDNN's or not by the size of the batch
 ===================================  ===========================================================
 
-So rows, columns and widths are padded with zeros, which add nothing, and a single pair is computed
-twice.
+So rows, columns and widths are padded with zeros, which add nothing, a single pair is computed
+twice, and attention leaves oneDNN aside.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torch.nn import functional
+
+from tformer_cli.model.runtime import StandardProducts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,5 +88,6 @@ def by_sentence(
         query, key, value = (functional.pad(part, (0, missing)) for part in (query, key, value))
     if n_sentences * n_heads == 1:
         query, key, value = (part.expand(2, -1, -1, -1) for part in (query, key, value))
-    context = attention(query, key, value, mask, dropout_rate, scale=scale)
+    with StandardProducts():
+        context = attention(query, key, value, mask, dropout_rate, scale=scale)
     return context[:n_sentences, ..., :width]
