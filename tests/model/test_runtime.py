@@ -89,6 +89,29 @@ def test_products_are_back_as_they_were_after_training(monkeypatch, is_intel):
     assert torch.backends.mkldnn.matmul.fp32_precision == before
 
 
+@pytest.mark.parametrize(
+    ("held_to", "is_fast"),
+    [
+        (None, True),
+        ("default", True),
+        ("AVX512_CORE_AMX", True),
+        ("AVX512_CORE_BF16", True),
+        ("AVX512_CORE", False),
+        ("AVX2", False),
+        ("a level of tomorrow", False),
+    ],
+)
+def test_bfloat16_is_not_fast_where_onednn_is_held_to_older_instructions(
+    monkeypatch, held_to, is_fast
+):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    monkeypatch.delenv("DNNL_MAX_CPU_ISA", raising=False)
+    if held_to is not None:
+        monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", held_to)
+    assert has_fast_bfloat16.__wrapped__("cpu") == is_fast
+
+
 def test_autocast_computes_products_in_bfloat16_only_when_asked():
     layer = torch.nn.Linear(8, 8)
     with autocast(torch.device("cpu"), "float32"):

@@ -11,6 +11,10 @@ from typing import Any, ClassVar, Literal
 import torch
 
 Precision = Literal["float32", "bfloat16"]
+_ONEDNN_LEVELS_WITH_BFLOAT16 = (
+    "DEFAULT", "ALL", "AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX10",
+)  # fmt: skip
+"""Beginnings of the levels of processors, as `ONEDNN_MAX_CPU_ISA` names them."""
 _CPU_ALLOCATOR = ("DefaultCPUAllocator: can't allocate memory", "not enough memory")
 
 
@@ -179,9 +183,16 @@ def _keep_freed_pages() -> None:
 
 @functools.cache
 def has_fast_bfloat16(device_type: str) -> bool:
-    """Returns whether the device multiplies bfloat16 in hardware."""
+    """Returns whether the device multiplies bfloat16 in hardware, and torch's library may use it.
+
+    oneDNN held to older instructions by its environment variable emulates bfloat16, many times
+    slower than it computes float32.
+    """
     if device_type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    held_to = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "DEFAULT"))
+    if not held_to.upper().startswith(_ONEDNN_LEVELS_WITH_BFLOAT16):
+        return False
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
