@@ -5,6 +5,8 @@ from ctypes import POINTER, c_bool, c_float, c_int32, c_size_t, c_void_p
 
 import torch
 
+from tformer_cli.fast.native.structs import find_mismatch
+
 
 class PackedMatrix(ctypes.Structure):
     _fields_ = (
@@ -62,8 +64,13 @@ class Vocabulary(ctypes.Structure):
     _fields_ = (("k", c_size_t), ("rows", POINTER(NextTokens)), ("logits", c_void_p))
 
 
+STRUCTS = (PackedMatrix, Epilogue, QuantizedRows, Norm, Memory, Arena, NextTokens, Vocabulary)
+
+
 def declare(library):
     """Tells ctypes the types of the functions that tests call, of those that are there."""
+    if hasattr(library, "tformer_struct_size"):  # not a build of some of the sources
+        assert find_mismatch(library, STRUCTS) is None
     size, pointer = c_size_t, c_void_p
     for name, result, arguments in (
         ("packed_size", size, [size, size]),

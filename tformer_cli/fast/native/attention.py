@@ -10,43 +10,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from tformer_cli.fast.native.numbers import kind_of, succeed
+from tformer_cli.fast.native.structs import AttentionPass, HeadRows
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.model.unpadded import Spans
-
-
-class _HeadRows(ctypes.Structure):
-    """The struct `HeadRows` of attention_training.h."""
-
-    _fields_ = (("numbers", ctypes.c_void_p), ("row_stride", ctypes.c_int64))
-
-
-class _Attention(ctypes.Structure):
-    """The struct `AttentionPass` of attention_training.h."""
-
-    _fields_ = (
-        ("n_sentences", ctypes.c_int64),
-        ("n_heads", ctypes.c_int64),
-        ("head_width", ctypes.c_int64),
-        ("kind", ctypes.c_int32),
-        ("is_causal", ctypes.c_int32),
-        ("query", _HeadRows),
-        ("key", _HeadRows),
-        ("value", _HeadRows),
-        ("query_starts", ctypes.c_void_p),
-        ("key_starts", ctypes.c_void_p),
-        ("weight_starts", ctypes.c_void_p),
-        ("most_queries", ctypes.c_int64),
-        ("most_keys", ctypes.c_int64),
-        ("weights", ctypes.c_void_p),
-        ("context", _HeadRows),
-        ("query_gradient", _HeadRows),
-        ("key_gradient", _HeadRows),
-        ("value_gradient", _HeadRows),
-        ("n_threads", ctypes.c_int64),
-    )
 
 
 class NativeAttention:
@@ -78,11 +47,11 @@ class NativeAttention:
         context: Tensor = _AttentionFunction.apply(self, query, memory, n_heads, spans)  # type: ignore[no-untyped-call]
         return context
 
-    def attend(self, attention: _Attention) -> None:
+    def attend(self, attention: AttentionPass) -> None:
         """Runs the forward pass."""
         succeed(self._attend(ctypes.byref(attention)))
 
-    def attend_backward(self, attention: _Attention) -> None:
+    def attend_backward(self, attention: AttentionPass) -> None:
         """Runs the backward pass."""
         succeed(self._attend_backward(ctypes.byref(attention)))
 
@@ -115,10 +84,10 @@ class _Layout:
 
     def attention(
         self, query: Tensor, memory: Tensor | None, weights: Tensor, context: Tensor
-    ) -> _Attention:
+    ) -> AttentionPass:
         """Gives the address of everything; all tensors must stay alive until the pass is over."""
         joined = context.shape[2]
-        attention = _Attention(
+        attention = AttentionPass(
             n_sentences=len(self._queries) - 1,
             n_heads=self._n_heads,
             head_width=joined // self._n_heads,
@@ -182,7 +151,7 @@ class _AttentionFunction(torch.autograd.Function):
         return None, query_gradient, memory_gradient, None, None
 
 
-def _parts(query: Tensor, memory: Tensor | None, joined: int) -> tuple[_HeadRows, ...]:
+def _parts(query: Tensor, memory: Tensor | None, joined: int) -> tuple[HeadRows, ...]:
     """Queries, keys and values, which are columns of one tensor or two."""
     if memory is None:
         return tuple(_head_rows(query, part, joined) for part in range(3))
@@ -193,6 +162,6 @@ def _parts(query: Tensor, memory: Tensor | None, joined: int) -> tuple[_HeadRows
     )
 
 
-def _head_rows(tensor: Tensor, part: int, joined: int) -> _HeadRows:
+def _head_rows(tensor: Tensor, part: int, joined: int) -> HeadRows:
     start = tensor.data_ptr() + part * joined * tensor.element_size()
-    return _HeadRows(start, tensor.stride(1))
+    return HeadRows(start, tensor.stride(1))

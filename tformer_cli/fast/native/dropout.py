@@ -9,6 +9,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from tformer_cli.fast.native.numbers import KINDS, kind_of
+from tformer_cli.fast.native.structs import Dropout
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,23 +17,6 @@ if TYPE_CHECKING:
 _LEVELS = 1 << 16
 MOST_VALUES = 1 << 33
 """Values of a tensor that have random bits of their own: 2³² counters for two each."""
-
-
-class _Dropout(ctypes.Structure):
-    """The struct `Dropout` of dropout.h."""
-
-    _fields_ = (
-        ("n_values", ctypes.c_int64),
-        ("values", ctypes.c_void_p),
-        ("residual", ctypes.c_void_p),
-        ("result", ctypes.c_void_p),
-        ("values_kind", ctypes.c_int32),
-        ("result_kind", ctypes.c_int32),
-        ("seed", ctypes.c_uint32 * 2),
-        ("threshold", ctypes.c_int32),
-        ("scale", ctypes.c_float),
-        ("n_threads", ctypes.c_int64),
-    )
 
 
 class NativeDropout:
@@ -76,7 +60,7 @@ class NativeDropout:
         residual = None if residual is None else residual.contiguous()
         result = torch.empty(values.shape, dtype=dtype, device="cpu")
         threshold = threshold_of(rate)
-        dropout = _Dropout(
+        dropout = Dropout(
             n_values=values.numel(),
             values=values.data_ptr(),
             residual=None if residual is None else residual.data_ptr(),

@@ -29,6 +29,7 @@ from tformer_cli.fast.native.library_cache import (
     Refused,
     cache_directories,
 )
+from tformer_cli.fast.native.structs import find_mismatch
 
 if TYPE_CHECKING:
     import ctypes
@@ -59,12 +60,20 @@ def load_library(tell: Callable[[str], None] | None = None) -> ctypes.CDLL:
     with _once:
         if _found is None:
             try:
-                _found = find_library(tell or _keep_quiet)
+                _found = _checked(find_library(tell or _keep_quiet))
             except Refused as refusal:
                 _found = refusal
     if isinstance(_found, Refused):
         raise Refused(str(_found))
     return _found
+
+
+def _checked(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Returns a library whose structs are Python's; raises `Refused` for any other."""
+    mismatch = find_mismatch(library)
+    if mismatch is not None:
+        raise Refused(f"the compiled library is another version's: {mismatch}")
+    return library
 
 
 def find_library(

@@ -18,23 +18,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from tformer_cli.fast.native.numbers import kind_of, succeed
+from tformer_cli.fast.native.structs import BiasGradient
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-class _BiasGradient(ctypes.Structure):
-    """The struct `BiasGradient` of bias_gradient.h."""
-
-    _fields_ = (
-        ("n_rows", ctypes.c_int64),
-        ("n_columns", ctypes.c_int64),
-        ("gradient", ctypes.c_void_p),
-        ("result", ctypes.c_void_p),
-        ("kind", ctypes.c_int32),
-        ("bias_gradient", ctypes.c_void_p),
-        ("n_threads", ctypes.c_int64),
-    )
 
 
 class NativeLinear:
@@ -91,7 +78,7 @@ class NativeLinear:
             raise TypeError("a gradient must have the shape and type of its result")
         n_rows, n_columns = gradient.shape
         sums = torch.empty(n_columns if has_bias else 0, dtype=torch.float32, device="cpu")
-        job = _BiasGradient(
+        job = BiasGradient(
             n_rows=n_rows,
             n_columns=n_columns,
             gradient=gradient.data_ptr(),

@@ -8,26 +8,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from tformer_cli.fast.native.numbers import kind_of, succeed
+from tformer_cli.fast.native.structs import RowLoss
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-class _Loss(ctypes.Structure):
-    """The struct `RowLoss` of loss.h."""
-
-    _fields_ = (
-        ("n_rows", ctypes.c_int64),
-        ("vocab_size", ctypes.c_int64),
-        ("logits", ctypes.c_void_p),
-        ("kind", ctypes.c_int32),
-        ("writes_gradient", ctypes.c_int32),
-        ("targets", ctypes.c_void_p),
-        ("target_weight", ctypes.c_float),
-        ("normalizer", ctypes.c_void_p),
-        ("right", ctypes.c_void_p),
-        ("n_threads", ctypes.c_int64),
-    )
 
 
 class NativeLoss:
@@ -56,7 +40,7 @@ class NativeLoss:
         targets = targets.contiguous()
         sums = torch.empty(2, len(targets), dtype=torch.float32, device="cpu")
         normalizer, right = sums.unbind()
-        loss = _Loss(
+        loss = RowLoss(
             n_rows=len(targets),
             vocab_size=logits.shape[1],
             logits=logits.data_ptr(),

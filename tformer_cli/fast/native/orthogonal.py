@@ -8,28 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from tformer_cli.fast.native.numbers import succeed
+from tformer_cli.fast.native.structs import Orthogonalization
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
-
-
-class _Orthogonalization(ctypes.Structure):
-    """The struct `Orthogonalization` of orthogonal.h."""
-
-    _fields_ = (
-        ("n_matrices", ctypes.c_int64),
-        ("n_rows", ctypes.c_int64),
-        ("n_columns", ctypes.c_int64),
-        ("matrices", ctypes.c_void_p),
-        ("result", ctypes.c_void_p),
-        ("coefficients", ctypes.c_void_p),
-        ("n_iterations", ctypes.c_int64),
-        ("cushion", ctypes.c_float),
-        ("smallest_norm", ctypes.c_float),
-        ("n_threads", ctypes.c_int64),
-    )
 
 
 class NativeOrthogonal:
@@ -63,7 +47,7 @@ class NativeOrthogonal:
             return result
         polynomials = torch.tensor(coefficients, dtype=torch.float32, device="cpu")
         n_matrices, n_rows, n_columns = matrices.shape
-        orthogonalization = _Orthogonalization(
+        orthogonalization = Orthogonalization(
             n_matrices=n_matrices,
             n_rows=n_rows,
             n_columns=n_columns,

@@ -10,40 +10,13 @@ from torch.autograd.function import once_differentiable
 
 from tformer_cli.fast.native.dropout import MOST_VALUES, drawn_seed, scale_of, threshold_of
 from tformer_cli.fast.native.numbers import KINDS, kind_of, succeed
+from tformer_cli.fast.native.structs import ResidualNorm
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _RUN = 32
 """`DRAWN` of random.h."""
-
-
-class _ResidualNorm(ctypes.Structure):
-    """The struct `ResidualNorm` of residual_norm.h."""
-
-    _fields_ = (
-        ("n_rows", ctypes.c_int64),
-        ("width", ctypes.c_int64),
-        ("residual", ctypes.c_void_p),
-        ("values", ctypes.c_void_p),
-        ("values_kind", ctypes.c_int32),
-        ("result_kind", ctypes.c_int32),
-        ("seed", ctypes.c_uint32 * 2),
-        ("threshold", ctypes.c_int32),
-        ("scale", ctypes.c_float),
-        ("weight", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("epsilon", ctypes.c_float),
-        ("sum", ctypes.c_void_p),
-        ("statistics", ctypes.c_void_p),
-        ("result", ctypes.c_void_p),
-        ("sum_gradient", ctypes.c_void_p),
-        ("residual_gradient", ctypes.c_void_p),
-        ("values_gradient", ctypes.c_void_p),
-        ("weight_gradient", ctypes.c_void_p),
-        ("bias_gradient", ctypes.c_void_p),
-        ("n_threads", ctypes.c_int64),
-    )
 
 
 class NativeResidualNorm:
@@ -85,11 +58,11 @@ class NativeResidualNorm:
         )
         return summed, normed
 
-    def forward(self, job: _ResidualNorm) -> None:
+    def forward(self, job: ResidualNorm) -> None:
         """Runs the forward pass."""
         self._forward(ctypes.byref(job))
 
-    def backward(self, job: _ResidualNorm) -> None:
+    def backward(self, job: ResidualNorm) -> None:
         """Runs the backward pass."""
         succeed(self._backward(ctypes.byref(job)))
 
@@ -114,7 +87,7 @@ class _ResidualNormFunction(torch.autograd.Function):
         normed = torch.empty(hidden.shape, dtype=dtype, device="cpu")
         statistics = torch.empty(hidden.numel() // width, 2, dtype=torch.float32, device="cpu")
         threshold = threshold_of(rate)
-        job = _ResidualNorm(
+        job = ResidualNorm(
             n_rows=len(statistics),
             width=width,
             residual=hidden.data_ptr(),
@@ -156,7 +129,7 @@ class _ResidualNormFunction(torch.autograd.Function):
         values_gradient = torch.empty(summed.shape, dtype=values_dtype, device="cpu")
         weight_gradient = torch.empty_like(weight)
         bias_gradient = None if bias is None else torch.empty_like(bias)
-        job: _ResidualNorm = ctx.job
+        job: ResidualNorm = ctx.job
         job.sum, job.statistics = summed.data_ptr(), statistics.data_ptr()
         job.weight, job.result = weight.data_ptr(), gradient.data_ptr()
         job.sum_gradient = None if sum_gradient is None else sum_gradient.data_ptr()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tformer_cli.fast.native.structs import Answer, Request
 from tformer_cli.fast.native.weights import PackedModel
 
 if TYPE_CHECKING:
@@ -41,41 +42,6 @@ class Found(NamedTuple):
 
 class Stopped(Exception):  # noqa: N818 - nothing is wrong
     """The search was told to stop."""
-
-
-class _Request(ctypes.Structure):
-    """The struct `Request` of search.h."""
-
-    _fields_ = (
-        ("n_sentences", ctypes.c_int64),
-        ("tokens", ctypes.c_void_p),
-        ("starts", ctypes.c_void_p),
-        ("limits", ctypes.c_void_p),
-        ("divisors", ctypes.c_void_p),
-        ("beam_size", ctypes.c_int64),
-        ("n_searched", ctypes.c_int64),
-        ("most_rows", ctypes.c_int64),
-        ("stops_early", ctypes.c_int32),
-        ("stop", ctypes.c_void_p),
-    )
-
-
-class _Answer(ctypes.Structure):
-    """The struct `Answer` of search.h."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_void_p)
-        for name in (
-            "n_found",
-            "n_tokens",
-            "log_probability",
-            "score",
-            "is_finished",
-            "places",
-            "target_tokens",
-            "steps",
-        )
-    )
 
 
 class NativeModel:
@@ -137,7 +103,7 @@ class NativeModel:
         status = self._search(
             self._model.pointer,
             ctypes.byref(
-                _Request(
+                Request(
                     len(sources),
                     request.tokens.ctypes.data,
                     request.starts.ctypes.data,
@@ -150,7 +116,7 @@ class NativeModel:
                     ctypes.addressof(stop),
                 )
             ),
-            ctypes.byref(_Answer(*(part.ctypes.data for part in answer.parts))),
+            ctypes.byref(Answer(*(part.ctypes.data for part in answer.parts))),
         )
         if status == _STOPPED:
             raise Stopped

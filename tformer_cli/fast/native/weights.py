@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from tformer_cli.fast.native.structs import Shape
 from tformer_cli.fast.packed import PackedProduct
 from tformer_cli.fast.quantized import QuantizedProduct
 from tformer_cli.model.attention import MultiHeadAttention
@@ -30,26 +31,6 @@ MOST_INTEGER_INPUTS = (2**31 - 1) // 127**2
 """Products of 8-bit integers that are summed in 32 bits: 133,144."""
 N_SPECIAL_TOKENS = 4
 """Padding, unknown, beginning and end of sentence; the kernels know their ids."""
-
-
-class Shape(ctypes.Structure):
-    """The struct `Shape` of model.h."""
-
-    _fields_ = (
-        ("d_model", ctypes.c_int64),
-        ("head_width", ctypes.c_int64),
-        ("d_ff", ctypes.c_int64),
-        ("vocab_size", ctypes.c_int64),
-        ("max_positions", ctypes.c_int64),
-        ("n_encoder_layers", ctypes.c_int64),
-        ("n_decoder_layers", ctypes.c_int64),
-        ("encoder_heads", ctypes.POINTER(ctypes.c_int64)),
-        ("decoder_heads", ctypes.POINTER(ctypes.c_int64)),
-        ("cross_heads", ctypes.POINTER(ctypes.c_int64)),
-        ("norm_epsilon", ctypes.c_float),
-        ("is_pre_norm", ctypes.c_int32),
-        ("is_gelu", ctypes.c_int32),
-    )
 
 
 def unsupported(model: nn.Module) -> str | None:

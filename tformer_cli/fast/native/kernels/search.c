@@ -148,7 +148,10 @@ static bool start_some(Search *search) {
     return true;
 }
 
-static bool is_stopped(const Search *search) { return *search->request->stop != 0; }
+/* Another thread sets the flag while this one computes; nothing else is read because of it. */
+static bool is_stopped(const Search *search) {
+    return __atomic_load_n(search->request->stop, __ATOMIC_RELAXED) != 0;
+}
 
 /* Starts sentences once a quarter of all places is free: encoding a few would read all weights for
    little. */

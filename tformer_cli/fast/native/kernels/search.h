@@ -15,7 +15,7 @@ typedef struct {
     int64_t n_searched;
     int64_t most_rows; /* hypotheses that are decoded at a time; at least `beam_size` are */
     int32_t stops_early;
-    const volatile int32_t *stop; /* becomes nonzero when the answer is not wanted any more */
+    const int32_t *stop; /* atomic; becomes nonzero when the answer is not wanted any more */
 } Request;
 
 /* Room for the answer. Hypothesis `rank` of sentence i has number i·n_searched + rank. */

@@ -1,0 +1,55 @@
+/* What a library states about itself, for Python to compare before it calls anything. */
+#include <stddef.h>
+#include <string.h>
+
+#include "attention.h"
+#include "attention_training.h"
+#include "bias_gradient.h"
+#include "dropout.h"
+#include "loss.h"
+#include "matmul.h"
+#include "model.h"
+#include "norm.h"
+#include "orthogonal.h"
+#include "quantized.h"
+#include "residual_norm.h"
+#include "search.h"
+#include "vocabulary.h"
+
+/* A struct that Python fills: structs.py has the same under the same name. */
+typedef struct {
+    const char *name;
+    size_t size;
+} StatedSize;
+
+#define SIZE_OF(Struct) {#Struct, sizeof(Struct)}
+
+static const StatedSize sizes[] = {
+    SIZE_OF(Shape),
+    SIZE_OF(Request),
+    SIZE_OF(Answer),
+    SIZE_OF(BiasGradient),
+    SIZE_OF(HeadRows),
+    SIZE_OF(AttentionPass),
+    SIZE_OF(ResidualNorm),
+    SIZE_OF(Orthogonalization),
+    SIZE_OF(RowLoss),
+    SIZE_OF(Dropout),
+    /* Those that only tests fill */
+    SIZE_OF(PackedMatrix),
+    SIZE_OF(Epilogue),
+    SIZE_OF(QuantizedRows),
+    SIZE_OF(Norm),
+    SIZE_OF(Memory),
+    SIZE_OF(Arena),
+    SIZE_OF(NextTokens),
+    SIZE_OF(Vocabulary),
+};
+
+/* Returns the bytes of a struct by its name; 0: the library has none of that name. */
+size_t tformer_struct_size(const char *name) {
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (!strcmp(sizes[i].name, name))
+            return sizes[i].size;
+    return 0;
+}
