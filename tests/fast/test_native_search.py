@@ -21,6 +21,7 @@ from tformer_cli.decoding.translator import Translator
 from tformer_cli.fast import native_search
 from tformer_cli.fast.native.library import load_library
 from tformer_cli.fast.native.library_cache import Refused
+from tformer_cli.fast.native.search import NativeModel
 from tformer_cli.fast.native_search import plan_native_batches
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model.config import ModelConfig
@@ -289,7 +290,7 @@ def test_without_memory_for_packed_weights_torch_translates(
     def refuse(library, model):
         raise MemoryError("there is not enough memory for the packed weights")
 
-    monkeypatch.setattr(native_search, "NativeModel", refuse)
+    monkeypatch.setattr(native_search, "native_model", refuse)
     translator = translator_of()
     assert "not enough memory" in translator.native_refusal()
     assert translator.translate(LINES[:4]) == by_torch(translator, LINES[:4])
@@ -312,7 +313,7 @@ def test_what_before_batch_raises_ends_the_search_soon(kernels, translator_of, m
         if begun.is_set():
             raise StopError
 
-    monkeypatch.setattr(native_search.NativeModel, "search", find)
+    monkeypatch.setattr(NativeModel, "search", find)
     translator = translator_of(before_batch=look)
     with pytest.raises(StopError):
         translator.translate(LINES)
@@ -355,7 +356,7 @@ def test_a_worker_that_fails_ends_the_others(kernels, translator_of, monkeypatch
         return [[] for _ in sources]
 
     failed = threading.Event()
-    monkeypatch.setattr(native_search.NativeModel, "search", find)
+    monkeypatch.setattr(NativeModel, "search", find)
     torch.set_num_threads(2)
     try:
         with pytest.raises(MemoryError):

@@ -21,8 +21,12 @@ from tformer_cli.decoding.limits import longest_translation
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS
 from tformer_cli.fast.native.library import load_library
 from tformer_cli.fast.native.library_cache import Refused
-from tformer_cli.fast.native.search import NativeModel
-from tformer_cli.fast.native.weights import interference, unsupported, versions
+from tformer_cli.fast.native.torch_weights import (
+    interference,
+    native_model,
+    unsupported,
+    versions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.fast.native.search import NativeModel
     from tformer_cli.model.transformer import Transformer
 
 MOST_UNHEARD = 2000
@@ -76,7 +81,7 @@ class NativeSearch:
         reason = unsupported(self._model)
         if reason is None:
             try:
-                self._native = NativeModel(load_library(self._tell), self._model)
+                self._native = native_model(load_library(self._tell), self._model)
             except Refused as refusal:
                 return str(refusal)
             except MemoryError as error:

@@ -11,8 +11,8 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_translation
 from tformer_cli.decoding.source_batches import source_batch
-from tformer_cli.fast.native.search import NativeModel, Stopped
-from tformer_cli.fast.native.weights import unsupported
+from tformer_cli.fast.native.search import Stopped
+from tformer_cli.fast.native.torch_weights import native_model, unsupported
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -55,7 +55,7 @@ def search(kernels, model, sources, config, **options):
     longest = model.config.max_positions
     limits = [longest_translation(len(source), config, longest) for source in sources]
     divisors = np.array([length_divisor(n, config) for n in range(max(limits) + 2)])
-    return NativeModel(kernels, model).search(
+    return native_model(kernels, model).search(
         sources,
         limits,
         beam_size=config.beam_size,
@@ -133,7 +133,7 @@ def test_a_beam_wider_than_the_vocabulary(kernels):
 
 def test_nothing_may_be_said_but_the_end(kernels):
     model = make_model()
-    found = NativeModel(kernels, model).search(
+    found = native_model(kernels, model).search(
         [[5, 6]], [0], beam_size=3, n_searched=2, divisors=np.ones(2)
     )
     assert [one.token_ids for one in found[0]] == [()]
@@ -164,7 +164,7 @@ def test_stopping_early_changes_none_of_the_first(kernels):
 
 
 def test_no_sentences_have_no_translations(kernels):
-    native = NativeModel(kernels, make_model())
+    native = native_model(kernels, make_model())
     assert native.search([], [], beam_size=2, n_searched=1, divisors=np.ones(1)) == []
 
 
@@ -204,7 +204,7 @@ def test_what_would_leave_an_array_is_refused(kernels, wrong, message):
         "divisors": np.ones(5),
         **wrong,
     }
-    native = NativeModel(kernels, make_model())
+    native = native_model(kernels, make_model())
     with pytest.raises(ValueError, match=message):
         native.search(asked.pop("sources"), asked.pop("limits"), **asked)
 

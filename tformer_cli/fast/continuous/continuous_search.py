@@ -32,7 +32,7 @@ from tformer_cli.fast.continuous.beam_places import (
 )
 from tformer_cli.fast.continuous.fixed_cache import FixedCache
 from tformer_cli.fast.continuous.step_graphs import StepGraphs
-from tformer_cli.fast.native.weights import interference
+from tformer_cli.fast.native.torch_weights import interference
 from tformer_cli.model.linear import Linear
 from tformer_cli.model.runtime import Precision, StandardProducts, autocast, is_out_of_memory
 from tformer_cli.model.transformer import Transformer

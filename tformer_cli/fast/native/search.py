@@ -12,11 +12,12 @@ from tformer_cli.fast.native.structs import Answer, Request
 from tformer_cli.fast.native.weights import PackedModel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from tformer_cli.model.transformer import Transformer
+    from tformer_cli.fast.native.weights import Array
+    from tformer_cli.model.config import ModelConfig
 
 EOS_ID = 3
 """End of sentence: the kernels and the tokenizer agree on it."""
@@ -47,17 +48,19 @@ class Stopped(Exception):  # noqa: N818 - nothing is wrong
 class NativeModel:
     """A model that searches by the kernels; several threads may use it at once."""
 
-    def __init__(self, library: ctypes.CDLL, model: Transformer) -> None:
-        """Packs the model's weights, which must stay as they are from then on.
-
-        Args:
-            library: the compiled kernels.
-            model: one that is not `weights.unsupported`.
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        config: ModelConfig,
+        vocab_size: int,
+        weights: Mapping[str, Array],
+    ) -> None:
+        """Packs the model's weights, which must stay as they are from then on; see `PackedModel`.
 
         Raises:
             MemoryError: if there is not enough.
         """
-        self._model = PackedModel(library, model)
+        self._model = PackedModel(library, config, vocab_size, weights)
         self._search = library.tformer_search
         self._search.restype = ctypes.c_int32
         self._search.argtypes = [ctypes.c_void_p] * 3

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.fast.native.search import NativeModel
+from tformer_cli.fast.native.torch_weights import native_model
 from tformer_cli.fast.native.training import NativeOperations, use_native_operations
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model.config import ModelConfig
@@ -123,7 +123,7 @@ def random_sources(seed: int) -> list[list[int]]:
 
 
 def _check_model(library: ctypes.CDLL, model: Transformer, number: int, tolerance: float) -> None:
-    native = NativeModel(library, model)
+    native = native_model(library, model)
     sources = random_sources(number)
     for beam_size in (1, BEAM_SIZE):
         found = native.search(

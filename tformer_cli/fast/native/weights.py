@@ -1,30 +1,33 @@
-"""A model's weights, packed once in the order in which the kernels read them."""
+"""A model's weights, packed once in the order in which the kernels read them. Free of torch.
+
+Weights are arrays by the names they have in a model directory. A matrix in integers is int8, and
+its scales (N) stand beside it under its name and `SCALE`.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from typing import TYPE_CHECKING
 
-import torch
-from torch import nn
+import numpy as np
 
 from tformer_cli.fast.native.structs import Shape
-from tformer_cli.fast.packed import PackedProduct
-from tformer_cli.fast.quantized import QuantizedProduct
-from tformer_cli.model.attention import MultiHeadAttention
-from tformer_cli.model.linear import Linear
-from tformer_cli.model.transformer import Transformer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping
 
-    from torch import Tensor
+    from numpy.typing import NDArray
 
-    from tformer_cli.model.embedding import PositionedEmbedding
-    from tformer_cli.model.feed_forward import FeedForward
-    from tformer_cli.model.linear import Product
+    from tformer_cli.model.config import ModelConfig
 
+    Array = NDArray[np.generic]
+
+SCALE = "_scale"
+"""Ends the name of the scales of an int8 matrix, behind the matrix's name."""
+OUTPUT = "output_projection.weight"
+"""Name of the output matrix where it is not an embedding, too."""
 MOST_POSITION_FLOATS = 1 << 25
 """Of positions as vectors, 128 MiB: the kernels have them all, torch those that are used."""
 MOST_INTEGER_INPUTS = (2**31 - 1) // 127**2
@@ -33,107 +36,94 @@ N_SPECIAL_TOKENS = 4
 """Padding, unknown, beginning and end of sentence; the kernels know their ids."""
 
 
-def unsupported(model: nn.Module) -> str | None:
-    """Gives the reason why the kernels cannot compute what a model computes; None if they can."""
-    if type(model) is not Transformer:
-        return "it is not a single Transformer"
-    if model.vocab_size < N_SPECIAL_TOKENS:
-        return "the vocabulary has no end-of-sentence token"
-    if model.config.max_positions * model.config.d_model > MOST_POSITION_FLOATS:
-        return "the table of all its positions would be too large"
-    linears = [module for module in model.modules() if isinstance(module, Linear)]
-    for product in (*(linear.product for linear in linears), model.output_product):
-        if not (product is None or isinstance(product, (PackedProduct, QuantizedProduct))):
-            return "the weights are neither float32 nor int8"
-    in_integers = {
-        id(linear.weight) for linear in linears if isinstance(linear.product, QuantizedProduct)
-    }
-    if in_integers and max(model.config.d_ff, model.config.d_model) > MOST_INTEGER_INPUTS:
-        return "the layers are too wide for sums in 32 bits"
-    if isinstance(model.output_product, QuantizedProduct) and model.output_projection is not None:
-        in_integers.add(id(model.output_projection.weight))
-    for weight in model.parameters():
-        if id(weight) in in_integers:  # only their shapes are left
-            continue
-        if weight.dtype != torch.float32:
-            return "the weights are neither float32 nor int8"
-        if weight.device.type != "cpu":
-            return "the weights are not on the CPU"
-    return interference(list(model.modules()))
-
-
-def interference(modules: Sequence[nn.Module]) -> str | None:
-    """Describes what is set on a model that the kernels would ignore; None: nothing is.
-
-    A fraction of the work of `unsupported`, for models it has found nothing against before.
+def unsupported_shape(config: ModelConfig, vocab_size: int, *, in_integers: bool) -> str | None:
+    """Gives the reason why the kernels cannot compute any model of a shape; None if they can.
 
     Args:
-        modules: all modules of the model, itself included.
+        config: the model's settings.
+        vocab_size: V.
+        in_integers: whether matrices of its layers are int8.
     """
-    for module in modules:
-        if isinstance(module, MultiHeadAttention) and (module.gate is not None or module.has_taps):
-            return "attention is tapped or gated"
-        if module._forward_hooks or module._forward_pre_hooks:
-            return "hooks are set on the model"
-        if module.training:
-            return "the model is in training mode"
+    if vocab_size < N_SPECIAL_TOKENS:
+        return "the vocabulary has no end-of-sentence token"
+    if config.max_positions * config.d_model > MOST_POSITION_FLOATS:
+        return "the table of all its positions would be too large"
+    if in_integers and max(config.d_ff, config.d_model) > MOST_INTEGER_INPUTS:
+        return "the layers are too wide for sums in 32 bits"
     return None
-
-
-def versions(modules: Sequence[nn.Module]) -> list[tuple[int, int]]:
-    """Tells the present weights of modules from later ones.
-
-    Each is known by where it lies and by torch's count of how often it was written to.
-    """
-    return [
-        (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
-        for module in modules
-        for weight in module._parameters.values()
-        if weight is not None
-    ]
 
 
 class PackedModel:
     """A model's weights as the kernels read them."""
 
-    def __init__(self, library: ctypes.CDLL, model: Transformer) -> None:
-        """Packs a model; its weights must stay as they are from then on.
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        config: ModelConfig,
+        vocab_size: int,
+        weights: Mapping[str, Array],
+    ) -> None:
+        """Packs a model; embeddings and norms must stay as they are from then on.
 
         Args:
             library: the compiled kernels.
-            model: one that is not `unsupported`.
+            config: settings that are not `unsupported_shape`.
+            vocab_size: V.
+            weights: float32 arrays, and int8 ones with their scales; see the head of this file.
 
         Raises:
             MemoryError: if there is not enough.
         """
-        self.vocab_size = model.vocab_size
-        self.max_positions = model.config.max_positions
-        # Embeddings, positions and norms are read where they are and must not be freed
-        self._weights = [
-            None if weight is None else weight.detach().contiguous() for weight in _weights(model)
+        self.vocab_size = vocab_size
+        self.max_positions = config.max_positions
+        ordered = [
+            None if weight is None else np.require(weight, requirements=("C", "A"))
+            for weight in _ordered(config, weights)
         ]
-        pointers = (ctypes.c_void_p * len(self._weights))(
-            *(None if weight is None else weight.data_ptr() for weight in self._weights)
+        pointers = (ctypes.c_void_p * len(ordered))(
+            *(None if weight is None else weight.ctypes.data for weight in ordered)
         )
         library.tformer_new_model.restype = ctypes.c_void_p
         library.tformer_new_model.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         library.tformer_free_model.restype = None
         library.tformer_free_model.argtypes = [ctypes.c_void_p]
-        shape = _shape(model)
+        shape = _shape(config, vocab_size)
         self.pointer = library.tformer_new_model(ctypes.byref(shape), pointers)
         if not self.pointer:
             raise MemoryError("there is not enough memory for the packed weights")
         weakref.finalize(self, library.tformer_free_model, self.pointer)
+        # The kernels copy the matrices that they multiply by; embeddings and positions, which come
+        # first, and norms, which are vectors, they read where they are
+        kept = {id(weight) for weight in ordered[:4]}
+        self._read_in_place = [
+            weight
+            for weight in ordered
+            if weight is not None and (weight.ndim == 1 or id(weight) in kept)
+        ]
 
 
-def _shape(model: Transformer) -> Shape:
-    config = model.config
+def sinusoids(n_positions: int, d_model: int) -> NDArray[np.float32]:
+    """Computes the position vectors of `tformer_cli.model.positions.sinusoids`.
+
+    Returns:
+        (n_positions, D) float32.
+    """
+    position = np.arange(n_positions, dtype=np.float64)[:, None]
+    even = np.arange(0, d_model, 2, dtype=np.float64)
+    angle = position * np.exp(-math.log(10_000.0) * even / d_model)
+    # two (P, D/2) -> (P, D): sine and cosine alternate
+    table = np.empty((n_positions, d_model), np.float32)
+    table[:, 0::2], table[:, 1::2] = np.sin(angle), np.cos(angle)
+    return table
+
+
+def _shape(config: ModelConfig, vocab_size: int) -> Shape:
     heads = [(ctypes.c_int64 * len(some))(*some) for some in config.layer_heads]
     return Shape(
         config.d_model,
         config.head_width,
         config.d_ff,
-        model.vocab_size,
+        vocab_size,
         config.max_positions,
         config.n_encoder_layers,
         config.n_decoder_layers,
@@ -144,58 +134,67 @@ def _shape(model: Transformer) -> Shape:
     )
 
 
-def _weights(model: Transformer) -> Iterator[Tensor | None]:
+def _ordered(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Array | None]:
     """All weights in the order that model.h names; None where there is no bias or norm."""
-    yield model.source_embedding.weight
-    yield model.target_matrix
-    yield _positions(model.encoder_input)
-    yield _positions(model.decoder_input)
-    yield from _matrix(model.output_product, model.output_matrix, None)
-    for encoder_layer in model.encoder.layers:
-        yield from _attention(encoder_layer.self_attention)
-        yield from _weight_and_bias(encoder_layer.self_attention_norm)
-        yield from _feed_forward(encoder_layer.feed_forward)
-        yield from _weight_and_bias(encoder_layer.feed_forward_norm)
-    yield from _weight_and_bias(model.encoder.final_norm)
-    for layer in model.decoder.layers:
-        yield from _attention(layer.self_attention)
-        yield from _weight_and_bias(layer.self_attention_norm)
-        yield from _attention(layer.cross_attention)
-        yield from _weight_and_bias(layer.cross_attention_norm)
-        yield from _feed_forward(layer.feed_forward)
-        yield from _weight_and_bias(layer.feed_forward_norm)
-    yield from _weight_and_bias(model.decoder.final_norm)
+    source = "source_embedding.weight"
+    target = "target_embedding.weight"
+    target = target if target in weights else source
+    source_vectors = _vectors(weights, source)
+    yield source_vectors
+    yield source_vectors if target == source else _vectors(weights, target)
+    yield from _positions(config, weights)
+    output = OUTPUT if OUTPUT in weights else target
+    yield from (weights[output], None, weights.get(f"{output}{SCALE}"))
+    for number in range(config.n_encoder_layers):
+        layer = f"encoder.layers.{number}."
+        yield from _attention(weights, f"{layer}self_attention")
+        yield from _feed_forward(weights, f"{layer}feed_forward")
+    yield from _norm(weights, "encoder.final_norm")
+    for number in range(config.n_decoder_layers):
+        layer = f"decoder.layers.{number}."
+        yield from _attention(weights, f"{layer}self_attention")
+        yield from _attention(weights, f"{layer}cross_attention")
+        yield from _feed_forward(weights, f"{layer}feed_forward")
+    yield from _norm(weights, "decoder.final_norm")
 
 
-def _positions(embedding: PositionedEmbedding) -> Tensor:
-    # A sinusoids' table stays as it is: when the module needs more rows, it makes another one
-    return embedding.positions.rows(0, embedding.max_positions, torch.device("cpu"))
+def _vectors(weights: Mapping[str, Array], name: str) -> Array:
+    """Embeddings (V, D) in float32, if need be those that integers stand for."""
+    scale = weights.get(f"{name}{SCALE}")
+    if scale is None:
+        return weights[name]
+    # int8 times float32 is float32
+    vectors: Array = np.multiply(weights[name], scale[:, None], dtype=np.float32)
+    return vectors
 
 
-def _attention(attention: MultiHeadAttention) -> Iterator[Tensor | None]:
-    yield from _projection(attention.in_projection)
-    yield from _projection(attention.out_projection)
-
-
-def _feed_forward(layer: FeedForward) -> Iterator[Tensor | None]:
-    yield from _projection(layer.inner)
-    yield from _projection(layer.outer)
-
-
-def _projection(linear: Linear) -> Iterator[Tensor | None]:
-    yield from _matrix(linear.product, linear.weight, linear.bias)
-
-
-def _matrix(
-    product: Product | None, weight: Tensor, bias: Tensor | None
-) -> Iterator[Tensor | None]:
-    """A matrix, its bias, and its scale if it is in integers."""
-    if isinstance(product, QuantizedProduct):
-        yield from (product.matrix.integers, bias, product.matrix.scale)
+def _positions(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Array]:
+    """Positions of the encoder and of the decoder, (max_positions, D) each."""
+    if config.positions == "learned":
+        yield weights["encoder_input.positions.table"]
+        yield weights["decoder_input.positions.table"]
     else:
-        yield from (weight, bias, None)
+        table = sinusoids(config.max_positions, config.d_model)
+        yield from (table, table)
 
 
-def _weight_and_bias(module: nn.Module) -> Iterator[Tensor | None]:
-    yield getattr(module, "weight", None)
-    yield getattr(module, "bias", None)
+def _attention(weights: Mapping[str, Array], name: str) -> Iterator[Array | None]:
+    yield from _projection(weights, f"{name}.in_projection")
+    yield from _projection(weights, f"{name}.out_projection")
+    yield from _norm(weights, f"{name}_norm")
+
+
+def _feed_forward(weights: Mapping[str, Array], name: str) -> Iterator[Array | None]:
+    yield from _projection(weights, f"{name}.inner")
+    yield from _projection(weights, f"{name}.outer")
+    yield from _norm(weights, f"{name}_norm")
+
+
+def _projection(weights: Mapping[str, Array], name: str) -> Iterator[Array | None]:
+    """A matrix, its bias, and its scale if it is in integers."""
+    matrix = f"{name}.weight"
+    yield from (weights[matrix], weights.get(f"{name}.bias"), weights.get(f"{matrix}{SCALE}"))
+
+
+def _norm(weights: Mapping[str, Array], name: str) -> Iterator[Array | None]:
+    yield from (weights.get(f"{name}.weight"), weights.get(f"{name}.bias"))

@@ -1,0 +1,77 @@
+"""Weights as arrays: without torch they are laid out as those of a model of torch's are."""
+
+import numpy as np
+import pytest
+import torch
+
+from tformer_cli.fast.native.search import NativeModel
+from tformer_cli.fast.native.torch_weights import named_arrays, native_model
+from tformer_cli.fast.native.weights import SCALE, sinusoids, unsupported_shape
+from tformer_cli.fast.products import quantized_matrices, use_integers
+from tformer_cli.model import positions
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+
+SHAPES = (
+    {},
+    {"norm": "pre", "activation": "gelu", "positions": "learned", "tied_embeddings": "none"},
+    {"bias": False, "tied_embeddings": "decoder"},
+    {"cross_heads": (0, 2), "encoder_heads": (1, 4)},
+)
+
+
+def make_model(**shape):
+    base = {"d_model": 32, "n_heads": 4, "d_ff": 48, "n_encoder_layers": 2, "n_decoder_layers": 2}
+    torch.manual_seed(1)
+    return Transformer(ModelConfig(**{**base, "max_positions": 48, **shape}), 40).eval()
+
+
+def translations(native):
+    return native.search(
+        [[5, 6, 7], [8]], [9, 9], beam_size=3, n_searched=3, divisors=np.arange(1.0, 13.0)
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=repr)
+def test_stored_weights_search_like_the_model_that_they_are_of(kernels, shape):
+    model = make_model(**shape)
+    stored = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    expected = translations(native_model(kernels, model))
+    assert translations(NativeModel(kernels, model.config, 40, stored)) == expected
+
+
+@pytest.mark.parametrize("shape", SHAPES[:3], ids=repr)
+def test_stored_integers_search_like_the_model_that_they_are_of(kernels, shape):
+    model = make_model(**shape)
+    matrices = quantized_matrices(model.state_dict())
+    stored = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    for name, matrix in matrices.items():
+        stored[name], stored[name + SCALE] = matrix.integers.numpy(), matrix.scale.numpy()
+    use_integers(model, matrices)
+    expected = translations(native_model(kernels, model))
+    assert translations(NativeModel(kernels, model.config, 40, stored)) == expected
+
+
+def test_arrays_are_the_memory_of_the_model():
+    model = make_model()
+    arrays = named_arrays(model)
+    with torch.no_grad():
+        model.source_embedding.weight.fill_(2.0)
+    assert (arrays["source_embedding.weight"] == 2.0).all()
+
+
+def test_positions_have_the_bits_of_torchs():
+    for n_positions, d_model in ((40, 30), (1024, 128), (1024, 512)):
+        expected = positions.sinusoids(n_positions, d_model).numpy()
+        np.testing.assert_array_equal(sinusoids(n_positions, d_model), expected)
+
+
+def test_shapes_that_the_kernels_do_not_know_are_named():
+    config = ModelConfig()
+    assert unsupported_shape(config, 40, in_integers=True) is None
+    assert "no end-of-sentence" in unsupported_shape(config, 3, in_integers=False)
+    wide = ModelConfig(d_ff=1 << 18)
+    assert "too wide" in unsupported_shape(wide, 40, in_integers=True)
+    assert unsupported_shape(wide, 40, in_integers=False) is None
+    long = ModelConfig(max_positions=1 << 20)
+    assert "positions would be too large" in unsupported_shape(long, 40, in_integers=False)

@@ -1,0 +1,107 @@
+"""Weights of a model of torch's for the kernels, and which models of torch's they do not know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from tformer_cli.fast.native.search import NativeModel
+from tformer_cli.fast.native.weights import OUTPUT, SCALE, unsupported_shape
+from tformer_cli.fast.packed import PackedProduct
+from tformer_cli.fast.quantized import QuantizedProduct
+from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.linear import Linear
+from tformer_cli.model.transformer import Transformer
+
+if TYPE_CHECKING:
+    import ctypes
+    from collections.abc import Sequence
+
+    from tformer_cli.fast.native.weights import Array
+
+
+def unsupported(model: nn.Module) -> str | None:
+    """Gives the reason why the kernels cannot compute what a model computes; None if they can."""
+    if type(model) is not Transformer:
+        return "it is not a single Transformer"
+    linears = [module for module in model.modules() if isinstance(module, Linear)]
+    for product in (*(linear.product for linear in linears), model.output_product):
+        if not (product is None or isinstance(product, (PackedProduct, QuantizedProduct))):
+            return "the weights are neither float32 nor int8"
+    in_integers = {
+        id(linear.weight) for linear in linears if isinstance(linear.product, QuantizedProduct)
+    }
+    reason = unsupported_shape(model.config, model.vocab_size, in_integers=bool(in_integers))
+    if reason is not None:
+        return reason
+    if isinstance(model.output_product, QuantizedProduct) and model.output_projection is not None:
+        in_integers.add(id(model.output_projection.weight))
+    for weight in model.parameters():
+        if id(weight) in in_integers:  # only their shapes are left
+            continue
+        if weight.dtype != torch.float32:
+            return "the weights are neither float32 nor int8"
+        if weight.device.type != "cpu":
+            return "the weights are not on the CPU"
+    return interference(list(model.modules()))
+
+
+def interference(modules: Sequence[nn.Module]) -> str | None:
+    """Describes what is set on a model that the kernels would ignore; None: nothing is.
+
+    A fraction of the work of `unsupported`, for models it has found nothing against before.
+
+    Args:
+        modules: all modules of the model, itself included.
+    """
+    for module in modules:
+        if isinstance(module, MultiHeadAttention) and (module.gate is not None or module.has_taps):
+            return "attention is tapped or gated"
+        if module._forward_hooks or module._forward_pre_hooks:
+            return "hooks are set on the model"
+        if module.training:
+            return "the model is in training mode"
+    return None
+
+
+def versions(modules: Sequence[nn.Module]) -> list[tuple[int, int]]:
+    """Tells the present weights of modules from later ones.
+
+    Each is known by where it lies and by torch's count of how often it was written to.
+    """
+    return [
+        (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
+        for module in modules
+        for weight in module._parameters.values()
+        if weight is not None
+    ]
+
+
+def native_model(library: ctypes.CDLL, model: Transformer) -> NativeModel:
+    """Packs a model that is not `unsupported`; its weights must stay as they are from then on.
+
+    Raises:
+        MemoryError: if there is not enough.
+    """
+    return NativeModel(library, model.config, model.vocab_size, named_arrays(model))
+
+
+def named_arrays(model: Transformer) -> dict[str, Array]:
+    """Returns the weights of a model that is not `unsupported`, as `PackedModel` takes them.
+
+    The arrays are the model's own memory.
+    """
+    tensors = {name: tensor for name, tensor in model.state_dict().items() if not tensor.is_meta}
+    products = {
+        f"{name}.weight": module.product
+        for name, module in model.named_modules()
+        if isinstance(module, Linear)
+    }
+    # Where an embedding is the output matrix, too, only this one is multiplied by integers
+    products[OUTPUT] = model.output_product
+    for name, product in products.items():
+        if isinstance(product, QuantizedProduct):
+            tensors[name], tensors[f"{name}{SCALE}"] = product.matrix
+    return {name: tensor.contiguous().numpy() for name, tensor in tensors.items()}
