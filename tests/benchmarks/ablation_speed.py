@@ -14,10 +14,10 @@ from time import perf_counter
 
 import torch
 
-from tformer_cli.inspection.ablation import losses_without_each, sentence_losses
-from tformer_cli.inspection.ablation_record import AblationSettings
-from tformer_cli.inspection.gates import heads_off
-from tformer_cli.inspection.heads import head_layout
+from tformer_cli.inspection.ablation.gates import heads_off
+from tformer_cli.inspection.ablation.losses import losses_without_each, sentence_losses
+from tformer_cli.inspection.ablation.record import AblationSettings
+from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.workflows.evaluate import read_texts
 from tformer_cli.workflows.inspect_ablate import Ablator
 from tformer_cli.workflows.open_translator import open_translator

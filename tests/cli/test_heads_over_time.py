@@ -5,11 +5,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tests.inspection.test_head_timeline import lines
+from tests.inspection.heads.test_timeline import lines
 from tformer_cli.cli.app import app
 from tformer_cli.cli.heads_over_time import show_timeline
-from tformer_cli.inspection.head_timeline import HeadCourse, HeadTimeline
-from tformer_cli.inspection.heads import HeadId
+from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from tformer_cli.cli.heads_screen import show_record
 from tformer_cli.cli.heat_map import heat_map
 from tformer_cli.cli.role_grid import role_grid
 from tformer_cli.data.tokenizer import Tokenizer
-from tformer_cli.inspection import rare_tokens
-from tformer_cli.inspection.heads import HeadId
-from tformer_cli.inspection.roles import role_of
+from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.heads import rare_tokens
+from tformer_cli.inspection.heads.roles import role_of
 from tformer_cli.workflows.inspect_heads import inspect_heads
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "A woman and a dog."]

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from tformer_cli.cli.app import app
 from tformer_cli.cli.step_view import show_steps
 from tformer_cli.errors import TformerError
-from tformer_cli.inspection.quiz import make_quiz
+from tformer_cli.inspection.walkthrough.quiz import make_quiz
 from tformer_cli.workflows.inspect_logits import inspect_logits
 from tformer_cli.workflows.inspect_step import inspect_step
 from tformer_cli.workflows.translate import translate_lines

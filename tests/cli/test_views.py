@@ -45,7 +45,7 @@ from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.evaluation.alignment_error import AlignmentCounts
 from tformer_cli.evaluation.significance import PairedDifference
-from tformer_cli.inspection.ablation_record import (
+from tformer_cli.inspection.ablation.record import (
     Ablation,
     AblationSettings,
     CurvePoint,
@@ -53,10 +53,10 @@ from tformer_cli.inspection.ablation_record import (
     ModelCost,
     Pruning,
 )
-from tformer_cli.inspection.head_timeline import HeadCourse, HeadTimeline
-from tformer_cli.inspection.heads import HeadId
-from tformer_cli.inspection.quiz import make_quiz
-from tformer_cli.inspection.roles import ROLES
+from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.heads.roles import ROLES
+from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
+from tformer_cli.inspection.walkthrough.quiz import make_quiz
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.benchmark import Setting, Speed

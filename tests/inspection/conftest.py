@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from tformer_cli.inspection.capture import AttentionMaps
-from tformer_cli.inspection.heads import HeadId, HeadLayout
+from tformer_cli.inspection.capture.forced import AttentionMaps
+from tformer_cli.inspection.capture.heads import HeadId, HeadLayout
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig

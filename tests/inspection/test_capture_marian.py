@@ -7,9 +7,9 @@ from tests.model.test_marian import pair  # noqa: F401 - the fixture
 from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.source_batches import source_batch
-from tformer_cli.inspection.batched_capture import capture_batch
-from tformer_cli.inspection.capture import capture_maps
-from tformer_cli.inspection.live_capture import ListenedModel
+from tformer_cli.inspection.capture.batches import capture_batch
+from tformer_cli.inspection.capture.forced import capture_maps
+from tformer_cli.inspection.capture.live import ListenedModel
 
 pytest.importorskip("transformers")
 

@@ -8,7 +8,12 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from tformer_cli.inspection.render_report import SAMPLE, report_data, report_texts, sample_page
+from tformer_cli.inspection.views.render_report import (
+    SAMPLE,
+    report_data,
+    report_texts,
+    sample_page,
+)
 from tformer_cli.workflows.inspect_report import inspect_report
 
 LARGEST = 150_000

@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from tformer_cli.inspection.render_report import SAMPLE, report_data, report_texts
+from tformer_cli.inspection.views.render_report import SAMPLE, report_data, report_texts
 from tformer_cli.workflows.inspect_report import inspect_report
 from tformer_cli.workflows.quickstart import FAMOUS
 

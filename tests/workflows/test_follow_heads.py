@@ -8,10 +8,10 @@ import torch
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import RecipeError, TformerError, UsageError
-from tformer_cli.inspection import rare_tokens
-from tformer_cli.inspection.head_steps import look_at_heads
-from tformer_cli.inspection.head_timeline import read_timeline
-from tformer_cli.inspection.rare_tokens import TokenFrequencies, count_tokens
+from tformer_cli.inspection.heads import rare_tokens
+from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, count_tokens
+from tformer_cli.inspection.heads.steps import look_at_heads
+from tformer_cli.inspection.heads.timeline import read_timeline
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
 from tformer_cli.training.events import StepReport

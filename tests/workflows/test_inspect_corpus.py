@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from tformer_cli.errors import DataError
-from tformer_cli.inspection import batched_capture, rare_tokens
-from tformer_cli.inspection.head_statistics import HeadStatistics
-from tformer_cli.inspection.heads import KINDS, head_layout
+from tformer_cli.inspection.capture import batches as batched_capture
+from tformer_cli.inspection.capture.heads import KINDS, head_layout
+from tformer_cli.inspection.heads import rare_tokens
+from tformer_cli.inspection.heads.statistics import HeadStatistics
 from tformer_cli.workflows import inspect_corpus
 from tformer_cli.workflows.inspect_corpus import CorpusInspector, count_frequencies
 from tformer_cli.workflows.inspect_heads import HeadInspector

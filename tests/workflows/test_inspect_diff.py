@@ -14,9 +14,9 @@ from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.inspection import rare_tokens
-from tformer_cli.inspection.heads import HeadId, attentions, head_layout
-from tformer_cli.inspection.pruning import prune_heads
+from tformer_cli.inspection.ablation.pruning import prune_heads
+from tformer_cli.inspection.capture.heads import HeadId, attentions, head_layout
+from tformer_cli.inspection.heads import rare_tokens
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.inspect_diff import ModelComparer, inspect_diff, open_models

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from tformer_cli.errors import DataError, TformerError, UsageError
-from tformer_cli.inspection.heads import HeadId
-from tformer_cli.inspection.report import TELLING_WEIGHT, telling_row
+from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.views.report import TELLING_WEIGHT, telling_row
 from tformer_cli.workflows.inspect_heads import inspect_heads
 from tformer_cli.workflows.inspect_report import inspect_report
 from tformer_cli.workflows.inspect_step import inspect_step

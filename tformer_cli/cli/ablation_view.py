@@ -13,8 +13,8 @@ from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.evaluation.significance import PairedDifference
-    from tformer_cli.inspection.ablation_record import Ablation, HeadEffect, ModelCost, Pruning
-    from tformer_cli.inspection.heads import Kind
+    from tformer_cli.inspection.ablation.record import Ablation, HeadEffect, ModelCost, Pruning
+    from tformer_cli.inspection.capture.heads import Kind
 
 LISTED = 10
 """Heads in the list, the largest Δ loss first; the grid shows all."""
@@ -93,7 +93,7 @@ def _cell(console: Console, effect: "HeadEffect", largest: float) -> Text:
 
 
 def _shade(kind: "Kind", share: float) -> Style:
-    from tformer_cli.inspection.palette import color
+    from tformer_cli.inspection.figures.palette import color
 
     red, green, blue = color(kind, share, on_dark=True)
     is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140

@@ -14,8 +14,8 @@ from tformer_cli.cli.role_grid import role_grid, sign_of
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from tformer_cli.inspection.head_statistics import HeadSummary
-    from tformer_cli.inspection.heads import Kind
+    from tformer_cli.inspection.capture.heads import Kind
+    from tformer_cli.inspection.heads.statistics import HeadSummary
 
 COLUMNS: dict["Kind", tuple[str, ...]] = {
     "enc": ("entropy", "confidence", "prev", "self", "next", "sink_eos"),
@@ -43,8 +43,8 @@ def show_summaries(
         summaries: the heads, at least one.
         rare_reason: why no rare-word head could be found; empty if they were looked for.
     """
-    from tformer_cli.inspection.head_statistics import RESAMPLES
-    from tformer_cli.inspection.heads import KIND_NAMES, KINDS
+    from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
+    from tformer_cli.inspection.heads.statistics import RESAMPLES
 
     is_ascii = is_ascii_only(console)
     roles = {summary.head: summary.role for summary in summaries}

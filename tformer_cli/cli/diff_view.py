@@ -20,7 +20,7 @@ from tformer_cli.cli.role_grid import sign_of
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from tformer_cli.inspection.head_diff import HeadChange, HeadDiff
+    from tformer_cli.inspection.comparison.diff import HeadChange, HeadDiff
     from tformer_cli.inspection.record import ModelSummary
 
 CELL = 5
@@ -31,8 +31,8 @@ BAR, SHORTEST_BAR = 12, 4
 
 def show_diff(console: Console, diff: "HeadDiff") -> None:
     """Prints both models, a table of their heads, and the map of the pair that changed most."""
-    from tformer_cli.inspection.heads import KIND_NAMES, KINDS
-    from tformer_cli.inspection.render_diff import summary_of
+    from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
+    from tformer_cli.inspection.views.render_diff import summary_of
 
     is_ascii = is_ascii_only(console)
     for name, model in (("A", diff.first), ("B", diff.second)):
@@ -95,7 +95,7 @@ def _model(name: str, model: "ModelSummary", is_ascii: bool) -> Text:
 
 def _table(changes: "list[HeadChange]", width: int, is_ascii: bool) -> list[Text]:
     """A row for each pair; the bar is as long as there is room, and gone where there is none."""
-    from tformer_cli.inspection.head_distance import LARGEST
+    from tformer_cli.inspection.comparison.distance import LARGEST
 
     matches = [change.match for change in changes]
     seconds = [
@@ -151,7 +151,7 @@ def _cell(console: Console, value: float, largest: float) -> Text:
     number = f"{100 * value:+.0f}" if abs(value) >= 0.005 else ""
     if console.color_system is None or console.no_color:
         return Text(number.rjust(CELL - 1) + " ")
-    from tformer_cli.inspection.palette import signed_color
+    from tformer_cli.inspection.figures.palette import signed_color
 
     red, green, blue = signed_color(value / max(largest, 1e-30), on_dark=True)
     is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140

@@ -11,8 +11,8 @@ from tformer_cli.cli.heat_map import map_lines
 from tformer_cli.cli.labels import cut, is_ascii_only, isolated, sentence_lines, shown
 
 if TYPE_CHECKING:
-    from tformer_cli.inspection.flow import FlowRecord, Method
-    from tformer_cli.inspection.heads import Kind
+    from tformer_cli.inspection.capture.heads import Kind
+    from tformer_cli.inspection.views.flow import FlowRecord, Method
 
 BAR, SHORT_BAR = 16, 8
 """Columns of a bar, and of one where there is little room."""
@@ -29,7 +29,7 @@ SIDES = {"source": "cyan", "prefix": "yellow"}
 
 def show_flow(console: Console, record: "FlowRecord", method: "Method") -> None:
     """Prints the share of the source at each position and where it comes from."""
-    from tformer_cli.inspection.flow import METHOD_NAMES
+    from tformer_cli.inspection.views.flow import METHOD_NAMES
 
     sentence = record.sentence
     name = "given target" if sentence.is_forced else "translation"

@@ -24,8 +24,8 @@ from tformer_cli.errors import DataError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tformer_cli.inspection.head_statistics import HeadSummary
-    from tformer_cli.inspection.rare_tokens import TokenFrequencies
+    from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
+    from tformer_cli.inspection.heads.statistics import HeadSummary
     from tformer_cli.workflows.inspect_corpus import CorpusInspector
     from tformer_cli.workflows.open_translator import Opened
 
@@ -60,7 +60,7 @@ def sum_up_heads(request: HeadsRequest) -> None:
         quiet=request.quiet,
     )
 
-    from tformer_cli.inspection.rare_tokens import NO_RARE_SENTENCE
+    from tformer_cli.inspection.heads.rare_tokens import NO_RARE_SENTENCE
     from tformer_cli.workflows.inspect_corpus import CorpusInspector
     from tformer_cli.workflows.inspect_heads import frequencies_of
 

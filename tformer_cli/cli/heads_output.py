@@ -11,7 +11,7 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.inspection.heads import HeadId
+    from tformer_cli.inspection.capture.heads import HeadId
     from tformer_cli.inspection.record import HeadsRecord
 
 
@@ -55,12 +55,12 @@ def _rendered(
 ) -> Iterator[bytes]:
     """Renders records as the bytes of a format: as they come, or all together."""
     if chosen == HeadsFormat.jsonl:
-        from tformer_cli.inspection.render_json import render_json
+        from tformer_cli.inspection.views.render_json import render_json
 
         for record in records:
             yield utf8_line(render_json(record, with_weights=with_weights))
     elif chosen == HeadsFormat.html:
-        from tformer_cli.inspection.render_html import render_html
+        from tformer_cli.inspection.page.heads_data import render_html
 
         yield render_html(list(records)).encode("utf-8")
     else:
@@ -69,9 +69,9 @@ def _rendered(
 
 def _picture(record: "HeadsRecord", chosen: HeadsFormat) -> bytes:
     """Renders a sentence in one of the formats that hold one."""
-    from tformer_cli.inspection.render_png import render_png
-    from tformer_cli.inspection.render_svg import render_svg
-    from tformer_cli.inspection.render_tensors import render_npz, render_safetensors
+    from tformer_cli.inspection.figures.heads_png import render_png
+    from tformer_cli.inspection.figures.heads_svg import render_svg
+    from tformer_cli.inspection.views.render_tensors import render_npz, render_safetensors
 
     if chosen == HeadsFormat.svg:
         return render_svg(record).encode("utf-8")

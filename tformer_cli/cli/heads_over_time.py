@@ -16,7 +16,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from tformer_cli.inspection.head_timeline import HeadCourse, HeadTimeline
+    from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
 
 FORMATS = (HeadsFormat.text, HeadsFormat.jsonl, HeadsFormat.svg, HeadsFormat.png, HeadsFormat.html)
 REFUSED = (
@@ -55,7 +55,7 @@ def show_heads_over_time(request: HeadsRequest) -> None:
 
 def show_timeline(console: Console, timeline: "HeadTimeline") -> None:
     """Prints a sign for each head at each step; where not all fit, every n-th step and the last."""
-    from tformer_cli.inspection.heads import KIND_NAMES, KINDS
+    from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
 
     is_ascii = is_ascii_only(console)
     steps = timeline.steps
@@ -132,7 +132,7 @@ def _appearances(timeline: "HeadTimeline", is_ascii: bool) -> list[Text]:
 
 
 def _rendered(timeline: "HeadTimeline", chosen: HeadsFormat) -> bytes:
-    from tformer_cli.inspection import render_timeline as render
+    from tformer_cli.inspection.figures import timeline as render
 
     if chosen == HeadsFormat.jsonl:
         return b"".join(
@@ -142,7 +142,7 @@ def _rendered(timeline: "HeadTimeline", chosen: HeadsFormat) -> bytes:
     if chosen == HeadsFormat.svg:
         return render.render_timeline_svg(timeline).encode("utf-8")
     if chosen == HeadsFormat.png:
-        from tformer_cli.inspection.render_timeline_png import render_timeline_png
+        from tformer_cli.inspection.figures.timeline_png import render_timeline_png
 
         return render_timeline_png(timeline)
     return render.render_timeline_html(timeline).encode("utf-8")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from tformer_cli.inspection.best_alignment import AlignedWords
-    from tformer_cli.inspection.heads import HeadId
+    from tformer_cli.inspection.alignment.best import AlignedWords
+    from tformer_cli.inspection.capture.heads import HeadId
     from tformer_cli.inspection.record import HeadsRecord
 
 FEWEST_ROWS = 8

@@ -19,7 +19,7 @@ from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.record import HeadsRecord
-    from tformer_cli.inspection.weighting import WeightingName
+    from tformer_cli.inspection.weighting.weighting import WeightingName
 
 
 def show_sentences(request: HeadsRequest) -> None:

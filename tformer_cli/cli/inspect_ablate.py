@@ -34,8 +34,8 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.inspection.ablation_record import Ablation, Pruning
-    from tformer_cli.inspection.heads import HeadId
+    from tformer_cli.inspection.ablation.record import Ablation, Pruning
+    from tformer_cli.inspection.capture.heads import HeadId
     from tformer_cli.workflows.open_translator import Opened
 
 
@@ -162,7 +162,7 @@ def inspect_ablate(
     chosen = chosen_format(output_format, output, AblationFormat, AblationFormat.jsonl)
     check_stdin_is_read_once([source, *reference])
 
-    from tformer_cli.inspection.ablation_record import AblationSettings
+    from tformer_cli.inspection.ablation.record import AblationSettings
     from tformer_cli.workflows.evaluate import read_texts
     from tformer_cli.workflows.inspect_ablate import inspect_ablate as ablate
     from tformer_cli.workflows.write_pruned import check_free
@@ -250,8 +250,8 @@ def _check_usage(write_pruned: Path | None, keep: int | None, prune: list[str] |
 
 def _named_heads(opened: "Opened", prune: list[str] | None) -> "list[HeadId]":
     """The heads of `--prune`; a wrong selection is said before the work begins."""
-    from tformer_cli.inspection.heads import head_layout
-    from tformer_cli.inspection.selectors import select_heads
+    from tformer_cli.inspection.capture.heads import head_layout
+    from tformer_cli.inspection.heads.selectors import select_heads
 
     if not prune:
         return []
@@ -259,14 +259,14 @@ def _named_heads(opened: "Opened", prune: list[str] | None) -> "list[HeadId]":
 
 
 def _all_but(opened: "Opened", ablation: "Ablation", keep: int) -> "list[HeadId]":
-    from tformer_cli.inspection.heads import head_layout
+    from tformer_cli.inspection.capture.heads import head_layout
     from tformer_cli.workflows.inspect_ablate import heads_to_remove
 
     return heads_to_remove(ablation, list(head_layout(opened.directory.model)), keep)
 
 
 def _json_lines(ablation: "Ablation", pruning: "Pruning | None") -> Iterator[bytes]:
-    from tformer_cli.inspection.render_ablation import render_ablation, render_pruning
+    from tformer_cli.inspection.views.render_ablation import render_ablation, render_pruning
 
     for line in render_ablation(ablation):
         yield utf8_line(line)

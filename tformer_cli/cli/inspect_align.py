@@ -51,7 +51,7 @@ from tformer_cli.errors import DataError, UsageError
 if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.data.pharaoh import GoldLinks, Link
-    from tformer_cli.inspection.alignment import Convention
+    from tformer_cli.inspection.alignment.links import Convention
     from tformer_cli.workflows.aligner import Aligner
     from tformer_cli.workflows.inspect_align import AlignmentReport, Bidirectional, PairTexts
     from tformer_cli.workflows.score_alignment import AlignmentScores
@@ -156,7 +156,7 @@ def inspect_align(
         for name in (target_file, source_words, target_words, gold)
     )
 
-    from tformer_cli.inspection.alignment import LinkRule
+    from tformer_cli.inspection.alignment.links import LinkRule
     from tformer_cli.workflows import inspect_align as workflow
     from tformer_cli.workflows.aligner import Aligner
 

@@ -33,7 +33,7 @@ from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from tformer_cli.inspection.head_diff import HeadDiff
+    from tformer_cli.inspection.comparison.diff import HeadDiff
 
 
 class DiffFormat(StrEnum):
@@ -160,7 +160,7 @@ def inspect_diff(
 
 
 def _rendered(diff: "HeadDiff", chosen: DiffFormat, *, with_maps: bool) -> Iterator[bytes]:
-    from tformer_cli.inspection import render_diff as render
+    from tformer_cli.inspection.views import render_diff as render
 
     if chosen == DiffFormat.jsonl:
         for change in diff.changes:
@@ -168,7 +168,7 @@ def _rendered(diff: "HeadDiff", chosen: DiffFormat, *, with_maps: bool) -> Itera
     elif chosen == DiffFormat.svg:
         yield render.render_diff_svg(diff).encode("utf-8")
     elif chosen == DiffFormat.png:
-        from tformer_cli.inspection.render_diff_png import render_diff_png
+        from tformer_cli.inspection.figures.diff_png import render_diff_png
 
         yield render_diff_png(diff)
     else:

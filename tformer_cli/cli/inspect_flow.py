@@ -29,7 +29,7 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.inspection.flow import FlowRecord
+    from tformer_cli.inspection.views.flow import FlowRecord
 
 
 class FlowFormat(StrEnum):
@@ -113,7 +113,7 @@ def _rendered(
     records: "Iterator[FlowRecord]", chosen: FlowFormat, method: MethodChoice
 ) -> Iterator[bytes]:
     """Renders records as the bytes of a format: as they come, or all together."""
-    from tformer_cli.inspection.render_flow import render_flow_html, render_flow_json
+    from tformer_cli.inspection.views.render_flow import render_flow_html, render_flow_json
 
     if chosen == FlowFormat.html:
         yield render_flow_html(list(records), method.value).encode("utf-8")

@@ -26,7 +26,7 @@ from tformer_cli.data.lines import LineCounts
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.inspection.logits import LogitsRecord
+    from tformer_cli.inspection.views.logits import LogitsRecord
 
 
 class LogitsFormat(StrEnum):
@@ -99,7 +99,7 @@ def _show(console: "Console", records: "Iterator[LogitsRecord]") -> None:
 
 def _rendered(records: "Iterator[LogitsRecord]", chosen: LogitsFormat) -> Iterator[bytes]:
     """Renders records as the bytes of a format: as they come, or all together."""
-    from tformer_cli.inspection.render_logits import render_logits_html, render_logits_json
+    from tformer_cli.inspection.views.render_logits import render_logits_html, render_logits_json
 
     if chosen == LogitsFormat.html:
         yield render_logits_html(list(records)).encode("utf-8")

@@ -13,7 +13,7 @@ from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from tformer_cli.inspection.positions import PositionsRecord
+    from tformer_cli.inspection.views.positions import PositionsRecord
 
 
 class PositionsFormat(StrEnum):
@@ -65,7 +65,7 @@ def inspect_positions(
 
 
 def _rendered(record: "PositionsRecord", chosen: PositionsFormat) -> bytes:
-    from tformer_cli.inspection import render_positions as render
+    from tformer_cli.inspection.views import render_positions as render
 
     if chosen == PositionsFormat.json:
         return utf8_line(render.render_positions_json(record))

@@ -29,8 +29,8 @@ from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from tformer_cli.inspection.quiz import Quiz
-    from tformer_cli.inspection.step import StepRecord
+    from tformer_cli.inspection.walkthrough.quiz import Quiz
+    from tformer_cli.inspection.walkthrough.step import StepRecord
 
 
 class StepFormat(StrEnum):
@@ -153,7 +153,7 @@ def _only_line(text: str | None, source: str | None, counts: LineCounts, *, quie
 
 
 def _quiz_of(record: "StepRecord", seed: int) -> "Quiz":
-    from tformer_cli.inspection.quiz import make_quiz
+    from tformer_cli.inspection.walkthrough.quiz import make_quiz
 
     return make_quiz(record, seed)
 
@@ -165,7 +165,7 @@ def _write(
     quiz: "Quiz | None",
     answers: str | None,
 ) -> None:
-    from tformer_cli.inspection.quiz import answer_key
+    from tformer_cli.inspection.walkthrough.quiz import answer_key
 
     with results(output) as stream:
         if chosen == StepFormat.text:
@@ -185,10 +185,10 @@ def _rendered(
     record: "StepRecord", chosen: StepFormat, quiz: "Quiz | None", *, with_answers: bool
 ) -> bytes:
     if chosen == StepFormat.json:
-        from tformer_cli.inspection.render_step_json import render_step_json
+        from tformer_cli.inspection.views.render_step_json import render_step_json
 
         return utf8_line(render_step_json(record, quiz, with_answers=with_answers))
-    from tformer_cli.inspection.render_step_html import render_step_html
+    from tformer_cli.inspection.views.render_step_html import render_step_html
 
     html = render_step_html(record, quiz, with_answers=with_answers)
     return html.encode("utf-8", "replace")

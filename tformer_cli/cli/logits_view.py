@@ -12,7 +12,7 @@ from tformer_cli.cli.labels import cut, is_ascii_only, isolated, sentence_lines,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tformer_cli.inspection.logits import Candidate, LensReading, LogitsRecord
+    from tformer_cli.inspection.views.logits import Candidate, LensReading, LogitsRecord
 
 FEWEST_CANDIDATES = 2
 """Candidates that tokens leave room for."""

@@ -12,7 +12,7 @@ from tformer_cli.cli.labels import is_ascii_only, shown
 from tformer_cli.cli.step_view import ASCII
 
 if TYPE_CHECKING:
-    from tformer_cli.inspection.positions import PositionsRecord, PositionTable
+    from tformer_cli.inspection.views.positions import PositionsRecord, PositionTable
 
 ROWS_SHOWN = 24
 NUMBERS, BAR_WIDTH = 37, 40
@@ -21,7 +21,7 @@ NUMBERS, BAR_WIDTH = 37, 40
 
 def show_positions(console: Console, record: "PositionsRecord") -> None:
     """Prints the position vectors of a model."""
-    from tformer_cli.inspection.positions import facts_of
+    from tformer_cli.inspection.views.positions import facts_of
 
     is_ascii = is_ascii_only(console)
 
@@ -59,8 +59,8 @@ def _show_map(console: Console, table: "PositionTable", is_ascii: bool) -> None:
 
     Where not all fit, every n-th is shown; with an even n these are sines alone, a smooth picture.
     """
-    from tformer_cli.inspection.palette import color
-    from tformer_cli.inspection.render_positions import shares
+    from tformer_cli.inspection.figures.palette import color
+    from tformer_cli.inspection.views.render_positions import shares
 
     values = shares(table.table)
     stride = -(-values.shape[1] // max(console.width - 6, 1))

@@ -13,8 +13,8 @@ from tformer_cli.cli.labels import is_ascii_only
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tformer_cli.inspection.heads import HeadId
-    from tformer_cli.inspection.roles import Role
+    from tformer_cli.inspection.capture.heads import HeadId
+    from tformer_cli.inspection.heads.roles import Role
 
 SIGNS: dict["Role", tuple[str, str]] = {
     "previous": ("◀", "<"),
@@ -61,7 +61,7 @@ def sign_of(role: "Role", *, is_ascii: bool) -> Text:
 
 def head_grids(console: Console, cells: "Mapping[HeadId, Text]") -> Columns:
     """Draws a grid for each kind of head, layers down and heads across, as many as fit a line."""
-    from tformer_cli.inspection.heads import KIND_NAMES, KINDS
+    from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
 
     grids = []
     for kind in KINDS:
@@ -75,7 +75,7 @@ def head_grids(console: Console, cells: "Mapping[HeadId, Text]") -> Columns:
 def _grid(
     console: Console, cells: "Mapping[HeadId, Text]", heads: "Sequence[HeadId]"
 ) -> list[Text]:
-    from tformer_cli.inspection.heads import HeadId
+    from tformer_cli.inspection.capture.heads import HeadId
 
     layers = sorted({head.layer for head in heads})
     numbers = sorted({head.head for head in heads})
@@ -95,7 +95,7 @@ def _legend(roles: "Iterable[Role]", is_ascii: bool) -> Text:
 
 def show_role_rules(console: Console) -> None:
     """Prints every role with its rule and the source of its thresholds."""
-    from tformer_cli.inspection.roles import ROLES
+    from tformer_cli.inspection.heads.roles import ROLES
 
     is_ascii = is_ascii_only(console)
     grid = Table.grid(padding=(0, 2))

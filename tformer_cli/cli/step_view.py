@@ -19,8 +19,8 @@ from tformer_cli.cli.labels import (
 )
 
 if TYPE_CHECKING:
-    from tformer_cli.inspection.quiz import Quiz
-    from tformer_cli.inspection.step import Step, StepRecord, Table
+    from tformer_cli.inspection.walkthrough.quiz import Quiz
+    from tformer_cli.inspection.walkthrough.step import Step, StepRecord, Table
 
 INDENT = 4
 LABEL_WIDTH, NUMBER_WIDTH = 18, 8
@@ -68,7 +68,7 @@ class StepView:
 
     def show(self, record: "StepRecord") -> None:
         """Prints the heading, every step and what the checks found."""
-        from tformer_cli.inspection.heads import KIND_NAMES
+        from tformer_cli.inspection.capture.heads import KIND_NAMES
 
         sentence = record.sentence
         facts = Text.assemble(

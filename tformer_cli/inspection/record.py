@@ -5,15 +5,15 @@ from typing import Literal
 
 from torch import Tensor
 
-from tformer_cli.inspection.best_alignment import AlignedWords
-from tformer_cli.inspection.capture import AttentionMaps, HeadVectors
-from tformer_cli.inspection.heads import KINDS, HeadId, Kind
-from tformer_cli.inspection.metrics import metrics_of
-from tformer_cli.inspection.rare_tokens import UNKNOWN, RareTokens
-from tformer_cli.inspection.roles import Role, role_of
-from tformer_cli.inspection.search_tree import SearchTree
-from tformer_cli.inspection.weighting import ALPHA, Weighting
-from tformer_cli.inspection.words import SpelledWords
+from tformer_cli.inspection.alignment.best import AlignedWords
+from tformer_cli.inspection.alignment.words import SpelledWords
+from tformer_cli.inspection.capture.forced import AttentionMaps, HeadVectors
+from tformer_cli.inspection.capture.heads import KINDS, HeadId, Kind
+from tformer_cli.inspection.capture.search_tree import SearchTree
+from tformer_cli.inspection.heads.metrics import metrics_of
+from tformer_cli.inspection.heads.rare_tokens import UNKNOWN, RareTokens
+from tformer_cli.inspection.heads.roles import Role, role_of
+from tformer_cli.inspection.weighting.weighting import ALPHA, Weighting
 
 SCHEMA = "tformer.heads/1"
 AXES: dict[Kind, tuple[str, str]] = {

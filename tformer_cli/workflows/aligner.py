@@ -11,7 +11,7 @@ import numpy as np
 from tformer_cli.data.pharaoh import Link, format_links
 from tformer_cli.decoding.limits import longest_source
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.inspection.alignment import (
+from tformer_cli.inspection.alignment.links import (
     ALIGNING,
     CONVENTIONS,
     Convention,
@@ -23,9 +23,9 @@ from tformer_cli.inspection.alignment import (
     links_of,
     word_weights,
 )
-from tformer_cli.inspection.batched_capture import capture_pairs
-from tformer_cli.inspection.heads import HeadId, head_layout
-from tformer_cli.inspection.words import Numbers, WordTokens, words_of_ids, words_of_text
+from tformer_cli.inspection.alignment.words import Numbers, WordTokens, words_of_ids, words_of_text
+from tformer_cli.inspection.capture.batches import capture_pairs
+from tformer_cli.inspection.capture.heads import HeadId, head_layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from tformer_cli.data.given_lines import check_lines, given_lines
-from tformer_cli.inspection.batched_capture import IdPair
+from tformer_cli.inspection.capture.batches import IdPair
 from tformer_cli.workflows.inspect_align import read_pairs
 from tformer_cli.workflows.open_translator import Opened
 

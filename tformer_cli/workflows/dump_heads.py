@@ -16,17 +16,17 @@ from tformer_cli.artifacts.shard_directory import ShardDirectory, shard_director
 from tformer_cli.data.cache_key import hash_file
 from tformer_cli.decoding.limits import longest_source
 from tformer_cli.errors import DataError, TformerError, UsageError
-from tformer_cli.inspection.batched_capture import capture_pairs
-from tformer_cli.inspection.head_dump import (
+from tformer_cli.inspection.capture.batches import capture_pairs
+from tformer_cli.inspection.capture.heads import head_layout
+from tformer_cli.inspection.heads.dump import (
     ARRAYS,
     NO_COLUMN,
     SCHEMA,
     DumpLayout,
     ShardArrays,
 )
-from tformer_cli.inspection.heads import head_layout
-from tformer_cli.inspection.selectors import select_heads
-from tformer_cli.inspection.weighting import ALPHA
+from tformer_cli.inspection.heads.selectors import select_heads
+from tformer_cli.inspection.weighting.weighting import ALPHA
 from tformer_cli.workflows.corpus_pairs import BUFFER_LINES, corpus_pairs
 from tformer_cli.workflows.inspect_align import in_buffers, read_pairs
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from tformer_cli.inspection.batched_capture import IdPair
+    from tformer_cli.inspection.capture.batches import IdPair
     from tformer_cli.workflows.open_translator import Opened
 
 MAX_BYTES = 2 << 30
@@ -65,7 +65,7 @@ class DumpSettings:
     """Settings of what a dump keeps, and its limits."""
 
     heads: Sequence[str] = ()
-    """Selected heads, by the grammar of `inspection.selectors`; none means all."""
+    """Selected heads, by the grammar of `inspection.heads.selectors`; none means all."""
     top_k: int | None = None
     """Largest weights of each row that are kept; None: all."""
     max_bytes: int = MAX_BYTES

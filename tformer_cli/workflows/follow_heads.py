@@ -16,10 +16,10 @@ from tformer_cli.artifacts.atomic import not_writable, write_text
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.limits import longest_source
-from tformer_cli.inspection.batched_capture import IdPair
-from tformer_cli.inspection.head_steps import look_at_heads
-from tformer_cli.inspection.head_timeline import HEADS_LOG, LARGEST_LOG
-from tformer_cli.inspection.rare_tokens import TokenFrequencies
+from tformer_cli.inspection.capture.batches import IdPair
+from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
+from tformer_cli.inspection.heads.steps import look_at_heads
+from tformer_cli.inspection.heads.timeline import HEADS_LOG, LARGEST_LOG
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.events import RolledBack, TrainingEvent
 from tformer_cli.training.metrics_log import read_log

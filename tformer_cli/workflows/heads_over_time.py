@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tformer_cli.inspection.head_timeline import HeadTimeline, read_timeline
-from tformer_cli.inspection.selectors import HeadSelection
+from tformer_cli.inspection.heads.selectors import HeadSelection
+from tformer_cli.inspection.heads.timeline import HeadTimeline, read_timeline
 
 
 def heads_over_time(run: Path | str, heads: Sequence[str] = ()) -> HeadTimeline:
@@ -13,7 +13,7 @@ def heads_over_time(run: Path | str, heads: Sequence[str] = ()) -> HeadTimeline:
 
     Args:
         run: a run directory, trained with `training.inspect_every`.
-        heads: which heads, by the grammar of `inspection.selectors`, with conditions on their
+        heads: which heads, by the grammar of `inspection.heads.selectors`, with conditions on their
             metrics at the last step; none means all.
 
     Raises:

@@ -11,17 +11,17 @@ from tformer_cli.data.batching import Batch, collate, plan_batches
 from tformer_cli.errors import UsageError
 from tformer_cli.evaluation.scores import check_counts
 from tformer_cli.evaluation.significance import PairedDifference, PairedScores, compare_losses
-from tformer_cli.inspection.ablation import losses_along, losses_without_each, to_device
-from tformer_cli.inspection.ablation_record import (
+from tformer_cli.inspection.ablation.gates import heads_off
+from tformer_cli.inspection.ablation.importance import importance_sums, layer_normalized
+from tformer_cli.inspection.ablation.losses import losses_along, losses_without_each, to_device
+from tformer_cli.inspection.ablation.record import (
     Ablation,
     AblationSettings,
     CurvePoint,
     HeadEffect,
 )
-from tformer_cli.inspection.gates import heads_off
-from tformer_cli.inspection.heads import HeadId, head_layout
-from tformer_cli.inspection.importance import importance_sums, layer_normalized
-from tformer_cli.inspection.selectors import select_heads
+from tformer_cli.inspection.capture.heads import HeadId, head_layout
+from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened

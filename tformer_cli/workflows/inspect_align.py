@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tformer_cli.data.pharaoh import Link, parse_links
 from tformer_cli.errors import DataError
-from tformer_cli.inspection.symmetrization import Symmetrization, symmetrize
+from tformer_cli.inspection.alignment.symmetrization import Symmetrization, symmetrize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.data.pharaoh import GoldLinks
     from tformer_cli.decoding.translator import Translator
-    from tformer_cli.inspection.words import WordTokens
+    from tformer_cli.inspection.alignment.words import WordTokens
     from tformer_cli.workflows.aligner import Aligner
 
 BUFFER_LINES = 1024

@@ -7,11 +7,11 @@ from itertools import islice
 import numpy as np
 
 from tformer_cli.decoding.limits import longest_source
-from tformer_cli.inspection.batched_capture import CapturedBatch, IdPair, capture_batches
-from tformer_cli.inspection.head_statistics import HeadStatistics, HeadSummary
-from tformer_cli.inspection.heads import head_layout
-from tformer_cli.inspection.rare_tokens import TokenFrequencies, count_tokens
-from tformer_cli.inspection.selectors import HeadSelection
+from tformer_cli.inspection.capture.batches import CapturedBatch, IdPair, capture_batches
+from tformer_cli.inspection.capture.heads import head_layout
+from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, count_tokens
+from tformer_cli.inspection.heads.selectors import HeadSelection
+from tformer_cli.inspection.heads.statistics import HeadStatistics, HeadSummary
 from tformer_cli.model.runtime import StandardProducts
 from tformer_cli.workflows.corpus_pairs import BUFFER_LINES, corpus_pairs
 from tformer_cli.workflows.open_translator import Opened
@@ -54,7 +54,7 @@ class CorpusInspector:
 
         Args:
             opened: the model and its search.
-            heads: which heads, by the grammar of `inspection.selectors`; none means all.
+            heads: which heads, by the grammar of `inspection.heads.selectors`; none means all.
             frequencies: how frequent source tokens are; None: rare-word heads are not judged.
             seed: of the bootstrap.
             buffer_lines: lines that are translated and captured together.

@@ -9,20 +9,20 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencies
 from tformer_cli.decoding.limits import longest_source
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.inspection.batched_capture import IdPair, capture_pairs
-from tformer_cli.inspection.capture import capture_maps
-from tformer_cli.inspection.head_diff import HeadChange, HeadDiff, changes_of
-from tformer_cli.inspection.head_distance import HeadDistances
-from tformer_cli.inspection.head_matching import Matching, default_matching
-from tformer_cli.inspection.heads import head_layout
-from tformer_cli.inspection.metric_means import MetricMeans
-from tformer_cli.inspection.rare_tokens import (
+from tformer_cli.inspection.capture.batches import IdPair, capture_pairs
+from tformer_cli.inspection.capture.forced import capture_maps
+from tformer_cli.inspection.capture.heads import head_layout
+from tformer_cli.inspection.comparison.diff import HeadChange, HeadDiff, changes_of
+from tformer_cli.inspection.comparison.distance import HeadDistances
+from tformer_cli.inspection.comparison.matching import Matching, default_matching
+from tformer_cli.inspection.heads.means import MetricMeans
+from tformer_cli.inspection.heads.rare_tokens import (
     NO_RARE_SENTENCE,
     TokenFrequencies,
     rare_positions,
 )
+from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.record import HeadsRecord
-from tformer_cli.inspection.selectors import HeadSelection
 from tformer_cli.model.runtime import prepare_cpu, resolve_device
 from tformer_cli.workflows.corpus_pairs import corpus_pairs
 from tformer_cli.workflows.inspect_heads import summary_of
@@ -61,7 +61,7 @@ def inspect_diff(
         second: the model B, likewise, with the same vocabulary.
         lines: the source sentences.
         targets: a target for each line; None: the translations by A. Both models read them.
-        heads: which heads of A to tell of, by the grammar of `inspection.selectors`, with
+        heads: which heads of A to tell of, by the grammar of `inspection.heads.selectors`, with
             conditions on A's metrics; none means all, and those that only B has.
         matching: whether heads are paired within their layer or across layers; None: within,
             where both models have as many layers.

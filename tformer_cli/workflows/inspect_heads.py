@@ -10,17 +10,17 @@ from tformer_cli.artifacts.token_frequencies import load_frequencies
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.decoding.limits import longest_source
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.inspection.alignment import cross_heads
-from tformer_cli.inspection.best_alignment import StoredHeads, align_words
-from tformer_cli.inspection.capture import AttentionMaps, capture_maps, capture_vectors
-from tformer_cli.inspection.heads import HeadId, HeadLayout, head_layout
-from tformer_cli.inspection.live_capture import ListenedModel, NotSearchedError
-from tformer_cli.inspection.metrics import metrics_of
-from tformer_cli.inspection.rare_tokens import UNKNOWN, RareTokens, TokenFrequencies
+from tformer_cli.inspection.alignment.best import StoredHeads, align_words
+from tformer_cli.inspection.alignment.links import cross_heads
+from tformer_cli.inspection.alignment.words import spelled_words
+from tformer_cli.inspection.capture.forced import AttentionMaps, capture_maps, capture_vectors
+from tformer_cli.inspection.capture.heads import HeadId, HeadLayout, head_layout
+from tformer_cli.inspection.capture.live import ListenedModel, NotSearchedError
+from tformer_cli.inspection.capture.search_tree import SearchTree, n_candidates
+from tformer_cli.inspection.heads.metrics import metrics_of
+from tformer_cli.inspection.heads.rare_tokens import UNKNOWN, RareTokens, TokenFrequencies
+from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.record import CaptureMode, HeadsRecord, ModelSummary, PageExtras
-from tformer_cli.inspection.search_tree import SearchTree, n_candidates
-from tformer_cli.inspection.selectors import HeadSelection
-from tformer_cli.inspection.words import spelled_words
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
@@ -52,7 +52,7 @@ def inspect_heads(
         model: a model directory, or its path.
         lines: the source sentences. A blank one has a record without heads.
         targets: a target for each line, to be looked at instead of the model's translation.
-        heads: which heads, by the grammar of `inspection.selectors`; none means all.
+        heads: which heads, by the grammar of `inspection.heads.selectors`; none means all.
         mode: "forced": one pass over the finished hypothesis, without a cache. "live": the rows of
             a search that found it, along its back-pointers; for the model's translations only. The
             search is torch's; a hypothesis that only the compiled kernels find is "forced".

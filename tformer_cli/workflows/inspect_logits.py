@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
-from tformer_cli.inspection.logits import LogitsRecord, read_logits
+from tformer_cli.inspection.views.logits import LogitsRecord, read_logits
 from tformer_cli.workflows.inspect_heads import HeadInspector
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
 from tformer_cli.errors import UsageError
-from tformer_cli.inspection.positions import PositionsRecord, read_positions
 from tformer_cli.inspection.record import ModelSummary
+from tformer_cli.inspection.views.positions import PositionsRecord, read_positions
 from tformer_cli.model.runtime import prepare_cpu, resolve_device
 
 N_POSITIONS = 64

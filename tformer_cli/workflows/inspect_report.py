@@ -8,21 +8,21 @@ from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.data.cache_key import hash_file
 from tformer_cli.errors import DataError, TformerError, UsageError
-from tformer_cli.inspection.flow import read_flow
-from tformer_cli.inspection.heads import HeadId, head_layout
-from tformer_cli.inspection.logits import read_logits
+from tformer_cli.inspection.capture.heads import HeadId, head_layout
+from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.inspection.record import CaptureMode, HeadsRecord
-from tformer_cli.inspection.report import (
+from tformer_cli.inspection.views.flow import read_flow
+from tformer_cli.inspection.views.logits import read_logits
+from tformer_cli.inspection.views.report import (
     Report,
     SentenceReport,
     ablate_sentence,
     clearest_heads,
     telling_row,
 )
-from tformer_cli.inspection.selectors import select_heads
-from tformer_cli.inspection.step import StepRecord, Subject
-from tformer_cli.inspection.tokens import find_token
-from tformer_cli.inspection.walkthrough import walk_through
+from tformer_cli.inspection.walkthrough.step import StepRecord, Subject
+from tformer_cli.inspection.walkthrough.tokens import find_token
+from tformer_cli.inspection.walkthrough.walkthrough import walk_through
 from tformer_cli.workflows.inspect_heads import HeadInspector
 from tformer_cli.workflows.inspect_positions import N_POSITIONS, inspect_positions
 from tformer_cli.workflows.inspect_step import TOLERANCE, check_steps
@@ -54,7 +54,7 @@ def inspect_report(
         model: a model directory, or its path.
         lines: the source sentences; blank ones are skipped.
         targets: a target for each line, to be looked at instead of the model's translation.
-        heads: which heads are shown, by the grammar of `inspection.selectors`; none means all.
+        heads: heads that are shown, by the grammar of `inspection.heads.selectors`; none: all.
         steps: walk-throughs, each ``HEAD:TOKEN``; none: the clearest head of each kind, for a
             token whose row tells most.
         mode: how maps are captured, as `inspect_heads` does; all else is of one forced pass.

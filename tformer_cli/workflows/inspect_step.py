@@ -6,11 +6,11 @@ from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import DataError, TformerError, UsageError
-from tformer_cli.inspection.heads import head_layout
-from tformer_cli.inspection.selectors import select_heads
-from tformer_cli.inspection.step import StepRecord, Subject
-from tformer_cli.inspection.tokens import find_token
-from tformer_cli.inspection.walkthrough import walk_through
+from tformer_cli.inspection.capture.heads import head_layout
+from tformer_cli.inspection.heads.selectors import select_heads
+from tformer_cli.inspection.walkthrough.step import StepRecord, Subject
+from tformer_cli.inspection.walkthrough.tokens import find_token
+from tformer_cli.inspection.walkthrough.walkthrough import walk_through
 from tformer_cli.workflows.inspect_heads import HeadInspector
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
@@ -36,8 +36,8 @@ def inspect_step(
         model: a model directory, or its path.
         line: the source sentence.
         token: a piece or word of the head's rows (the source, or what the decoder predicts), its
-            n-th occurrence as ``it#2``, or a position; see `inspection.tokens`.
-        head: exactly one head, by the grammar of `inspection.selectors`.
+            n-th occurrence as ``it#2``, or a position; see `inspection.walkthrough.tokens`.
+        head: exactly one head, by the grammar of `inspection.heads.selectors`.
         key: the key that is worked out as an example, named as `token` is: a piece or word of the
             head's columns; None: the heaviest.
         target: a target to look at instead of the model's translation.

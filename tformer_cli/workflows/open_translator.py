@@ -76,8 +76,9 @@ def open_translator(
         ensemble: model directories of the same vocabulary that translate with it.
         ensemble_weights: how much the models count, the first one's first; None: equally.
         ensemble_space: whether probabilities are averaged or their logarithms.
-        heads: the attention heads to translate with, by the grammar of `inspection.selectors`; the
-            others stay switched off in this model. None given: all, and nothing is set.
+        heads: the attention heads to translate with, named as in
+            `inspection.heads.selectors`; the others stay switched off in this model. None given:
+            all, and nothing is set.
         tell: is told, in a line, what takes a while before the first translation, and that a beam
             was raised.
         **overrides: fields of `DecodingConfig` that differ from the model's defaults; None is
@@ -108,9 +109,9 @@ def open_translator(
     if heads and ensemble:
         raise UsageError("--heads: selects heads of one model; omit it or --ensemble")
     if heads:
-        from tformer_cli.inspection.gates import keep_only
-        from tformer_cli.inspection.heads import head_layout
-        from tformer_cli.inspection.selectors import select_heads
+        from tformer_cli.inspection.ablation.gates import keep_only
+        from tformer_cli.inspection.capture.heads import head_layout
+        from tformer_cli.inspection.heads.selectors import select_heads
 
         keep_only(model.model, select_heads(heads, head_layout(model.model)))
     place = next(model.model.parameters()).device

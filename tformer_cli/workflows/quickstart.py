@@ -7,7 +7,7 @@ from pathlib import Path
 from tformer_cli.artifacts.atomic import write_text
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import SentencePair, read_corpus
-from tformer_cli.inspection.render_html import render_html
+from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.recipe import Recipe
 from tformer_cli.training.events import TrainingObserver
 from tformer_cli.workflows.evaluate import Evaluation, evaluate_model

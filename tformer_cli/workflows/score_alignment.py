@@ -13,7 +13,7 @@ from tformer_cli.evaluation.alignment_error import (
     best_single_links,
     diagonal_links,
 )
-from tformer_cli.inspection.alignment import (
+from tformer_cli.inspection.alignment.links import (
     ALIGNING,
     Convention,
     LinkRule,
@@ -21,9 +21,9 @@ from tformer_cli.inspection.alignment import (
     linked,
     word_weights,
 )
-from tformer_cli.inspection.batched_capture import capture_pairs
-from tformer_cli.inspection.heads import HeadId, HeadLayout, head_layout
-from tformer_cli.inspection.symmetrization import METHODS, symmetrize
+from tformer_cli.inspection.alignment.symmetrization import METHODS, symmetrize
+from tformer_cli.inspection.capture.batches import capture_pairs
+from tformer_cli.inspection.capture.heads import HeadId, HeadLayout, head_layout
 from tformer_cli.workflows.inspect_align import (
     BUFFER_LINES,
     AlignmentReport,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tformer_cli.data.pharaoh import GoldLinks
-    from tformer_cli.inspection.capture import AttentionMaps
-    from tformer_cli.inspection.words import WordTokens
+    from tformer_cli.inspection.alignment.words import WordTokens
+    from tformer_cli.inspection.capture.forced import AttentionMaps
     from tformer_cli.workflows.aligner import Aligner
 
 GoldPair = tuple[PairTexts, "GoldLinks"]

@@ -38,8 +38,8 @@ from tformer_cli.errors import (
     RecipeError,
     TformerError,
 )
-from tformer_cli.inspection.head_timeline import HEADS_LOG
-from tformer_cli.inspection.rare_tokens import TokenFrequencies
+from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
+from tformer_cli.inspection.heads.timeline import HEADS_LOG
 from tformer_cli.model.config import parameter_count
 from tformer_cli.model.hardware import ProductProbe
 from tformer_cli.model.runtime import (

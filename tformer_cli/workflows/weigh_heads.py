@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
-from tformer_cli.inspection.heads import head_layout, layer_layout
-from tformer_cli.inspection.metrics import metrics_of
+from tformer_cli.inspection.capture.heads import head_layout, layer_layout
+from tformer_cli.inspection.heads.metrics import metrics_of
+from tformer_cli.inspection.heads.selectors import HeadSelection, check_names_layers
 from tformer_cli.inspection.record import HeadsRecord
-from tformer_cli.inspection.selectors import HeadSelection, check_names_layers
-from tformer_cli.inspection.weighted_maps import weighted_maps
-from tformer_cli.inspection.weighting import WEIGHTINGS, WeightingName
+from tformer_cli.inspection.weighting.maps import weighted_maps
+from tformer_cli.inspection.weighting.weighting import WEIGHTINGS, WeightingName
 from tformer_cli.workflows.inspect_heads import HeadInspector
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
@@ -34,7 +34,7 @@ def weigh_heads(
         lines: the source sentences. A blank one has a record without heads.
         weighting: alpha, norm, rollout or alti; see `inspection.weighting`.
         targets: a target for each line, to be looked at instead of the model's translation.
-        heads: which heads, by the grammar of `inspection.selectors`; none means all. Of rollout
+        heads: which heads, by the grammar of `inspection.heads.selectors`; none: all. Of rollout
             and alti, which layers. Conditions are on metrics of these maps.
         hypothesis: which of the model's translations to look at, 1 the best.
         **options: of `open_for_inspection`.

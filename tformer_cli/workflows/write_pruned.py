@@ -15,9 +15,9 @@ from tformer_cli.artifacts.model_directory import (
 )
 from tformer_cli.errors import UsageError
 from tformer_cli.evaluation.significance import PairedScores
-from tformer_cli.inspection.ablation_record import AblationSettings, ModelCost, Pruning
-from tformer_cli.inspection.heads import HeadId, head_layout
-from tformer_cli.inspection.pruning import prune_heads
+from tformer_cli.inspection.ablation.pruning import prune_heads
+from tformer_cli.inspection.ablation.record import AblationSettings, ModelCost, Pruning
+from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.workflows.evaluate import reference_loss
 from tformer_cli.workflows.open_translator import Opened, open_translator
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from tformer_cli.data.tokenizer import Tokenizer
-from tformer_cli.inspection.heads import HeadId
-from tformer_cli.inspection.metrics import METRICS
-from tformer_cli.inspection.render_html import render_html
-from tformer_cli.inspection.render_report import render_report, sample_page
+from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.heads.metrics import METRICS
+from tformer_cli.inspection.page.heads_data import render_html
+from tformer_cli.inspection.views.render_report import render_report, sample_page
 from tformer_cli.workflows.inspect_report import inspect_report
 
 SELFTEST = Path(__file__).with_name("selftest.js").read_text(encoding="utf-8")

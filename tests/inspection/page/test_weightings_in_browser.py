@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 
-from tformer_cli.inspection.render_html import render_html
+from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.workflows.weigh_heads import weigh_heads
 
 LOOK = """

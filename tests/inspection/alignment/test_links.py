@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+import torch
+
+from tformer_cli.errors import UsageError
+from tformer_cli.inspection.alignment.links import (
+    LinkRule,
+    cross_heads,
+    default_selection,
+    head_mean,
+    linked,
+    links_of,
+    word_weights,
+)
+from tformer_cli.inspection.alignment.words import WordTokens
+from tformer_cli.inspection.capture.forced import capture_maps
+from tformer_cli.inspection.capture.heads import HeadId, HeadLayout
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+
+SOURCE, TARGET = (4, 5, 6, 7), (10, 13, 11, 12)
+ORDER = {(2, 0), (0, 1), (3, 2), (1, 3)}
+"""Which source word each target word stands for; nothing on the diagonal."""
+
+
+def dictionary_model(looks_for: dict[int, int]) -> Transformer:
+    """A model whose only cross-attention head looks for one source token by the token just read."""
+    config = ModelConfig(
+        d_model=16,
+        n_heads=1,
+        d_ff=16,
+        n_encoder_layers=1,
+        n_decoder_layers=1,
+        max_positions=16,
+        tied_embeddings="none",
+        positions="learned",
+        bias=False,
+        norm="pre",
+    )
+    model = Transformer(config, 16).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_() if parameter.dim() > 1 else parameter.fill_(1.0)
+        model.source_embedding.weight.copy_(torch.eye(16))
+        for read, token in looks_for.items():
+            model.target_embedding.weight[read, token] = 1.0
+        attention = model.decoder.layers[0].cross_attention.in_projection.weight
+        attention[:16], attention[16:32] = 20 * torch.eye(16), torch.eye(16)
+    return model
+
+
+def links(looks_for, convention):
+    maps = capture_maps(dictionary_model(looks_for), SOURCE, TARGET)
+    source, target = (WordTokens(ids, np.eye(len(ids))) for ids in (SOURCE, TARGET))
+    weights = word_weights(head_mean(maps, [HeadId("cross", 0, 0)]), source, target, convention)
+    return links_of(linked(weights, LinkRule()))
+
+
+def test_a_dictionary_head_pins_which_row_is_a_target_tokens():
+    of_target = {TARGET[t]: SOURCE[s] for s, t in ORDER}
+    # the head that looks for the word it has just read
+    assert links(of_target, "shift") == ORDER
+    assert links(of_target, "naive") != ORDER
+    # the head that looks for the word it is to write next: begin of sentence → first word, …
+    of_next = {read: of_target[token] for read, token in zip((2, *TARGET), TARGET, strict=False)}
+    assert links(of_next, "naive") == ORDER
+    assert links(of_next, "shift") != ORDER
+
+
+def test_source_tokens_add_up_and_target_tokens_are_averaged():
+    # three target tokens in two words; four source tokens in two words, one of only a space
+    target = WordTokens((0, 0, 0), np.array([[1.0, 0], [0, 1], [0, 1]]))
+    source = WordTokens((0, 0, 0, 0), np.array([[1.0, 0], [1, 0], [0, 0], [0, 1]]))
+    weights = np.array(
+        [
+            [0.1, 0.2, 0.3, 0.1, 0.3],
+            [0.0, 0.0, 0.0, 1.0, 0.0],
+            [0.5, 0.1, 0.0, 0.0, 0.4],
+            [0.0, 0.0, 0.0, 0.0, 1.0],
+        ]
+    )
+    naive = word_weights(weights, source, target, "naive")
+    np.testing.assert_allclose(naive, [[0.3, 0.1, 0.3], [0.3, 0.5, 0.2]])
+    shift = word_weights(weights, source, target, "shift")
+    np.testing.assert_allclose(shift, [[0.0, 1.0, 0.0], [0.3, 0.0, 0.7]])
+    np.testing.assert_allclose(word_weights(weights[None], source, target, "shift")[0], shift)
+
+
+def test_rules_of_linking():
+    weights = np.array([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    assert links_of(linked(weights, LinkRule())) == {(0, 0), (0, 1)}
+    assert links_of(linked(weights, LinkRule(keeps_eos=True))) == {(0, 0)}
+    assert links_of(linked(weights, LinkRule(threshold=0.3))) == {(0, 0), (1, 0)}
+    assert links_of(linked(weights, LinkRule(threshold=0.0))) == {(0, 0), (1, 0), (0, 1), (1, 1)}
+    assert linked(np.zeros((3, 1)), LinkRule()).shape == (3, 0)
+
+
+def test_only_cross_attention_aligns():
+    layout = HeadLayout((2, 2), (2, 2), (2, 2))
+    assert cross_heads(["cross.1"], layout) == [HeadId("cross", 1, 0), HeadId("cross", 1, 1)]
+    with pytest.raises(UsageError, match=r"selects enc.0.0, but only cross-attention sees both"):
+        cross_heads(["enc.0", "cross"], layout)
+    assert default_selection(layout) == "cross.0"
+    assert default_selection(HeadLayout((), (1,), (1,))) == "cross.0"
+
+
+def test_by_default_layers_without_heads_are_passed_over():
+    assert default_selection(HeadLayout((), (1,), (2, 0, 2, 0))) == "cross.0"
+    assert default_selection(HeadLayout((), (1,), (0, 2, 0))) == "cross.1"
+    with pytest.raises(UsageError, match="no cross-attention head left"):
+        default_selection(HeadLayout((2,), (1,), (0, 0)))

@@ -1,0 +1,102 @@
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+
+from tformer_cli.inspection.capture.forced import AttentionMaps
+from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout
+from tformer_cli.inspection.heads.metrics import head_metrics, metric_sums
+from tformer_cli.inspection.heads.roles import role_of
+from tformer_cli.inspection.heads.statistics import HeadStatistics
+
+LAYOUT = HeadLayout((2, 3), (2,), (2,))
+LENGTHS = [(1, 1), (2, 1), (7, 4), (3, 9), (12, 12), (5, 2)]
+
+
+def made_maps(n_source, n_target):
+    generator = torch.Generator().manual_seed(100 * n_source + n_target)
+
+    def layer(n_heads, n_rows, n_keys, is_causal=False):
+        scores = 2 * torch.randn(n_heads, n_rows, n_keys, generator=generator)
+        if is_causal:
+            scores = scores.masked_fill(~torch.ones(n_rows, n_keys).tril().bool(), -torch.inf)
+        return scores.softmax(dim=-1)
+
+    return AttentionMaps(
+        source_ids=(5,) * (n_source - 1) + (3,),
+        target_input_ids=(2,) + (6,) * (n_target - 1),
+        enc=tuple(layer(n, n_source, n_source) for n in LAYOUT.enc),
+        dec=(layer(2, n_target, n_target, is_causal=True),),
+        cross=(layer(2, n_target, n_source),),
+        residuals={head: 1e-8 * n_source for head in LAYOUT},
+    )
+
+
+def summed_up(sentences, **options):
+    statistics = HeadStatistics(LAYOUT, KINDS, **options)
+    for index, maps in sentences:
+        statistics.add(index, maps)
+    return statistics.summaries()
+
+
+def test_means_are_those_of_the_single_sentences_weighted_by_rows():
+    sentences = [made_maps(*lengths) for lengths in LENGTHS]
+    for summary in summed_up(enumerate(sentences), resamples=20):
+        kind, layer, head = summary.head
+        n_rows, totals = {}, {}
+        for maps in sentences:
+            weights = maps.layers(kind)[layer]
+            alone = head_metrics(weights, kind)[head]
+            for name, (_, rows) in metric_sums(weights, kind).items():
+                totals[name] = totals.get(name, 0.0) + rows * alone[name]
+                n_rows[name] = n_rows.get(name, 0) + rows
+        expected = {name: total / n_rows[name] for name, total in totals.items()}
+        assert summary.metrics == pytest.approx(expected, abs=1e-9)
+        assert summary.n_rows == n_rows["entropy"]
+        assert summary.n_sentences == len(LENGTHS)
+        assert summary.role == role_of(expected)
+        assert summary.residual == pytest.approx(12e-8)
+    assert [s.head for s in summed_up(enumerate(sentences))] == list(LAYOUT)
+
+
+def test_the_order_of_sentences_changes_nothing():
+    sentences = [(i, made_maps(*LENGTHS[i % len(LENGTHS)])) for i in range(100)]
+    forwards, backwards = summed_up(sentences), summed_up(reversed(sentences))
+    for one, other in zip(forwards, backwards, strict=True):
+        assert one.metrics == pytest.approx(other.metrics, abs=1e-12)
+        for name, interval in one.intervals.items():
+            assert interval == pytest.approx(other.intervals[name], abs=1e-12)
+
+
+def test_intervals_are_those_of_a_normal_mean_and_follow_the_seed():
+    # the source's length decides an even head's confidence, and is the same for all its rows
+    lengths = np.random.default_rng(4).integers(3, 8, 400)
+    sentences = [(i, made_maps(int(n), 4)) for i, n in enumerate(lengths)]
+    found = {s.head: s for s in summed_up(sentences)}[HeadId("cross", 0, 0)]
+    values = [head_metrics(m.cross[0], "cross")[0]["confidence"] for _, m in sentences]
+    low, high = found.intervals["confidence"]
+    half = 1.96 * np.std(values) / np.sqrt(len(values))
+    assert low < found.metrics["confidence"] < high
+    assert (high - low) / 2 == pytest.approx(half, rel=0.15)
+    again, other = summed_up(sentences[:9], seed=1), summed_up(sentences[:9], seed=2)
+    assert again == summed_up(sentences[:9], seed=1)
+    assert again[0].intervals != other[0].intervals
+    assert again[0].metrics == other[0].metrics
+
+
+def test_memory_does_not_grow_with_the_sentences():
+    maps = made_maps(7, 4)
+    statistics = HeadStatistics(LAYOUT, KINDS, resamples=50)
+    tracemalloc.start()
+    held = []
+    for index in range(768):
+        statistics.add(index, maps)
+        if index in (255, 767):
+            held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert held[1] - held[0] < 20_000  # 512 sentences at less than 40 bytes each
+
+
+def test_nothing_read_is_nothing_summed_up():
+    assert summed_up([]) == []

@@ -1,0 +1,71 @@
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+import torch
+
+from tformer_cli.inspection.record import ModelSummary
+from tformer_cli.inspection.views.positions import facts_of, read_positions
+from tformer_cli.inspection.views.render_positions import (
+    render_positions_html,
+    render_positions_json,
+    render_positions_svg,
+)
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.positions import sinusoids
+from tformer_cli.model.transformer import Transformer
+
+SUMMARY = ModelSummary(name="<m&>", n_encoder_layers=1, n_decoder_layers=1, n_heads=2, step=1)
+
+
+def made(positions, d_model=64):
+    torch.manual_seed(1)
+    config = ModelConfig(
+        d_model=d_model,
+        n_heads=2,
+        d_ff=8,
+        n_encoder_layers=1,
+        n_decoder_layers=1,
+        positions=positions,
+        max_positions=50,
+    )
+    return Transformer(config, 10)
+
+
+def test_similarity_of_sinusoids_depends_on_the_offset_alone_and_the_norm_is_half_the_width():
+    record = read_positions(made("sinusoidal"), SUMMARY, 50)
+    (table,) = record.tables
+    assert (record.kind, table.stack) == ("sinusoidal", "both")
+    assert table.squared_norms.tolist() == pytest.approx([32.0] * 50, abs=1e-5)
+    for one in table.by_offset:
+        assert one.largest - one.smallest < 1e-5
+        frequencies = 10000 ** (-torch.arange(0, 64, 2, dtype=torch.float64) / 64)
+        assert one.mean == pytest.approx(torch.cos(one.offset * frequencies).sum().item(), abs=1e-4)
+    assert table.share_by_offset == pytest.approx(1)
+    assert table.distance_from_sinusoids == 0
+
+
+def test_learned_positions_are_measured_for_each_stack():
+    model = made("learned")
+    with torch.no_grad():
+        model.decoder_input.positions.table.copy_(2 * sinusoids(50, 64))
+    encoder, decoder = read_positions(model, SUMMARY, 40).tables
+    assert (encoder.stack, decoder.stack) == ("encoder", "decoder")
+    assert abs(encoder.cosine_with_sinusoids) < 0.1
+    assert encoder.share_by_offset < 0.9
+    assert decoder.cosine_with_sinusoids == pytest.approx(1)
+    assert decoder.distance_from_sinusoids == pytest.approx(1)
+    assert decoder.share_by_offset == pytest.approx(1)
+    assert "cosine 1.000" in facts_of("learned", decoder)[-1][1]
+
+
+@pytest.mark.parametrize(("kind", "width"), [("sinusoidal", 64), ("learned", 10)])
+def test_every_rendering_is_well_formed_and_the_same_each_time(kind, width):
+    record = read_positions(made(kind, width), SUMMARY, 20)
+    ET.fromstring(render_positions_svg(record))  # noqa: S314 - ours
+    data = json.loads(render_positions_json(record))
+    assert data["schema"] == "tformer.positions/1"
+    assert len(data["tables"][0]["by_offset"]) == 20
+    html = render_positions_html(record)
+    assert "&lt;m&amp;&gt;" in html
+    assert html == render_positions_html(read_positions(made(kind, width), SUMMARY, 20))

@@ -1,0 +1,1 @@
+"""The worth of heads: the loss without each, its gradient, and pruning."""

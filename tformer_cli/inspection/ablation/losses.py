@@ -1,0 +1,198 @@
+"""Ablation, the loss without a head: ξ_h = 0, the rest of the model as it is.
+
+One at a time this is a forward pass for each head (`sentence_losses` under `gates.heads_off`). All
+heads of a batch together are `losses_without_each`: the rows of a batch are repeated once for each
+head, each copy with its own gate, and what lies below the head's layer is computed once for all:
+the whole encoder, where the head is in the decoder.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tformer_cli.data.batching import Batch
+from tformer_cli.data.tokenizer import PAD_ID
+from tformer_cli.inspection.ablation.gates import gated, gates_of_each, heads_off
+from tformer_cli.inspection.capture.heads import HeadId, Kind, attentions
+from tformer_cli.model.masks import causal_mask, key_mask
+from tformer_cli.model.transformer import Transformer
+
+LARGEST_POSITIONS = 1 << 13
+"""Most positions, rows times the longer side, of one pass over repeated rows: bounds memory."""
+LARGEST_LOGITS = 1 << 22
+"""Most logits held at a time."""
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """Moves a batch."""
+    return Batch(
+        source=batch.source.to(device),
+        source_mask=batch.source_mask.to(device),
+        target_input=batch.target_input.to(device),
+        target_output=batch.target_output.to(device),
+    )
+
+
+def sentence_losses(model: Transformer, batch: Batch) -> Tensor:
+    """Computes -Σ ln p of each sentence's target tokens, the end of sentence included.
+
+    Args:
+        model: the model, in evaluation mode.
+        batch: B pairs, on its device.
+
+    Returns:
+        (B) float64 losses in nats. They have a gradient if it is enabled.
+    """
+    memory = model.encode(batch.source, batch.source_mask)
+    hidden = model.decode_hidden(batch.target_input, memory, batch.source_mask)
+    return losses_of(model, hidden, batch.target_output)
+
+
+def losses_of(model: Transformer, hidden: Tensor, target_output: Tensor) -> Tensor:
+    """Computes the losses of rows from the decoder's last hidden states.
+
+    Args:
+        model: the model.
+        hidden: (R, T, D) hidden states.
+        target_output: (R, T) tokens to be predicted, padding after them.
+
+    Returns:
+        (R) float64 sums over each row's tokens.
+    """
+    positions = (target_output.flatten() != PAD_ID).nonzero().squeeze(1)
+    targets = target_output.flatten()[positions]
+    # (R, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding
+    tokens = hidden.flatten(0, 1)[positions]
+    n_together = max(1, LARGEST_LOGITS // model.vocab_size)
+    parts = [
+        functional.cross_entropy(
+            model.project(tokens[start : start + n_together]),
+            targets[start : start + n_together],
+            reduction="none",
+        )
+        for start in range(0, len(targets), n_together)
+    ]
+    rows = positions // target_output.shape[1]
+    sums = torch.zeros(len(target_output), dtype=torch.float64, device=hidden.device)
+    return sums.index_add(0, rows, torch.cat(parts).double())
+
+
+@torch.inference_mode()
+def losses_without_each(
+    model: Transformer,
+    batch: Batch,
+    heads: Sequence[HeadId],
+    largest_positions: int = LARGEST_POSITIONS,
+) -> tuple[Tensor, Tensor]:
+    """Computes each sentence's loss without each head, the rest of the model as it is.
+
+    Args:
+        model: the model, in evaluation mode, no gates set.
+        batch: B pairs, on its device.
+        heads: R heads.
+        largest_positions: bounds the rows that are computed together.
+
+    Returns:
+        (B) losses with all heads, and (R, B) losses without each head; float64, on the CPU.
+    """
+    shared = _Shared.of(model, batch)
+    whole = losses_of(model, shared.last, batch.target_output)
+    n_heads = {(kind, layer): a.n_heads for kind, layer, a in attentions(model)}
+    longest = max(batch.source.shape[1], batch.target_input.shape[1])
+    n_together = max(1, largest_positions // (batch.n_sentences * longest))
+    without: dict[HeadId, Tensor] = {}
+    for place, members in groupby(sorted(heads), key=lambda head: (head.kind, head.layer)):
+        for some in _chunks(list(members), n_together):
+            gates = gates_of_each(n_heads[place], [h.head for h in some], batch.n_sentences)
+            with gated(model, {place: gates.to(batch.source.device)}):
+                hidden = shared.rest(model, place, len(some))
+            losses = losses_of(model, hidden, batch.target_output.repeat(len(some), 1))
+            without |= zip(some, losses.view(len(some), -1), strict=True)
+    return whole.cpu(), torch.stack([without[head] for head in heads]).cpu()
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Hidden states below each layer, which all ablations of a batch share."""
+
+    batch: Batch
+    below_encoder: tuple[Tensor, ...]
+    """Input of each encoder layer, (B, S, D)."""
+    memory: Tensor
+    """(B, S, D)."""
+    below_decoder: tuple[Tensor, ...]
+    """Input of each decoder layer, (B, T, D)."""
+    last: Tensor
+    """(B, T, D) hidden states with all heads."""
+
+    @classmethod
+    def of(cls, model: Transformer, batch: Batch) -> "_Shared":
+        """Runs the model once, all heads on."""
+        hidden = model.encoder_input(batch.source, model.source_embedding.weight)
+        below_encoder = []
+        for layer in model.encoder.layers:
+            below_encoder.append(hidden)
+            hidden = layer(hidden, key_mask(batch.source_mask))
+        memory = model.encoder.final_norm(hidden)
+        hidden = model.decoder_input(batch.target_input, model.target_matrix)
+        causal = causal_mask(batch.target_input.shape[1], batch.source.device)
+        below_decoder = []
+        for decoder_layer in model.decoder.layers:
+            below_decoder.append(hidden)
+            hidden = decoder_layer(hidden, memory, causal, key_mask(batch.source_mask))
+        last = model.decoder.final_norm(hidden)
+        return cls(batch, tuple(below_encoder), memory, tuple(below_decoder), last)
+
+    def rest(self, model: Transformer, place: tuple[Kind, int], n_copies: int) -> Tensor:
+        """Runs copies of the batch from a layer on: (copies·B, T, D) last hidden states."""
+        kind, start = place
+        mask = key_mask(self.batch.source_mask.repeat(n_copies, 1))
+        memory = self.memory
+        if kind == "enc":
+            hidden = self.below_encoder[start].repeat(n_copies, 1, 1)
+            for layer in model.encoder.layers[start:]:
+                hidden = layer(hidden, mask)
+            memory, start = model.encoder.final_norm(hidden), 0
+        else:
+            memory = memory.repeat(n_copies, 1, 1)
+        hidden = self.below_decoder[start].repeat(n_copies, 1, 1)
+        causal = causal_mask(hidden.shape[1], hidden.device)
+        for decoder_layer in model.decoder.layers[start:]:
+            hidden = decoder_layer(hidden, memory, causal, mask)
+        last: Tensor = model.decoder.final_norm(hidden)
+        return last
+
+
+@torch.inference_mode()
+def losses_along(model: Transformer, batch: Batch, order: Sequence[HeadId]) -> Tensor:
+    """Computes each sentence's loss with more and more heads switched off.
+
+    Args:
+        model: the model, in evaluation mode.
+        batch: B pairs, on its device.
+        order: heads in the order in which they are switched off.
+
+    Returns:
+        (R + 1, B) float64 losses on the CPU: without none, the first, the first two, … all of them.
+    """
+    losses = []
+    memory = None
+    for n_off in range(len(order) + 1):
+        is_memory_new = memory is None or order[n_off - 1].kind == "enc"
+        with heads_off(model, order[:n_off]) if n_off else nullcontext():
+            if is_memory_new:
+                memory = model.encode(batch.source, batch.source_mask)
+            assert memory is not None  # noqa: S101
+            hidden = model.decode_hidden(batch.target_input, memory, batch.source_mask)
+        losses.append(losses_of(model, hidden, batch.target_output).cpu())
+    return torch.stack(losses)
+
+
+def _chunks(heads: list[HeadId], size: int) -> Iterator[list[HeadId]]:
+    for start in range(0, len(heads), size):
+        yield heads[start : start + size]

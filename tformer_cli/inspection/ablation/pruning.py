@@ -1,0 +1,77 @@
+"""Heads taken out of a model's weights: a smaller, ordinary model that computes the same.
+
+A head that is switched off (ξ_h = 0) adds nothing to its layer's sum; so its rows of W_Q, W_K and
+W_V and its columns of W_O can go. What remains of a layer without heads is the bias of W_O.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from tformer_cli.inspection.capture.heads import HeadId, Kind, attentions
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.shapes import shapes_alone
+from tformer_cli.model.transformer import Transformer
+
+_NAMES: dict[Kind, str] = {
+    "enc": "encoder.layers.{}.self_attention",
+    "dec": "decoder.layers.{}.self_attention",
+    "cross": "decoder.layers.{}.cross_attention",
+}
+
+
+def prune_heads(model: Transformer, heads: Iterable[HeadId]) -> Transformer:
+    """Creates a model without some heads.
+
+    Args:
+        model: the model; it stays as it is.
+        heads: heads to take out.
+
+    Returns:
+        A model in evaluation mode whose outputs are those of `model` with the heads switched off.
+    """
+    kept = _kept_heads(model, set(heads))
+    weights = dict(model.state_dict())
+    for (kind, layer), numbers in kept.items():
+        name = _NAMES[kind].format(layer)
+        weights |= _without(weights, name, numbers, model.config.head_width)
+    with shapes_alone():
+        pruned = Transformer(_pruned_config(model.config, kept), model.vocab_size)
+    pruned.load_state_dict(weights, assign=True)
+    return pruned.eval().requires_grad_(requires_grad=False)
+
+
+def _kept_heads(model: Transformer, removed: set[HeadId]) -> dict[tuple[Kind, int], list[int]]:
+    return {
+        (kind, layer): [
+            head for head in range(attention.n_heads) if HeadId(kind, layer, head) not in removed
+        ]
+        for kind, layer, attention in attentions(model)
+    }
+
+
+def _pruned_config(config: ModelConfig, kept: dict[tuple[Kind, int], list[int]]) -> ModelConfig:
+    def of(kind: Kind) -> tuple[int, ...]:
+        return tuple(len(heads) for (its_kind, _), heads in kept.items() if its_kind == kind)
+
+    return replace(
+        config, encoder_heads=of("enc"), decoder_heads=of("dec"), cross_heads=of("cross")
+    )
+
+
+def _without(
+    weights: dict[str, Tensor], name: str, heads: list[int], head_width: int
+) -> dict[str, Tensor]:
+    """The tensors of a layer with only the rows and columns of some heads."""
+    joined = weights[f"{name}.out_projection.weight"].shape[1]
+    # which of the H·E columns of W_O stay, and which rows of W_Q, W_K and W_V below each other
+    columns = torch.tensor([h * head_width + e for h in heads for e in range(head_width)]).long()
+    rows = torch.cat([part * joined + columns for part in range(3)])
+    output = f"{name}.out_projection.weight"
+    found = {output: weights[output][:, columns]}
+    for part in (f"{name}.in_projection.weight", f"{name}.in_projection.bias"):
+        if part in weights:
+            found[part] = weights[part][rows]
+    return found

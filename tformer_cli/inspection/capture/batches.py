@@ -1,0 +1,189 @@
+"""The attention maps of many sentence pairs, captured in padded batches.
+
+What `capture.capture_maps` finds for one pair at a time, which is the oracle of this module: the
+maps agree to rounding, and each carries its own residual. Padding is cut off again before anything
+is measured, so no map and no residual knows of it.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from tformer_cli.decoding.source_batches import padded_length, source_batch
+from tformer_cli.inspection.capture.forced import AttentionMaps
+from tformer_cli.inspection.capture.heads import KINDS, HeadId, Kind
+from tformer_cli.inspection.capture.listening import Heard, Place, listening
+from tformer_cli.model.transformer import Transformer
+
+IdPair = tuple[Sequence[int], Sequence[int]]
+"""Source and target tokens of a pair, without specials."""
+MOST_CELLS = 1 << 15
+"""Most cells, B·max(S, T)², of a batch, unless one pair has more: of one head in float32 128 KiB.
+
+A layer then fits a processor's cache: eight times as many cells took as long, and 150 MiB more of a
+model with four heads in each of nine layers.
+"""
+
+
+@dataclass(frozen=True)
+class CapturedBatch:
+    """The padded maps of some pairs."""
+
+    sources: Sequence[tuple[int, ...]]
+    """For each pair its source tokens, the end of sentence last."""
+    targets: Sequence[tuple[int, ...]]
+    """For each pair what the decoder reads: the begin of sentence, then the target tokens."""
+    heard: Mapping[Place, Heard]
+    """Values computed beside each tapped attention."""
+
+    def lengths(self, kind: Kind) -> tuple[Tensor, Tensor]:
+        """(B) rows and (B) keys of the pairs' maps of a kind."""
+        sources, targets = (
+            torch.tensor([len(ids) for ids in side]) for side in (self.sources, self.targets)
+        )
+        rows, keys = targets, sources
+        if kind == "enc":
+            rows = sources
+        if kind == "dec":
+            keys = targets
+        return rows, keys
+
+    def maps(self) -> list[AttentionMaps]:
+        """The maps of each pair, without padding."""
+        return [
+            _maps_of(self.heard, row, *ids)
+            for row, ids in enumerate(zip(self.sources, self.targets, strict=True))
+        ]
+
+
+def capture_pairs(
+    model: Transformer, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
+) -> Iterator[tuple[int, AttentionMaps]]:
+    """Captures the maps of any number of pairs, a batch at a time; see `capture_batches`.
+
+    Yields:
+        The number of a pair and its maps; each pair once, shortest first.
+    """
+    for indices, batch in capture_batches(model, pairs, kinds):
+        maps = batch.maps()
+        del batch  # not to be held beside the next one
+        yield from zip(indices, maps, strict=True)
+        del maps
+
+
+def capture_batches(
+    model: Transformer, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
+) -> Iterator[tuple[list[int], CapturedBatch]]:
+    """Captures any number of pairs, a batch at a time.
+
+    Pairs of one padded shape are captured together, so the shapes a pair is computed in follow
+    from its own lengths and not from its neighbors.
+
+    Args:
+        model: the model, in evaluation mode.
+        pairs: what to look at.
+        kinds: the attentions to keep; of the others a pair's maps are empty.
+
+    Yields:
+        The numbers of some pairs and their batch; each pair once, shortest first.
+
+    Raises:
+        ValueError: if a side is longer than the model takes.
+    """
+    by_shape: dict[tuple[int, int], list[int]] = {}
+    for index, (source, target) in enumerate(pairs):
+        shape = padded_length(len(source) + 1), padded_length(len(target) + 1)
+        by_shape.setdefault(shape, []).append(index)
+    for (n_source, n_target), indices in sorted(by_shape.items()):
+        widest = max(n_source, n_target)
+        start = 0
+        for size in _batch_sizes(len(indices), max(1, MOST_CELLS // widest**2)):
+            batch = indices[start : start + size]
+            yield batch, capture_batch(model, [pairs[i] for i in batch], kinds)
+            start += size
+
+
+def _batch_sizes(n_pairs: int, largest: int) -> Iterator[int]:
+    """Splits a number of pairs into powers of two, the largest first.
+
+    Libraries keep what they prepared for every shape they have met, some tens of kilobytes each;
+    with batches of any size a long corpus would meet ever new ones.
+    """
+    while n_pairs:
+        size = 1 << (min(n_pairs, largest).bit_length() - 1)
+        yield size
+        n_pairs -= size
+
+
+@torch.inference_mode()
+def capture_batch(
+    model: Transformer, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
+) -> CapturedBatch:
+    """Captures the maps of pairs in one teacher-forced pass over all of them.
+
+    Args:
+        model: the model, in evaluation mode.
+        pairs: B pairs, at least one.
+        kinds: the attentions to keep; of the others a pair's maps are empty.
+
+    Raises:
+        ValueError: if a side is longer than the model takes.
+    """
+    sources = [(*source, EOS_ID) for source, _ in pairs]
+    targets = [(BOS_ID, *target) for _, target in pairs]
+    limit = model.config.max_positions
+    for side, rows in (("source", sources), ("target", targets)):
+        if (longest := max(map(len, rows))) > limit:
+            raise ValueError(
+                f"the {side} has {longest - 1} tokens, but the model takes {limit - 1}"
+            )
+    device = next(model.parameters()).device
+    source, source_mask = source_batch([source for source, _ in pairs], limit, device)
+    with listening(model, kinds) as heard:
+        model.decode_hidden(
+            _target_batch(targets, limit).to(device),
+            model.encode(source, source_mask),
+            source_mask,
+        )
+    return CapturedBatch(sources, targets, heard)
+
+
+def _target_batch(targets: Sequence[Sequence[int]], limit: int) -> Tensor:
+    """Pads what the decoder reads to (B, T), within the positions of the model."""
+    longest = min(padded_length(max(map(len, targets))), limit)
+    return torch.tensor([[*ids, *[PAD_ID] * (longest - len(ids))] for ids in targets])
+
+
+def _maps_of(
+    heard: Mapping[Place, Heard],
+    row: int,
+    source: tuple[int, ...],
+    target_input: tuple[int, ...],
+) -> AttentionMaps:
+    """Takes one pair out of a batch, without its padding."""
+    n_source, n_target = len(source), len(target_input)
+    sizes: dict[Kind, tuple[int, int]] = {
+        "enc": (n_source, n_source),
+        "dec": (n_target, n_target),
+        "cross": (n_target, n_source),
+    }
+    maps: dict[Kind, list[Tensor]] = {kind: [] for kind in KINDS}
+    residuals = {}
+    for kind, layer in sorted(heard):
+        n_rows, n_keys = sizes[kind]
+        attention = heard[kind, layer]
+        # copied, so that a pair that is kept does not keep its batch
+        maps[kind].append(attention.weights[row, :, :n_rows, :n_keys].clone())
+        for head, error in enumerate(attention.errors[row, :, :n_rows].amax(dim=-1).tolist()):
+            residuals[HeadId(kind, layer, head)] = error
+    return AttentionMaps(
+        source_ids=source,
+        target_input_ids=target_input,
+        enc=tuple(maps["enc"]),
+        dec=tuple(maps["dec"]),
+        cross=tuple(maps["cross"]),
+        residuals=residuals,
+    )

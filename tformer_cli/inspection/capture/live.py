@@ -1,0 +1,306 @@
+"""The attention maps of a hypothesis as the search that found it computed them.
+
+`capture.capture_maps` runs a hypothesis through the decoder once more; here the rows are gathered
+while the search is at work, on its cache, beside every other hypothesis of every sentence of the
+batch. To a search a `ListenedModel` is the model: it hands everything on and notes down what passes
+by. At each step it keeps every row's weights, the token the row read, and the row of the step
+before that it continues (the back-pointer, which the search tells its cache). The maps of a
+hypothesis are the rows on its way back to the begin of sentence. That these are what the model used
+is measured at each of its rows, as in `capture`.
+
+Everything that a search may still come back to is kept: about W·T·(S + T) numbers a head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
+from tformer_cli.inspection.capture.forced import AttentionMaps
+from tformer_cli.inspection.capture.heads import HeadId, Kind
+from tformer_cli.inspection.capture.listening import Heard, Place, listening, recomputed
+from tformer_cli.inspection.capture.search_tree import SearchStep, SearchTree, grow_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.model.attention import AttentionTap
+    from tformer_cli.model.cache import DecoderCache
+    from tformer_cli.model.transformer import Transformer
+
+
+ENCODER: tuple[Kind, ...] = ("enc",)
+DECODER: tuple[Kind, ...] = ("dec", "cross")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Step(SearchStep):
+    """One step of a search, with the attention of its R rows."""
+
+    sentences: list[int]
+    """(R) the encoded sentence that each row belongs to."""
+    heard: dict[Place, Heard]
+    """Weights (R, H, K) and errors (R, H) of each attention."""
+
+
+@dataclass
+class _Search:
+    """Recording of one search."""
+
+    sources: list[tuple[int, ...]]
+    """(B) source tokens, the end of sentence last."""
+    encoder: dict[Place, Heard]
+    steps: list[_Step] = field(default_factory=list)
+
+    def rows_of(self, source: tuple[int, ...], target_input: tuple[int, ...]) -> list[int] | None:
+        """(T) the row of each step on the way to a hypothesis; None if this search never took it.
+
+        Args:
+            source: (S) source tokens, the end of sentence last.
+            target_input: (T) the begin of sentence and the hypothesis.
+        """
+        if len(target_input) > len(self.steps):
+            return None
+        last = self.steps[len(target_input) - 1]
+        for row, sentence in enumerate(last.sentences):
+            if self.sources[sentence] == source:
+                rows = self._way_back(row, target_input)
+                if rows is not None:
+                    return rows
+        return None
+
+    def _way_back(self, row: int, target_input: tuple[int, ...]) -> list[int] | None:
+        """Follows the back-pointers from a row, as long as the tokens are those of a hypothesis."""
+        rows = []
+        for step, token in zip(
+            reversed(self.steps[: len(target_input)]), reversed(target_input), strict=True
+        ):
+            if step.tokens[row] != token:
+                return None
+            rows.append(row)
+            row = step.parents[row]
+        return rows[::-1]
+
+
+class _ListenedCache:
+    """A decoder's cache; it knows which row of the step before each row continues."""
+
+    def __init__(self, cache: DecoderCache, search: _Search, sentences: list[int]) -> None:
+        """Starts with rows that continue nothing, one for each of the `sentences`."""
+        self.cache = cache
+        self.search = search
+        self.sentences = sentences
+        self.parents = list(range(len(sentences)))
+
+    @property
+    def beam_size(self) -> int:
+        """W, rows for each sentence."""
+        return self.cache.beam_size
+
+    def reorder(self, rows: Tensor, sentences: Tensor) -> None:
+        """Keeps and rearranges rows; see `DecoderCache.reorder`."""
+        self.cache.reorder(rows, sentences)
+        # a search may reorder more than once between two steps
+        self.parents = [self.parents[row] for row in rows.tolist()]
+        self.sentences = [self.sentences[row] for row in rows.tolist()]
+
+
+class NotSearchedError(LookupError):
+    """No search that was listened to went through a hypothesis."""
+
+
+class ListenedModel:
+    """Hands everything on to a model and notes down the attention of searches that run on it."""
+
+    def __init__(self, model: Transformer, n_candidates: int = 0) -> None:
+        """Listens from now on.
+
+        Args:
+            model: in evaluation mode; nothing stays attached to it between two calls.
+            n_candidates: how many next tokens of each row are noted down, for `tree_of`.
+        """
+        self._model = model
+        self._n_candidates = n_candidates
+        self._searches: list[_Search] = []
+        self._sources: list[tuple[int, ...]] = []
+        self._encoder: dict[Place, Heard] = {}
+
+    def __call__(self, *arguments: Tensor) -> Tensor:
+        """Computes logits in one pass, which is not a search; see `Transformer.forward`."""
+        return self._model(*arguments)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the model has
+        return getattr(self._model, name)
+
+    def as_model(self) -> Transformer:
+        """This, as what a search takes it for."""
+        return cast("Transformer", self)
+
+    def forget(self) -> None:
+        """Forgets the searches so far."""
+        self._searches.clear()
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """Encodes source sentences; see `Transformer.encode`."""
+        with listening(self._model, ENCODER) as heard:
+            memory = self._model.encode(source, source_mask)
+        self._encoder = heard
+        self._sources = [
+            tuple(ids[mask].tolist()) for ids, mask in zip(source, source_mask, strict=True)
+        ]
+        return memory
+
+    def start_cache(
+        self, memory: Tensor, source_mask: Tensor, beam_size: int, max_length: int
+    ) -> _ListenedCache:
+        """Prepares decoding step by step; see `Transformer.start_cache`."""
+        cache = self._model.start_cache(memory, source_mask, beam_size, max_length)
+        search = _Search(self._sources, self._encoder)
+        self._searches.append(search)
+        # a search may repeat each sentence that was encoded, one after the other
+        n_rows, n_encoded = len(memory) * beam_size, len(self._sources)
+        return _ListenedCache(cache, search, [row * n_encoded // n_rows for row in range(n_rows)])
+
+    def decode_step(self, tokens: Tensor, cache: _ListenedCache) -> Tensor:
+        """Decodes one more position for every row; see `Transformer.decode_step`."""
+        with listening(self._model, DECODER, _own_past) as heard:
+            logits = self._model.decode_step(tokens, cache.cache)
+        values, candidates, ends = _candidates(logits, self._n_candidates)
+        cache.search.steps.append(
+            _Step(
+                tokens=tokens.tolist(),
+                parents=cache.parents,
+                next_tokens=candidates,
+                next_log_probabilities=values,
+                end_log_probabilities=ends,
+                sentences=cache.sentences,
+                heard=heard,
+            )
+        )
+        cache.parents = list(range(len(cache.sentences)))
+        return logits
+
+    def maps_of(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> AttentionMaps:
+        """Gathers the maps of a hypothesis that a search went through to its end of sentence.
+
+        Args:
+            source_ids: source tokens without specials.
+            target_ids: the hypothesis without specials.
+
+        Raises:
+            NotSearchedError: if no search since the last `forget` has found it.
+        """
+        source, target_input = (*source_ids, EOS_ID), (BOS_ID, *target_ids)
+        return _gathered(*self._search_of(source, target_input), source, target_input)
+
+    def tree_of(
+        self, source_ids: Sequence[int], target_ids: Sequence[int], config: DecodingConfig
+    ) -> SearchTree | None:
+        """Draws up the tree of the search that found a hypothesis.
+
+        Args:
+            source_ids: source tokens without specials.
+            target_ids: the hypothesis without specials.
+            config: how the search was to search.
+
+        Returns:
+            The tree; None if the search is neither plain beam search nor greedy search.
+
+        Raises:
+            NotSearchedError: if no search since the last `forget` has found it.
+        """
+        source, target_input = (*source_ids, EOS_ID), (BOS_ID, *target_ids)
+        search, rows = self._search_of(source, target_input)
+        return grow_tree(
+            search.steps,
+            rows[0],
+            target_ids,
+            config,
+            n_source_tokens=len(source_ids),
+            max_positions=self._model.config.max_positions,
+        )
+
+    def _search_of(
+        self, source: tuple[int, ...], target_input: tuple[int, ...]
+    ) -> tuple[_Search, list[int]]:
+        """The last search that went through a hypothesis, and its row at each step."""
+        for search in reversed(self._searches):
+            rows = search.rows_of(source, target_input)
+            if rows is not None:
+                return search, rows
+        raise NotSearchedError("no search visited this hypothesis")
+
+
+def _candidates(logits: Tensor, n: int) -> tuple[list[list[float]], list[list[int]], list[float]]:
+    """The n most probable next tokens of (R, V) logits, and their end of sentence.
+
+    Returns:
+        (R, n) log-probabilities and tokens, best first; (R) log-probabilities of the end.
+    """
+    if n == 0:
+        return [], [], []
+    log_probabilities = logits.float().log_softmax(dim=-1)
+    allowed = log_probabilities[:, EOS_ID:]  # no search generates the ids before
+    values, tokens = allowed.topk(min(n, allowed.shape[1]))
+    return values.tolist(), (tokens + EOS_ID).tolist(), log_probabilities[:, EOS_ID].tolist()
+
+
+def _own_past(tap: AttentionTap) -> Heard:
+    """Recomputes one position of B·W rows; in self-attention only what is a row's own past.
+
+    There all W hypotheses of a sentence share their keys, position after position, and the mask
+    says which of them a row descends from: one a position.
+    """
+    weights, errors = recomputed(tap)
+    n_sentences, n_heads, beam_size, _ = weights.shape
+    if tap.mask is not None and tap.mask.shape[-2] == beam_size > 1:
+        # (B, 1, W, K) -> (B·W·T) -> (B, 1, W, T)
+        own = tap.mask.cpu().nonzero()[:, -1].view(n_sentences, 1, beam_size, -1)
+        weights = weights.gather(3, own.expand(-1, n_heads, -1, -1))
+    # (B, H, W, K) -> (B, W, H, K) -> (B·W, H, K)
+    rows = weights.transpose(1, 2).flatten(0, 1)
+    return Heard(rows, errors.transpose(1, 2).flatten(0, 1))
+
+
+def _gathered(
+    search: _Search, rows: Sequence[int], source: tuple[int, ...], target_input: tuple[int, ...]
+) -> AttentionMaps:
+    """Joins the rows of a hypothesis to maps, without padding."""
+    n_source, n_target = len(source), len(target_input)
+    steps = list(zip(search.steps, rows, strict=False))  # the search may have continued
+    sentence = steps[0][0].sentences[rows[0]]
+    maps: dict[Kind, list[Tensor]] = {"enc": [], "dec": [], "cross": []}
+    residuals: dict[HeadId, float] = {}
+
+    def add(place: Place, weights: Tensor, errors: Tensor) -> None:
+        maps[place[0]].append(weights)
+        for head, error in enumerate(errors.amax(dim=-1).tolist()):
+            residuals[HeadId(*place, head)] = error
+
+    for place, heard in sorted(search.encoder.items()):
+        weights = heard.weights[sentence, :, :n_source, :n_source].clone()
+        add(place, weights, heard.errors[sentence, :, :n_source])
+    for place in sorted(search.steps[0].heard):
+        n_keys = n_target if place[0] == "dec" else n_source
+        heard_rows = [step.heard[place] for step, _ in steps]
+        # (T, H, K), what a row could not see yet is 0
+        weights = heard_rows[0].weights.new_zeros(n_target, heard_rows[0].weights.shape[1], n_keys)
+        for position, (heard, row) in enumerate(zip(heard_rows, rows, strict=True)):
+            seen = heard.weights[row, :, :n_keys]
+            weights[position, :, : seen.shape[-1]] = seen
+        errors = torch.stack([h.errors[row] for h, row in zip(heard_rows, rows, strict=True)])
+        # (T, H, K) -> (H, T, K) and (T, H) -> (H, T)
+        add(place, weights.transpose(0, 1).contiguous(), errors.transpose(0, 1))
+    return AttentionMaps(
+        source_ids=source,
+        target_input_ids=target_input,
+        enc=tuple(maps["enc"]),
+        dec=tuple(maps["dec"]),
+        cross=tuple(maps["cross"]),
+        residuals=residuals,
+    )

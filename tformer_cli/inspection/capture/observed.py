@@ -1,0 +1,163 @@
+"""Values that a model itself computed around one of its attentions, recorded in one forced pass.
+
+The model's own path stays as it is: hooks and a tap only listen. Whoever recomputes a step compares
+it with what stands here.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tformer_cli.inspection.capture.heads import HeadId, Kind
+from tformer_cli.model.attention import AttentionTap, MultiHeadAttention
+from tformer_cli.model.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """The numbers of one attention layer for one sentence pair, and the model's logits."""
+
+    stream: Tensor
+    """(Q, D) the residual stream that the attention's output is added to."""
+    entering: Tensor
+    """(Q, D) what queries are projected from: the stream, in a pre-norm model after its norm."""
+    memory: Tensor
+    """(K, D) what keys and values are projected from: `entering`, or the encoder's output."""
+    query: Tensor
+    """(H, Q, E) queries."""
+    key: Tensor
+    """(H, K, E) keys."""
+    value: Tensor
+    """(H, K, E) values."""
+    visible: Tensor
+    """(Q, K) boolean, True where a query may attend."""
+    context: Tensor
+    """(H, Q, E) the weighted sums of values."""
+    joined: Tensor
+    """(Q, D) what enters W_O."""
+    attended: Tensor
+    """(Q, D) what leaves W_O."""
+    summed: Tensor
+    """(Q, D) the stream plus the attention's output."""
+    normed: Tensor | None
+    """(Q, D) that sum after its layer norm; None in a pre-norm model, which has none there."""
+    embedded: Tensor
+    """(Q, D) the input of the stack: embeddings with their positions."""
+    hidden: Tensor
+    """(T, D) the decoder's last hidden states."""
+    logits: Tensor
+    """(T, V) the logits of the next token at each decoder position."""
+
+
+class Place(NamedTuple):
+    """The modules around one attention."""
+
+    attention: MultiHeadAttention
+    own_norm: nn.LayerNorm
+    """Its layer norm: before it in a pre-norm model, after the residual sum in a post-norm one."""
+    next_norm: nn.LayerNorm
+    """The layer norm of the sub-layer after it."""
+    embedding: nn.Module
+    """The input of its stack."""
+
+
+def place_of(model: Transformer, kind: Kind, layer: int) -> Place:
+    """Finds the modules around an attention."""
+    if kind == "enc":
+        encoder = model.encoder.layers[layer]
+        norms = encoder.self_attention_norm, encoder.feed_forward_norm
+        return Place(encoder.self_attention, *norms, model.encoder_input)
+    decoder = model.decoder.layers[layer]
+    if kind == "dec":
+        norms = decoder.self_attention_norm, decoder.cross_attention_norm
+        return Place(decoder.self_attention, *norms, model.decoder_input)
+    norms = decoder.cross_attention_norm, decoder.feed_forward_norm
+    return Place(decoder.cross_attention, *norms, model.decoder_input)
+
+
+@torch.inference_mode()
+def observe(
+    model: Transformer, source_ids: Sequence[int], target_input_ids: Sequence[int], head: HeadId
+) -> Observed:
+    """Runs one sentence pair through a model and notes down what it computes around a head.
+
+    Args:
+        model: the model, in evaluation mode.
+        source_ids: (S) source tokens, the end of sentence last.
+        target_input_ids: (T) what the decoder reads, the begin of sentence first.
+        head: whose layer is looked at.
+    """
+    device = next(model.parameters()).device
+    source = torch.tensor([source_ids], device=device)
+    mask = torch.ones_like(source, dtype=torch.bool)
+    place = place_of(model, head.kind, head.layer)
+    taps: list[AttentionTap] = []
+    with ExitStack() as listeners:
+        heard = {
+            name: listen_to(listeners, module)
+            for name, module in {
+                "attention": place.attention,
+                "projection": place.attention.out_projection,
+                "own_norm": place.own_norm,
+                "next_norm": place.next_norm,
+                "embedding": place.embedding,
+            }.items()
+        }
+        listeners.callback(place.attention.tap(taps.append).remove)
+        memory = model.encode(source, mask)
+        hidden = model.decode_hidden(torch.tensor([target_input_ids], device=device), memory, mask)
+        logits = model.project(hidden)
+    is_pre_norm = model.config.norm == "pre"
+    tap, inputs = taps[-1], heard["attention"].inputs
+    own_norm, next_norm = heard["own_norm"], heard["next_norm"]
+    n_queries, n_keys = tap.query.shape[-2], tap.key.shape[-2]
+    visible = torch.ones(1, dtype=torch.bool) if tap.mask is None else tap.mask.cpu()
+    return Observed(
+        stream=first_of(own_norm.inputs[0] if is_pre_norm else inputs[0]),
+        entering=first_of(inputs[0]),
+        memory=first_of(inputs[1] if head.kind == "cross" else inputs[0]),
+        query=first_of(tap.query),
+        key=first_of(tap.key),
+        value=first_of(tap.value),
+        visible=visible.expand(1, 1, n_queries, n_keys)[0, 0],
+        context=first_of(tap.context),
+        joined=first_of(heard["projection"].inputs[0]),
+        attended=first_of(heard["projection"].output),
+        summed=first_of(next_norm.inputs[0] if is_pre_norm else own_norm.inputs[0]),
+        normed=None if is_pre_norm else first_of(own_norm.output),
+        embedded=first_of(heard["embedding"].output),
+        hidden=first_of(hidden),
+        logits=first_of(logits),
+    )
+
+
+@dataclass
+class HeardModule:
+    """Last input and output of a module."""
+
+    inputs: tuple[Tensor, ...] = ()
+    """Its positional arguments."""
+    output: Tensor | None = None
+    """Its result; None before the first call."""
+
+
+def listen_to(listeners: ExitStack, module: nn.Module) -> HeardModule:
+    """Notes down what a module is given and returns, until `listeners` are closed."""
+    heard = HeardModule()
+
+    def note(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401 - torch's
+        heard.inputs, heard.output = inputs, output
+
+    listeners.callback(module.register_forward_hook(note).remove)
+    return heard
+
+
+def first_of(batch: Tensor | None) -> Tensor:
+    """Takes the only sentence of a batch, in float64 on the CPU."""
+    if batch is None:
+        raise ValueError("a module of the forward pass was not called")
+    return batch[0].cpu().double()

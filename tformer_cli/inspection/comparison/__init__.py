@@ -1,0 +1,1 @@
+"""Heads of two models paired and compared."""

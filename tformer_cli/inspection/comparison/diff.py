@@ -1,0 +1,107 @@
+"""Two models head by head: who is whose counterpart, who has moved, who does another job.
+
+Both models read the same sentences and the same targets, so their maps have the same rows and
+columns, and may be subtracted.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tformer_cli.inspection.capture.heads import HeadId, HeadLayout, Kind
+from tformer_cli.inspection.comparison.distance import HeadDistances
+from tformer_cli.inspection.comparison.matching import HeadMatch, Matching, match_heads
+from tformer_cli.inspection.heads.means import MetricMeans
+from tformer_cli.inspection.heads.roles import Role, role_of
+from tformer_cli.inspection.record import HeadsRecord, ModelSummary
+
+SCHEMA = "tformer.headdiff/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadChange:
+    """A pair of heads and their roles."""
+
+    match: HeadMatch
+    """Pair of counterparts."""
+    first_role: Role | None
+    """Role of the first model's head; None where there is no head."""
+    second_role: Role | None
+    """Role of the second model's head."""
+
+    @property
+    def has_changed_role(self) -> bool:
+        """True if both are there and have different roles."""
+        roles = self.first_role, self.second_role
+        return None not in roles and self.first_role != self.second_role
+
+    @property
+    def kind(self) -> Kind:
+        """The attention it is about."""
+        head = self.match.first or self.match.second
+        if head is None:
+            raise ValueError("a match has at least one head")
+        return head.kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadDiff:
+    """Changes of every head between two models."""
+
+    first: ModelSummary
+    """The first model, A."""
+    second: ModelSummary
+    """The second model, B."""
+    matching: Matching
+    """True if heads were paired within their layer or across layers."""
+    n_sentences: int
+    """Sentences that were compared."""
+    changes: tuple[HeadChange, ...]
+    """The heads of A, then those that only B has; by kind."""
+    rare_reason: str = ""
+    """Reason why no head could have the role "rare"; empty if one could."""
+    shown: tuple[HeadsRecord, HeadsRecord]
+    """A sentence as A and as B read it, with the same target, whose maps can be subtracted."""
+
+    @property
+    def most_changed(self) -> HeadChange | None:
+        """The pair with the largest divergence, the first of several; None without pairs."""
+        paired = [change for change in self.changes if change.match.divergence is not None]
+        return max(paired, key=lambda change: change.match.divergence or 0.0, default=None)
+
+    def difference(self, change: HeadChange) -> Tensor:
+        """(Q, K) weights of B's head less those of A's, from −1 to 1; rows sum to 0.
+
+        Raises:
+            ValueError: if one of them has no counterpart.
+        """
+        if change.match.first is None or change.match.second is None:
+            raise ValueError("a head without a counterpart has no difference")
+        before, after = self.shown
+        return after.captured.weights(change.match.second) - before.captured.weights(
+            change.match.first
+        )
+
+
+def changes_of(
+    layouts: tuple[HeadLayout, HeadLayout],
+    distances: HeadDistances,
+    means: tuple[MetricMeans, MetricMeans],
+    kinds: list[Kind],
+    matching: Matching,
+) -> list[HeadChange]:
+    """Pairs the heads of both models and names their roles by the means of their metrics."""
+    before, after = (part.means() for part in means)
+
+    def role(metrics: dict[HeadId, dict[str, float]], head: HeadId | None) -> Role | None:
+        return None if head is None else role_of(metrics[head])
+
+    return [
+        HeadChange(
+            match=match,
+            first_role=role(before, match.first),
+            second_role=role(after, match.second),
+        )
+        for kind in kinds
+        for match in match_heads(*layouts, distances, kind, matching)
+    ]

@@ -1,0 +1,102 @@
+"""Matching of the heads of two models.
+
+The number of a head in its layer means nothing: exchanging heads (their rows of W_Q, W_K and W_V
+and their columns of W_O) leaves what a model computes as it is. So heads are paired by what they
+do, within each kind, such that the divergences of all pairs together are the smallest. Exchanging
+heads of *different* layers does change a model; so unless told otherwise they are paired within
+their layer where both models have as many, and across layers where they have not.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout, Kind
+from tformer_cli.inspection.comparison.assignment import minimal_assignment
+from tformer_cli.inspection.comparison.distance import HeadDistances, Numbers
+
+Matching = Literal["layer", "kind"]
+"""True if heads are paired within their layer, or across the layers of their kind."""
+OTHER_NUMBER, OTHER_LAYER = 1e-9, 2e-9
+"""Cost of another number or layer, in nats: of heads that look alike, those of one name pair."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadMatch:
+    """A head of the first model with its counterpart in the second; one of them may be missing."""
+
+    first: HeadId | None
+    """The head of the first model."""
+    second: HeadId | None
+    """The head of the second model."""
+    divergence: float | None
+    """Mean Jensen–Shannon divergence of their rows, in nats."""
+    divergence_in_place: float | None
+    """That of the first head from the second model's head of the same name, if there is one."""
+
+    @property
+    def has_moved(self) -> bool:
+        """True if the counterpart has another name."""
+        return None not in (self.first, self.second) and self.first != self.second
+
+
+def default_matching(first: HeadLayout, second: HeadLayout) -> Matching:
+    """Within layers where both models have as many of each kind, else across them."""
+    alike = all(len(first.of(kind)) == len(second.of(kind)) for kind in KINDS)
+    return "layer" if alike else "kind"
+
+
+def match_heads(
+    first: HeadLayout, second: HeadLayout, distances: HeadDistances, kind: Kind, matching: Matching
+) -> list[HeadMatch]:
+    """Pairs the heads of a kind.
+
+    Returns:
+        The first model's heads in order, each with its counterpart; then those of the second model
+        that have none.
+    """
+    costs = distances.means(kind)
+    rows = [head for head in first if head.kind == kind]
+    columns = [head for head in second if head.kind == kind]
+    pairs = dict(_pairs(rows, columns, costs, matching))
+    matches = [
+        HeadMatch(
+            first=head,
+            second=columns[pairs[row]] if row in pairs else None,
+            divergence=float(costs[row, pairs[row]]) if row in pairs else None,
+            divergence_in_place=(
+                float(costs[row, columns.index(head)]) if head in columns else None
+            ),
+        )
+        for row, head in enumerate(rows)
+    ]
+    taken = set(pairs.values())
+    return matches + [
+        HeadMatch(first=None, second=head, divergence=None, divergence_in_place=None)
+        for column, head in enumerate(columns)
+        if column not in taken
+    ]
+
+
+def _pairs(
+    rows: list[HeadId], columns: list[HeadId], costs: Numbers, matching: Matching
+) -> list[tuple[int, int]]:
+    """The numbers of the rows and columns that are paired."""
+    names = [
+        [
+            OTHER_LAYER * (row.layer != column.layer) + OTHER_NUMBER * (row.head != column.head)
+            for column in columns
+        ]
+        for row in rows
+    ]
+    whole = costs + np.array(names).reshape(costs.shape)
+    if matching == "kind":
+        return minimal_assignment(whole)
+    found = []
+    for layer in sorted({head.layer for head in rows}):
+        in_rows = [place for place, head in enumerate(rows) if head.layer == layer]
+        in_columns = [place for place, head in enumerate(columns) if head.layer == layer]
+        block = whole[np.ix_(in_rows, in_columns)]
+        found += [(in_rows[i], in_columns[j]) for i, j in minimal_assignment(block)]
+    return found

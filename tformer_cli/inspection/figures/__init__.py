@@ -1,0 +1,1 @@
+"""Figures of heads as SVG and PNG."""

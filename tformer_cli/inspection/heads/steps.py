@@ -1,0 +1,86 @@
+"""The heads of a model while it is trained, on the same pairs again and again.
+
+Maps and metrics are those of `inspect-heads`, means over the rows of all pairs; the roles follow
+from the means. Nothing random is drawn, and the model is left as it was, so a run that is looked at
+learns what it would have learned.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tformer_cli.inspection.capture.batches import IdPair, capture_pairs
+from tformer_cli.inspection.capture.heads import HeadId, head_layout
+from tformer_cli.inspection.heads.means import MetricMeans
+from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, rare_positions
+from tformer_cli.inspection.heads.roles import role_of
+from tformer_cli.inspection.views.render_json import rounded
+from tformer_cli.model.transformer import Transformer
+
+SCHEMA = "tformer.headsteps/1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadAtStep:
+    """One head at one step."""
+
+    step: int
+    """Steps of training made."""
+    head: HeadId
+    """The head."""
+    n_sentences: int
+    """Pairs it was seen on."""
+    metrics: dict[str, float]
+    """Means over rows; undefined ones are omitted."""
+
+    def describe(self) -> dict[str, object]:
+        """Tells all of it as JSON data."""
+        return {
+            "schema": SCHEMA,
+            "step": self.step,
+            "id": str(self.head),
+            "kind": self.head.kind,
+            "layer": self.head.layer,
+            "head": self.head.head,
+            "role": role_of(self.metrics),
+            "n_sentences": self.n_sentences,
+            "metrics": {name: rounded(value) for name, value in self.metrics.items()},
+        }
+
+
+def look_at_heads(
+    model: Transformer,
+    pairs: Sequence[IdPair],
+    step: int,
+    frequencies: TokenFrequencies | None = None,
+) -> list[HeadAtStep]:
+    """Measures every head of a model that is being trained; its mode is left as it was.
+
+    Args:
+        model: the model.
+        pairs: what it reads.
+        step: steps made.
+        frequencies: how frequent source tokens are; None: rare-word heads are not judged.
+
+    Returns:
+        The heads by kind, layer and head; none where the weights have become no numbers, which the
+        trainer will notice.
+
+    Raises:
+        ValueError: if a side is longer than the model takes.
+    """
+    means = MetricMeans(head_layout(model))
+    was_training = model.training
+    model.eval()
+    try:
+        for _, maps in capture_pairs(model, pairs):
+            means.add(maps, rare_positions(frequencies, maps.source_ids))
+    finally:
+        model.train(was_training)
+    found = means.means()
+    if not all(math.isfinite(value) for metrics in found.values() for value in metrics.values()):
+        return []
+    return [
+        HeadAtStep(step=step, head=head, n_sentences=len(pairs), metrics=metrics)
+        for head, metrics in found.items()
+    ]

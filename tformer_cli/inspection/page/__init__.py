@@ -1,0 +1,1 @@
+"""The report page: one HTML file with a script, filled with data."""

@@ -1,0 +1,1 @@
+"""Views of an inspection: data, JSON, text and tab of each."""

@@ -1,0 +1,203 @@
+"""The steps after a head: all queries at once, all heads together, the residual sum, the word."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from tformer_cli.inspection.capture.observed import Observed
+from tformer_cli.inspection.walkthrough.step import Check, Step, Subject, Table, difference_of
+from tformer_cli.inspection.walkthrough.trace import HeadTrace, LayerNormTrace
+from tformer_cli.wording import count_of
+
+CANDIDATES = 8
+"""Words shown with their logits and probabilities."""
+
+
+def layer_steps(
+    trace: HeadTrace, observed: Observed, subject: Subject, output_matrix: Tensor
+) -> Iterator[Step]:
+    """Yields steps 7 to 10 (see `walkthrough.walk_through`); `output_matrix` is (V, D)."""
+    yield _matrix_form(trace, observed, subject)
+    yield _concatenation(trace, observed, subject)
+    yield _residual(trace, observed, subject.row)
+    yield _word(observed, subject, output_matrix)
+
+
+def _matrix_form(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
+    sentence, head, row = subject.sentence, subject.head, subject.row
+    queries, keys = sentence.row_labels(head.kind), sentence.column_labels(head.kind)
+    weights = trace.all_weights[head.head]
+    return Step(
+        number=7,
+        name="matrix",
+        title="The same for all tokens at once",
+        formulas=("Z = softmax(Q·Kᵀ / √d_k)·V",),
+        says="Each row is one query; the marked row is the one of steps 1 to 6."
+        + (" The upper triangle is masked." if head.kind == "dec" else ""),
+        tables=(
+            Table(
+                name="attention",
+                caption="attention weights, a row a query",
+                rows=queries,
+                columns=keys,
+                values=weights,
+                marked_row=row,
+            ),
+            Table(
+                name="Z",
+                caption="Z, a row a query",
+                rows=queries,
+                values=trace.all_context[head.head],
+                marked_row=row,
+                is_detail=True,
+            ),
+        ),
+        checks=(
+            Check(
+                what="attention weights, of `inspect-heads`",
+                difference=difference_of(weights, sentence.captured.weights(head).double()),
+            ),
+            Check(
+                what="Z",
+                difference=difference_of(trace.all_context[head.head], observed.context[head.head]),
+            ),
+            Check(
+                what="row of Z and z of step 6",
+                difference=difference_of(trace.context, trace.all_context[head.head, row]),
+            ),
+        ),
+    )
+
+
+def _concatenation(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
+    head, row = subject.head, subject.row
+    n_heads = len(trace.all_context)
+    return Step(
+        number=8,
+        name="concatenation",
+        title="Put the heads side by side and mix them",
+        formulas=("MultiHead = Concat(z_0, …, z_h)·W_O" + (" + b_O" if trace.has_bias else ""),),
+        says=f"The z of the layer's {count_of(n_heads, 'head')} in one row of "
+        f"{trace.joined.shape[1]} numbers, times W_O. The share of {head} is what it alone puts "
+        f"in; the shares of all heads {'and b_O ' if trace.has_bias else ''}add up to the output.",
+        tables=(
+            Table(
+                name="heads",
+                caption="z of every head",
+                rows=tuple(f"z_{number}" for number in range(n_heads)),
+                values=trace.all_context[:, row],
+                marked_row=head.head,
+            ),
+            Table(
+                name="attended",
+                caption="after W_O",
+                rows=("output", f"share of {head}"),
+                values=torch.stack((trace.attended[row], trace.share)),
+            ),
+        ),
+        checks=(
+            Check(
+                what="heads side by side",
+                difference=difference_of(trace.joined, observed.joined),
+            ),
+            Check(
+                what="output of W_O", difference=difference_of(trace.attended, observed.attended)
+            ),
+        ),
+    )
+
+
+def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
+    summed: tuple[Tensor, ...] = (trace.stream[row], trace.attended[row], trace.summed[row])
+    labels: tuple[str, ...] = ("x", "output", "x + output")
+    checks = [Check(what="sum", difference=difference_of(trace.summed, observed.summed))]
+    formulas: tuple[str, ...] = ("r = x + MultiHead",)
+    says = (
+        "The output is added to what the layer began with, x before its norm. This model "
+        "normalizes before the layer (pre-norm, step 0), so the sum goes on as it is."
+    )
+    if trace.norm_after is not None and observed.normed is not None:
+        norm = trace.norm_after
+        summed = (*summed, norm.standardised, norm.scale, norm.shift, norm.after)
+        labels = (*labels, "(r − μ)/√(σ²+ε)", "γ", "β", "LN(r)")
+        formulas = (*formulas, "LN(r) = γ·(r − μ) / √(σ² + ε) + β")
+        says = (
+            "The output is added to what the layer began with; then the sum is normalized "
+            f"(post-norm). {_mean_and_deviation(norm)}"
+        )
+        checks.append(
+            Check(what="LN(r)", difference=difference_of(norm.after, observed.normed[row]))
+        )
+    return Step(
+        number=9,
+        name="residual",
+        title="Residual sum and layer norm",
+        formulas=formulas,
+        says=says,
+        worked=f"{summed[0][0]:.3f} + {summed[1][0]:.3f} = {summed[2][0]:.3f}",
+        tables=(
+            Table(
+                name="residual",
+                caption="before and after",
+                rows=labels,
+                values=torch.stack(summed),
+            ),
+        ),
+        checks=tuple(checks),
+    )
+
+
+def _mean_and_deviation(norm: LayerNormTrace) -> str:
+    return f"Here μ = {norm.mean:.4f} and √(σ² + ε) = {norm.deviation:.4f}."
+
+
+def _word(observed: Observed, subject: Subject, output_matrix: Tensor) -> Step:
+    """Step 10: the word that the decoder writes, at this position or, of the encoder, the last."""
+    sentence, is_source = subject.sentence, subject.head.kind == "enc"
+    position = len(sentence.input_pieces) - 1 if is_source else subject.row
+    chosen = sentence.captured.target_ids[position]
+    logits = output_matrix @ observed.hidden[position]
+    exponentials = torch.exp(logits - logits.max())
+    probabilities = exponentials / exponentials.sum()
+    ranked = logits.sort(descending=True, stable=True).indices.tolist()
+    shown = ranked[:CANDIDATES]
+    if chosen not in shown:
+        shown.append(chosen)
+    labels = subject.output_labels
+    which = "the last decoder position" if is_source else f"decoder position {position}"
+    says = (
+        f"h is what the remaining layers make of {which}, which has read "
+        f"{sentence.input_pieces[position]}; it is taken from the model. Each of the "
+        f"{len(logits):,} words has a row in E. The word here is {labels[chosen]}: number "
+        f"{ranked.index(chosen) + 1} by probability, p = {probabilities[chosen].item():.4f}. "
+        f"Σ e is {exponentials.sum().item():.4f}."
+    )
+    return Step(
+        number=10,
+        name="word",
+        title="From the last hidden state to a word",
+        formulas=("l = h·Eᵀ", "p = softmax(l)"),
+        says=says,
+        tables=(
+            Table(name="h", caption="h", rows=("h",), values=observed.hidden[position][None]),
+            Table(
+                name="words",
+                caption="most probable words",
+                rows=tuple(labels[i] for i in shown),
+                columns=("logit", "e^(l−max)", "probability"),
+                values=torch.stack((logits, exponentials, probabilities), dim=-1)[shown],
+                share_column=2,
+                marked_row=shown.index(chosen),
+            ),
+        ),
+        checks=_word_checks(logits, probabilities, observed.logits[position]),
+    )
+
+
+def _word_checks(logits: Tensor, probabilities: Tensor, models: Tensor) -> tuple[Check, ...]:
+    models_own = torch.softmax(models, dim=-1)
+    return (
+        Check(what="logits of all words", difference=difference_of(logits, models)),
+        Check(what="probabilities", difference=difference_of(probabilities, models_own)),
+    )

@@ -1,0 +1,232 @@
+"""One attention head computed again from the model's weights, formula by formula, in float64.
+
+Each number comes from the ones before it (Vaswani et al. 2017, section 3.2):
+
+1. q = x·W_Q + b_Q, k_j = m_j·W_K + b_K, v_j = m_j·W_V + b_V
+2. s_j = q·k_j
+3. s_j / √d_k
+4. a_j = e^(s_j/√d_k) / Σ e^(s/√d_k) over the keys that may be seen; of the others a_j = 0
+5. a_j·v_j
+6. z = Σ_j a_j·v_j
+
+The same for all queries and heads at once is softmax(Q·Kᵀ/√d_k)·V; the heads side by side, times
+W_O, are the layer's output, which is added to the residual stream. x comes from the embedding in
+the first layer and is the model's own further up; `m` is x, or in cross-attention the encoder's
+output. In a pre-norm model x is normalized before step 1, in a post-norm one after the sum.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.capture.observed import Observed, place_of
+from tformer_cli.model.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerNormTrace:
+    """LN(r) = γ ⊙ (r − μ) / √(σ² + ε) + β, of one position (Ba et al. 2016)."""
+
+    before: Tensor
+    """(D) r."""
+    mean: float
+    """μ."""
+    deviation: float
+    """√(σ² + ε), with the variance that divides by D."""
+    scale: Tensor
+    """(D) γ."""
+    shift: Tensor
+    """(D) β."""
+    after: Tensor
+    """(D) the result."""
+
+    @property
+    def standardised(self) -> Tensor:
+        """(D) (r − μ) / √(σ² + ε)."""
+        return (self.before - self.mean) / self.deviation
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingTrace:
+    """√d_model · E[token] + PE(position), what the first layer begins with."""
+
+    scaled: Tensor
+    """(D) √d_model · E[token]."""
+    position: Tensor
+    """(D) PE(position)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadTrace:
+    """Every number between the input of a layer and its output, for one head and one query."""
+
+    embedding: EmbeddingTrace | None
+    """Parts of x in the first layer of a stack."""
+    norm_before: LayerNormTrace | None
+    """The layer norm before the projections (pre-norm models)."""
+    has_bias: bool
+    """True if the projections have biases."""
+    stream: Tensor
+    """(Q, D) the residual stream."""
+    entering: Tensor
+    """(Q, D) what queries are projected from."""
+    memory: Tensor
+    """(K, D) what keys and values are projected from."""
+    query: Tensor
+    """(E) q."""
+    key: Tensor
+    """(K, E) the k_j."""
+    value: Tensor
+    """(K, E) the v_j."""
+    visible: Tensor
+    """(K) boolean: which keys the query may see."""
+    scores: Tensor
+    """(K) q·k_j, of hidden keys too."""
+    scaled: Tensor
+    """(K) s_j / √d_k, −∞ where the query may not see."""
+    exponentials: Tensor
+    """(K) e^(s_j − max s)."""
+    weights: Tensor
+    """(K) a_j."""
+    weighted: Tensor
+    """(K, E) a_j·v_j."""
+    context: Tensor
+    """(E) z."""
+    all_weights: Tensor
+    """(H, Q, K) softmax(Q·Kᵀ/√d_k) of every head."""
+    all_context: Tensor
+    """(H, Q, E) the sums of every head and query."""
+    joined: Tensor
+    """(Q, D) the heads side by side."""
+    share: Tensor
+    """(D) what this head alone puts into the output: z·W_O's rows of the head."""
+    attended: Tensor
+    """(Q, D) the layer's output, joined·W_O + b_O."""
+    summed: Tensor
+    """(Q, D) stream + attended."""
+    norm_after: LayerNormTrace | None
+    """The layer norm after the sum (post-norm models)."""
+
+
+def trace_head(
+    model: Transformer, observed: Observed, head: HeadId, row: int, token_id: int
+) -> HeadTrace:
+    """Computes one head for one query from the model's weights.
+
+    Args:
+        model: the model.
+        observed: what it computed; only the layer's input is taken from there.
+        head: the head.
+        row: the query's position.
+        token_id: the token that is embedded there.
+    """
+    place = place_of(model, head.kind, head.layer)
+    embedding = None
+    stream = observed.stream
+    if head.layer == 0 and head.kind != "cross":
+        embedding = _embedding(model, head, row, token_id)
+        stream = stream.clone()
+        stream[row] = embedding.scaled + embedding.position
+    is_pre_norm = model.config.norm == "pre"
+    entering = _layer_norm(stream, place.own_norm) if is_pre_norm else stream
+    memory = observed.memory if head.kind == "cross" else entering
+    n_heads, width = observed.query.shape[0], observed.query.shape[-1]
+    queries, keys, values = (
+        # (·, H·E) -> (·, H, E) -> (H, ·, E)
+        functional.linear(inputs, weight, bias).view(-1, n_heads, width).transpose(0, 1)
+        for inputs, (weight, bias) in zip(
+            (entering, memory, memory), _thirds(place.attention.in_projection), strict=True
+        )
+    )
+    query, key, value = queries[head.head, row], keys[head.head], values[head.head]
+    scores = (key * query).sum(dim=-1)
+    scaled = (scores / math.sqrt(width)).masked_fill(~observed.visible[row], -math.inf)
+    exponentials = torch.exp(scaled - scaled.max())
+    weights = exponentials / exponentials.sum()
+    weighted = weights[:, None] * value
+    products = torch.matmul(queries, keys.transpose(-2, -1)) / math.sqrt(width)
+    all_weights = torch.softmax(products.masked_fill(~observed.visible, -math.inf), dim=-1)
+    all_context = torch.matmul(all_weights, values)
+    joined = all_context.transpose(0, 1).flatten(1)  # (H, Q, E) -> (Q, H, E) -> (Q, H·E)
+    out_weight, out_bias = _exact(place.attention.out_projection)
+    of_head = out_weight[:, head.head * width : (head.head + 1) * width]
+    context = weighted.sum(dim=0)
+    attended = functional.linear(joined, out_weight, out_bias)
+    summed = stream + attended
+    return HeadTrace(
+        embedding=embedding,
+        has_bias=place.attention.in_projection.bias is not None,
+        norm_before=_norm_trace(stream[row], place.own_norm) if is_pre_norm else None,
+        stream=stream,
+        entering=entering,
+        memory=memory,
+        query=query,
+        key=key,
+        value=value,
+        visible=observed.visible[row],
+        scores=scores,
+        scaled=scaled,
+        exponentials=exponentials,
+        weights=weights,
+        weighted=weighted,
+        context=context,
+        all_weights=all_weights,
+        all_context=all_context,
+        joined=joined,
+        share=functional.linear(context, of_head),
+        attended=attended,
+        summed=summed,
+        norm_after=None if is_pre_norm else _norm_trace(summed[row], place.own_norm),
+    )
+
+
+def _embedding(model: Transformer, head: HeadId, row: int, token_id: int) -> EmbeddingTrace:
+    is_source = head.kind == "enc"
+    matrix = model.source_embedding.weight if is_source else model.target_matrix
+    positions = (model.encoder_input if is_source else model.decoder_input).positions
+    place = positions.rows(row, row + 1, matrix.device)[0]
+    scaled = math.sqrt(model.config.d_model) * matrix[token_id].detach().cpu().double()
+    return EmbeddingTrace(scaled=scaled, position=place.detach().cpu().double())
+
+
+def _thirds(projection: nn.Linear) -> list[tuple[Tensor, Tensor | None]]:
+    """The weights and biases of W_Q, W_K and W_V, which share a matrix."""
+    weight, bias = _exact(projection)
+    biases = (None, None, None) if bias is None else bias.chunk(3)
+    return list(zip(weight.chunk(3), biases, strict=True))
+
+
+def _exact(linear: nn.Linear) -> tuple[Tensor, Tensor | None]:
+    bias = None if linear.bias is None else linear.bias.detach().cpu().double()
+    return linear.weight.detach().cpu().double(), bias
+
+
+def _layer_norm(rows: Tensor, norm: nn.LayerNorm) -> Tensor:
+    mean = rows.mean(dim=-1, keepdim=True)
+    deviation = ((rows - mean).square().mean(dim=-1, keepdim=True) + norm.eps).sqrt()
+    scale, shift = _scale_and_shift(norm)
+    return (rows - mean) / deviation * scale + shift
+
+
+def _norm_trace(before: Tensor, norm: nn.LayerNorm) -> LayerNormTrace:
+    mean = before.mean()
+    deviation = ((before - mean).square().mean() + norm.eps).sqrt()
+    scale, shift = _scale_and_shift(norm)
+    return LayerNormTrace(
+        before=before,
+        mean=mean.item(),
+        deviation=deviation.item(),
+        scale=scale,
+        shift=shift,
+        after=_layer_norm(before, norm),
+    )
+
+
+def _scale_and_shift(norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
+    scale = norm.weight.detach().cpu().double()
+    shift = torch.zeros_like(scale) if norm.bias is None else norm.bias.detach().cpu().double()
+    return scale, shift

@@ -1,0 +1,260 @@
+"""The steps of one head for one token, in the order in which study notes teach them."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from tformer_cli.inspection.capture.observed import Observed, observe
+from tformer_cli.inspection.walkthrough.layer import layer_steps
+from tformer_cli.inspection.walkthrough.step import (
+    Check,
+    Step,
+    StepRecord,
+    Subject,
+    Table,
+    difference_of,
+)
+from tformer_cli.inspection.walkthrough.trace import HeadTrace, trace_head
+from tformer_cli.model.transformer import Transformer
+
+TERMS = 4
+"""Terms of the sum that are written out."""
+
+
+def walk_through(model: Transformer, subject: Subject) -> StepRecord:
+    """Computes the steps of one head for one token and checks them against the model.
+
+    Args:
+        model: the model, in evaluation mode.
+        subject: what to look at.
+    """
+    maps = subject.sentence.captured
+    observed = observe(model, maps.source_ids, maps.target_input_ids, subject.head)
+    return explain(model, subject, observed)
+
+
+def explain(model: Transformer, subject: Subject, observed: Observed) -> StepRecord:
+    """Does the work of `walk_through` with what was observed already."""
+    sentence, head, row = subject.sentence, subject.head, subject.row
+    maps = sentence.captured
+    read_ids = maps.source_ids if head.kind == "enc" else maps.target_input_ids
+    trace = trace_head(model, observed, head, row, read_ids[row])
+    steps = (
+        _input(trace, observed, subject),
+        *_head_steps(trace, observed, subject),
+        *layer_steps(trace, observed, subject, model.output_matrix.detach().cpu().double()),
+    )
+    return StepRecord(
+        sentence=sentence,
+        head=head,
+        row=row,
+        key=subject.worked_key,
+        norm=model.config.norm,
+        steps=steps,
+    )
+
+
+def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
+    """Step 0: where x comes from."""
+    head, row, query, keys = subject.head, subject.row, subject.query, subject.keys
+    rows, labels, formulas, checks = [trace.stream[row]], ["x"], [], []
+    if trace.embedding is not None:
+        rows = [trace.embedding.scaled, trace.embedding.position, *rows]
+        labels = ["√d·E[token]", "PE(position)", *labels]
+        formulas.append("x = √d_model · E[token] + PE(position)")
+        checks.append(_check("x", trace.stream[row], observed.embedded[row]))
+        says = "The first layer begins with the token's embedding and its position."
+    else:
+        place = f"{head.kind}.{head.layer}"
+        says = f"x is the hidden state that the model hands to {place}, taken as it is."
+    if trace.norm_before is not None:
+        rows, labels = [*rows, trace.norm_before.after], [*labels, "LN(x)"]
+        formulas.append("LN(x) = γ·(x − μ) / √(σ² + ε) + β")
+        checks.append(_check("LN(x)", trace.entering, observed.entering))
+        says += " This model normalizes first (pre-norm): below, x is LN(x)."
+    if head.kind == "cross":
+        says += " Keys and values come from m, the encoder's output for each source token."
+    tables = [
+        Table(
+            name="input",
+            caption=f"what {query} brings",
+            rows=tuple(labels),
+            values=torch.stack(rows),
+        ),
+        Table(
+            name="keys_input",
+            caption="what keys and values are made of",
+            rows=keys,
+            values=trace.memory,
+            is_detail=True,
+        ),
+    ]
+    return Step(
+        number=0,
+        name="input",
+        title="The input",
+        formulas=tuple(formulas),
+        says=says,
+        tables=tuple(tables),
+        checks=tuple(checks),
+    )
+
+
+def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Iterator[Step]:
+    """Steps 1 to 6: from q, k and v to the sum of the values."""
+    (kind, _, number), row = subject.head, subject.row
+    query, keys, worked = subject.query, subject.keys, subject.worked_key
+    q, k, v = observed.query[number, row], observed.key[number], observed.value[number]
+    width, source = len(q), "m" if kind == "cross" else "x"
+    yield Step(
+        number=1,
+        name="projections",
+        title="Query, keys, values",
+        formulas=tuple(
+            f"{name} = {of}·W_{matrix}" + (f" + b_{matrix}" if trace.has_bias else "")
+            for name, of, matrix in (
+                ("q", "x", "Q"),
+                ("k_j", f"{source}_j", "K"),
+                ("v_j", f"{source}_j", "V"),
+            )
+        ),
+        says=f"The token asks with q; every token it may look at answers with its key k and hands "
+        f"over its value v. Each has d_k = {width} numbers.",
+        tables=(
+            Table(name="q", caption="query", rows=(query,), values=trace.query[None]),
+            Table(name="k", caption="keys", rows=keys, values=trace.key, marked_row=worked),
+            Table(name="v", caption="values", rows=keys, values=trace.value, marked_row=worked),
+        ),
+        checks=(
+            _check("q", trace.query, q),
+            _check("k", trace.key, k),
+            _check("v", trace.value, v),
+        ),
+    )
+    yield Step(
+        number=2,
+        name="scores",
+        title="Scores: q · k",
+        formulas=("s_j = q·k_j = Σ_i q_i·k_ji",),
+        says="The larger the score, the better key and query fit.",
+        worked=_worked_score(trace, worked, keys[worked]),
+        tables=(_by_key("scores", "scores", subject, ("q·k",), trace.scores),),
+        checks=(_check("scores, of the model's q and k", trace.scores, k @ q),),
+    )
+    finite = trace.visible
+    models_scaled = (k @ q) / width**0.5
+    yield Step(
+        number=3,
+        name="scaled",
+        title="Divide by √d_k",
+        formulas=("s_j / √d_k",),
+        says=f"√d_k = √{width} = {width**0.5:.4f} keeps the scores' variance near 1. What "
+        "the query may not see is masked with −∞.",
+        worked=f"{trace.scores[worked]:.3f} / {width**0.5:.3f} = {trace.scaled[worked]:.3f}",
+        tables=(
+            _by_key(
+                "scaled", "scaled scores", subject, ("q·k", "÷ √d_k"), trace.scores, trace.scaled
+            ),
+        ),
+        checks=(_check("scaled scores", trace.scaled[finite], models_scaled[finite]),),
+    )
+    yield _softmax_step(trace, subject)
+    yield Step(
+        number=5,
+        name="weighted",
+        title="Weight the values",
+        formulas=("a_j·v_j",),
+        says="Each value counts as much as its weight. (Their sum, step 6, is checked.)",
+        worked=f"{trace.weights[worked]:.3f} · {trace.value[worked, 0]:.3f} = "
+        f"{trace.weighted[worked, 0]:.3f}",
+        tables=(
+            Table(
+                name="weighted",
+                caption="weight times value",
+                rows=keys,
+                values=trace.weighted,
+                marked_row=worked,
+            ),
+        ),
+    )
+    yield Step(
+        number=6,
+        name="sum",
+        title="Sum",
+        formulas=("z = Σ_j a_j·v_j",),
+        says="This is what the head has read for the token.",
+        worked=_worked_sum(trace, subject),
+        tables=(Table(name="z", caption="sum", rows=("z",), values=trace.context[None]),),
+        checks=(_check("z", trace.context, observed.context[number, row]),),
+    )
+
+
+def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
+    map_row = subject.sentence.captured.weights(subject.head)[subject.row].double()
+    largest, total = trace.scaled.max().item(), trace.exponentials.sum().item()
+    worked = subject.worked_key
+    return Step(
+        number=4,
+        name="softmax",
+        title="Softmax",
+        formulas=("a_j = e^(s_j/√d_k) / Σ_i e^(s_i/√d_k)",),
+        says=f"The weights are positive and sum to 1; a masked −∞ becomes exactly 0. The largest "
+        f"scaled score, {largest:.3f}, is taken off first, which changes no weight; Σ e is then "
+        f"{total:.3f}.",
+        worked=f"{trace.exponentials[worked]:.3f} / {total:.3f} = {trace.weights[worked]:.3f}",
+        tables=(
+            _by_key(
+                "weights",
+                "attention weights",
+                subject,
+                ("÷ √d_k", "e^(…−max)", "weight"),
+                trace.scaled,
+                trace.exponentials,
+                trace.weights,
+                share_column=2,
+            ),
+        ),
+        checks=(_check("weights, of `inspect-heads`", trace.weights, map_row),),
+    )
+
+
+def _worked_score(trace: HeadTrace, place: int, key: str) -> str:
+    pairs = list(zip(trace.query.tolist(), trace.key[place].tolist(), strict=True))
+    terms = " + ".join(f"{q:.3f}·{k:.3f}" for q, k in pairs[:3])
+    more = f" + … ({len(pairs)} terms)" if len(pairs) > 3 else ""
+    return f"q·k({key}) = {terms}{more} = {trace.scores[place]:.3f}"
+
+
+def _worked_sum(trace: HeadTrace, subject: Subject) -> str:
+    """Component 0 of the sum: the worked key's term, then those of the heaviest others."""
+    weights = trace.weights.tolist()
+    others = [key for key in range(subject.n_visible) if key != subject.worked_key]
+    order = [subject.worked_key, *sorted(others, key=lambda key: -weights[key])]
+    terms = " + ".join(f"{trace.weighted[key, 0]:.3f}" for key in order[:TERMS])
+    more = f" + … ({len(order)} terms)" if len(order) > TERMS else ""
+    return f"z_0 = {terms}{more} = {trace.context[0]:.3f}"
+
+
+def _by_key(
+    name: str,
+    caption: str,
+    subject: Subject,
+    columns: tuple[str, ...],
+    *values: Tensor,
+    share_column: int | None = None,
+) -> Table:
+    """A table with a row for each key; the one that is worked out is marked."""
+    return Table(
+        name=name,
+        caption=caption,
+        rows=subject.keys,
+        columns=columns,
+        values=torch.stack(values, dim=-1),
+        share_column=share_column,
+        marked_row=subject.worked_key,
+    )
+
+
+def _check(what: str, recomputed: Tensor, models: Tensor) -> Check:
+    return Check(what=what, difference=difference_of(recomputed, models))

@@ -1,0 +1,1 @@
+"""Maps beyond attention weights: norms of values, attention rollout, ALTI+."""

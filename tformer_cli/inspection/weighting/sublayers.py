@@ -1,0 +1,177 @@
+"""Every attention of a model with its residual sum, taken apart by the tokens it reads.
+
+An attention and the sum after it compute, for query i (Vaswani et al. 2017, section 3):
+
+    r_i = x_i + Σ_j Σ_h A^h_ij f_h(m_j) + b_O,   f_h(m) = (m·W_V^h + b_V^h)·W_O^h
+
+(Kobayashi et al. 2020, equation 4), where x is the residual stream and m what values are projected
+from: x itself, in a pre-norm model LN(x), in cross-attention the encoder's output. A post-norm
+model then takes LN(r_i). With the deviation σ_i of r_i at hand, that is linear too:
+
+    LN(r_i) = L_i(r_i) + β,   L_i(v) = γ ⊙ (v − mean(v)) / σ_i,   σ_i = √(var(r_i) + ε)
+
+with the variance that divides by D (Ba et al. 2016; Kobayashi et al. 2021, section 3). So each
+token's part of the output is known, and the parts and the biases add up to it exactly.
+
+The inputs are the model's own, noted down in one forced pass; what is made of them is computed in
+float64 and compared with the model's outputs.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tformer_cli.inspection.capture.heads import Kind, attentions
+from tformer_cli.inspection.capture.observed import first_of, listen_to, place_of
+from tformer_cli.model.attention import AttentionTap, MultiHeadAttention, attention_weights
+from tformer_cli.model.transformer import Transformer
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearNorm:
+    """Layer norm with its deviations held fast: L_i(v) = γ ⊙ (v − mean(v)) / σ_i."""
+
+    deviation: Tensor
+    """(Q) σ_i."""
+    scale: Tensor
+    """(D) γ."""
+    shift: Tensor
+    """(D) β, which LN adds and L does not."""
+
+    def apply(self, vectors: Tensor, rows: slice = slice(None)) -> Tensor:
+        """Applies L_i to vectors of the queries in `rows`: (Q, …, D) to (Q, …, D)."""
+        deviation = self.deviation[rows].view(-1, *[1] * (vectors.dim() - 1))
+        return self.scale * (vectors - vectors.mean(dim=-1, keepdim=True)) / deviation
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionSublayer:
+    """One attention and its residual sum for one sentence pair, in float64 on the CPU."""
+
+    kind: Kind
+    """Kind of attention."""
+    layer: int
+    """Its layer, from 0."""
+    query: Tensor
+    """(H, Q, E) queries."""
+    key: Tensor
+    """(H, K, E) keys."""
+    value: Tensor
+    """(H, K, E) values m_j·W_V^h + b_V^h, times the head's gate if it has one."""
+    mask: Tensor | None
+    """Boolean, broadcastable to (1, H, Q, K), True means "may attend"; None: everything."""
+    out_weight: Tensor
+    """(H, E, D) W_O of each head."""
+    out_bias: Tensor
+    """(D) b_O; 0 where the model has none."""
+    stream: Tensor
+    """(Q, D) x, the residual stream."""
+    norm: LinearNorm | None
+    """The layer norm after the sum; None in a pre-norm model, which has none there."""
+    attended: Tensor
+    """(Q, D) the attention's output as the model computed it."""
+    output: Tensor
+    """(Q, D) the sub-layer's output as the model computed it: the sum, after its norm if any."""
+
+    def weights(self) -> Tensor:
+        """Computes (H, Q, K) the attention weights A."""
+        return attention_weights(self.query[None], self.key[None], self.mask)[0]
+
+    def transformed(self) -> Tensor:
+        """Computes (H, K, D) the vectors f_h(m_j)."""
+        return torch.matmul(self.value, self.out_weight)
+
+
+@torch.inference_mode()
+def observe_sublayers(
+    model: Transformer, source_ids: Sequence[int], target_input_ids: Sequence[int]
+) -> list[AttentionSublayer]:
+    """Runs one sentence pair through a model and takes down every attention and its sum.
+
+    Args:
+        model: the model, in evaluation mode.
+        source_ids: (S) source tokens, the end of sentence last.
+        target_input_ids: (T) what the decoder reads, the begin of sentence first.
+
+    Returns:
+        Encoder layers first; of each decoder layer its self-attention, then its cross-attention.
+    """
+    device = next(model.parameters()).device
+    source = torch.tensor([source_ids], device=device)
+    mask = torch.ones_like(source, dtype=torch.bool)
+    with ExitStack() as listeners:
+        watched = [
+            _Watched(listeners, model, kind, layer, attention)
+            for kind, layer, attention in attentions(model)
+        ]
+        memory = model.encode(source, mask)
+        model.decode_hidden(torch.tensor([target_input_ids], device=device), memory, mask)
+    return [one.noted() for one in watched]
+
+
+class _Watched:
+    """Listens to an attention and the norms around it during one pass."""
+
+    def __init__(
+        self,
+        listeners: ExitStack,
+        model: Transformer,
+        kind: Kind,
+        layer: int,
+        attention: MultiHeadAttention,
+    ) -> None:
+        self._kind, self._layer, self._attention = kind, layer, attention
+        place = place_of(model, kind, layer)
+        self._is_pre_norm = model.config.norm == "pre"
+        self._norm = place.own_norm
+        self._own = listen_to(listeners, place.own_norm)
+        self._next = listen_to(listeners, place.next_norm)
+        self._heard = listen_to(listeners, attention)
+        self._taps: list[AttentionTap] = []
+        listeners.callback(attention.tap(self._taps.append).remove)
+
+    def noted(self) -> AttentionSublayer:
+        tap, attention = self._taps[-1], self._attention
+        value = first_of(tap.value)
+        if attention.gate is not None:
+            value = value * attention.gate.detach().cpu().double().view(-1, 1, 1)
+        weight, bias = attention.out_projection.weight, attention.out_projection.bias
+        # (D, H·E) -> (H·E, D) -> (H, E, D)
+        out_weight = weight.detach().cpu().double().t().reshape(*value.shape[::2], len(weight))
+        attended = first_of(self._heard.output)
+        stream = first_of(self._own.inputs[0] if self._is_pre_norm else self._heard.inputs[0])
+        output = self._next.inputs[0] if self._is_pre_norm else self._own.output
+        return AttentionSublayer(
+            kind=self._kind,
+            layer=self._layer,
+            query=first_of(tap.query),
+            key=first_of(tap.key),
+            value=value,
+            mask=None if tap.mask is None else tap.mask.cpu(),
+            out_weight=out_weight,
+            out_bias=_vector(bias, len(weight)),
+            stream=stream,
+            norm=None if self._is_pre_norm else _linear(self._norm, stream + attended),
+            attended=attended,
+            output=first_of(output),
+        )
+
+
+def _linear(norm: nn.LayerNorm, summed: Tensor) -> LinearNorm:
+    """Takes the layer norm of sums (Q, D) as a linear map."""
+    width = summed.shape[-1]
+    variance = summed.var(dim=-1, correction=0)
+    return LinearNorm(
+        deviation=(variance + norm.eps).sqrt(),
+        scale=norm.weight.detach().cpu().double(),
+        shift=_vector(norm.bias, width),
+    )
+
+
+def _vector(bias: Tensor | None, width: int) -> Tensor:
+    if bias is None:
+        return torch.zeros(width, dtype=torch.float64)
+    return bias.detach().cpu().double()
