@@ -6,18 +6,21 @@ two agree part for part: W_Q, W_K and W_V lie in one matrix here and there, embe
 """
 
 import json
+from collections.abc import Container, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.artifacts.atomic import directory_aside, write_text
 from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
-from tformer_cli.data.cache_key import hash_file
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.embedding import PositionedEmbedding
@@ -27,6 +30,25 @@ EXPORT = "ctranslate2"
 """Folder of the export inside a model directory, where `translate` looks for it."""
 ORIGIN = "origin.json"
 """File that says which weights were exported."""
+KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers", "norm_epsilon",
+             "max_positions"),
+            ANY,
+        ),
+        # of training alone
+        **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
+        "norm": ("post", "pre"),
+        "activation": ("relu", "gelu"),
+        "positions": ("sinusoidal", "learned"),
+        "tied_embeddings": ("all", "decoder", "none"),
+        "bias": (False, True),
+        # numbers that differ from layer to layer are refused with a message of their own
+        **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), ANY),
+    }
+)  # fmt: skip
+"""Settings of models that can be exported."""
 
 
 def import_ctranslate2() -> Any:  # noqa: ANN401  # the package has no types
@@ -54,11 +76,18 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
             "int8".
 
     Raises:
-        UsageError: if the extra is not installed, or layers have lost heads.
+        UsageError: if the extra is not installed, the model has a setting that the export does not
+            know, or layers have lost heads.
         ArtifactError: if the folder cannot be written.
     """
     specs = import_ctranslate2().specs
     config, tokenizer = directory.model.config, directory.tokenizer
+    unknown = unknown_setting(config, KNOWN_MODELS)
+    if unknown is not None:
+        raise UsageError(
+            f"{directory.path}: the export to CTranslate2 does not know {unknown}; translate with "
+            "the default engine"
+        )
     if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
         raise UsageError(
             f"{directory.path}: some heads are pruned, but CTranslate2 needs the same number "

@@ -22,9 +22,9 @@ from tformer_cli.artifacts.atomic import (
     written_aside,
 )
 from tformer_cli.artifacts.lock import hold
-from tformer_cli.data.cache_key import hash_file
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.aside import remove_leftovers_of
+from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import read_regular
 
 MANIFEST = "manifest.json"

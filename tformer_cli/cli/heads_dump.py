@@ -146,7 +146,7 @@ def _dumped_corpus(
         UsageError: if it does.
         DataError: if there is no such file.
     """
-    from tformer_cli.data.cache_key import hash_file
+    from tformer_cli.files.hashes import hash_file
     from tformer_cli.workflows.dump_heads import DumpedCorpus
 
     if texts and source is not None:

@@ -1,7 +1,9 @@
 """Settings of corpora and tokenizers: the recipe's `[data]` and `[tokenizer]` tables."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 Algorithm = Literal["bpe", "unigram", "word", "char", "byte"]
@@ -13,6 +15,17 @@ MOST_PIECES = 1_000_000
 """Of a vocabulary; training one sets memory aside for as many as are asked for."""
 LARGEST_WEIGHT = 1e6
 """Of a corpus beside others."""
+
+FORMAT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "aligned": ("source", "target"),
+        "tsv": ("tsv",),
+        "jsonl": ("jsonl",),
+        "dataset": ("dataset",),
+        "built_in": ("built_in",),
+    }
+)
+"""Formats of corpora, and the fields of `CorpusConfig` that name a corpus of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,20 +61,11 @@ class CorpusConfig:
     """How often each pair is used per epoch: 2 is twice, 0.5 every other epoch on average."""
 
     def __post_init__(self) -> None:
-        kinds = {
-            "source and target": bool(self.source or self.target),
-            "tsv": bool(self.tsv),
-            "jsonl": bool(self.jsonl),
-            "dataset": bool(self.dataset),
-            "built_in": bool(self.built_in),
-        }
-        given = [name for name, is_given in kinds.items() if is_given]
+        given = [keys for keys in FORMAT_KEYS.values() if any(getattr(self, key) for key in keys)]
         if len(given) != 1:
-            found = " and ".join(given) if given else "none of them"
-            raise ValueError(
-                "must have exactly one of source and target, tsv, jsonl, dataset, built_in; "
-                f"found {found}"
-            )
+            all_of_them = ", ".join(" and ".join(keys) for keys in FORMAT_KEYS.values())
+            found = " and ".join(" and ".join(keys) for keys in given) or "none of them"
+            raise ValueError(f"must have exactly one of {all_of_them}; found {found}")
         if bool(self.source) != bool(self.target):
             missing = "target" if self.source else "source"
             raise ValueError(f"{missing}: is missing; aligned files come in pairs")
@@ -77,6 +81,12 @@ class CorpusConfig:
             raise ValueError(
                 f"weight: must be above 0 and at most {LARGEST_WEIGHT:g}, but is {self.weight}"
             )
+
+    @property
+    def format(self) -> str:
+        """Name of its format in `FORMAT_KEYS`."""
+        given = (name for name, keys in FORMAT_KEYS.items() if getattr(self, keys[0]))
+        return next(given)
 
 
 @dataclass(frozen=True, kw_only=True)

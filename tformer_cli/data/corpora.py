@@ -1,15 +1,18 @@
 """Every kind of parallel corpus as a stream of sentence pairs."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
-from tformer_cli.data.config import CorpusConfig
+from tformer_cli.data.config import FORMAT_KEYS, CorpusConfig
 from tformer_cli.data.fields import field_names, text_of
 from tformer_cli.data.lines import LineCounts, read_lines, without_surrogates
 from tformer_cli.errors import DataError
+from tformer_cli.files.hashes import hash_file, hash_tree
 from tformer_cli.wording import count_of
 
 
@@ -18,6 +21,36 @@ class SentencePair(NamedTuple):
 
     source: str
     target: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusFormat:
+    """A format of corpora: its reader, and beside it what a tokenized copy depends on."""
+
+    read: Callable[[CorpusConfig, str, LineCounts], Iterator[SentencePair]]
+    """Yields the pairs, given the directory where relative paths start."""
+    content: Callable[[CorpusConfig, str], list[str]]
+    """Gives texts that differ whenever the pairs do, `source_field` and `target_field` aside."""
+    has_lines: bool = True
+    """True if the keys name text files, a line a pair."""
+
+
+def format_of(config: CorpusConfig) -> CorpusFormat:
+    """Returns the format of a corpus.
+
+    Raises:
+        DataError: if it has no reader.
+    """
+    if config.format not in FORMATS:
+        raise DataError(f"data: there is no reader of corpora given by {config.format}")
+    return FORMATS[config.format]
+
+
+def text_files(config: CorpusConfig) -> list[str]:
+    """Names of the text files of a corpus, as they are written; none of datasets and the like."""
+    if not format_of(config).has_lines:
+        return []
+    return [getattr(config, key) for key in FORMAT_KEYS[config.format]]
 
 
 def read_corpus(
@@ -35,16 +68,7 @@ def read_corpus(
             pair; it names the file and line.
     """
     counts = counts if counts is not None else LineCounts()
-    if config.source:
-        paths = corpus_file(config.source, directory), corpus_file(config.target, directory)
-        return _aligned(*paths, counts)
-    if config.tsv:
-        return _tsv(corpus_file(config.tsv, directory), config, counts)
-    if config.jsonl:
-        return _jsonl(corpus_file(config.jsonl, directory), config, counts)
-    if config.built_in:
-        return _built_in(config)
-    return _dataset(config, directory)
+    return format_of(config).read(config, directory, counts)
 
 
 def corpus_name(config: CorpusConfig) -> str:
@@ -78,7 +102,18 @@ def corpus_file(name: str, directory: str) -> Path:
     return path
 
 
-def _aligned(source: Path, target: Path, counts: LineCounts) -> Iterator[SentencePair]:
+def _content_of_files(config: CorpusConfig, directory: str) -> list[str]:
+    files = [corpus_file(name, directory) for name in text_files(config)]
+    return [config.format, *map(hash_file, files)]
+
+
+def _aligned(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[SentencePair]:
+    # checked at the call, not when the first pair is asked for
+    paths = corpus_file(config.source, directory), corpus_file(config.target, directory)
+    return _line_by_line(*paths, counts)
+
+
+def _line_by_line(source: Path, target: Path, counts: LineCounts) -> Iterator[SentencePair]:
     n_lines = {source: 0, target: 0}
     lines = zip_longest(read_lines(source, counts), read_lines(target, counts))
     for place, (source_line, target_line) in enumerate(lines):
@@ -93,7 +128,11 @@ def _aligned(source: Path, target: Path, counts: LineCounts) -> Iterator[Sentenc
         )
 
 
-def _tsv(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[SentencePair]:
+def _tsv(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[SentencePair]:
+    return _rows(corpus_file(config.tsv, directory), config, counts)
+
+
+def _rows(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[SentencePair]:
     source = _column(config.source_field, 1, "source_field")
     target = _column(config.target_field, 2, "target_field")
     for number, line in enumerate(read_lines(path, counts), start=1):
@@ -115,7 +154,11 @@ def _column(field: str, default: int, key: str) -> int:
     return int(field)
 
 
-def _jsonl(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[SentencePair]:
+def _jsonl(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[SentencePair]:
+    return _objects(corpus_file(config.jsonl, directory), config, counts)
+
+
+def _objects(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[SentencePair]:
     source, target = field_names(config)
     for number, line in enumerate(read_lines(path, counts), start=1):
         if not line.strip():
@@ -131,7 +174,11 @@ def _jsonl(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[Sen
         yield SentencePair(*map(without_surrogates, pair))
 
 
-def _built_in(config: CorpusConfig) -> Iterator[SentencePair]:
+def _built_in(
+    config: CorpusConfig,
+    directory: str,  # noqa: ARG001 - it comes from no file
+    counts: LineCounts,  # noqa: ARG001
+) -> Iterator[SentencePair]:
     from tformer_cli.grammar.generate import generate_corpus, split_sizes
 
     stream = generate_corpus(config.pairs, config.seed)
@@ -142,7 +189,19 @@ def _built_in(config: CorpusConfig) -> Iterator[SentencePair]:
         yield SentencePair(pair.source, pair.target)
 
 
-def _dataset(config: CorpusConfig, directory: str) -> Iterator[SentencePair]:
+def _content_of_built_in(config: CorpusConfig, directory: str) -> list[str]:  # noqa: ARG001
+    from tformer_cli import grammar
+
+    # The grammar itself is the content: another one would make other sentences
+    words_and_rules = hash_tree(Path(grammar.__path__[0]), "*.py")
+    return ["built in", config.built_in, str(config.pairs), str(config.seed), words_and_rules]
+
+
+def _dataset(
+    config: CorpusConfig,
+    directory: str,
+    counts: LineCounts,  # noqa: ARG001 - its builders read text
+) -> Iterator[SentencePair]:
     # Importing `datasets` takes a second that other corpora need not spend.
     from tformer_cli.data.hub import open_dataset, read_fields
 
@@ -150,3 +209,27 @@ def _dataset(config: CorpusConfig, directory: str) -> Iterator[SentencePair]:
     fields: Iterable[tuple[str, str]] = read_fields(dataset, field_names(config), config.dataset)
     for source, target in fields:
         yield SentencePair(source, target)
+
+
+def _content_of_dataset(config: CorpusConfig, directory: str) -> list[str]:
+    from tformer_cli.data.hub import local_path, open_dataset
+
+    path = local_path(config, directory)
+    if path is None:
+        # A hub dataset's fingerprint follows from its revision, configuration and split.
+        content = str(open_dataset(config, directory)._fingerprint)
+    else:
+        content = hash_tree(path, "*") if path.is_dir() else path.suffix + hash_file(path)
+    return ["dataset", config.split, config.dataset_config, content]
+
+
+FORMATS: Mapping[str, CorpusFormat] = MappingProxyType(
+    {
+        "aligned": CorpusFormat(read=_aligned, content=_content_of_files),
+        "tsv": CorpusFormat(read=_tsv, content=_content_of_files),
+        "jsonl": CorpusFormat(read=_jsonl, content=_content_of_files),
+        "dataset": CorpusFormat(read=_dataset, content=_content_of_dataset, has_lines=False),
+        "built_in": CorpusFormat(read=_built_in, content=_content_of_built_in, has_lines=False),
+    }
+)
+"""Formats by the names of `config.FORMAT_KEYS`."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from tformer_cli.data.config import CorpusConfig, DataConfig
-from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
+from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus, text_files
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, looks_swapped
 
 MOST_PAIRS = 1000
@@ -34,7 +34,7 @@ def doubts(data: DataConfig) -> Iterator[str]:
             "hold out some pairs for it"
         )
     for corpus in data.train:
-        if corpus.source or corpus.tsv or corpus.jsonl:
+        if text_files(corpus):
             pairs = list(islice(read_corpus(corpus, data.directory), MOST_PAIRS))
             for doubt in _of_pairs(pairs, corpus, data):
                 yield f"{corpus_name(corpus)}: {doubt}"

@@ -1,8 +1,12 @@
 """Settings of the search: the recipe's `[decoding]` table and the options of `translate`."""
 
 import math
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
+
+from tformer_cli.allow_list import ANY, unknown_setting
 
 LARGEST_LENGTH_PENALTY = 10.0
 """Beyond it the divisor of a long translation leaves the range of numbers."""
@@ -106,28 +110,52 @@ class DecodingConfig:
         """Hypotheses that are asked of the search, from which `n_best` are chosen."""
         return self.n_best if self.risk == "none" and not self.distinct_texts else self.n_candidates
 
-    @property
-    def is_plain(self) -> bool:
-        """True if greedy search does what beam search with one slot does."""
-        return (
-            not (self.sampling or self.no_repeat_ngram or self.min_length or self.min_length_ratio)
-            and self.repetition_penalty == 1.0
-            and self.coverage_penalty == 0.0
-        )
-
     def _check(self, name: str, holds: bool, what: str) -> None:
         if not holds:
             raise ValueError(f"{name}: must be {what}, but is {getattr(self, name)}")
 
 
-def of_any_engine(config: DecodingConfig) -> bool:
-    """True if beam size, length penalty, n-best and largest lengths are all that is chosen."""
-    plain = DecodingConfig(
-        beam_size=config.beam_size,
-        length_penalty=config.length_penalty,
-        n_best=config.n_best,
-        max_length=config.max_length,
-        max_length_ratio=config.max_length_ratio,
-        batch_tokens=config.batch_tokens,
-    )
-    return config == plain
+BEAM_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
+    {
+        "beam_size": ANY,
+        "length_penalty": ANY,
+        "n_best": ANY,
+        "max_length": ANY,
+        "max_length_ratio": ANY,
+        "batch_tokens": ANY,
+        "length_normalization": ("gnmt",),
+        "coverage_penalty": (0.0,),
+        "min_length": (0,),
+        "min_length_ratio": (0.0,),
+        "no_repeat_ngram": (0,),
+        "repetition_penalty": (1.0,),
+        "sampling": (False,),
+        # only sampling looks at the next three, and only diverse search at its penalty
+        "temperature": ANY,
+        "top_k": ANY,
+        "top_p": ANY,
+        "diversity_groups": (1,),
+        "diversity_penalty": ANY,
+        "risk": ("none",),
+        "candidates": ANY,
+        "distinct_texts": (False,),
+    }
+)
+"""Settings of greedy and beam search without any other rule, which every engine knows: beam size,
+length penalty, number of translations and largest lengths."""
+PLAIN_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
+    {
+        **BEAM_SEARCH,
+        "length_normalization": ("gnmt", "average"),
+        # both choose among hypotheses that a search has found
+        "risk": ("none", "chrf", "bleu"),
+        "distinct_texts": (False, True),
+    }
+)
+"""Settings under which a search follows the rules of beam search alone: what it is told in numbers
+(limits, divisors by length, hypotheses wanted) says everything."""
+
+
+def is_beam_search(config: DecodingConfig) -> bool:
+    """Returns whether beam size, length penalty, n-best and largest lengths are all that is set."""
+    return unknown_setting(config, BEAM_SEARCH) is None

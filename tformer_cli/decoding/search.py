@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
+from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.decoding.beam_search import beam_search
+from tformer_cli.decoding.config import PLAIN_SEARCH
 from tformer_cli.decoding.diverse import diverse_beam_search
 from tformer_cli.decoding.greedy import greedy_search
 from tformer_cli.decoding.length_penalty import length_divisor
@@ -14,13 +17,26 @@ from tformer_cli.decoding.sampling import sample
 from tformer_cli.decoding.scoring import score_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from torch import Tensor
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.hypothesis import Hypothesis
     from tformer_cli.model.transformer import Transformer
+
+KNOWN_SETTINGS: Mapping[str, Container[Any]] = MappingProxyType(
+    {
+        **PLAIN_SEARCH,
+        **dict.fromkeys(
+            ("coverage_penalty", "min_length", "min_length_ratio", "no_repeat_ngram",
+             "repetition_penalty", "diversity_groups"),
+            ANY,
+        ),
+        "sampling": (False, True),
+    }
+)  # fmt: skip
+"""Settings that `search` knows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +81,16 @@ def search(
     Returns:
         For every sentence at most `config.n_searched` hypotheses, best first; samples in the
         order drawn.
+
+    Raises:
+        ValueError: if the search does not know a setting.
     """
+    unknown = unknown_setting(config, KNOWN_SETTINGS)
+    if unknown is not None:
+        raise ValueError(f"the search does not know the setting {unknown}")
     prefixes = [sentence.prefix for sentence in sentences]
-    if config.is_plain and config.beam_size == 1 and not any(banned) and not any(prefixes):
+    is_plain = unknown_setting(config, PLAIN_SEARCH) is None
+    if is_plain and config.beam_size == 1 and not any(banned) and not any(prefixes):
         return greedy_search(model, source, source_mask, config)
     n_groups = 1 if config.sampling else config.diversity_groups
     processors = make_processors(

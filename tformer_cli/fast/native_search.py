@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from tformer_cli.allow_list import unknown_setting
+from tformer_cli.decoding.config import PLAIN_SEARCH
 from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_translation
@@ -71,8 +73,9 @@ class NativeSearch:
         What is asked of a single sentence (prefix, constraints) is not looked at, and nothing is
         computed; but if everything else is as it must be, the kernels are compiled.
         """
-        if not config.is_plain or config.diversity_groups > 1:
-            return "the settings need more than plain beam search"
+        unknown = unknown_setting(config, PLAIN_SEARCH)
+        if unknown is not None:
+            return f"the settings need more than plain beam search ({unknown})"
         if torch.is_autocast_enabled("cpu"):
             return "another precision is set for torch"
         if self._native is not None and versions(self._modules) == self._versions:

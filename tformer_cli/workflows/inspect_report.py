@@ -6,8 +6,8 @@ from typing import Unpack
 
 from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
-from tformer_cli.data.cache_key import hash_file
 from tformer_cli.errors import DataError, TformerError, UsageError
+from tformer_cli.files.hashes import hash_file
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.inspection.record import CaptureMode, HeadsRecord

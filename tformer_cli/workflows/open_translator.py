@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
-from tformer_cli.decoding.config import MOST_HYPOTHESES, of_any_engine
+from tformer_cli.decoding.config import MOST_HYPOTHESES, is_beam_search
 from tformer_cli.decoding.translator import TooLong, Translator
 from tformer_cli.errors import UsageError
 from tformer_cli.model.runtime import Precision, prepare_cpu, resolve_device, set_threads
@@ -117,7 +117,7 @@ def open_translator(
     place = next(model.model.parameters()).device
     decoding = overridden(model.decoding, tell, **overrides)
     if engine == "ctranslate2":
-        if ensemble or banned or not of_any_engine(decoding):
+        if ensemble or banned or not is_beam_search(decoding):
             raise UsageError("--engine: ctranslate2 supports only beam search; omit it")
         chosen, translator = _engine_translator(model, decoding, precision, threads, too_long)
         return Opened(

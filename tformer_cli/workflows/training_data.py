@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from tformer_cli.data.corpora import SentencePair, corpus_file, corpus_name, read_corpus
+from tformer_cli.data.corpora import SentencePair, corpus_file, corpus_name, read_corpus, text_files
 from tformer_cli.data.encoded import EncodedCorpus, encode_corpus
 from tformer_cli.data.epochs import Mixture
 from tformer_cli.data.tokenizer import Tokenizer
@@ -29,7 +29,7 @@ def check_files(recipe: Recipe) -> None:
     data = recipe.data
     for key, corpora in (("data.train", data.train), ("data.valid", data.valid)):
         for corpus in corpora:
-            for name in filter(None, (corpus.source, corpus.target, corpus.tsv, corpus.jsonl)):
+            for name in text_files(corpus):
                 path = Path(data.directory) / Path(name).expanduser()
                 if not path.exists():
                     origin = f". {data.origin}" if data.origin else ""

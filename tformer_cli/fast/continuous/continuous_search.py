@@ -16,11 +16,14 @@ from __future__ import annotations
 from collections import deque
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.data.tokenizer import EOS_ID, PAD_ID
+from tformer_cli.decoding.config import PLAIN_SEARCH
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_source, longest_translation
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS
@@ -38,7 +41,7 @@ from tformer_cli.model.runtime import Precision, StandardProducts, autocast, is_
 from tformer_cli.model.transformer import Transformer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -54,6 +57,22 @@ EXACT_TOKENS = 2048
 MOST_BATCHES = 4
 """Widths whose places and graphs are kept from one search to the next."""
 CPU = torch.device("cpu")
+KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers", "dropout",
+             "attention_dropout", "activation_dropout", "norm_epsilon", "max_positions",
+             "encoder_heads", "decoder_heads", "cross_heads"),
+            ANY,
+        ),
+        "norm": ("post", "pre"),
+        "activation": ("relu", "gelu"),
+        "positions": ("sinusoidal", "learned"),
+        "tied_embeddings": ("all", "decoder", "none"),
+        "bias": (False, True),
+    }
+)  # fmt: skip
+"""Settings of models whose decoder steps are known to work on `FixedCache`."""
 REFILLED_SHARE = 8
 """Places are filled again when one in this many is free: encoding one by one would waste the
 GPU."""
@@ -99,10 +118,14 @@ class ContinuousSearch:
 
         What is asked of a single sentence (prefix, constraints) is not looked at.
         """
-        if not config.is_plain or config.diversity_groups > 1:
-            return "the settings need more than plain beam search"
+        unknown = unknown_setting(config, PLAIN_SEARCH)
+        if unknown is not None:
+            return f"the settings need more than plain beam search ({unknown})"
         if not isinstance(self._model, Transformer):
             return "several models translate together"
+        unknown = unknown_setting(self._model.config, KNOWN_MODELS)
+        if unknown is not None:
+            return f"its cache was not tested with {unknown}"
         return interference(list(self._model.modules()))
 
     @torch.inference_mode()

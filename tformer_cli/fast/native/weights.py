@@ -9,14 +9,16 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.fast.native.structs import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -35,6 +37,24 @@ MOST_INTEGER_INPUTS = (2**31 - 1) // 127**2
 N_SPECIAL_TOKENS = 4
 """Padding, unknown, beginning and end of sentence; the kernels know their ids."""
 
+KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers", "norm_epsilon",
+             "max_positions", "encoder_heads", "decoder_heads", "cross_heads"),
+            ANY,
+        ),
+        # of training alone
+        **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
+        "norm": ("post", "pre"),
+        "activation": ("relu", "gelu"),
+        "positions": ("sinusoidal", "learned"),
+        "tied_embeddings": ("all", "decoder", "none"),
+        "bias": (False, True),
+    }
+)  # fmt: skip
+"""Settings of models that the kernels compute: a new one is named here with its C code."""
+
 
 def unsupported_shape(config: ModelConfig, vocab_size: int, *, in_integers: bool) -> str | None:
     """Gives the reason why the kernels cannot compute any model of a shape; None if they can.
@@ -44,6 +64,9 @@ def unsupported_shape(config: ModelConfig, vocab_size: int, *, in_integers: bool
         vocab_size: V.
         in_integers: whether matrices of its layers are int8.
     """
+    unknown = unknown_setting(config, KNOWN_MODELS)
+    if unknown is not None:
+        return f"they do not know {unknown}"
     if vocab_size < N_SPECIAL_TOKENS:
         return "the vocabulary has no end-of-sentence token"
     if config.max_positions * config.d_model > MOST_POSITION_FLOATS:

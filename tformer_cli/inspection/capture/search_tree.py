@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tformer_cli.data.tokenizer import EOS_ID
-from tformer_cli.decoding.config import of_any_engine
+from tformer_cli.decoding.config import is_beam_search
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_translation
 
@@ -154,7 +154,7 @@ def grow_tree(
     Returns:
         The tree; None if the search followed other rules than plain beam search.
     """
-    if not of_any_engine(config):
+    if not is_beam_search(config):
         return None
     limit = longest_translation(n_source_tokens, config, max_positions)
     begin = SearchNode(

@@ -1,0 +1,162 @@
+"""Every engine, export and cache refuses a setting, a value or a format that it does not know."""
+
+from dataclasses import field, fields, make_dataclass, replace
+from types import MappingProxyType, SimpleNamespace
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import pytest
+import torch
+
+from tformer_cli import allow_list
+from tformer_cli.artifacts import ctranslate2_export
+from tformer_cli.data import cache_key as cache_keys
+from tformer_cli.data import config as data_config
+from tformer_cli.data import corpora
+from tformer_cli.data.cache_key import cache_key
+from tformer_cli.data.config import CorpusConfig, DataConfig
+from tformer_cli.decoding import config as decoding_config
+from tformer_cli.decoding import search as torch_search
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.search import Sentence
+from tformer_cli.decoding.source_batches import source_batch
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.fast.continuous import continuous_search
+from tformer_cli.fast.continuous.continuous_search import ContinuousSearch
+from tformer_cli.fast.native import weights
+from tformer_cli.fast.native_search import NativeSearch
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+
+CPU = torch.device("cpu")
+SHAPE = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_encoder_layers": 1, "n_decoder_layers": 1}
+TABLES = [
+    (DecodingConfig, decoding_config.BEAM_SEARCH),
+    (DecodingConfig, decoding_config.PLAIN_SEARCH),
+    (DecodingConfig, torch_search.KNOWN_SETTINGS),
+    (ModelConfig, weights.KNOWN_MODELS),
+    (ModelConfig, continuous_search.KNOWN_MODELS),
+    (ModelConfig, ctranslate2_export.KNOWN_MODELS),
+    (CorpusConfig, cache_keys.KNOWN_OF_CORPUS),
+    (DataConfig, cache_keys.KNOWN_OF_DATA),
+]
+
+
+def made_up_values(kind):
+    """For every setting of a few named values (and for no or yes), one that there is not."""
+    for name, hint in get_type_hints(kind).items():
+        if get_origin(hint) is Literal:
+            assert "made up" not in get_args(hint)
+            yield name, "made up"
+        elif hint is bool:
+            yield name, "made up"
+
+
+def with_made_up_field(settings):
+    """The same settings and one more, at its default."""
+    kind = make_dataclass(
+        type(settings).__name__,
+        [("made_up", bool, field(default=False))],
+        bases=(type(settings),),
+        frozen=True,
+        kw_only=True,
+    )
+    return kind(**{one.name: getattr(settings, one.name) for one in fields(settings)})
+
+
+def model_of(**settings):
+    model = Transformer(ModelConfig(**SHAPE), 12).eval()
+    model.config = replace(model.config, **settings)
+    return model
+
+
+@pytest.mark.parametrize(("kind", "table"), TABLES)
+def test_tables_name_fields_that_exist_and_know_the_defaults(kind, table):
+    assert set(table) == {one.name for one in fields(kind)}
+    corpus = CorpusConfig(tsv="x")
+    needed = {CorpusConfig: {"tsv": "x"}, DataConfig: {"train": (corpus,)}}
+    assert allow_list.unknown_setting(kind(**needed.get(kind, {})), table) is None
+
+
+def test_a_made_up_decoding_setting_is_refused_by_every_engine():
+    model = model_of()
+    batch = source_batch([[5, 6]], 20, CPU)
+    made_up = [replace(DecodingConfig(), **{n: v}) for n, v in made_up_values(DecodingConfig)]
+    assert len(made_up) == 4
+    for config in (*made_up, with_made_up_field(DecodingConfig())):
+        assert not decoding_config.is_beam_search(config)
+        assert "more than plain" in NativeSearch(model).refusal(config)
+        assert "more than plain" in ContinuousSearch(model, CPU, "float32").refusal(config)
+        with pytest.raises(ValueError, match="does not know the setting"):
+            torch_search.search(model, [Sentence(tokens=(5, 6))], *batch, config)
+
+
+def test_a_made_up_model_setting_is_refused_by_every_engine_and_the_export(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        ctranslate2_export, "import_ctranslate2", lambda: SimpleNamespace(specs=None)
+    )
+    made_up = [replace(ModelConfig(**SHAPE), **{n: v}) for n, v in made_up_values(ModelConfig)]
+    assert len(made_up) >= 5
+    for config in (*made_up, with_made_up_field(ModelConfig(**SHAPE))):
+        model = model_of()
+        model.config = config
+        assert "do not know" in weights.unsupported_shape(config, 12, in_integers=False)
+        assert "do not know" in NativeSearch(model).refusal(DecodingConfig())
+        continuous = ContinuousSearch(model, CPU, "float32")
+        assert "not tested with" in continuous.refusal(DecodingConfig())
+        directory = SimpleNamespace(model=model, tokenizer=None, path=tmp_path)
+        with pytest.raises(UsageError, match="does not know"):
+            ctranslate2_export.export_ctranslate2(directory, tmp_path / "out", "float32")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("one\ttwo\n")
+    return CorpusConfig(tsv=str(tmp_path / "pairs.tsv"))
+
+
+def test_a_made_up_setting_of_data_is_refused_by_the_cache(corpus):
+    tokenizer = SimpleNamespace(to_json=lambda: "{}")
+    data = DataConfig(train=(corpus,))
+    assert cache_key(corpus, data, tokenizer)
+    for one, other in ((with_made_up_field(corpus), data), (corpus, with_made_up_field(data))):
+        with pytest.raises(DataError, match="does not know made_up"):
+            cache_key(one, other, tokenizer)
+
+
+def test_a_made_up_corpus_format_is_refused_by_reader_and_cache(corpus, monkeypatch):
+    kind = make_dataclass(
+        "C", [("xml", str, field(default=""))], bases=(CorpusConfig,), frozen=True
+    )
+    with pytest.raises(ValueError, match="found none of them"):
+        kind(xml="a.xml")
+    keys = MappingProxyType({**data_config.FORMAT_KEYS, "xml": ("xml",)})
+    monkeypatch.setattr(data_config, "FORMAT_KEYS", keys)
+    made_up = kind(xml="a.xml")
+    with pytest.raises(DataError, match="no reader of corpora given by xml"):
+        corpora.read_corpus(made_up)
+    tokenizer = SimpleNamespace(to_json=lambda: "{}")
+    with pytest.raises(DataError, match="does not know xml"):
+        cache_key(made_up, DataConfig(train=(corpus,)), tokenizer)
+    monkeypatch.setattr(
+        cache_keys, "KNOWN_OF_CORPUS", {**cache_keys.KNOWN_OF_CORPUS, "xml": allow_list.ANY}
+    )
+    with pytest.raises(DataError, match="no reader of corpora given by xml"):
+        cache_key(made_up, DataConfig(train=(corpus,)), tokenizer)
+
+
+def test_every_format_has_a_reader_and_says_what_is_hashed():
+    assert set(corpora.FORMATS) == set(data_config.FORMAT_KEYS)
+
+
+def test_the_built_in_corpus_is_named_by_its_grammar(corpus, tmp_path, monkeypatch):
+    from tformer_cli import grammar
+
+    built_in = CorpusConfig(built_in="test", pairs=10)
+    tokenizer = SimpleNamespace(to_json=lambda: "{}")
+    data = DataConfig(train=(corpus,))
+    first = cache_key(built_in, data, tokenizer)
+    (tmp_path / "grammar").mkdir()
+    (tmp_path / "grammar" / "rules.py").write_text("another grammar")
+    monkeypatch.setattr(grammar, "__path__", [str(tmp_path / "grammar")])
+    assert cache_key(built_in, data, tokenizer) != first
