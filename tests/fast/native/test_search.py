@@ -10,6 +10,7 @@ from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_translation
+from tformer_cli.decoding.scoring import score_pairs
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.fast.native.search import Stopped
 from tformer_cli.fast.native.torch_weights import native_model, unsupported
@@ -122,6 +123,50 @@ def test_every_beam_finds_what_torch_finds(kernels, beam_size):
             assert_equal(
                 search(kernels, model, sources, config), torch_search(model, sources, config)
             )
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("is_quantized", [False, True])
+def test_given_translations_are_scored_as_by_torch(kernels, shape, is_quantized):
+    model = make_model(**shape)
+    if is_quantized:
+        use_integers(model, quantized_matrices(model.state_dict()))
+    sources, targets = make_sources(7), [*make_sources(6), [1, 4, 0, 2, 3]]
+    found = native_model(kernels, model).score(sources, targets)
+    expected = score_pairs(model, sources, targets, DecodingConfig(), device="cpu")
+    for ours, theirs in zip(found, expected, strict=True):
+        tolerance = 0.1 if is_quantized else 1e-4
+        assert ours == pytest.approx(theirs.token_log_probabilities, abs=tolerance)
+
+
+@pytest.mark.parametrize("is_quantized", [False, True])
+def test_what_was_found_is_scored_with_the_same_bits(kernels, is_quantized):
+    model = make_model(vocab_size=1500)
+    if is_quantized:
+        use_integers(model, quantized_matrices(model.state_dict()))
+    sources = make_sources(150, 1500)
+    found = search(kernels, model, sources, DecodingConfig(beam_size=3, n_best=2))
+    pairs = [(s, one) for s, several in zip(sources, found, strict=True) for one in several]
+    native = native_model(kernels, model)
+    steps = native.score([s for s, _ in pairs], [one.token_ids for _, one in pairs])
+    assert steps == [list(one.token_log_probabilities) for _, one in pairs]
+    alone = native.score([pairs[9][0]], [pairs[9][1].token_ids])
+    assert alone == [steps[9]]
+    assert native.score([], []) == []
+
+
+def test_scoring_can_be_stopped_and_refuses_what_would_leave_an_array(kernels):
+    native = native_model(kernels, make_model())
+    with pytest.raises(Stopped):
+        native.score([[4]], [[5]], stop=ctypes.c_int(1))
+    for sources, targets, message in (
+        ([[4]], [], "1 sources, but 0 targets"),
+        ([[4]], [[40]], "token ids must be 0 to 39"),
+        ([[-1]], [[4]], "token ids must be 0 to 39"),
+        ([[4]], [[4] * 48], "at most 48 tokens, but has 49"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            native.score(sources, targets)
 
 
 def test_a_beam_wider_than_the_vocabulary(kernels):

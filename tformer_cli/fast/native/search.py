@@ -1,14 +1,14 @@
-"""Encoder, decoder and search of many sentences in one call of the kernels."""
+"""Encoder, decoder and search, or forced decoding, of many sentences in one call of the kernels."""
 
 from __future__ import annotations
 
 import ctypes
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tformer_cli.fast.native.structs import Answer, Request
+from tformer_cli.fast.native.structs import Answer, Request, ScoreRequest
 from tformer_cli.fast.native.weights import PackedModel
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ class NativeModel:
             MemoryError: if there is not enough.
         """
         self._model = PackedModel(library, config, vocab_size, weights)
-        self._search = library.tformer_search
-        self._search.restype = ctypes.c_int32
-        self._search.argtypes = [ctypes.c_void_p] * 3
+        self._search, self._score = library.tformer_search, library.tformer_score
+        self._search.restype = self._score.restype = ctypes.c_int32
+        self._search.argtypes, self._score.argtypes = [ctypes.c_void_p] * 3, [ctypes.c_void_p] * 2
 
     def search(
         self,
@@ -99,8 +99,8 @@ class NativeModel:
             MemoryError: if there is not enough.
         """
         self._check(sources, limits, beam_size, n_searched, divisors)
-        request = _Sources(sources, limits, n_searched)
-        answer = _Room(request)
+        tokens, starts = _joined(sources)
+        answer = _Room(np.array(limits, np.int64), n_searched)
         stop = ctypes.c_int(0) if stop is None else stop
         divisors = np.ascontiguousarray(divisors, np.float64)
         status = self._search(
@@ -108,9 +108,9 @@ class NativeModel:
             ctypes.byref(
                 Request(
                     len(sources),
-                    request.tokens.ctypes.data,
-                    request.starts.ctypes.data,
-                    request.limits.ctypes.data,
+                    tokens.ctypes.data,
+                    starts.ctypes.data,
+                    answer.limits.ctypes.data,
                     divisors.ctypes.data,
                     beam_size,
                     n_searched,
@@ -121,11 +121,46 @@ class NativeModel:
             ),
             ctypes.byref(Answer(*(part.ctypes.data for part in answer.parts))),
         )
-        if status == _STOPPED:
-            raise Stopped
-        if status == _NO_MEMORY:
-            raise MemoryError("there is not enough memory to search for translations")
+        _check_status(status, "search for")
         return [answer.read(index) for index in range(len(sources))]
+
+    def score(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        *,
+        stop: ctypes.c_int | None = None,
+    ) -> list[list[float]]:
+        """Scores translations that are given; what is computed for a pair depends on it alone.
+
+        Args:
+            sources: token ids of each sentence, without special tokens.
+            targets: those of a translation of each.
+            stop: where another thread sets a number other than 0 to end the work.
+
+        Returns:
+            For every pair log p of each target token and of the end of sentence: the bits of
+            `Found.token_log_probabilities` for what `search` has found.
+
+        Raises:
+            Stopped: if `stop` was set.
+            MemoryError: if there is not enough.
+        """
+        if len(targets) != len(sources):
+            raise ValueError(f"there are {len(sources)} sources, but {len(targets)} targets")
+        self._check_tokens(sources)
+        self._check_tokens(targets)
+        (tokens, starts), (wanted, target_starts) = _joined(sources), _joined(targets)
+        steps = np.empty(len(wanted), np.float32)
+        stop = ctypes.c_int(0) if stop is None else stop
+        request = ScoreRequest(
+            len(sources),
+            *(array.ctypes.data for array in (tokens, starts, wanted, target_starts)),
+            ctypes.addressof(stop),
+            steps.ctypes.data,
+        )
+        _check_status(self._score(self._model.pointer, ctypes.byref(request)), "score")
+        return [steps[start:end].tolist() for start, end in pairwise(target_starts.tolist())]
 
     def _check(
         self,
@@ -147,45 +182,54 @@ class NativeModel:
             )
         if len(limits) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(limits)} limits")
-        n_positions, vocab_size = self._model.max_positions, self._model.vocab_size
-        for source, limit in zip(sources, limits, strict=True):
-            if len(source) + 1 > n_positions:
-                raise ValueError(
-                    f"a sentence may have at most {n_positions} tokens, but has {len(source) + 1}"
-                )
-            if source and not 0 <= min(source) <= max(source) < vocab_size:
-                raise ValueError(f"token ids must be 0 to {vocab_size - 1}")
+        self._check_tokens(sources)
+        n_positions = self._model.max_positions
+        for limit in limits:
             if not 0 <= limit < n_positions:
                 raise ValueError(f"limits must be 0 to {n_positions - 1}, but one is {limit}")
         if limits and max(limits) + 2 > len(divisors):
             raise ValueError(f"there are {len(divisors)} divisors for a limit of {max(limits)}")
+
+    def _check_tokens(self, sentences: Sequence[Sequence[int]]) -> None:
+        n_positions, vocab_size = self._model.max_positions, self._model.vocab_size
+        for sentence in sentences:
+            if len(sentence) + 1 > n_positions:
+                raise ValueError(
+                    f"a sentence may have at most {n_positions} tokens, but has {len(sentence) + 1}"
+                )
+            if sentence and not 0 <= min(sentence) <= max(sentence) < vocab_size:
+                raise ValueError(f"token ids must be 0 to {vocab_size - 1}")
 
 
 MOST_SLOTS = 1 << 16
 """Largest beam: far beyond any use, and no product of sizes can overflow."""
 
 
-class _Sources:
-    """Request in arrays."""
+def _check_status(status: int, work: str) -> None:
+    """Raises what a kernel says that has kept it from its work."""
+    if status == _STOPPED:
+        raise Stopped
+    if status == _NO_MEMORY:
+        raise MemoryError(f"there is not enough memory to {work} translations")
 
-    def __init__(
-        self, sources: Sequence[Sequence[int]], limits: Sequence[int], n_searched: int
-    ) -> None:
-        flat = [token for source in sources for token in (*source, EOS_ID)]
-        self.tokens = np.array(flat, np.int32)
-        ends = accumulate((len(source) + 1 for source in sources), initial=0)
-        self.starts = np.array(list(ends), np.int64)
-        self.limits = np.array(limits, np.int64)
-        self.n_searched = n_searched
+
+def _joined(
+    sentences: Sequence[Sequence[int]],
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Joins sentences, each ended by its end of sentence; returns also where each begins."""
+    flat = [token for sentence in sentences for token in (*sentence, EOS_ID)]
+    ends = accumulate((len(sentence) + 1 for sentence in sentences), initial=0)
+    return np.array(flat, np.int32), np.array(list(ends), np.int64)
 
 
 class _Room:
     """Arrays for what is found; each sentence has room for its longest translations."""
 
-    def __init__(self, request: _Sources) -> None:
-        n_sentences, self._n_searched = len(request.limits), request.n_searched
-        n_hypotheses = n_sentences * self._n_searched
-        self._room = request.limits + 1
+    def __init__(self, limits: NDArray[np.int64], n_searched: int) -> None:
+        n_sentences, self._n_searched = len(limits), n_searched
+        n_hypotheses = n_sentences * n_searched
+        self.limits = limits
+        self._room = limits + 1
         places = np.zeros(n_sentences + 1, np.int64)
         np.cumsum(self._room * self._n_searched, out=places[1:])
         self._places = places

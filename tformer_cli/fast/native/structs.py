@@ -64,6 +64,20 @@ class Answer(ctypes.Structure):
     )
 
 
+class ScoreRequest(ctypes.Structure):
+    """The struct `ScoreRequest` of scoring.h."""
+
+    _fields_ = (
+        ("n_pairs", ctypes.c_int64),
+        ("sources", ctypes.c_void_p),
+        ("source_starts", ctypes.c_void_p),
+        ("targets", ctypes.c_void_p),
+        ("target_starts", ctypes.c_void_p),
+        ("stop", ctypes.c_void_p),
+        ("steps", ctypes.c_void_p),
+    )
+
+
 class BiasGradient(ctypes.Structure):
     """The struct `BiasGradient` of bias_gradient.h."""
 
@@ -193,6 +207,7 @@ SHARED = (
     Shape,
     Request,
     Answer,
+    ScoreRequest,
     BiasGradient,
     HeadRows,
     AttentionPass,

@@ -13,6 +13,7 @@
 #include "orthogonal.h"
 #include "quantized.h"
 #include "residual_norm.h"
+#include "scoring.h"
 #include "search.h"
 #include "vocabulary.h"
 
@@ -28,6 +29,7 @@ static const StatedSize sizes[] = {
     SIZE_OF(Shape),
     SIZE_OF(Request),
     SIZE_OF(Answer),
+    SIZE_OF(ScoreRequest),
     SIZE_OF(BiasGradient),
     SIZE_OF(HeadRows),
     SIZE_OF(AttentionPass),

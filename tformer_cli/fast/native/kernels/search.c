@@ -12,8 +12,6 @@
 #include "decoder.h"
 #include "encoder.h"
 
-#define BEGINNING_OF_SENTENCE 2
-
 /* Source tokens encoded together, unless one sentence alone has more. */
 #define ENCODER_ROWS ((size_t)448)
 

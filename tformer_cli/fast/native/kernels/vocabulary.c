@@ -147,26 +147,38 @@ static void forbid_others(NextTokens *row, float *logits, size_t n, float *runs)
     runs[0] = largest_lane(largest_of_run(logits, smaller_of(n, RUN)));
 }
 
-static void find_block(const PackedMatrix *output, const float *hidden, size_t n_rows, size_t k,
-                       QuantizedRows *quantized, NextTokens *rows, float *logits) {
-    const size_t d_model = output->n_inputs, stride = row_stride(BLOCK_TOKENS);
-    const size_t hidden_stride = row_stride(d_model);
+/* Begins the sums of some rows, and quantizes them if the matrix is in integers. */
+static void start_block(const PackedMatrix *output, const float *hidden, size_t n_rows,
+                        QuantizedRows *quantized, NextTokens *rows) {
     if (output->scale)
-        quantize_rows(hidden, hidden_stride, n_rows, d_model, quantized);
+        quantize_rows(hidden, row_stride(output->n_inputs), n_rows, output->n_inputs, quantized);
     for (size_t row = 0; row < n_rows; row++) {
         rows[row].n_best = 0;
         rows[row].largest = -INFINITY;
         rows[row].sum = 0.0f;
     }
+}
+
+/* Computes the logits of n tokens from the first one. */
+static void find_logits(const PackedMatrix *output, const float *hidden, size_t n_rows,
+                        const QuantizedRows *quantized, size_t first, size_t n, float *logits) {
+    const size_t stride = row_stride(BLOCK_TOKENS);
+    const PackedMatrix part = part_of(output, first, n);
+    if (output->scale)
+        multiply_quantized(&part, quantized, n_rows, (Epilogue){0}, logits, stride);
+    else
+        multiply(&part, hidden, row_stride(output->n_inputs), n_rows, (Epilogue){0}, logits,
+                 stride);
+}
+
+static void find_block(const PackedMatrix *output, const float *hidden, size_t n_rows, size_t k,
+                       QuantizedRows *quantized, NextTokens *rows, float *logits) {
+    start_block(output, hidden, n_rows, quantized, rows);
     for (size_t first = 0; first < output->n_outputs; first += BLOCK_TOKENS) {
         const size_t n = smaller_of(output->n_outputs - first, BLOCK_TOKENS);
-        const PackedMatrix part = part_of(output, first, n);
-        if (output->scale)
-            multiply_quantized(&part, quantized, n_rows, (Epilogue){0}, logits, stride);
-        else
-            multiply(&part, hidden, hidden_stride, n_rows, (Epilogue){0}, logits, stride);
+        find_logits(output, hidden, n_rows, quantized, first, n, logits);
         for (size_t row = 0; row < n_rows; row++) {
-            float *own = logits + row * stride, runs[N_RUNS];
+            float *own = logits + row * row_stride(BLOCK_TOKENS), runs[N_RUNS];
             add_to_sum(&rows[row], own, n, largest_of_runs(own, n, runs));
             if (first == 0)
                 forbid_others(&rows[row], own, n, runs);
@@ -177,10 +189,38 @@ static void find_block(const PackedMatrix *output, const float *hidden, size_t n
         normalize(&rows[row]);
 }
 
+static void score_block(const PackedMatrix *output, const float *hidden, size_t n_rows,
+                        const int32_t *tokens, QuantizedRows *quantized, NextTokens *rows,
+                        float *logits, float *steps) {
+    start_block(output, hidden, n_rows, quantized, rows);
+    for (size_t first = 0; first < output->n_outputs; first += BLOCK_TOKENS) {
+        const size_t n = smaller_of(output->n_outputs - first, BLOCK_TOKENS);
+        find_logits(output, hidden, n_rows, quantized, first, n, logits);
+        for (size_t row = 0; row < n_rows; row++) {
+            float *own = logits + row * row_stride(BLOCK_TOKENS), runs[N_RUNS];
+            add_to_sum(&rows[row], own, n, largest_of_runs(own, n, runs));
+            const size_t token = (size_t)tokens[row];
+            if (token >= first && token - first < n)
+                steps[row] = own[token - first];
+        }
+    }
+    for (size_t row = 0; row < n_rows; row++)
+        steps[row] = log_probability(steps[row], rows[row].largest + logf(rows[row].sum));
+}
+
 void best_tokens(const PackedMatrix *output, const float *hidden, size_t n_rows,
                  QuantizedRows *quantized, Vocabulary *vocabulary) {
     for (size_t first = 0; first < n_rows; first += BLOCK_ROWS)
         find_block(output, hidden + first * row_stride(output->n_inputs),
                    smaller_of(n_rows - first, BLOCK_ROWS), vocabulary->k, quantized,
                    vocabulary->rows + first, vocabulary->logits);
+}
+
+void log_probabilities(const PackedMatrix *output, const float *hidden, size_t n_rows,
+                       const int32_t *tokens, QuantizedRows *quantized, Vocabulary *vocabulary,
+                       float *steps) {
+    for (size_t first = 0; first < n_rows; first += BLOCK_ROWS)
+        score_block(output, hidden + first * row_stride(output->n_inputs),
+                    smaller_of(n_rows - first, BLOCK_ROWS), tokens + first, quantized,
+                    vocabulary->rows + first, vocabulary->logits, steps + first);
 }

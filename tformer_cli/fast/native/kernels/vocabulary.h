@@ -9,6 +9,7 @@
 /* Padding, unknown token and beginning of sentence have the ids before this one and are never
    generated. */
 #define END_OF_SENTENCE 3
+#define BEGINNING_OF_SENTENCE 2
 
 /* What is known of a row's next token. */
 typedef struct {
@@ -35,5 +36,12 @@ void lay_out_vocabulary(Arena *arena, size_t most_rows, size_t k, Vocabulary *vo
    find none. */
 void best_tokens(const PackedMatrix *output, const float *hidden, size_t n_rows,
                  QuantizedRows *quantized, Vocabulary *vocabulary);
+
+/* Computes log p of one token of each row, with the bits that `best_tokens` gives it.
+
+   tokens: (n_rows) any of the vocabulary. steps: (n_rows). */
+void log_probabilities(const PackedMatrix *output, const float *hidden, size_t n_rows,
+                       const int32_t *tokens, QuantizedRows *quantized, Vocabulary *vocabulary,
+                       float *steps);
 
 #endif
