@@ -179,7 +179,7 @@ def _middle(n_pairs: int, directory: Path) -> Figures:
 
 def _batches(directory: Path, share: float) -> Figures:
     """Reads batches from a place in the first epoch, as a resumed run does."""
-    from tformer_cli.data.loader import LoaderPosition, TrainingLoader
+    from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
 
     corpus, tokenizer = _corpus(directory), _trained(directory)
     with_all = TrainingLoader([corpus], [1.0], tokenizer, TOKENS_PER_BATCH, seed=1)
@@ -196,7 +196,7 @@ def _batches(directory: Path, share: float) -> Figures:
 
 
 def _corpus(directory: Path):
-    from tformer_cli.data.encoded import encode_corpus
+    from tformer_cli.data.loading.encoded import encode_corpus
 
     data = _data(directory)
     return encode_corpus(data.train[0], data, _trained(directory))

@@ -17,7 +17,7 @@ import tformer_cli.model.attention
 import tformer_cli.model.dropout
 import tformer_cli.training.adam
 import tformer_cli.training.gradients
-import tformer_cli.workflows.training_device
+import tformer_cli.workflows.training.device
 from tformer_cli.cli.app import main
 from tformer_cli.fast.native.library import SWITCH
 from tformer_cli.training.loss import label_smoothed_loss, r_drop_loss
@@ -42,7 +42,7 @@ def replace_fast_paths():
     tformer_cli.model.dropout.dropout = plain_dropout
     tformer_cli.model.attention.dropout = plain_dropout
     tformer_cli.model.attention.fused_attention = tformer_cli.model.attention.plain_attention
-    tformer_cli.workflows.training_device.prepare_cpu = lambda: False
+    tformer_cli.workflows.training.device.prepare_cpu = lambda: False
     tformer_cli.training.adam.adam = functools.partial(_one_by_one, tformer_cli.training.adam.adam)
     os.environ[SWITCH] = "0"
 

@@ -304,7 +304,7 @@ def test_a_signal_while_the_commands_are_loaded_ends_the_program_quietly(signal_
         "import os, signal, sys\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'tformer_cli.cli.translate':\n"
+        "        if name == 'tformer_cli.cli.commands.translate':\n"
         f"            os.kill(os.getpid(), signal.{signal_name})\n"
         "sys.meta_path.insert(0, Finder())\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job ignores it

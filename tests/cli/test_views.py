@@ -23,22 +23,22 @@ from tformer_cli.artifacts.model_directory import ModelInfo, save_model_director
 from tformer_cli.cli.ablation_view import show_ablation, show_pruning
 from tformer_cli.cli.alignment_table import show_scores
 from tformer_cli.cli.app import app
-from tformer_cli.cli.benchmark import show_speeds
+from tformer_cli.cli.commands.benchmark import show_speeds
+from tformer_cli.cli.commands.evaluate import show_evaluation
+from tformer_cli.cli.commands.guide import show_guide
+from tformer_cli.cli.commands.plot import show_chart
+from tformer_cli.cli.commands.quickstart import show_quickstart
+from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.corpus_table import show_summaries
 from tformer_cli.cli.diff_view import show_diff
-from tformer_cli.cli.evaluate import show_evaluation
 from tformer_cli.cli.flow_view import show_flow
-from tformer_cli.cli.guide import show_guide
 from tformer_cli.cli.heads_over_time import show_timeline
 from tformer_cli.cli.heads_screen import show_record
 from tformer_cli.cli.help_screen import show_help, show_list
 from tformer_cli.cli.logits_view import show_logits
-from tformer_cli.cli.plot import show_chart
 from tformer_cli.cli.positions_view import show_positions
-from tformer_cli.cli.quickstart import show_quickstart
 from tformer_cli.cli.role_grid import show_role_rules
 from tformer_cli.cli.step_view import show_steps
-from tformer_cli.cli.tokenize import show_statistics
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
@@ -336,7 +336,7 @@ def context_of(name):
 def _views():
     """The names of all functions of `cli` that show something on the console they are handed."""
     names = []
-    for path in sorted(Path(tformer_cli.cli.__file__).parent.glob("*.py")):
+    for path in sorted(Path(tformer_cli.cli.__file__).parent.rglob("*.py")):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("show_"):
                 takes_console = [one for one in node.args.args if one.arg == "console"]
@@ -442,7 +442,7 @@ def test_named_columns_of_a_step_are_all_there(draw, width):
 
 def test_results_for_people_go_through_views_alone():
     """Hands a console of results to views alone, so that none can be forgotten above."""
-    for path in sorted(Path(tformer_cli.cli.__file__).parent.glob("*.py")):
+    for path in sorted(Path(tformer_cli.cli.__file__).parent.rglob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
         handed = {
             id(argument)

@@ -3,7 +3,7 @@ import pytest
 from tformer_cli.curves.chart import make_chart
 from tformer_cli.curves.metrics import DEFAULT_METRICS, MetricName, XName
 from tformer_cli.curves.read import read_run
-from tformer_cli.curves.render_tsv import render_tsv
+from tformer_cli.curves.render_text import render_tsv
 from tformer_cli.errors import DataError
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tformer_cli.data import epochs
-from tformer_cli.data.arrow_table import SCHEMA, ArrowTable, record_batch
-from tformer_cli.data.encoded import Counts, EncodedCorpus
-from tformer_cli.data.loader import LoaderPosition, TrainingLoader
+from tformer_cli.data.loading import epochs
+from tformer_cli.data.loading.arrow_table import SCHEMA, ArrowTable, record_batch
+from tformer_cli.data.loading.encoded import Counts, EncodedCorpus
+from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
 
 CHUNK = 8192
 

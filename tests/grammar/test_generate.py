@@ -4,12 +4,13 @@ from itertools import islice, pairwise
 import pytest
 
 from tformer_cli.errors import DataError
-from tformer_cli.grammar import generate, lexicon
+from tformer_cli.grammar import generate
 from tformer_cli.grammar.coreference import winograd
 from tformer_cli.grammar.dice import Dice
 from tformer_cli.grammar.generate import draw_pair, generate_corpus, split_of
 from tformer_cli.grammar.phrases import Draft
 from tformer_cli.grammar.surface import detokenize_english, detokenize_french
+from tformer_cli.grammar.words import lexicon
 
 N_PAIRS = 6000
 TIRED = "The animal didn't cross the street because it was too tired."

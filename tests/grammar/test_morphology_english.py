@@ -1,6 +1,6 @@
 import pytest
 
-from tformer_cli.grammar import morphology_english as english
+from tformer_cli.grammar.words import morphology_english as english
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import pytest
 
-from tformer_cli.grammar.entries import parse_adjective
-from tformer_cli.grammar.morphology_french import (
+from tformer_cli.grammar.words.entries import parse_adjective
+from tformer_cli.grammar.words.morphology_french import (
     agree,
     conjugate,
     noun_plural,

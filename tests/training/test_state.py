@@ -4,7 +4,7 @@ import random
 import pytest
 import torch
 
-from tformer_cli.data.loader import LoaderPosition
+from tformer_cli.data.loading.loader import LoaderPosition
 from tformer_cli.structure import StructureError
 from tformer_cli.training.config import ValidationConfig
 from tformer_cli.training.divergence import LossHistory

@@ -12,15 +12,23 @@ import typer
 from typer.exceptions import TyperException
 
 from tformer_cli import __version__
-from tformer_cli.cli.benchmark import benchmark
 from tformer_cli.cli.checked_command import CheckedCommand
+from tformer_cli.cli.commands.benchmark import benchmark
+from tformer_cli.cli.commands.evaluate import evaluate
+from tformer_cli.cli.commands.export import export
+from tformer_cli.cli.commands.guide import guide
+from tformer_cli.cli.commands.help_command import help_command
+from tformer_cli.cli.commands.info import info
+from tformer_cli.cli.commands.make_corpus import make_corpus
+from tformer_cli.cli.commands.plot import plot
+from tformer_cli.cli.commands.quickstart import quickstart
+from tformer_cli.cli.commands.recipes import recipes_app
+from tformer_cli.cli.commands.score import score
+from tformer_cli.cli.commands.tokenize import tokenize_app
+from tformer_cli.cli.commands.train import train
+from tformer_cli.cli.commands.translate import translate
 from tformer_cli.cli.console import error_line
-from tformer_cli.cli.evaluate import evaluate
-from tformer_cli.cli.export import export
-from tformer_cli.cli.guide import guide
-from tformer_cli.cli.help_command import help_command
 from tformer_cli.cli.help_screen import DEPLOY, EXAMPLES, LOOK_INSIDE, START, TRAIN, TRANSLATE
-from tformer_cli.cli.info import info
 from tformer_cli.cli.inspect_ablate import inspect_ablate
 from tformer_cli.cli.inspect_align import inspect_align
 from tformer_cli.cli.inspect_diff import inspect_diff
@@ -30,15 +38,7 @@ from tformer_cli.cli.inspect_logits import inspect_logits
 from tformer_cli.cli.inspect_positions import inspect_positions
 from tformer_cli.cli.inspect_report import inspect_report
 from tformer_cli.cli.inspect_step import inspect_step
-from tformer_cli.cli.make_corpus import make_corpus
-from tformer_cli.cli.plot import plot
-from tformer_cli.cli.quickstart import quickstart
-from tformer_cli.cli.recipes import recipes_app
-from tformer_cli.cli.score import score
 from tformer_cli.cli.standard_streams import discard_stdout, prepare_standard_streams
-from tformer_cli.cli.tokenize import tokenize_app
-from tformer_cli.cli.train import train
-from tformer_cli.cli.translate import translate
 from tformer_cli.cli.usage import HelpfulGroup, usage_message
 from tformer_cli.cli.weights_option import CommandWithWeights
 from tformer_cli.errors import TformerError

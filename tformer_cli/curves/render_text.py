@@ -1,9 +1,9 @@
-"""A panel drawn with characters, for a terminal."""
+"""A chart as text: panels drawn with characters for a terminal, or a table for programs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from tformer_cli.curves.chart import Curve, Panel
+from tformer_cli.curves.chart import Chart, Curve, Panel
 from tformer_cli.curves.scales import Scale, y_scale
 
 TextLine = list[tuple[str, int | None]]
@@ -88,3 +88,18 @@ def _drawn(cells: Sequence[tuple[int, int]], *, is_ascii: bool) -> TextLine:
         character = " " if not bits else "*" if is_ascii else chr(0x2800 + bits)
         pieces.append((character, run if bits else None))
     return pieces
+
+
+def render_tsv(chart: Chart) -> Iterator[str]:
+    """Yields a header and a line a point: run, metric, x, value, weights (current or average)."""
+    yield f"run\tmetric\t{chart.x}\tvalue\tweights"
+    for panel in chart.panels:
+        for curve in panel.curves:
+            for x, value in curve.points:
+                yield _line(chart.runs[curve.run], panel.name, x, value, "current")
+            if curve.average is not None:
+                yield _line(chart.runs[curve.run], panel.name, *curve.average, "average")
+
+
+def _line(run: str, name: str, x: float, value: float, weights: str) -> str:
+    return "\t".join((run, name, f"{x:.12g}", f"{value:.12g}", weights))

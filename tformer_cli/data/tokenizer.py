@@ -14,12 +14,11 @@ from typing import Any
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from tformer_cli.data.bpe_dropout import BpeDropout
 from tformer_cli.data.config import Algorithm
 from tformer_cli.data.labels import BYTE_CHARACTERS, bytes_of, label_of
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.data.pipelines import ALGORITHMS, BY_WORDS, SPECIAL_PIECES, blank_tokenizer
-from tformer_cli.data.word_cache import WordCache
+from tformer_cli.data.segmentation import BpeDropout, WordCache
 from tformer_cli.errors import DataError
 from tformer_cli.files.regular_file import read_bounded, read_regular
 

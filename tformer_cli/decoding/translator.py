@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from tformer_cli.data.buffers import buffers
 from tformer_cli.data.given_lines import check_lines, checked_line, given_lines
+from tformer_cli.data.prefetch import buffers
 from tformer_cli.decoding.constraints import unsatisfied
 from tformer_cli.decoding.demands import NO_DEMANDS, Demands
 from tformer_cli.decoding.length_penalty import length_divisor

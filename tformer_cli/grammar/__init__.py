@@ -1,8 +1,7 @@
 """The built-in corpus: English–French sentence pairs with gold word alignments, from a grammar.
 
-Read in this order: `pair` (what is made), the ``lexicon_*`` tables, `morphology_english` and
-`morphology_french` (word forms), `entries` and `lexicon` (tables to objects), `surface` (tokens,
-elision, links), `determiners`, `phrases`, `clauses`, `adjuncts`, then the constructions in
+Read in this order: the folder `words` (the lexicon and its forms), `surface` (tokens, elision,
+links, the finished pair), `determiners`, `phrases`, `clauses`, `adjuncts`, then the constructions in
 `constructions`, `descriptions`, `coreference`, `complex` and `questions`, last `generate` (which
 construction how often, and the split) and `write`.
 

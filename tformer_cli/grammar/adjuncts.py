@@ -1,12 +1,10 @@
 """Tenses with the times that fit them, and places: what a clause may end with."""
 
-from tformer_cli.grammar import lexicon
 from tformer_cli.grammar.clauses import (
     Clause,
 )
 from tformer_cli.grammar.determiners import with_preposition
 from tformer_cli.grammar.dice import Pool
-from tformer_cli.grammar.entries import Expression, Verb
 from tformer_cli.grammar.phrases import (
     Draft,
     Phrase,
@@ -14,6 +12,8 @@ from tformer_cli.grammar.phrases import (
     expression,
     noun_phrase,
 )
+from tformer_cli.grammar.words import lexicon
+from tformer_cli.grammar.words.entries import Expression, Verb
 
 TENSES = Pool(
     ["past", "present", "future", "perfect", "progressive", "past_progressive"],

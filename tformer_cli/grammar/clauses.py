@@ -7,11 +7,11 @@ progressive is a simple tense in French. English ``aux`` and ``rest`` and French
 
 from dataclasses import dataclass
 
-from tformer_cli.grammar import lexicon
 from tformer_cli.grammar.determiners import Tokens, with_preposition
-from tformer_cli.grammar.entries import Adjective, Expression, Verb
-from tformer_cli.grammar.morphology_french import agree
 from tformer_cli.grammar.phrases import Draft, Phrase
+from tformer_cli.grammar.words import lexicon
+from tformer_cli.grammar.words.entries import Adjective, Expression, Verb
+from tformer_cli.grammar.words.morphology_french import agree
 
 BE_PRESENT = ("am", "is", "are", "are", "are")
 BE_PAST = ("was", "was", "were", "were", "were")

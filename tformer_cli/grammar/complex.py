@@ -1,6 +1,5 @@
 """The constructions of several clauses: subordination, relatives, coordination."""
 
-from tformer_cli.grammar import lexicon
 from tformer_cli.grammar.adjuncts import draw_tense
 from tformer_cli.grammar.clauses import Clause, clause, predicate
 from tformer_cli.grammar.constructions import draw_object
@@ -8,8 +7,6 @@ from tformer_cli.grammar.coreference import because, degree, reason_clause
 from tformer_cli.grammar.descriptions import ANIMATE, definite, draw_predicate
 from tformer_cli.grammar.determiners import with_preposition
 from tformer_cli.grammar.dice import Pool
-from tformer_cli.grammar.entries import Verb
-from tformer_cli.grammar.lexicon_adjectives import ABSOLUTE
 from tformer_cli.grammar.phrases import (
     Draft,
     Phrase,
@@ -18,6 +15,9 @@ from tformer_cli.grammar.phrases import (
     someone,
     standing_for,
 )
+from tformer_cli.grammar.words import lexicon
+from tformer_cli.grammar.words.adjectives import ABSOLUTE
+from tformer_cli.grammar.words.entries import Verb
 
 
 def word(draft: Draft, english: str, french: str) -> Phrase:

@@ -4,7 +4,6 @@ Each function takes a `Draft` and returns a `Phrase` without the final mark, or 
 does not make a sentence.
 """
 
-from tformer_cli.grammar import lexicon
 from tformer_cli.grammar.adjuncts import (
     NEGATION_SHARE,
     STATE_TENSES,
@@ -23,8 +22,6 @@ from tformer_cli.grammar.clauses import (
 from tformer_cli.grammar.descriptions import definite
 from tformer_cli.grammar.determiners import with_preposition
 from tformer_cli.grammar.dice import Pool
-from tformer_cli.grammar.entries import Verb
-from tformer_cli.grammar.morphology_french import agree
 from tformer_cli.grammar.phrases import (
     Draft,
     Phrase,
@@ -34,6 +31,9 @@ from tformer_cli.grammar.phrases import (
     object_pronoun,
     someone,
 )
+from tformer_cli.grammar.words import lexicon
+from tformer_cli.grammar.words.entries import Verb
+from tformer_cli.grammar.words.morphology_french import agree
 
 
 def draw_object(draft: Draft, verb: Verb, negated: bool = False) -> Phrase:

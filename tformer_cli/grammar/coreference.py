@@ -4,11 +4,8 @@ What *it* stands for follows from the adjective alone: some describe only animat
 others only places and things; French *il* or *elle* follows from the gender of that noun.
 """
 
-from tformer_cli.grammar import lexicon
 from tformer_cli.grammar.clauses import Clause, clause, infinitive_phrase, predicate
 from tformer_cli.grammar.dice import Pool
-from tformer_cli.grammar.entries import Adjective, Noun, Verb
-from tformer_cli.grammar.lexicon_adjectives import ABSOLUTE
 from tformer_cli.grammar.phrases import (
     Draft,
     Phrase,
@@ -19,6 +16,9 @@ from tformer_cli.grammar.phrases import (
     someone,
     standing_for,
 )
+from tformer_cli.grammar.words import lexicon
+from tformer_cli.grammar.words.adjectives import ABSOLUTE
+from tformer_cli.grammar.words.entries import Adjective, Noun, Verb
 
 FAMILY_VERBS = Pool(
     [v for name in ("cross", "eat", "avoid", "carry", "climb", "drink", "enter", "leave", "buy",

@@ -1,6 +1,5 @@
 """Statements of a state: description, comparison, existence, possession, age, weather."""
 
-from tformer_cli.grammar import lexicon
 from tformer_cli.grammar.adjuncts import (
     PLACE_POOL,
     STATE_TENSES,
@@ -15,8 +14,6 @@ from tformer_cli.grammar.clauses import (
     predicate,
 )
 from tformer_cli.grammar.dice import Pool
-from tformer_cli.grammar.lexicon_adjectives import ABSOLUTE
-from tformer_cli.grammar.morphology_english import comparative
 from tformer_cli.grammar.phrases import (
     Draft,
     Phrase,
@@ -25,6 +22,9 @@ from tformer_cli.grammar.phrases import (
     noun_phrase,
     someone,
 )
+from tformer_cli.grammar.words import lexicon
+from tformer_cli.grammar.words.adjectives import ABSOLUTE
+from tformer_cli.grammar.words.morphology_english import comparative
 
 DESCRIBED = (
     "human animal place thing food text idea show song clothes drink water_way fixture room_ crop"

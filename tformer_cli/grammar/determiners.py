@@ -1,9 +1,9 @@
 """Determiners and what they merge with: articles, possessives, quantities, *du* and *aux*."""
 
 from tformer_cli.grammar.dice import Dice, Pool
-from tformer_cli.grammar.entries import Noun
-from tformer_cli.grammar.morphology_french import starts_with_vowel
 from tformer_cli.grammar.surface import Token
+from tformer_cli.grammar.words.entries import Noun
+from tformer_cli.grammar.words.morphology_french import starts_with_vowel
 
 Tokens = list[Token]
 

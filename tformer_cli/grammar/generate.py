@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Literal
 
+import numpy as np
+
 from tformer_cli.errors import DataError
 from tformer_cli.grammar import complex as several
 from tformer_cli.grammar import constructions as single
 from tformer_cli.grammar import coreference, descriptions, questions
 from tformer_cli.grammar.dice import Dice, Pool
-from tformer_cli.grammar.digest_set import DigestSet
-from tformer_cli.grammar.pair import AlignedPair
 from tformer_cli.grammar.phrases import Draft
-from tformer_cli.grammar.surface import finish
+from tformer_cli.grammar.surface import AlignedPair, finish
 
 Split = Literal["train", "valid", "test"]
 
@@ -23,6 +23,8 @@ HELD_OUT_SHARE = 0.015
 EVALUATION_PAIRS = 1000
 PATIENCE = 200_000
 """Draws in a row without a new sentence after which the grammar counts as exhausted."""
+ROOM = 1.5
+"""Slots for each number of a `DigestSet`: at two thirds full a look-up visits about two."""
 
 CONSTRUCTIONS = Pool(
     [
@@ -129,3 +131,26 @@ def _stream(wanted: dict[str, int], dice: Dice) -> Iterator[tuple[Split, Aligned
 
 def _digest(sentence: str) -> int:
     return int.from_bytes(blake2b(sentence.encode(), digest_size=8).digest(), "big")
+
+
+class DigestSet:
+    """Numbers below 2⁶⁴, at most as many as it was made for; 0 counts as 1.
+
+    A number takes 12 bytes, where one of Python's own sets takes a hundred. Open addressing with
+    linear probing (Knuth, The Art of Computer Programming 3, section 6.4).
+    """
+
+    def __init__(self, capacity: int) -> None:
+        """Makes room for `capacity` numbers; memory is taken as they come."""
+        self._n_slots = int(capacity * ROOM) + 1
+        # A memory view reads one number five times as fast as an array.
+        self._slots = np.zeros(self._n_slots, dtype=np.uint64).data
+
+    def add(self, number: int) -> bool:
+        """Adds a number; says whether it is new."""
+        number = number or 1
+        slots, slot = self._slots, number % self._n_slots
+        while (found := slots[slot]) and found != number:
+            slot = slot + 1 if slot + 1 < self._n_slots else 0
+        slots[slot] = number
+        return not found

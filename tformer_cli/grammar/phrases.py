@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from tformer_cli.grammar import lexicon
 from tformer_cli.grammar.determiners import (
     ANYWHERE,
     FRENCH_QUANTITIES,
@@ -14,8 +13,9 @@ from tformer_cli.grammar.determiners import (
     with_preposition,
 )
 from tformer_cli.grammar.dice import Dice, Pool
-from tformer_cli.grammar.entries import Adjective, Expression, Noun
-from tformer_cli.grammar.morphology_english import indefinite_article
+from tformer_cli.grammar.words import lexicon
+from tformer_cli.grammar.words.entries import Adjective, Expression, Noun
+from tformer_cli.grammar.words.morphology_english import indefinite_article
 
 
 class Draft:

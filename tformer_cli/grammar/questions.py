@@ -1,13 +1,13 @@
 """Questions and commands."""
 
-from tformer_cli.grammar import lexicon
 from tformer_cli.grammar.clauses import Clause, clause, govern, question
 from tformer_cli.grammar.complex import deed, describable_subject, word
 from tformer_cli.grammar.constructions import draw_object
 from tformer_cli.grammar.descriptions import draw_predicate
 from tformer_cli.grammar.dice import Pool
-from tformer_cli.grammar.entries import Verb
 from tformer_cli.grammar.phrases import Draft, Phrase, concatenate, noun_phrase, someone
+from tformer_cli.grammar.words import lexicon
+from tformer_cli.grammar.words.entries import Verb
 
 ASKED_TENSES = Pool(["past", "future", "present"], [5.0, 3.0, 2.0])
 QUALITY = {(False, False): "quel", (True, False): "quelle",

@@ -3,14 +3,35 @@
 A token is a word with a bit mask; an English and a French word are aligned if their masks meet.
 """
 
-from tformer_cli.grammar.morphology_french import ELIDED, starts_with_vowel
-from tformer_cli.grammar.pair import AlignedPair
+from dataclasses import dataclass
+
+from tformer_cli.grammar.words.morphology_french import ELIDED, starts_with_vowel
 
 Token = tuple[str, int]
 
 ENGLISH_GLUED = frozenset({"n't", "'s", ".", ",", "?", "!"})
 FRENCH_GLUED = frozenset({".", ","})
 HYPHENATED = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedPair:
+    """An English sentence, its French translation and the links between their words."""
+
+    source: str
+    """The English sentence as ordinary text."""
+    target: str
+    """The French sentence as ordinary text."""
+    source_words: tuple[str, ...]
+    """The English words with punctuation and ``n't`` split off."""
+    target_words: tuple[str, ...]
+    """The French words with punctuation and clitics split off."""
+    links: tuple[tuple[int, int], ...]
+    """Sorted (source index, target index) pairs, 0-based, over the words."""
+
+    def pharaoh(self) -> str:
+        """Return the links in Pharaoh format, such as ``0-0 1-1 2-3``."""
+        return " ".join(f"{source}-{target}" for source, target in self.links)
 
 
 def elide(tokens: list[Token]) -> list[str]:

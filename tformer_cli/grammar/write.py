@@ -10,7 +10,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.files.aside import aside_of
 from tformer_cli.files.regular_file import open_regular
 from tformer_cli.grammar.generate import generate_corpus
-from tformer_cli.grammar.pair import AlignedPair
+from tformer_cli.grammar.surface import AlignedPair
 
 SPLITS = ("train", "valid", "test")
 SUFFIXES = ("en", "fr", "tok.en", "tok.fr", "align")

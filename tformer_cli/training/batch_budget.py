@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tformer_cli.data.batching import Batch, collate
-from tformer_cli.data.encoded import EncodedCorpus
+from tformer_cli.data.loading.encoded import EncodedCorpus
 from tformer_cli.errors import RecipeError
 from tformer_cli.model.runtime import Precision, is_out_of_memory
 from tformer_cli.model.transformer import Transformer

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tformer_cli.data.loader import LoaderPosition
+from tformer_cli.data.loading.loader import LoaderPosition
 from tformer_cli.structure import structure
 from tformer_cli.training.config import ValidationConfig
 from tformer_cli.training.divergence import LossHistory

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tformer_cli.data.batching import Batch
-from tformer_cli.data.loader import LoaderPosition, TrainingLoader
+from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
 from tformer_cli.errors import Interrupted
 from tformer_cli.model.runtime import Precision, training_products
 from tformer_cli.model.transformer import Transformer

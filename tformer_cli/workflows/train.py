@@ -29,8 +29,8 @@ from tformer_cli.artifacts.token_frequencies import (
 )
 from tformer_cli.data.corpora import SentencePair, corpus_name
 from tformer_cli.data.doubts import doubts
-from tformer_cli.data.encoded import EncodedCorpus
-from tformer_cli.data.loader import LoaderPosition, TrainingLoader
+from tformer_cli.data.loading.encoded import EncodedCorpus
+from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import (
     ArtifactError,
@@ -63,7 +63,7 @@ from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.validation import Validator
 from tformer_cli.workflows.alike import check_alike
 from tformer_cli.workflows.follow_heads import PROBE, HeadFollower
-from tformer_cli.workflows.training_data import (
+from tformer_cli.workflows.training.data import (
     Progress,
     check_files,
     encoded_corpora,
@@ -72,7 +72,7 @@ from tformer_cli.workflows.training_data import (
     notes,
     validation_pairs,
 )
-from tformer_cli.workflows.training_device import training_device, use_kernels
+from tformer_cli.workflows.training.device import training_device, use_kernels
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 

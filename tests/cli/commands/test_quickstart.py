@@ -1,0 +1,31 @@
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tformer_cli.cli.app import app
+from tformer_cli.cli.commands.quickstart import next_commands
+from tformer_cli.errors import DataError
+
+
+def test_the_next_commands_name_the_run_and_the_page():
+    lines = next_commands(Path("my/run"), Path("my/run/heads.html"))
+    assert "my/run/heads.html" in lines[0]
+    assert any("tformer translate my/run" in line for line in lines)
+    assert any("tformer inspect-heads my/run" in line for line in lines)
+
+
+@pytest.mark.parametrize(("options", "seed"), [((), 1), (("--seed", "7"), 7)])
+def test_the_seed_is_the_recipes_unless_given(monkeypatch, tmp_path, options, seed):
+    recipes = []
+
+    def instead(_, *, recipe, **__):
+        recipes.append(recipe)
+        raise DataError("no training here")
+
+    monkeypatch.setattr("tformer_cli.workflows.quickstart.quickstart", instead)
+    result = CliRunner().invoke(app, ["quickstart", "-o", str(tmp_path / "run"), *options])
+    assert result.exit_code == 2
+    (recipe,) = recipes
+    assert recipe.training.seed == seed
+    assert recipe.data.train[0].built_in == "train"

@@ -1,0 +1,128 @@
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tformer_cli.cli.commands.tokenize import tokenize_app
+from tformer_cli.errors import DataError, UsageError
+
+LINES = ["The dog sees the man.", "Der Hund sieht den Mann."] * 20
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def tokenizer(text, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    assert run("train", text, "-o", path, "--vocab-size", 290).exit_code == 0
+    return path
+
+
+def run(*args, stdin=b""):
+    return CliRunner().invoke(tokenize_app, [str(arg) for arg in args], input=stdin)
+
+
+def test_training_answers_on_stderr_only(text, tmp_path):
+    result = run("train", text, "-o", tmp_path / "t.json", "--vocab-size", "290")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "bpe: 290 pieces from 40 lines" in result.stderr
+    assert (
+        run("train", text, "-o", tmp_path / "t.json", "--quiet", "--vocab-size", "290").stderr == ""
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram", "word", "char", "byte"])
+def test_every_algorithm_is_trained_and_encodes(text, tmp_path, algorithm):
+    path = tmp_path / "t.json"
+    args = ("train", text, "-o", path, "--algorithm", algorithm, "--vocab-size", "300")
+    assert run(*args).exit_code == 0
+    encoded = run("encode", path, stdin=LINES[0].encode()).stdout_bytes
+    assert run("decode", path, stdin=encoded).stdout == LINES[0] + "\n"
+
+
+def test_a_vocabulary_without_room_for_the_bytes_is_one_line(text, tmp_path):
+    path = tmp_path / "t.json"
+    done = run("train", text, "-o", path, "--vocab-size", 100)
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception).startswith('--vocab-size: must be 260 to 1000000 for "bpe" (256 ')
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("name", ["--input", "-i", "--source"])
+def test_a_file_gives_what_stdin_gives(tokenizer, text, tmp_path, name):
+    packed = tmp_path / "text.gz"
+    packed.write_bytes(gzip.compress(text.read_bytes()))
+    expected = run("encode", tokenizer, stdin=text.read_bytes()).stdout_bytes
+    assert expected.count(b"\n") == len(LINES)
+    assert run("encode", tokenizer, name, text).stdout_bytes == expected
+    assert run("encode", tokenizer, name, packed).stdout_bytes == expected
+    assert run("encode", tokenizer, name, "-", stdin=text.read_bytes()).stdout_bytes == expected
+    (tmp_path / "pieces").write_bytes(expected)
+    assert run("decode", tokenizer, name, tmp_path / "pieces").stdout_bytes == text.read_bytes()
+    missing = run("decode", tokenizer, name, tmp_path / "none")
+    assert isinstance(missing.exception, DataError)
+    (tmp_path / "bad").write_text("9\n" * 1500 + "x\n")
+    bad = run("decode", tokenizer, "--ids", name, tmp_path / "bad")
+    assert "1501" in str(bad.exception)
+
+
+def test_a_dash_reads_stdin_and_writes_stdout(tokenizer, text):
+    result = run("train", "-", "-o", "-", "--vocab-size", 290, stdin=text.read_bytes())
+    assert result.stdout == tokenizer.read_text()
+
+
+@pytest.mark.parametrize("ids", [[], ["--ids"]])
+def test_a_line_for_a_line_there_and_back(tokenizer, ids):
+    data = "a  b \n\n\x00\u2028</s>\x0c\nlast without end".encode()
+    encoded = run("encode", tokenizer, *ids, stdin=data).stdout_bytes
+    assert encoded.count(b"\n") == 4
+    assert encoded.split(b"\n")[1] == b""
+    assert run("decode", tokenizer.parent, *ids, stdin=encoded).stdout_bytes == data + b"\n"
+
+
+def test_wrong_bytes_are_replaced_and_counted_once(tokenizer):
+    result = run("encode", tokenizer, stdin=b"a\xff\nb\n\xfe\n")
+    assert result.stdout.count("\n") == 3
+    assert "2 lines with bytes that are not UTF-8" in result.stderr
+
+
+def test_wrong_input_is_an_error_that_names_the_line(tokenizer):
+    result = run("decode", tokenizer, "--ids", stdin=b"5\nx\n")
+    assert isinstance(result.exception, DataError)
+    assert 'line 2: "x" is not an id' in str(result.exception)
+
+
+def test_statistics_are_a_table_or_json(tokenizer, text):
+    table = run("stats", tokenizer, text).stdout
+    assert "pieces per word" in table
+    assert "lines not restored" in table
+    found = json.loads(run("stats", tokenizer, text, "--format", "json").stdout)
+    assert found["algorithm"] == "bpe"
+    assert found["files"][0]["lines"] == 40
+    assert found["files"][0]["lines_not_restored"] == 0
+
+
+def test_quiet_silences_what_is_said_of_progress(tokenizer, text):
+    assert "measuring" not in run("stats", tokenizer, text, "--quiet").stderr
+    assert run("encode", tokenizer, "--quiet", stdin=b"a\n").stderr == ""
+
+
+def test_answers_come_while_stdin_is_still_open(tokenizer):
+    code = "from tformer_cli.cli.commands.tokenize import tokenize_app; tokenize_app()"
+    command = [sys.executable, "-c", code, "encode", str(tokenizer)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        for word in (b"The", b"Der"):
+            process.stdin.write(word + b"\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "▁".encode() + word + b"\n"
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0

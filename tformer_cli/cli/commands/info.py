@@ -1,0 +1,102 @@
+"""`tformer info`: what a model is and how it was trained."""
+
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+from tformer_cli.cli.commands.training_progress import duration, visible
+from tformer_cli.cli.console import stdout_console, warn, write_line
+from tformer_cli.cli.format_choice import format_option
+from tformer_cli.cli.heads_dump import size_said
+from tformer_cli.cli.help_screen import show_list
+from tformer_cli.cli.options import ModelArgument, QuietOption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tformer_cli.workflows.info import ModelDetails
+
+
+class InfoFormat(StrEnum):
+    """Values of `--format`."""
+
+    text = "text"
+    json = "json"
+
+
+def info(
+    model: ModelArgument,
+    *,
+    output_format: Annotated[
+        InfoFormat, format_option(InfoFormat, what="Lines to read, or one JSON object.")
+    ] = InfoFormat.text,
+    quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
+) -> None:
+    """Show what a model is and how it was trained.
+
+    Its shape, vocabulary, languages, training, scores and size on disk, from the files of the model
+    directory. Nothing is computed.
+
+    Examples:
+        tformer info runs/quickstart
+        tformer info runs/quickstart --format json | jq .scores
+    """
+    from tformer_cli.workflows.info import model_details
+
+    details = model_details(model)
+    if output_format == InfoFormat.json:
+        write_line(json.dumps(details.record(), ensure_ascii=False))
+    else:
+        show_list(stdout_console(), [(n, visible(t, longest=1000)) for n, t in _rows(details)])
+    for problem in details.problems:
+        warn(problem)
+
+
+def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
+    model, decoding = details.model, details.decoding
+    yield "Model", str(details.path)
+    if details.source_language or details.target_language:
+        yield "Languages", f"{details.source_language or '?'} to {details.target_language or '?'}"
+    kinds = {"enc": "encoder", "dec": "decoder", "cross": "cross-attention"}
+    heads = f"{model.n_heads} heads"
+    if model.encoder_heads or model.decoder_heads or model.cross_heads:
+        counts = zip(kinds.values(), map(sum, model.layer_heads), strict=True)
+        heads = "heads left by pruning: " + ", ".join(f"{n} {kind}" for kind, n in counts)
+    layers = f"{model.n_encoder_layers} encoder and {model.n_decoder_layers} decoder layers"
+    widths = f"d_model {model.d_model}, d_ff {model.d_ff}"
+    kind = f"{model.norm}-norm, {model.positions} positions"
+    yield "Shape", f"{layers}, {heads}, {widths}, {kind}, {details.n_parameters:,} parameters"
+    yield "Longest line", f"{model.max_positions} tokens; longer ones are translated in parts"
+    yield "Vocabulary", f"{details.vocab_size:,} pieces ({details.algorithm}), for both languages"
+    yield "Training", ". ".join(_training(details))
+    recipe = details.recipe
+    if recipe is not None:
+        from tformer_cli.workflows.info import corpus_name
+
+        corpora = "; ".join(corpus_name(corpus) for corpus in recipe.data.train)
+        yield "Data", f"{corpora} ({recipe.data.origin})" if recipe.data.origin else corpora
+    if details.scores:
+        names = {"bleu": "BLEU", "chrf": "chrF"}
+        scores = (f"{names.get(name, name)} {value:.2f}" for name, value in details.scores.items())
+        yield "Validation", ", ".join(scores)
+    yield "Decoding", f"beam size {decoding.beam_size}, length penalty {decoding.length_penalty:g}"
+    more = details.n_bytes - details.n_model_bytes
+    beside = f"; {size_said(more)} more beside it, such as checkpoints" if more else ""
+    yield "Size", f"{size_said(details.n_model_bytes)} ({details.weight_type} weights){beside}"
+    yield "Written by", f"tformer {details.tformer_version}"
+
+
+def _training(details: "ModelDetails") -> "Iterator[str]":
+    yield f"{details.step:,} steps"
+    last = details.progress
+    if last is not None:
+        yield (
+            f"At step {last['step']:,}: {last.get('epoch', 0):.1f} epochs, "
+            f"{last.get('tokens', 0):,} tokens, {duration(last.get('seconds', 0))}"
+        )
+    if details.recipe is not None:
+        training = details.recipe.training
+        yield (
+            f"Optimizer {training.optimizer}, learning rate {training.learning_rate:g}, precision "
+            f"{training.precision}, seed {training.seed}"
+        )

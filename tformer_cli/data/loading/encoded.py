@@ -1,0 +1,252 @@
+"""Corpora tokenized once, kept in a memory-mapped cache named by content."""
+
+import json
+import os
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain, compress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tformer_cli.data.cache_key import cache_key
+from tformer_cli.data.config import CorpusConfig, DataConfig
+from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.data.loading.arrow_table import SCHEMA, ArrowTable, record_batch
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.errors import DataError
+from tformer_cli.files.regular_file import MIB, read_regular
+
+CHUNK_PAIRS = 8192
+CHUNK_CHARACTERS = 4_000_000
+"""A chunk is tokenized at once and becomes one record batch; both bound its memory."""
+PARTIAL = ".partial"
+STALE_SECONDS = 24 * 3600
+
+
+@dataclass
+class Counts:
+    """Counts of kept and skipped pairs of a corpus, stored beside the tokenized file."""
+
+    n_read: int = 0
+    not_utf8: int = 0
+    dropped: dict[str, int] = field(default_factory=lambda: {"blank": 0, "too_long": 0, "ratio": 0})
+    n_bytes: int = 0
+    crc32: int = 0
+
+
+class EncodedCorpus:
+    """Token ids and texts of the pairs that passed the filters, by index."""
+
+    def __init__(self, table: ArrowTable, counts: Counts, key: str, *, from_cache: bool) -> None:
+        """Use `encode_corpus`."""
+        self._table = table
+        self.n_read = counts.n_read
+        self.not_utf8 = counts.not_utf8
+        self.dropped = counts.dropped
+        self.fingerprint = key
+        self.from_cache = from_cache
+        self.longest = table.longest()
+        """Tokens of the longest side of all pairs."""
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def lengths(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int32]:
+        """(2, N) source and target tokens of these pairs, without special tokens."""
+        return self._table.lengths(np.asarray(indices, dtype=np.int64))
+
+    def token_ids(
+        self, indices: Sequence[int] | NDArray[np.int64]
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Source and target ids of these pairs, without special tokens."""
+        rows = np.asarray(indices, dtype=np.int64)
+        return self._table.ids(0, rows), self._table.ids(1, rows)
+
+    def source_counts(self, vocab_size: int) -> NDArray[np.int64]:
+        """(V) how often each token occurs in the source side, without special tokens."""
+        return self._table.counts(0, vocab_size)
+
+    def texts(self, indices: Sequence[int] | NDArray[np.int64]) -> tuple[list[str], list[str]]:
+        """Source and target texts of these pairs."""
+        rows = np.asarray(indices, dtype=np.int64)
+        return self._table.strings(2, rows), self._table.strings(3, rows)
+
+
+def encode_corpus(
+    config: CorpusConfig,
+    data: DataConfig,
+    tokenizer: Tokenizer,
+    progress: Callable[[int], None] | None = None,
+) -> EncodedCorpus:
+    """Opens a corpus's tokenized form, making it first if the cache has none that is whole.
+
+    Several processes may do so at once: each builds aside and renames, and all build the same.
+
+    Args:
+        config: the corpus.
+        data: filters, and where the cache is.
+        tokenizer: of both sides.
+        progress: told the pairs read so far, while building.
+
+    Raises:
+        DataError: if the corpus cannot be read or the cache cannot be written.
+    """
+    key = cache_key(config, data, tokenizer)
+    directory = cache_directory(data)
+    counts = _open_counts(directory, key)
+    from_cache = counts is not None
+    if counts is None:
+        counts = _build(directory, key, config, data, tokenizer, progress)
+    table = ArrowTable(directory / f"{key}.arrow")
+    return EncodedCorpus(table, counts, key, from_cache=from_cache)
+
+
+def cache_directory(data: DataConfig) -> Path:
+    """Directory of tokenized corpora: as configured, or by the XDG rules."""
+    if data.cache_directory:
+        return Path(data.cache_directory).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "tformer"
+
+
+def _open_counts(directory: Path, key: str) -> Counts | None:
+    """The counts of a corpus that is there and whole, else None."""
+    try:
+        counts = Counts(**json.loads(read_regular(directory / f"{key}.json", MIB)))
+        path = directory / f"{key}.arrow"
+        if path.stat().st_size != counts.n_bytes or _crc32(path) != counts.crc32:
+            return None
+        ArrowTable(path)
+    except (OSError, ValueError, TypeError, pa.ArrowException):
+        return None
+    return counts
+
+
+def _build(
+    directory: Path,
+    key: str,
+    config: CorpusConfig,
+    data: DataConfig,
+    tokenizer: Tokenizer,
+    progress: Callable[[int], None] | None,
+) -> Counts:
+    asides: list[Path] = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        _remove_stale(directory)
+        asides = [_aside(directory, key) for _ in range(2)]
+        counts = _write_pairs(asides[0], config, data, tokenizer, progress)
+        if cache_key(config, data, tokenizer) != key:
+            raise DataError(f"{corpus_name(config)}: changed while it was read; start again")
+        asides[1].write_text(json.dumps(asdict(counts), indent=1) + "\n", encoding="utf-8")
+        # The counts come last: they vouch for the pairs.
+        for aside, ending in zip(asides, ("arrow", "json"), strict=True):
+            _flush(aside)
+            aside.replace(directory / f"{key}.{ending}")
+    except OSError as error:
+        raise DataError(
+            f"{directory}: the cache of tokenized corpora cannot be written "
+            f"({(error.strerror or str(error)).lower()}); set data.cache_directory to a "
+            "place with room"
+        ) from None
+    finally:
+        for aside in asides:
+            aside.unlink(missing_ok=True)
+    return counts
+
+
+def _write_pairs(
+    path: Path,
+    config: CorpusConfig,
+    data: DataConfig,
+    tokenizer: Tokenizer,
+    progress: Callable[[int], None] | None,
+) -> Counts:
+    counts, lines = Counts(), LineCounts()
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+        for chunk in _chunks(read_corpus(config, data.directory, lines)):
+            rows = _encode(chunk, data, tokenizer, counts)
+            if rows.num_rows:
+                writer.write_batch(rows)
+            counts.n_read += len(chunk)
+            if progress is not None:
+                progress(counts.n_read)
+    counts.not_utf8 = lines.not_utf8
+    counts.n_bytes = path.stat().st_size
+    counts.crc32 = _crc32(path)
+    return counts
+
+
+def _chunks(pairs: Iterator[SentencePair]) -> Iterator[list[SentencePair]]:
+    chunk: list[SentencePair] = []
+    n_characters = 0
+    for pair in pairs:
+        chunk.append(pair)
+        n_characters += len(pair.source) + len(pair.target)
+        if len(chunk) == CHUNK_PAIRS or n_characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, n_characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def _encode(
+    chunk: list[SentencePair], data: DataConfig, tokenizer: Tokenizer, counts: Counts
+) -> pa.RecordBatch:
+    """Tokenizes a chunk and filters it, counting what is dropped."""
+    pairs = [pair for pair in chunk if pair.source.strip() and pair.target.strip()]
+    counts.dropped["blank"] += len(chunk) - len(pairs)
+    ids = tokenizer.encode_batch(list(chain.from_iterable(pairs)))
+    is_kept = _kept(np.fromiter(map(len, ids), np.int64, len(ids)).reshape(-1, 2), data, counts)
+    sources, targets = (list(compress(side, is_kept)) for side in (ids[::2], ids[1::2]))
+    kept = list(compress(pairs, is_kept))
+    return record_batch(sources, targets, [p.source for p in kept], [p.target for p in kept])
+
+
+def _kept(lengths: NDArray[np.int64], data: DataConfig, counts: Counts) -> list[bool]:
+    """Returns which pairs pass the filters, given their (N, 2) tokens."""
+    shorter, longer = lengths.min(axis=1), lengths.max(axis=1)
+    too_long = longer > data.max_length
+    uneven = ~too_long & (longer > data.max_length_ratio * shorter)
+    if not data.max_length_ratio:
+        uneven[:] = False
+    counts.dropped["too_long"] += int(too_long.sum())
+    counts.dropped["ratio"] += int(uneven.sum())
+    is_kept: list[bool] = (~(too_long | uneven)).tolist()
+    return is_kept
+
+
+def _aside(directory: Path, key: str) -> Path:
+    descriptor, name = tempfile.mkstemp(PARTIAL, f"{key[:16]}.", directory)
+    os.close(descriptor)
+    return Path(name)
+
+
+def _remove_stale(directory: Path) -> None:
+    """Removes what builds that were killed have left."""
+    for path in directory.glob(f"*{PARTIAL}"):
+        try:
+            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                path.unlink()
+        except FileNotFoundError:
+            continue
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _crc32(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            checksum = zlib.crc32(block, checksum)
+    return checksum

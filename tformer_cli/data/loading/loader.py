@@ -1,0 +1,264 @@
+"""An endless, resumable stream of training batches from several weighted corpora."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+
+from tformer_cli.data.batching import (
+    Batch,
+    Indices,
+    Lengths,
+    collate,
+    count_batches,
+    plan_batches,
+    regroup,
+)
+from tformer_cli.data.loading.encoded import EncodedCorpus
+from tformer_cli.data.loading.epochs import Mixture
+from tformer_cli.data.prefetch import Prefetcher
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.errors import DataError
+
+GROWTH_SAMPLE = 512
+"""Pairs on which it is measured how much BPE-dropout lengthens text."""
+
+POOL_BATCHES = 32
+"""Batches whose pairs are regrouped by their lengths after BPE-dropout."""
+
+POOL_SLACK = 1.05
+"""Room left in planned batches for pools whose pairs come out longer than expected."""
+
+Ids = list[list[int]]
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class LoaderPosition:
+    """A place between two batches of the stream."""
+
+    epoch: int = 0
+    """Passes over the corpora completed."""
+    batch: int = 0
+    """Batches of this epoch already given."""
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Examples of an epoch that were sorted into batches together."""
+
+    places: Indices
+    """Their places in the epoch."""
+    examples: Indices
+    """Their numbers over all corpora, one after the other."""
+    batches: list[Indices]
+    """Members of each batch, as places in `examples`."""
+
+
+class TrainingLoader:
+    """Batches of epoch after epoch, each newly shuffled, the same for the same seed.
+
+    `Mixture` says what an epoch holds. It is planned window by window: memory does not grow with
+    the corpora.
+
+    Iterating starts at `position`, and what follows depends on it alone: a run that stops and
+    resumes sees the batches it would have seen.
+    """
+
+    def __init__(
+        self,
+        corpora: Sequence[EncodedCorpus],
+        weights: Sequence[float],
+        tokenizer: Tokenizer,
+        tokens_per_batch: int,
+        seed: int,
+        bpe_dropout: float = 0.0,
+        position: LoaderPosition = LoaderPosition(),
+        prefetch: int = 8,
+    ) -> None:
+        """Prepares a stream.
+
+        Args:
+            corpora: what to train on.
+            weights: how often an epoch sees each pair of each corpus.
+            tokenizer: that encoded them; used again for BPE-dropout.
+            tokens_per_batch: the budget of a batch, see `plan_batches`.
+            seed: of shuffling, sampling and dropout.
+            bpe_dropout: chance of skipping each merge; sentences then get longer, and batches hold
+                that many fewer.
+            position: where to start.
+            prefetch: batches made ahead.
+
+        Raises:
+            DataError: if an epoch would be empty, or the tokenizer has no merges to skip.
+        """
+        self._corpora = list(corpora)
+        self._tokenizer = tokenizer
+        self._seed = seed
+        self._bpe_dropout = bpe_dropout
+        self._position = position
+        self._prefetch = prefetch
+        self._workers: list[Prefetcher[tuple[Batch, LoaderPosition]]] = []
+        sizes = [len(corpus) for corpus in self._corpora]
+        self._starts = np.concatenate(([0], np.cumsum(sizes)))
+        self._mixture = Mixture(sizes, weights, seed)
+        self._longest = max((corpus.longest for corpus in self._corpora), default=0)
+        if not self._mixture.n_examples:
+            raise DataError("data.train: no sentence pairs to train on; add data or weight")
+        self._tokens_per_batch = max(1, int(tokens_per_batch / self._growth()))
+        self._plan = lru_cache(maxsize=1)(self._plan_window)
+        self._counts = lru_cache(maxsize=2)(self._count_batches)
+
+    def n_batches(self, epoch: int) -> int:
+        """Batches of an epoch."""
+        return sum(self._counts(epoch))
+
+    def __iter__(self) -> Iterator[tuple[Batch, LoaderPosition]]:
+        """Yields batches, each with the position after it, until the consumer stops."""
+        worker = Prefetcher(self._stream(), self._prefetch)
+        self._workers.append(worker)
+        try:
+            yield from worker
+        finally:
+            worker.close()
+            self._workers.remove(worker)
+
+    def close(self) -> None:
+        """Ends the background work of every iteration."""
+        for worker in list(self._workers):
+            worker.close()
+
+    def _stream(self) -> Iterator[tuple[Batch, LoaderPosition]]:
+        epoch, start = self._position.epoch, self._position.batch
+        while True:
+            n_batches = self.n_batches(epoch)
+            for number, batch in self._epoch(epoch, start):
+                is_last = number + 1 == n_batches
+                after = LoaderPosition(epoch + 1) if is_last else LoaderPosition(epoch, number + 1)
+                yield batch, after
+            epoch, start = epoch + 1, 0
+
+    def _epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
+        """The batches of an epoch from number `start` on."""
+        first = 0
+        for window, n_batches in enumerate(self._counts(epoch)):
+            if start < first + n_batches:
+                batches = self._window(epoch, window, max(0, start - first))
+                yield from enumerate(batches, start=max(first, start))
+            first += n_batches
+
+    def _window(self, epoch: int, window: int, start: int) -> Iterator[Batch]:
+        """The batches of a window from its number `start` on."""
+        plan = self._plan(epoch, window)
+        if not self._bpe_dropout:
+            for members in plan.batches[start:]:
+                yield collate(*self._plain_ids(plan.examples[members]))
+            return
+        n_pools = -(-len(plan.batches) // POOL_BATCHES)
+        for numbers in np.array_split(np.arange(len(plan.batches)), n_pools):
+            if numbers[-1] >= start:
+                members = np.concatenate([plan.batches[number] for number in numbers])
+                batches = self._pool(
+                    plan.examples[members], plan.places[members], len(numbers), epoch
+                )
+                yield from islice(batches, max(0, start - int(numbers[0])), None)
+
+    def _pool(
+        self, examples: Indices, places: Indices, n_batches: int, epoch: int
+    ) -> Iterator[Batch]:
+        """Draws segmentations of the pairs of some batches, then batches them by actual length.
+
+        BPE-dropout lengthens pairs unevenly; batches planned on plain lengths would be a third
+        padding.
+        """
+        sources, targets = self._drawn_ids(examples, places, epoch)
+        source_lengths, target_lengths = (
+            np.array([len(ids) for ids in side], np.int32) for side in (sources, targets)
+        )
+        rng = np.random.default_rng([self._seed, epoch, int(places[0])])
+        for members in regroup(source_lengths, target_lengths, n_batches, rng):
+            yield collate([sources[i] for i in members], [targets[i] for i in members])
+
+    def _plan_window(self, epoch: int, window: int) -> _Window:
+        places = self._mixture.places(epoch, window)
+        examples = self._mixture.pairs(epoch, places)
+        source, target = self._lengths(examples)
+        batches = plan_batches(source, target, self._tokens_per_batch, self._seed, epoch, window)
+        return _Window(places, examples, batches)
+
+    def _count_batches(self, epoch: int) -> list[int]:
+        """Batches of each window of an epoch."""
+        counts = []
+        for window in range(self._mixture.n_windows):
+            examples = self._mixture.pairs(epoch, self._mixture.places(epoch, window))
+            source, target = self._lengths(examples)
+            counts.append(count_batches(source, target, self._tokens_per_batch))
+        return counts
+
+    def _lengths(self, examples: Indices) -> Lengths:
+        """(2, N) source and target tokens of numbered pairs."""
+        lengths = np.empty((2, len(examples)), dtype=np.int32)
+        owners = np.searchsorted(self._starts, examples, side="right") - 1
+        for owner in np.unique(owners):
+            members = np.flatnonzero(owners == owner)
+            rows = examples[members] - self._starts[owner]
+            lengths[:, members] = self._corpora[owner].lengths(rows)
+        return lengths
+
+    def _plain_ids(self, examples: Indices) -> tuple[Ids, Ids]:
+        return self._gather(examples, lambda corpus, rows: corpus.token_ids(rows))
+
+    def _drawn_ids(self, examples: Indices, places: Indices, epoch: int) -> tuple[Ids, Ids]:
+        plain = self._plain_ids(examples)
+        texts = self._gather(examples, lambda corpus, rows: corpus.texts(rows))
+        # Each place of an epoch has its own key, another one for each side, never met again.
+        keys = ((epoch << 40) + places) << 1
+        source, target = (
+            self._dropped_out(ids, lines, (keys + side).tolist())
+            for side, (ids, lines) in enumerate(zip(plain, texts, strict=True))
+        )
+        return source, target
+
+    def _gather(
+        self,
+        examples: Indices,
+        read: Callable[[EncodedCorpus, Indices], tuple[list[Item], list[Item]]],
+    ) -> tuple[list[Item], list[Item]]:
+        """Reads both sides of numbered pairs, each from its corpus, in the order given."""
+        owners = np.searchsorted(self._starts, examples, side="right") - 1
+        found: dict[int, tuple[Item, Item]] = {}
+        for owner in np.unique(owners):
+            members = np.flatnonzero(owners == owner)
+            sides = read(self._corpora[owner], examples[members] - self._starts[owner])
+            found.update(zip(members.tolist(), zip(*sides, strict=True), strict=True))
+        pairs = [found[place] for place in range(len(examples))]
+        return [source for source, _ in pairs], [target for _, target in pairs]
+
+    def _dropped_out(self, plain: Ids, texts: list[str], keys: list[int]) -> Ids:
+        """Segments texts by BPE-dropout; those that would pass the longest pair stay as they are.
+
+        So the length that the model and the memory are prepared for holds.
+        """
+        drawn = self._tokenizer.with_dropout(texts, keys, self._bpe_dropout, self._seed)
+        return [
+            long if len(long) <= max(self._longest, len(short)) else short
+            for short, long in zip(plain, drawn, strict=True)
+        ]
+
+    def _growth(self) -> float:
+        """Factor by which BPE-dropout lengthens text, on a sample spread over the corpora."""
+        if not self._bpe_dropout:
+            return 1.0
+        n_plain = n_drawn = 0
+        for corpus in filter(len, self._corpora):  # nothing may be left of one of several
+            rows = np.unique(np.linspace(0, len(corpus) - 1, GROWTH_SAMPLE, dtype=np.int64))
+            for lengths, texts in zip(corpus.lengths(rows), corpus.texts(rows), strict=True):
+                drawn = self._tokenizer.with_dropout(
+                    texts, range(len(texts)), self._bpe_dropout, self._seed
+                )
+                n_plain += int(lengths.sum())
+                n_drawn += sum(map(len, drawn))
+        return POOL_SLACK * n_drawn / max(n_plain, 1)

@@ -1,0 +1,132 @@
+"""Training data: pairs, a tokenizer, tokenized corpora and notes about them."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+from tformer_cli.data.corpora import SentencePair, corpus_file, corpus_name, read_corpus, text_files
+from tformer_cli.data.loading.encoded import EncodedCorpus, encode_corpus
+from tformer_cli.data.loading.epochs import Mixture
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.errors import DataError, RecipeError
+from tformer_cli.recipe import Recipe
+from tformer_cli.wording import count_of
+
+Progress = Callable[[str, int], None]
+"""Is told what is being prepared, and how many sentence pairs of it are done."""
+
+
+def check_files(recipe: Recipe) -> None:
+    """Makes sure that the files of all corpora are there, before any is read.
+
+    Raises:
+        DataError: naming the recipe's key and what to set; with where the data come from.
+    """
+    data = recipe.data
+    for key, corpora in (("data.train", data.train), ("data.valid", data.valid)):
+        for corpus in corpora:
+            for name in text_files(corpus):
+                path = Path(data.directory) / Path(name).expanduser()
+                if not path.exists():
+                    origin = f". {data.origin}" if data.origin else ""
+                    raise DataError(
+                        f"{key}: no such file {path}; set data.directory (--set "
+                        f"data.directory=DIR) to the folder that holds it{origin}"
+                    )
+                corpus_file(name, data.directory)
+
+
+def validation_pairs(recipe: Recipe, progress: Progress | None = None) -> list[SentencePair]:
+    """Reads the first `validation.max_sentences` pairs (0: all) of the validation corpora.
+
+    Raises:
+        DataError: if a corpus cannot be read, or they hold no sentence pairs.
+    """
+    read = (pair for c in recipe.data.valid for pair in read_corpus(c, recipe.data.directory))
+    pairs: list[SentencePair] = []
+    for pair in islice(read, recipe.validation.max_sentences or None):
+        pairs.append(pair)
+        if progress and len(pairs) % 1000 == 0:
+            progress("reading validation pairs", len(pairs))
+    if recipe.data.valid and not pairs:
+        raise DataError("data.valid: has no sentence pairs; name another corpus")
+    return pairs
+
+
+def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenizer:
+    """Opens the recipe's tokenizer, or trains it on both sides of the training corpora."""
+    if recipe.tokenizer.path:
+        path = Path(recipe.data.directory) / recipe.tokenizer.path
+        tokenizer = Tokenizer.from_file(path / "tokenizer.json" if path.is_dir() else path)
+        if recipe.tokenizer.bpe_dropout and tokenizer.algorithm != "bpe":
+            raise RecipeError(
+                f"tokenizer.bpe_dropout: needs a BPE tokenizer, but {recipe.tokenizer.path} is "
+                f'"{tokenizer.algorithm}"'
+            )
+        return tokenizer
+    return train_tokenizer(_both_sides(recipe, progress), recipe.tokenizer)
+
+
+def _both_sides(recipe: Recipe, progress: Progress | None) -> Iterator[str]:
+    n_pairs, has_text = 0, False
+    for corpus in recipe.data.train:
+        for pair in read_corpus(corpus, recipe.data.directory):
+            yield from pair
+            has_text = has_text or any(map(str.strip, pair))
+            n_pairs += 1
+            if progress and n_pairs % 1000 == 0:
+                progress("training the tokenizer", n_pairs)
+    if not has_text:
+        names = ", ".join(map(corpus_name, recipe.data.train))
+        raise DataError(f"data.train: {names} contain no text; give sentence pairs")
+
+
+def encoded_corpora(
+    recipe: Recipe, tokenizer: Tokenizer, progress: Progress
+) -> list[EncodedCorpus]:
+    """Opens the training corpora, tokenized once.
+
+    Raises:
+        DataError: if one cannot be read, or nothing is left of them.
+    """
+    corpora = []
+    for corpus in recipe.data.train:
+        tell = partial(progress, f"encoding {corpus_name(corpus)}")
+        corpora.append(encode_corpus(corpus, recipe.data, tokenizer, tell))
+    if not sum(len(corpus) for corpus in corpora):
+        raise DataError(
+            f"data.train: no sentence pair is usable ({'. '.join(notes(recipe, corpora))}); "
+            "give others, or raise data.max_length and data.max_length_ratio"
+        )
+    weights = [corpus.weight for corpus in recipe.data.train]
+    if not Mixture([len(c) for c in corpora], weights, recipe.training.seed).n_examples:
+        raise DataError(
+            "data.train: the weights leave no sentence pair in an epoch; raise data.train.0.weight"
+        )
+    return corpora
+
+
+def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
+    """Reports for each training corpus how many pairs it has and why others were skipped."""
+    reasons = {
+        "blank": "blank on one side",
+        "too_long": f"over {recipe.data.max_length} tokens",
+        "ratio": f"length ratio over {recipe.data.max_length_ratio:g}",
+    }
+    for config, corpus in zip(recipe.data.train, corpora, strict=True):
+        dropped = [f"{n:,} {reasons.get(why, why)}" for why, n in corpus.dropped.items() if n]
+        left_out = f"; skipped: {', '.join(dropped)}" if dropped else ""
+        cached = ", from the cache" if corpus.from_cache else ""
+        broken = ""
+        if corpus.not_utf8:
+            broken = f"; {count_of(corpus.not_utf8, 'line')} not UTF-8, read as U+FFFD"
+        yield f"{corpus_name(config)}: {count_of(len(corpus), 'pair')}{cached}{left_out}{broken}"
+
+
+def fingerprint(pairs: Sequence[SentencePair]) -> str:
+    """Hashes the content of validation pairs."""
+    return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()

@@ -1,0 +1,140 @@
+"""Plan of a run, from the recipe and a sample of its data; nothing is trained."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from tformer_cli.data.batching import collate, plan_batches
+from tformer_cli.data.corpora import SentencePair, read_corpus
+from tformer_cli.data.doubts import doubts
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.errors import DataError
+from tformer_cli.model.config import parameter_count
+from tformer_cli.recipe import Recipe
+from tformer_cli.workflows.training.data import check_files, make_tokenizer
+
+SAMPLE = 2000
+"""Pairs that are looked at."""
+
+UNKNOWN_BUDGET = 4096
+"""Tokens of the batches shown where the run itself will find out how many fit in memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Estimates for a run from a sample of its data."""
+
+    n_sampled: int
+    """Pairs looked at, of each training corpus together."""
+    n_parameters: int
+    """Trainable parameters, if the vocabulary reaches its full size."""
+    vocab_size: int
+    """Entries of the vocabulary."""
+    source_tokens: float
+    """Mean tokens of a source sentence."""
+    target_tokens: float
+    """Mean tokens of a target sentence."""
+    batch_shapes: tuple[tuple[int, int, int], ...]
+    """(B, S, T) of some batches."""
+    sentences_per_batch: float
+    """Mean sentences of a batch."""
+    padding: float
+    """Share of padding in batches, 0 to 1."""
+    example: tuple[SentencePair, list[str], list[str]]
+    """A pair and its pieces."""
+    doubts: tuple[str, ...] = ()
+    """Doubts about the data, a sentence each."""
+
+    def lines(self) -> Iterator[str]:
+        """Says it in lines."""
+        yield f"parameters: {self.n_parameters:,} with a vocabulary of {self.vocab_size:,}"
+        yield (
+            f"tokens per sentence, by a tokenizer trained on the first {self.n_sampled:,} "
+            f"pairs: {self.source_tokens:.1f} source, {self.target_tokens:.1f} target"
+        )
+        shapes = ", ".join(f"{b}×({s}, {t})" for b, s, t in self.batch_shapes)
+        yield f"batches, sentences×(source, target) positions: {shapes}"
+        yield f"sentences per batch: {self.sentences_per_batch:.0f}; padding: {self.padding:.1%}"
+        pair, source, target = self.example
+        yield f"source: {pair.source}"
+        yield f"  as tokens: {' '.join(source)}"
+        yield f"target: {pair.target}"
+        yield f"  as tokens: {' '.join(target)}"
+
+
+def plan_training(recipe: Recipe) -> Plan:
+    """Looks at a sample of every corpus as training would.
+
+    Raises:
+        DataError: if a corpus cannot be read or the corpora hold no sentence pairs.
+        RecipeError: if the recipe's tokenizer does not fit.
+    """
+    check_files(recipe)
+    counts = LineCounts()
+    sample = list(_sample(recipe, counts))
+    tokenizer = _sample_tokenizer(recipe, sample)
+    encoded = [_encoded(tokenizer, pair) for pair in sample]
+    kept = [ids for ids in encoded if max(map(len, ids)) <= recipe.data.max_length]
+    if not kept:
+        raise DataError("data.train: no usable sentence pair at its start; check the corpora")
+    lengths = np.array([[len(source), len(target)] for source, target in kept], dtype=np.int32)
+    tokens_per_batch = recipe.training.tokens_per_batch or UNKNOWN_BUDGET
+    batches = [
+        collate([kept[i][0] for i in indices], [kept[i][1] for i in indices])
+        for indices in plan_batches(lengths[:, 0], lengths[:, 1], tokens_per_batch, seed=1, epoch=0)
+    ]
+    n_tokens = sum(batch.n_source_tokens + batch.n_target_tokens for batch in batches)
+    vocab_size = _vocab_size(recipe, tokenizer)
+    return Plan(
+        n_sampled=len(sample),
+        n_parameters=parameter_count(recipe.model, vocab_size),
+        vocab_size=vocab_size,
+        source_tokens=float(lengths[:, 0].mean()),
+        target_tokens=float(lengths[:, 1].mean()),
+        batch_shapes=tuple((*b.source.shape, b.target_input.shape[1]) for b in batches[:3]),
+        sentences_per_batch=len(kept) / len(batches),
+        padding=1.0 - n_tokens / sum(batch.n_cells for batch in batches),
+        doubts=(*doubts(recipe.data), *_broken(counts)),
+        example=(sample[0], tokenizer.pieces(encoded[0][0]), tokenizer.pieces(encoded[0][1])),
+    )
+
+
+def _broken(counts: LineCounts) -> Iterator[str]:
+    """Says how many of the lines that were read are not UTF-8; a run says it of all of them."""
+    if counts.not_utf8:
+        read = f"of the {counts.lines:,} lines that were looked at {counts.not_utf8:,}"
+        yield f"data.train: {read} are not UTF-8; they would be read as U+FFFD"
+
+
+def _sample(recipe: Recipe, counts: LineCounts) -> Iterator[SentencePair]:
+    """The first pairs of each training corpus; those for validation need only be readable."""
+    for corpus in recipe.data.valid:
+        next(read_corpus(corpus, recipe.data.directory), None)
+    share = -(-SAMPLE // len(recipe.data.train))
+    for corpus in recipe.data.train:
+        for pair in islice(read_corpus(corpus, recipe.data.directory, counts), share):
+            if pair.source.strip() and pair.target.strip():
+                yield pair
+
+
+def _encoded(tokenizer: Tokenizer, pair: SentencePair) -> tuple[list[int], list[int]]:
+    return tokenizer.encode(pair.source), tokenizer.encode(pair.target)
+
+
+def _sample_tokenizer(recipe: Recipe, sample: list[SentencePair]) -> Tokenizer:
+    """The recipe's tokenizer if it names one, else one trained on the sample alone."""
+    if recipe.tokenizer.path:
+        return make_tokenizer(recipe)
+    if not sample:
+        raise DataError("data.train: has no sentence pairs; name another corpus")
+    return train_tokenizer((text for pair in sample for text in pair), recipe.tokenizer)
+
+
+def _vocab_size(recipe: Recipe, tokenizer: Tokenizer) -> int:
+    """The size the recipe asks for, where the data decide whether it is reached."""
+    is_asked_for = not recipe.tokenizer.path and recipe.tokenizer.algorithm not in ("byte", "char")
+    return recipe.tokenizer.vocab_size if is_asked_for else tokenizer.vocab_size

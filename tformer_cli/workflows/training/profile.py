@@ -1,0 +1,42 @@
+"""Profile of a recipe's training steps; nothing is trained."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tformer_cli.recipe import Recipe
+from tformer_cli.training.launch import Launch
+from tformer_cli.training.processes import Processes
+from tformer_cli.training.profiling import StepProfile, profile_steps
+from tformer_cli.workflows.train import prepare, settle_batches
+from tformer_cli.workflows.training.data import Progress
+from tformer_cli.workflows.training.device import training_device
+
+
+def profile_training(
+    recipe: Recipe,
+    n_steps: int,
+    *,
+    device: str = "auto",
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> StepProfile:
+    """Makes some steps on the recipe's data, as training would, and measures them.
+
+    Nothing is left but the tokenized corpora in the cache, which training will find there.
+
+    Args:
+        recipe: what decides the run.
+        n_steps: steps to measure, after a few that are not; at least 1.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        threads: CPU threads (0: torch's choice).
+        progress: who is told of the preparation of data.
+
+    Raises:
+        DataError: if a corpus cannot be read.
+        UsageError: if the device cannot be used.
+    """
+    with TemporaryDirectory() as directory:
+        place = training_device(device, threads, Launch())
+        prepared = prepare(recipe, Path(directory), place, Processes(), progress)
+        started = settle_batches(recipe, prepared, Processes())
+        return profile_steps(prepared.trainer, n_steps, vocab_size=started.vocab_size)
