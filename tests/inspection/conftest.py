@@ -3,14 +3,28 @@
 import pytest
 import torch
 
+from tformer_cli.inspection.capture.batches import CapturedBatch
 from tformer_cli.inspection.capture.forced import AttentionMaps
-from tformer_cli.inspection.capture.heads import HeadId, HeadLayout
+from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout
+from tformer_cli.inspection.capture.listening import Heard
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 
 LAYOUT = HeadLayout((2, 2, 2), (2, 2), (2, 2))
+
+
+def batch_of(maps):
+    """A batch of one sentence."""
+    heard = {}
+    for kind in KINDS:
+        for layer, weights in enumerate(maps.layers(kind)):
+            errors = [maps.residuals[HeadId(kind, layer, head)] for head in range(len(weights))]
+            heard[kind, layer] = Heard(
+                weights[None], torch.tensor(errors)[None, :, None].expand(1, -1, weights.shape[1])
+            )
+    return CapturedBatch([maps.source_ids], [maps.target_input_ids], heard)
 
 
 def made_record(

@@ -3,6 +3,7 @@ import weakref
 import pytest
 import torch
 
+from tests.inspection.conftest import batch_of
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.capture import batches as batched_capture
 from tformer_cli.inspection.capture.heads import KINDS, head_layout
@@ -72,7 +73,7 @@ def test_a_batch_is_summed_up_as_its_sentences_one_by_one(opened, monkeypatch):
     for record in HeadInspector(opened).inspect(lines, targets):
         if record.maps is not None:
             rare = frequencies.rare_tokens(record.maps.source_ids).positions
-            expected.add(record.index, record.maps, rare)
+            expected.add_batch([record.index], batch_of(record.maps), [rare])
     assert inspector.report.rare == 20
     for one, other in zip(inspector.summaries(), expected.summaries(), strict=True):
         assert ("rare_argmax" in one.metrics) == (one.head.kind == "enc")

@@ -2,8 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from tformer_cli.inspection.capture.forced import capture_maps, capture_vectors, listening
+from tformer_cli.inspection.capture.forced import capture_maps, capture_vectors
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
+from tformer_cli.inspection.capture.listening import listening
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.inspection.conftest import batch_of
 from tformer_cli.inspection.capture.forced import AttentionMaps
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout
 from tformer_cli.inspection.heads.metrics import head_metrics, metric_sums
@@ -36,7 +37,7 @@ def made_maps(n_source, n_target):
 def summed_up(sentences, **options):
     statistics = HeadStatistics(LAYOUT, KINDS, **options)
     for index, maps in sentences:
-        statistics.add(index, maps)
+        statistics.add_batch([index], batch_of(maps))
     return statistics.summaries()
 
 
@@ -91,7 +92,7 @@ def test_memory_does_not_grow_with_the_sentences():
     tracemalloc.start()
     held = []
     for index in range(768):
-        statistics.add(index, maps)
+        statistics.add_batch([index], batch_of(maps))
         if index in (255, 767):
             held.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.decoding.source_batches import padded_length, source_batch
-from tformer_cli.inspection.capture.forced import AttentionMaps
-from tformer_cli.inspection.capture.heads import KINDS, HeadId, Kind
+from tformer_cli.inspection.capture.forced import AttentionMaps, maps_of
+from tformer_cli.inspection.capture.heads import KINDS, Kind
 from tformer_cli.inspection.capture.listening import Heard, Place, listening
 from tformer_cli.model.transformer import Transformer
 
@@ -54,7 +54,7 @@ class CapturedBatch:
     def maps(self) -> list[AttentionMaps]:
         """The maps of each pair, without padding."""
         return [
-            _maps_of(self.heard, row, *ids)
+            maps_of(self.heard, row, *ids)
             for row, ids in enumerate(zip(self.sources, self.targets, strict=True))
         ]
 
@@ -155,35 +155,3 @@ def _target_batch(targets: Sequence[Sequence[int]], limit: int) -> Tensor:
     """Pads what the decoder reads to (B, T), within the positions of the model."""
     longest = min(padded_length(max(map(len, targets))), limit)
     return torch.tensor([[*ids, *[PAD_ID] * (longest - len(ids))] for ids in targets])
-
-
-def _maps_of(
-    heard: Mapping[Place, Heard],
-    row: int,
-    source: tuple[int, ...],
-    target_input: tuple[int, ...],
-) -> AttentionMaps:
-    """Takes one pair out of a batch, without its padding."""
-    n_source, n_target = len(source), len(target_input)
-    sizes: dict[Kind, tuple[int, int]] = {
-        "enc": (n_source, n_source),
-        "dec": (n_target, n_target),
-        "cross": (n_target, n_source),
-    }
-    maps: dict[Kind, list[Tensor]] = {kind: [] for kind in KINDS}
-    residuals = {}
-    for kind, layer in sorted(heard):
-        n_rows, n_keys = sizes[kind]
-        attention = heard[kind, layer]
-        # copied, so that a pair that is kept does not keep its batch
-        maps[kind].append(attention.weights[row, :, :n_rows, :n_keys].clone())
-        for head, error in enumerate(attention.errors[row, :, :n_rows].amax(dim=-1).tolist()):
-            residuals[HeadId(kind, layer, head)] = error
-    return AttentionMaps(
-        source_ids=source,
-        target_input_ids=target_input,
-        enc=tuple(maps["enc"]),
-        dec=tuple(maps["dec"]),
-        cross=tuple(maps["cross"]),
-        residuals=residuals,
-    )

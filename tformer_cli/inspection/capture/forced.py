@@ -10,16 +10,16 @@ y₁ … y_T; its row i *predicts* target token i + 1, the last row the end of s
 cells that a position may not see are exactly 0.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.inspection.capture.heads import HeadId, Kind, attentions
-from tformer_cli.model.attention import AttentionTap, attention_weights
+from tformer_cli.inspection.capture.heads import HeadId, Kind
+from tformer_cli.inspection.capture.listening import Heard, Place, listening
+from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.transformer import Transformer
 
 
@@ -97,15 +97,9 @@ def capture_maps(
             raise ValueError(
                 f"the {side} has {len(ids) - 1} tokens, but the model takes {limit - 1}"
             )
-    heard = _one_pass(model, source, target_input)
-    return AttentionMaps(
-        source_ids=source,
-        target_input_ids=target_input,
-        enc=_weights_of(heard, "enc"),
-        dec=_weights_of(heard, "dec"),
-        cross=_weights_of(heard, "cross"),
-        residuals=_residuals_of(heard),
-    )
+    with listening(model) as heard:
+        forced_pass(model, source, target_input)
+    return maps_of(heard, 0, source, target_input)
 
 
 @torch.inference_mode()
@@ -116,89 +110,74 @@ def capture_vectors(model: Transformer, maps: AttentionMaps) -> HeadVectors:
         model: the model, in evaluation mode.
         maps: the pair, captured in any mode.
     """
-    heard = _one_pass(model, maps.source_ids, maps.target_input_ids)
+    with listening(model, recompute=_query_and_key) as heard:
+        forced_pass(model, maps.source_ids, maps.target_input_ids)
     return HeadVectors(
-        queries={place: one.query for place, one in heard.items()},
-        keys={place: one.key for place, one in heard.items()},
+        queries={place: query for place, (query, _) in heard.items()},
+        keys={place: key for place, (_, key) in heard.items()},
     )
 
 
-def _one_pass(model: Transformer, source: Sequence[int], target_input: Sequence[int]) -> "Heard":
-    """Runs one sentence pair through a model and listens to every attention."""
-    device = next(model.parameters()).device
-    source_batch = torch.tensor([source], device=device)
-    mask = torch.ones_like(source_batch, dtype=torch.bool)
-    with listening(model) as heard:
-        model.decode_hidden(
-            torch.tensor([target_input], device=device), model.encode(source_batch, mask), mask
-        )
-    return heard
+def forced_pass(
+    model: Transformer, source_ids: Sequence[int], target_input_ids: Sequence[int]
+) -> Tensor:
+    """Runs one sentence pair through a model, teacher-forced and without padding.
 
+    Whoever listens to a module or an attention meanwhile hears what the model computes.
 
-@dataclass(frozen=True)
-class HeardAttention:
-    """Values computed beside one call of one attention layer."""
+    Args:
+        model: the model, in evaluation mode.
+        source_ids: (S) source tokens, the end of sentence last.
+        target_input_ids: (T) what the decoder reads, the begin of sentence first.
 
-    weights: Tensor
-    """(H, Q, K) float32."""
-    residuals: Tensor
-    """(H) max |A·V − context| of each head."""
-    query: Tensor
-    """(H, Q, E) float32."""
-    key: Tensor
-    """(H, K, E) float32."""
-
-
-Heard = dict[tuple[Kind, int], HeardAttention]
-
-
-@contextmanager
-def listening(model: Transformer) -> Iterator[Heard]:
-    """Listens to every attention of a model; whatever happens, the listeners are removed.
-
-    Yields:
-        A dictionary that fills while the model runs: (kind, layer) to what was last heard there.
-        Only the first sentence of a batch is kept.
+    Returns:
+        (1, T, D) the decoder's last hidden states, on the model's device.
     """
-    heard: Heard = {}
-
-    def listener_of(place: tuple[Kind, int]) -> Callable[[AttentionTap], None]:
-        def listen(tap: AttentionTap) -> None:
-            heard[place] = recompute(tap)
-
-        return listen
-
-    handles = []
-    try:
-        for kind, layer, attention in attentions(model):
-            handles.append(attention.tap(listener_of((kind, layer))))
-        yield heard
-    finally:
-        for handle in handles:
-            handle.remove()
+    device = next(model.parameters()).device
+    source = torch.tensor([source_ids], device=device)
+    mask = torch.ones_like(source, dtype=torch.bool)
+    target = torch.tensor([target_input_ids], device=device)
+    return model.decode_hidden(target, model.encode(source, mask), mask)
 
 
-def recompute(tap: AttentionTap) -> HeardAttention:
-    """Computes the weights of a tapped call by the plain formula, and their residual."""
-    query, key, value = (part[:1].float() for part in (tap.query, tap.key, tap.value))
-    mask = tap.mask if tap.mask is None or tap.mask.dim() < 4 else tap.mask[:1]
-    weights = attention_weights(query, key, mask)
-    difference = torch.matmul(weights, value) - tap.context[:1].float()
-    return HeardAttention(
-        weights[0].cpu(),
-        difference[0].abs().amax(dim=(-2, -1)).cpu(),
-        query[0].cpu(),
-        key[0].cpu(),
-    )
+def _query_and_key(tap: AttentionTap) -> tuple[Tensor, Tensor]:
+    """Takes (H, Q, E) the queries and (H, K, E) the keys of a tapped call of one sentence."""
+    return tap.query[0].float().cpu(), tap.key[0].float().cpu()
 
 
-def _weights_of(heard: Heard, kind: Kind) -> tuple[Tensor, ...]:
-    return tuple(heard[place].weights for place in sorted(heard) if place[0] == kind)
-
-
-def _residuals_of(heard: Heard) -> dict[HeadId, float]:
-    return {
-        HeadId(kind, layer, head): residual
-        for (kind, layer), attention in heard.items()
-        for head, residual in enumerate(attention.residuals.tolist())
+def maps_of(
+    heard: Mapping[Place, Heard], row: int, source: tuple[int, ...], target_input: tuple[int, ...]
+) -> AttentionMaps:
+    """Takes one pair out of what was heard of a batch, without its padding."""
+    n_source, n_target = len(source), len(target_input)
+    sizes: dict[Kind, tuple[int, int]] = {
+        "enc": (n_source, n_source),
+        "dec": (n_target, n_target),
+        "cross": (n_target, n_source),
     }
+    own = {}
+    for place, (weights, errors) in heard.items():
+        n_rows, n_keys = sizes[place[0]]
+        # copied, so that a pair that is kept does not keep its batch
+        own[place] = Heard(weights[row, :, :n_rows, :n_keys].clone(), errors[row, :, :n_rows])
+    return joined(own, source, target_input)
+
+
+def joined(
+    heard: Mapping[Place, Heard], source: tuple[int, ...], target_input: tuple[int, ...]
+) -> AttentionMaps:
+    """Joins the attentions of one pair: weights (H, Q, K) and errors (H, Q) of each."""
+    layers: dict[Kind, list[Tensor]] = {"enc": [], "dec": [], "cross": []}
+    residuals = {}
+    for (kind, layer), (weights, errors) in sorted(heard.items(), key=lambda item: item[0]):
+        layers[kind].append(weights)
+        for head, error in enumerate(errors.amax(dim=-1).tolist()):
+            residuals[HeadId(kind, layer, head)] = error
+    return AttentionMaps(
+        source_ids=source,
+        target_input_ids=target_input,
+        enc=tuple(layers["enc"]),
+        dec=tuple(layers["dec"]),
+        cross=tuple(layers["cross"]),
+        residuals=residuals,
+    )

@@ -1,16 +1,17 @@
 """Attention weights of a running model, recomputed beside the untouched path."""
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, NamedTuple, TypeVar, overload
 
 import torch
 from torch import Tensor
 
-from tformer_cli.inspection.capture.heads import Kind, attentions
+from tformer_cli.inspection.capture.heads import KINDS, Kind, attentions
 from tformer_cli.model.attention import AttentionTap, attention_weights
 from tformer_cli.model.transformer import Transformer
 
+T = TypeVar("T")
 Place = tuple[Kind, int]
 """The kind and the layer of an attention."""
 
@@ -31,14 +32,32 @@ def recomputed(tap: AttentionTap) -> Heard:
     return Heard(weights.cpu(), difference.abs().amax(dim=-1).cpu())
 
 
+@overload
+def listening(
+    model: Transformer, kinds: Collection[Kind] = KINDS
+) -> AbstractContextManager[dict[Place, Heard]]: ...
+@overload
+def listening(
+    model: Transformer, kinds: Collection[Kind] = KINDS, *, recompute: Callable[[AttentionTap], T]
+) -> AbstractContextManager[dict[Place, T]]: ...
 @contextmanager
 def listening(
     model: Transformer,
-    kinds: Collection[Kind],
-    recompute: Callable[[AttentionTap], Heard] = recomputed,
-) -> Iterator[dict[Place, Heard]]:
-    """Keeps what every attention of some kinds does last, until the end of the block."""
-    heard: dict[Place, Heard] = {}
+    kinds: Collection[Kind] = KINDS,
+    *,
+    recompute: Callable[[AttentionTap], Any] = recomputed,
+) -> Iterator[dict[Place, Any]]:
+    """Keeps what every attention of some kinds does last, until the end of the block.
+
+    Args:
+        model: the model; whatever happens in the block, no listener stays attached to it.
+        kinds: the attentions that are listened to.
+        recompute: makes what is kept of a call.
+
+    Yields:
+        A dictionary that fills while the model runs.
+    """
+    heard: dict[Place, Any] = {}
 
     def listener_of(place: Place) -> Callable[[AttentionTap], None]:
         def listen(tap: AttentionTap) -> None:
@@ -46,12 +65,8 @@ def listening(
 
         return listen
 
-    handles = []
-    try:
+    with ExitStack() as listeners:
         for kind, layer, attention in attentions(model):
             if kind in kinds:
-                handles.append(attention.tap(listener_of((kind, layer))))
+                listeners.callback(attention.tap(listener_of((kind, layer))).remove)
         yield heard
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -1,12 +1,12 @@
 """The attention maps of a hypothesis as the search that found it computed them.
 
-`capture.capture_maps` runs a hypothesis through the decoder once more; here the rows are gathered
+`forced.capture_maps` runs a hypothesis through the decoder once more; here the rows are gathered
 while the search is at work, on its cache, beside every other hypothesis of every sentence of the
 batch. To a search a `ListenedModel` is the model: it hands everything on and notes down what passes
 by. At each step it keeps every row's weights, the token the row read, and the row of the step
 before that it continues (the back-pointer, which the search tells its cache). The maps of a
 hypothesis are the rows on its way back to the begin of sentence. That these are what the model used
-is measured at each of its rows, as in `capture`.
+is measured at each of its rows, as in `forced`.
 
 Everything that a search may still come back to is kept: about W·T·(S + T) numbers a head.
 """
@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.inspection.capture.forced import AttentionMaps
-from tformer_cli.inspection.capture.heads import HeadId, Kind
+from tformer_cli.inspection.capture.forced import AttentionMaps, joined
 from tformer_cli.inspection.capture.listening import Heard, Place, listening, recomputed
 from tformer_cli.inspection.capture.search_tree import SearchStep, SearchTree, grow_tree
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.inspection.capture.heads import Kind
     from tformer_cli.model.attention import AttentionTap
     from tformer_cli.model.cache import DecoderCache
     from tformer_cli.model.transformer import Transformer
@@ -168,7 +168,7 @@ class ListenedModel:
 
     def decode_step(self, tokens: Tensor, cache: _ListenedCache) -> Tensor:
         """Decodes one more position for every row; see `Transformer.decode_step`."""
-        with listening(self._model, DECODER, _own_past) as heard:
+        with listening(self._model, DECODER, recompute=_own_past) as heard:
             logits = self._model.decode_step(tokens, cache.cache)
         values, candidates, ends = _candidates(logits, self._n_candidates)
         cache.search.steps.append(
@@ -274,18 +274,11 @@ def _gathered(
     n_source, n_target = len(source), len(target_input)
     steps = list(zip(search.steps, rows, strict=False))  # the search may have continued
     sentence = steps[0][0].sentences[rows[0]]
-    maps: dict[Kind, list[Tensor]] = {"enc": [], "dec": [], "cross": []}
-    residuals: dict[HeadId, float] = {}
-
-    def add(place: Place, weights: Tensor, errors: Tensor) -> None:
-        maps[place[0]].append(weights)
-        for head, error in enumerate(errors.amax(dim=-1).tolist()):
-            residuals[HeadId(*place, head)] = error
-
-    for place, heard in sorted(search.encoder.items()):
+    own: dict[Place, Heard] = {}
+    for place, heard in search.encoder.items():
         weights = heard.weights[sentence, :, :n_source, :n_source].clone()
-        add(place, weights, heard.errors[sentence, :, :n_source])
-    for place in sorted(search.steps[0].heard):
+        own[place] = Heard(weights, heard.errors[sentence, :, :n_source])
+    for place in search.steps[0].heard:
         n_keys = n_target if place[0] == "dec" else n_source
         heard_rows = [step.heard[place] for step, _ in steps]
         # (T, H, K), what a row could not see yet is 0
@@ -295,12 +288,5 @@ def _gathered(
             weights[position, :, : seen.shape[-1]] = seen
         errors = torch.stack([h.errors[row] for h, row in zip(heard_rows, rows, strict=True)])
         # (T, H, K) -> (H, T, K) and (T, H) -> (H, T)
-        add(place, weights.transpose(0, 1).contiguous(), errors.transpose(0, 1))
-    return AttentionMaps(
-        source_ids=source,
-        target_input_ids=target_input,
-        enc=tuple(maps["enc"]),
-        dec=tuple(maps["dec"]),
-        cross=tuple(maps["cross"]),
-        residuals=residuals,
-    )
+        own[place] = Heard(weights.transpose(0, 1).contiguous(), errors.transpose(0, 1))
+    return joined(own, source, target_input)

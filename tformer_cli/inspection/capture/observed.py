@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tformer_cli.inspection.capture.forced import forced_pass
 from tformer_cli.inspection.capture.heads import HeadId, Kind
 from tformer_cli.model.attention import AttentionTap, MultiHeadAttention
 from tformer_cli.model.transformer import Transformer
@@ -91,9 +92,6 @@ def observe(
         target_input_ids: (T) what the decoder reads, the begin of sentence first.
         head: whose layer is looked at.
     """
-    device = next(model.parameters()).device
-    source = torch.tensor([source_ids], device=device)
-    mask = torch.ones_like(source, dtype=torch.bool)
     place = place_of(model, head.kind, head.layer)
     taps: list[AttentionTap] = []
     with ExitStack() as listeners:
@@ -108,8 +106,7 @@ def observe(
             }.items()
         }
         listeners.callback(place.attention.tap(taps.append).remove)
-        memory = model.encode(source, mask)
-        hidden = model.decode_hidden(torch.tensor([target_input_ids], device=device), memory, mask)
+        hidden = forced_pass(model, source_ids, target_input_ids)
         logits = model.project(hidden)
     is_pre_norm = model.config.norm == "pre"
     tap, inputs = taps[-1], heard["attention"].inputs

@@ -154,7 +154,7 @@ def head_metrics(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> list[
 
 
 def metric_sums(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> dict[str, RowSum]:
-    """Sums every metric over rows, so that means over many sentences can be taken.
+    """Sums every metric of one sentence over its rows: a batch of one without padding.
 
     A diagonality is of a whole sentence; it counts for each of its rows.
 
@@ -166,22 +166,16 @@ def metric_sums(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> dict[s
     Returns:
         The metrics that are defined, in the order of `METRICS`.
     """
-    exact = weights.double()
-    n_rows = exact.shape[1]
-    sums: dict[str, RowSum | None] = {
-        "entropy": RowSum(entropies(exact).sum(dim=-1), n_rows),
-        "entropy_norm": _normalized_entropy(exact, kind),
-        "confidence": _confidence(exact, kind),
-        **_masses(exact, kind),
-        **_largest(exact, kind),
-        "rare_argmax": _rare(exact, rare) if kind == "enc" else None,
-        "distance": _distance(exact, kind),
-        "diagonality": _diagonality(exact) if kind == "cross" else None,
-        "monotonicity": _monotonicity(exact) if kind == "cross" else None,
-        "sink_eos": None if kind == "dec" else RowSum(exact[:, :, -1].sum(dim=-1), n_rows),
-        "sink_bos": RowSum(exact[:, :, 0].sum(dim=-1), n_rows) if kind == "dec" else None,
+    n_rows, n_keys = (torch.tensor([size]) for size in weights.shape[1:])
+    is_rare = torch.zeros(1, weights.shape[2], dtype=torch.bool)
+    if kind == "enc":
+        is_rare[0, list(rare)] = True
+    sums = batch_metric_sums(weights[None], n_rows, n_keys, kind, is_rare)
+    return {
+        name: RowSum(found.totals[0], int(found.n_rows))
+        for name, found in sums.items()
+        if found.n_rows
     }
-    return {name: found for name, found in sums.items() if found is not None}
 
 
 def entropies(weights: Tensor) -> Tensor:
@@ -191,83 +185,148 @@ def entropies(weights: Tensor) -> Tensor:
     return entropy
 
 
-def _normalized_entropy(weights: Tensor, kind: Kind) -> RowSum | None:
-    n_rows, n_keys = weights.shape[1:]
-    visible = torch.arange(1, n_rows + 1) if kind == "dec" else torch.full((n_rows,), n_keys)
-    several = visible > 1
-    if not several.any():
-        return None
-    shares = entropies(weights)[:, several] / visible[several].double().log()
-    return RowSum(shares.sum(dim=-1), int(several.sum()))
+class BatchSums(NamedTuple):
+    """A metric of the heads of a layer on each sentence, before means are taken over rows."""
+
+    totals: Tensor
+    """(B, H) float64, summed over the rows of each sentence; 0 where it is not defined."""
+    n_rows: Tensor
+    """(B) rows of each sentence where it is defined; 0: of none."""
 
 
-def _confidence(weights: Tensor, kind: Kind) -> RowSum | None:
-    without_eos = weights if kind == "dec" else weights[:, :, :-1]
-    if without_eos.shape[-1] == 0:
-        return None
-    return RowSum(without_eos.amax(dim=-1).sum(dim=-1), weights.shape[1])
+def batch_metric_sums(
+    weights: Tensor, n_rows: Tensor, n_keys: Tensor, kind: Kind, rare: Tensor | None = None
+) -> dict[str, BatchSums]:
+    """Sums every metric over the rows of each sentence.
 
+    Args:
+        weights: (B, H, Q, K) attention weights of a layer, padded; keys of padding have weight 0.
+        n_rows: (B) rows of each sentence.
+        n_keys: (B) keys of each sentence.
+        kind: which attention they are of.
+        rare: (B, K) boolean, the rarest tokens of each sentence, of encoder self-attention.
 
-def _masses(weights: Tensor, kind: Kind) -> dict[str, RowSum | None]:
-    """The weight on each relative position, over the rows where it exists."""
-    if kind == "cross":
-        return {}
-    n_rows = weights.shape[1]
-    return {
-        name: RowSum(weights.diagonal(offset, dim1=1, dim2=2).sum(dim=-1), n_rows - abs(offset))
-        for name, offset in OFFSETS.items()
-        if n_rows > abs(offset)
+    Returns:
+        The metrics of the kind, in the order of `METRICS`.
+    """
+    layer = _Layer(weights, n_rows, n_keys, kind)
+    sums = {
+        **layer.entropies(),
+        "confidence": layer.confidence(),
+        **layer.positions(),
+        **layer.largest(rare),
+        "distance": layer.distance(),
+        **layer.sinks(),
     }
-
-
-def _largest(weights: Tensor, kind: Kind) -> dict[str, RowSum | None]:
-    """Number of rows with their largest weight at each relative position."""
     if kind == "cross":
-        return {}
-    n_rows = weights.shape[1]
-    offsets = weights.argmax(dim=-1) - torch.arange(n_rows)
-    return {
-        f"{name}_argmax": RowSum((offsets == offset).double().sum(dim=-1), n_rows - abs(offset))
-        for name, offset in OFFSETS.items()
-        if n_rows > abs(offset)
-    }
+        sums["diagonality"] = layer.diagonality()
+        sums["monotonicity"] = layer.monotonicity()
+    return {name: sums[name] for name in METRICS if name in sums}
 
 
-def _rare(weights: Tensor, rare: Sequence[int]) -> RowSum | None:
-    """Number of rows with their largest weight on a rare token."""
-    if not rare:
-        return None
-    is_rare = torch.zeros(weights.shape[-1], dtype=torch.bool)
-    is_rare[list(rare)] = True
-    return RowSum(is_rare[weights.argmax(dim=-1)].double().sum(dim=-1), weights.shape[1])
+class _Layer:
+    """The weights of a layer in float64, and which of their rows and keys are not padding."""
 
+    def __init__(self, weights: Tensor, n_rows: Tensor, n_keys: Tensor, kind: Kind) -> None:
+        self.kind = kind
+        self.n_rows, self.n_keys = n_rows, n_keys
+        self.rows = torch.arange(weights.shape[2])
+        self.keys = torch.arange(weights.shape[3])
+        self.is_row = self.rows < n_rows[:, None]  # (B, Q)
+        self.is_eos = self.keys == n_keys[:, None] - 1  # (B, K); of the target it is not a key
+        self.weights = weights.double().where(self.is_row[:, None, :, None], 0.0)
 
-def _distance(weights: Tensor, kind: Kind) -> RowSum:
-    n_rows, n_keys = weights.shape[1:]
-    rows, keys = torch.arange(n_rows).double(), torch.arange(n_keys).double()
-    if kind == "cross":
-        rows, keys = rows / max(n_rows - 1, 1), keys / max(n_keys - 1, 1)
-    distances = (rows[:, None] - keys[None, :]).abs()
-    return RowSum((weights * distances).sum(dim=(-2, -1)), n_rows)
+    def entropies(self) -> dict[str, BatchSums]:
+        """Spread, and as a share of the largest that rows with several keys can have."""
+        entropy = entropies(self.weights)  # (B, H, Q)
+        visible = self.rows + 1 if self.kind == "dec" else self.n_keys[:, None]
+        several = self.is_row & (visible > 1)
+        largest = visible.clamp(min=2).double().log().expand_as(several)
+        shares = (entropy / largest[:, None]).where(several[:, None], 0.0)
+        return {
+            "entropy": BatchSums(entropy.sum(dim=-1), self.n_rows),
+            "entropy_norm": BatchSums(shares.sum(dim=-1), several.sum(dim=-1)),
+        }
 
+    def confidence(self) -> BatchSums:
+        """Largest weights, the end of sentence excluded."""
+        if self.kind == "dec":
+            return BatchSums(self.weights.amax(dim=-1).sum(dim=-1), self.n_rows)
+        others = self.weights.masked_fill(self.is_eos[:, None, None, :], 0.0)
+        defined = self.n_rows.where(self.n_keys > 1, 0)
+        return BatchSums(others.amax(dim=-1).sum(dim=-1), defined)
 
-def _diagonality(weights: Tensor) -> RowSum | None:
-    n_rows, n_keys = weights.shape[1:]
-    if n_rows == 1 or n_keys == 1:
-        return None
-    rows = torch.arange(n_rows).double() - (n_rows - 1) / 2
-    keys = torch.arange(n_keys).double() - (n_keys - 1) / 2
-    expected = weights @ keys
-    variance = (weights @ keys**2).mean(dim=-1) - expected.mean(dim=-1) ** 2
-    covariance = (expected * rows).mean(dim=-1)
-    # A head with all its weight on one key has no variance but for rounding.
-    scale = (variance.clamp(min=NO_VARIANCE) * (rows**2).mean()).sqrt()
-    return RowSum(n_rows * torch.where(variance > NO_VARIANCE, covariance / scale, 0.0), n_rows)
+    def positions(self) -> dict[str, BatchSums]:
+        """Weights on relative positions; beyond the last key there is padding, of weight 0."""
+        if self.kind == "cross":
+            return {}
+        return {
+            name: BatchSums(
+                self.weights.diagonal(offset, dim1=2, dim2=3).sum(dim=-1), self._with(offset)
+            )
+            for name, offset in OFFSETS.items()
+        }
 
+    def largest(self, rare: Tensor | None) -> dict[str, BatchSums]:
+        """Rows whose largest weight is on a relative position, or on a rare token."""
+        if self.kind == "cross":
+            return {}
+        largest = self.weights.argmax(dim=-1)  # (B, H, Q)
+        offsets = (largest - self.rows).where(self.is_row[:, None], len(self.keys))
+        sums = {
+            f"{name}_argmax": BatchSums(
+                (offsets == offset).sum(dim=-1).double(), self._with(offset)
+            )
+            for name, offset in OFFSETS.items()
+        }
+        if rare is not None and self.kind == "enc":
+            is_rare = rare[:, None].expand(-1, largest.shape[1], -1).gather(-1, largest)
+            hits = (is_rare & self.is_row[:, None]).sum(dim=-1).double()
+            sums["rare_argmax"] = BatchSums(hits, self.n_rows.where(rare.any(dim=-1), 0))
+        return sums
 
-def _monotonicity(weights: Tensor) -> RowSum | None:
-    n_rows = weights.shape[1]
-    if n_rows == 1:
-        return None
-    steps = weights.argmax(dim=-1).diff(dim=-1)
-    return RowSum((steps >= 0).double().sum(dim=-1), n_rows - 1)
+    def distance(self) -> BatchSums:
+        """Distances of what is attended to."""
+        rows, keys = self.rows.double()[None], self.keys.double()[None]
+        if self.kind == "cross":
+            rows = rows / (self.n_rows[:, None] - 1).clamp(min=1)
+            keys = keys / (self.n_keys[:, None] - 1).clamp(min=1)
+        distances = (rows[:, :, None] - keys[:, None, :]).abs()  # (B or 1, Q, K)
+        total = torch.einsum(
+            "bhqk,bqk->bh", self.weights, distances.expand(len(self.n_rows), -1, -1)
+        )
+        return BatchSums(total, self.n_rows)
+
+    def diagonality(self) -> BatchSums:
+        """Correlation of rows and keys, the cells weighted."""
+        n_rows = self.n_rows[:, None].double()
+        rows = (self.rows - (n_rows - 1) / 2).where(self.is_row, 0.0)  # (B, Q)
+        keys = self.keys - (self.n_keys[:, None].double() - 1) / 2  # (B, K)
+        expected = torch.einsum("bhqk,bk->bhq", self.weights, keys)
+        squared = torch.einsum("bhqk,bk->bh", self.weights, keys**2)
+        variance = squared / n_rows - (expected.sum(dim=-1) / n_rows) ** 2
+        covariance = torch.einsum("bhq,bq->bh", expected, rows) / n_rows
+        scale = (
+            variance.clamp(min=NO_VARIANCE) * (rows**2).sum(dim=-1, keepdim=True) / n_rows
+        ).sqrt()
+        defined = (self.n_rows > 1) & (self.n_keys > 1)
+        has_value = (variance > NO_VARIANCE) & defined[:, None]
+        values = (covariance / scale).where(has_value, 0.0)
+        return BatchSums(n_rows * values, self.n_rows.where(defined, 0))
+
+    def monotonicity(self) -> BatchSums:
+        """Rows whose largest weight is not before the previous row's."""
+        steps = self.weights.argmax(dim=-1).diff(dim=-1)  # (B, H, Q - 1)
+        forward = (steps >= 0) & self.is_row[:, None, 1:]
+        return BatchSums(forward.sum(dim=-1).double(), self._with(1))
+
+    def sinks(self) -> dict[str, BatchSums]:
+        """Weights on the source's end or the target's begin of sentence."""
+        if self.kind == "dec":
+            return {"sink_bos": BatchSums(self.weights[..., 0].sum(dim=-1), self.n_rows)}
+        total = torch.einsum("bhqk,bk->bh", self.weights, self.is_eos.double())
+        return {"sink_eos": BatchSums(total, self.n_rows)}
+
+    def _with(self, offset: int) -> Tensor:
+        """(B) rows that have a position at an offset."""
+        return (self.n_rows - abs(offset)).clamp(min=0)

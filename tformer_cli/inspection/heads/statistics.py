@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tformer_cli.inspection.capture.batches import CapturedBatch
-from tformer_cli.inspection.capture.forced import AttentionMaps
 from tformer_cli.inspection.capture.heads import HeadId, HeadLayout, Kind
-from tformer_cli.inspection.heads.batched_metrics import batch_metric_sums
-from tformer_cli.inspection.heads.metrics import metric_sums
+from tformer_cli.inspection.heads.metrics import batch_metric_sums, metric_sums
 from tformer_cli.inspection.heads.roles import Role, role_of
 from tformer_cli.inspection.views.render_json import rounded
 
@@ -100,20 +98,6 @@ class HeadStatistics:
         self._residuals: dict[HeadId, float] = {}
         self.n_sentences = 0
 
-    def add(self, index: int, maps: AttentionMaps, rare: Sequence[int] = ()) -> None:
-        """Adds a sentence.
-
-        Args:
-            index: its number, from 0; no other may have it.
-            maps: its maps of the kinds that are measured.
-            rare: positions of its rarest source tokens, if that is known.
-        """
-        for kind in self._kinds:
-            kind.add(maps, rare)
-        for head, residual in maps.residuals.items():
-            self._residuals[head] = max(residual, self._residuals.get(head, 0.0))
-        self._count(index)
-
     def _count(self, index: int) -> None:
         """Takes a sentence whose numbers wait; many are added to the resamples together."""
         self.n_sentences += 1
@@ -127,7 +111,7 @@ class HeadStatistics:
         batch: CapturedBatch,
         rare: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Adds the sentences of a padded batch: `add` for each of them, at once.
+        """Adds the sentences of a padded batch.
 
         Args:
             indices: their numbers, from 0; no others may have them.
@@ -206,15 +190,6 @@ class _KindSums:
     def n_rows(self) -> int:
         """Query rows of all sentences."""
         return int(self._counts[self._names.index("entropy")])
-
-    def add(self, maps: AttentionMaps, rare: Sequence[int]) -> None:
-        """Measures all heads of a sentence at once."""
-        sums = metric_sums(torch.cat(maps.layers(self._kind)), self._kind, rare)
-        totals, counts = np.zeros_like(self._totals), np.zeros_like(self._counts)
-        for place, name in enumerate(self._names):
-            if name in sums:
-                totals[place], counts[place] = sums[name].total.numpy(), sums[name].n_rows
-        self.wait(totals, counts)
 
     def measure(
         self, batch: CapturedBatch, rare: Sequence[Sequence[int]] | None

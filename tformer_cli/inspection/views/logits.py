@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from tformer_cli.inspection.capture.forced import forced_pass
 from tformer_cli.inspection.heads.metrics import Measure, entropies
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.model.transformer import Transformer
@@ -114,9 +115,6 @@ def layer_logits(
     Returns:
         (T, V) the model's logits, and (L, T, V) those of every decoder layer, on the CPU.
     """
-    device = next(model.parameters()).device
-    source = torch.tensor([source_ids], device=device)
-    mask = torch.ones_like(source, dtype=torch.bool)
     hidden: list[Tensor] = []
 
     def note(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ARG001
@@ -125,8 +123,7 @@ def layer_logits(
     with ExitStack() as listeners:
         for layer in model.decoder.layers:
             listeners.callback(layer.register_forward_hook(note).remove)
-        target = torch.tensor([target_input_ids], device=device)
-        logits = model.decode(target, model.encode(source, mask), mask)
+        logits = model.project(forced_pass(model, source_ids, target_input_ids))
     lens = [model.project(model.decoder.final_norm(state))[0].cpu() for state in hidden]
     return logits[0].cpu(), torch.stack(lens)
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from tformer_cli.inspection.capture.forced import forced_pass
 from tformer_cli.inspection.capture.heads import Kind, attentions
 from tformer_cli.inspection.capture.observed import first_of, listen_to, place_of
 from tformer_cli.model.attention import AttentionTap, MultiHeadAttention, attention_weights
@@ -99,16 +100,12 @@ def observe_sublayers(
     Returns:
         Encoder layers first; of each decoder layer its self-attention, then its cross-attention.
     """
-    device = next(model.parameters()).device
-    source = torch.tensor([source_ids], device=device)
-    mask = torch.ones_like(source, dtype=torch.bool)
     with ExitStack() as listeners:
         watched = [
             _Watched(listeners, model, kind, layer, attention)
             for kind, layer, attention in attentions(model)
         ]
-        memory = model.encode(source, mask)
-        model.decode_hidden(torch.tensor([target_input_ids], device=device), memory, mask)
+        forced_pass(model, source_ids, target_input_ids)
     return [one.noted() for one in watched]
 
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from tformer_cli.inspection.heads.batched_metrics import batch_metric_sums
-from tformer_cli.inspection.heads.metrics import METRICS, metric_sums
+from tests.oracles import plain_metrics
+from tformer_cli.inspection.heads.metrics import METRICS, batch_metric_sums, metric_sums
 
 LENGTHS = [(1, 1), (2, 1), (1, 2), (7, 4), (3, 9), (12, 12), (5, 2)]
 """Source and target tokens of the sentences of a batch."""
@@ -28,7 +28,7 @@ def padded(kind, sharpness):
 
 @pytest.mark.parametrize("kind", ["enc", "dec", "cross"])
 @pytest.mark.parametrize("sharpness", [0.0, 1.0, 30.0])
-def test_a_batch_is_measured_as_its_sentences_are(kind, sharpness):
+def test_a_batch_and_a_sentence_alone_are_measured_by_the_plain_formulas(kind, sharpness):
     weights, rows, keys = padded(kind, sharpness)
     rare = torch.zeros(len(LENGTHS), WIDEST, dtype=torch.bool)
     rare[3, [0, 2]] = rare[5, 11] = True
@@ -36,7 +36,13 @@ def test_a_batch_is_measured_as_its_sentences_are(kind, sharpness):
     assert list(sums) == [name for name in METRICS if name in sums]
     for place in range(len(LENGTHS)):
         alone = weights[place, :, : rows[place], : keys[place]]
-        expected = metric_sums(alone, kind, rare[place].nonzero().flatten().tolist())
+        rare_here = rare[place].nonzero().flatten().tolist()
+        expected = plain_metrics.metric_sums(alone, kind, rare_here)
+        own = metric_sums(alone, kind, rare_here)
+        assert list(own) == list(expected)
+        for name, (total, n_rows) in own.items():
+            torch.testing.assert_close(total, expected[name].total, rtol=1e-12, atol=1e-12)
+            assert n_rows == expected[name].n_rows
         for name, (totals, n_rows) in sums.items():
             if name in expected:
                 torch.testing.assert_close(
