@@ -8,7 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from tformer_cli.artifacts import tensors
-from tformer_cli.artifacts.tensors import load_tensors, save_tensors, tensor_shapes
+from tformer_cli.artifacts.tensors import load_tensors, save_tensors
+from tformer_cli.artifacts.weights_file import tensor_shapes
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.aside import ASIDE
 

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from tests.model.conftest import VOCAB_SIZE, small_config
-from tformer_cli.model.config import PRESETS, ModelConfig, parameter_count
+from tformer_cli.model.config import PRESETS, ModelConfig, parameter_count, parameter_shapes
 from tformer_cli.model.transformer import Transformer
 
 
@@ -11,9 +11,12 @@ from tformer_cli.model.transformer import Transformer
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("bias", [True, False])
-def test_parameters_are_counted_in_closed_form(tied, norm, positions, bias):
-    config = small_config(tied_embeddings=tied, norm=norm, positions=positions, bias=bias)
+@pytest.mark.parametrize("heads", [{}, {"encoder_heads": (1, 0), "cross_heads": (2, 1, 0)}])
+def test_parameters_are_named_and_counted_without_a_model(tied, norm, positions, bias, heads):
+    config = small_config(tied_embeddings=tied, norm=norm, positions=positions, bias=bias, **heads)
     model = Transformer(config, VOCAB_SIZE)
+    shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    assert parameter_shapes(config, VOCAB_SIZE) == shapes
     assert sum(p.numel() for p in model.parameters()) == parameter_count(config, VOCAB_SIZE)
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,23 +25,16 @@ from tformer_cli.artifacts.config_file import (
     read_config,
     read_json,
 )
-from tformer_cli.artifacts.tensors import (
-    check_shapes,
-    load_tensors,
-    save_tensors,
-    tensor_shapes,
-)
+from tformer_cli.artifacts.tensors import save_tensors
+from tformer_cli.artifacts.weights_file import SCALE, read_weights
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
-from tformer_cli.fast.products import is_quantized, use_integers
+from tformer_cli.fast.products import use_integers
 from tformer_cli.fast.quantized import QuantizedMatrix
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.shapes import shapes_alone
 from tformer_cli.model.transformer import Transformer
-
-SCALE = "_scale"
-"""Ends the name of the scales of an int8 matrix, behind the matrix's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,58 +203,22 @@ def load_model(
     Raises:
         ArtifactError: if the file is damaged, or not of such a model.
     """
-    found = tensor_shapes(path)
-    n_layers = config.n_encoder_layers + config.n_decoder_layers
-    if n_layers > len(found):
-        raise ArtifactError(
-            f"{path}: has too few tensors for {n_layers} layers; restore this model's own weights"
-        )
-    with shapes_alone():  # nothing is allocated before the file is known to fit
+    weights = read_weights(path, config, vocab_size, weight_type).arrays
+    with shapes_alone():  # the weights are where the file is mapped
         model = Transformer(config, vocab_size)
-    shapes = model.state_dict()
-    expected = {name: tuple(tensor.shape) for name, tensor in shapes.items()}
-    quantized = [n for n in shapes if weight_type == "int8" and is_quantized(n, shapes)]
-    expected |= {f"{name}{SCALE}": expected[name][:1] for name in quantized}
-    check_shapes(path, found, expected)
-    tensors = load_tensors(path, device)
-    matrices = _take_matrices(path, tensors, quantized)
-    wrong = next((name for name, tensor in tensors.items() if not tensor.is_floating_point()), None)
-    if wrong is not None:
-        raise ArtifactError(
-            f"{path}: {wrong} is not floating-point; restore this model's own weights"
-        )
-    _check_numbers(path, tensors)
-    for name, matrix in matrices.items():
-        tensors[name] = torch.empty(matrix.integers.shape, device="meta")
-    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+    matrices = {
+        name: QuantizedMatrix(torch.from_numpy(array), torch.from_numpy(weights[f"{name}{SCALE}"]))
+        for name, array in weights.items()
+        if array.dtype == np.int8
+    }
+    tensors = {
+        name: torch.from_numpy(weights[name]).to(device)
+        if name not in matrices
+        else torch.empty(weights[name].shape, device="meta")
+        for name in model.state_dict()
+    }
+    model.load_state_dict(tensors, assign=True)
     model.eval().requires_grad_(requires_grad=False)
     if matrices:
         use_integers(model, matrices)
     return model
-
-
-def _check_numbers(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Refuses weights that are NaN or infinity: such a model writes nothing, in silence."""
-    for name, tensor in tensors.items():
-        # The sum is quick, and finite unless one of them is not (or it overflows)
-        if not tensor.float().sum().isfinite() and not tensor.float().isfinite().all():
-            raise ArtifactError(
-                f"{path}: {name} contains NaN or infinity; the file is damaged, or training "
-                "diverged: restore it or train again"
-            )
-
-
-def _take_matrices(
-    path: Path, tensors: dict[str, Tensor], names: list[str]
-) -> dict[str, QuantizedMatrix]:
-    """Takes matrices of integers, with their scales, out of what was read."""
-    matrices = {}
-    for name in names:
-        integers, scale = tensors.pop(name), tensors.pop(f"{name}{SCALE}")
-        if integers.dtype != torch.int8 or not scale.is_floating_point():
-            raise ArtifactError(
-                f"{path}: {name} is not int8, but config.json says so; restore this model's "
-                "own weights"
-            )
-        matrices[name] = QuantizedMatrix(integers, scale.float())
-    return matrices

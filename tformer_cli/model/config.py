@@ -1,5 +1,6 @@
 """Settings of a Transformer, and the named presets. Free of torch."""
 
+import math
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -183,25 +184,56 @@ PRESETS = MappingProxyType(
 the English-German one; English-French used 0.1)."""
 
 
-def parameter_count(config: ModelConfig, vocab_size: int) -> int:
-    """Counts trainable parameters in closed form.
+def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[int, ...]]:
+    """Names the parameters of a model, as in its `state_dict()`, with the shape of each.
 
-    With b = 1 where there are biases: attention 4·D·H·E + b·(3·H·E + D), where H·E = D unless heads
-    were pruned; feed-forward 2·D·F + b·(F + D); layer norm D + b·D. An encoder layer has one
-    attention, one feed-forward layer and two norms; a decoder layer two, one and three. Pre-norm
-    adds one final norm a stack. Embeddings are V·D for each matrix that is not shared; learned
-    positions add P·D for the encoder and the decoder each.
+    An encoder layer has one attention, one feed-forward layer and a norm for each; a decoder layer
+    two attentions. Pre-norm adds a final norm to each stack. H·E = D unless heads were pruned.
     """
-    d, f, b = config.d_model, config.d_ff, int(config.bias)
-    n_attentions = config.n_encoder_layers + 2 * config.n_decoder_layers
-    joined = sum(map(sum, config.layer_heads)) * config.head_width
-    attentions = 4 * d * joined + b * (3 * joined + n_attentions * d)
-    feed_forward = 2 * d * f + b * (f + d)
-    norm = d + b * d
-    encoder = config.n_encoder_layers * (feed_forward + 2 * norm)
-    decoder = config.n_decoder_layers * (feed_forward + 3 * norm)
-    final_norms = 2 * norm if config.norm == "pre" else 0
-    matrices = {"all": 1, "decoder": 2, "none": 3}[config.tied_embeddings]
-    positions = 2 * config.max_positions * d if config.positions == "learned" else 0
-    stacks = attentions + encoder + decoder + final_norms
-    return stacks + matrices * vocab_size * d + positions
+    d, width = config.d_model, config.head_width
+    shapes: dict[str, tuple[int, ...]] = {"source_embedding.weight": (vocab_size, d)}
+    if config.tied_embeddings != "all":
+        shapes["target_embedding.weight"] = (vocab_size, d)
+    if config.tied_embeddings == "none":
+        shapes["output_projection.weight"] = (vocab_size, d)
+    if config.positions == "learned":
+        for side in ("encoder", "decoder"):
+            shapes[f"{side}_input.positions.table"] = (config.max_positions, d)
+    vectors: dict[str, tuple[int, ...]] = {}
+
+    def add_projection(name: str, n_outputs: int, n_inputs: int) -> None:
+        shapes[f"{name}.weight"] = (n_outputs, n_inputs)
+        vectors[f"{name}.bias"] = (n_outputs,)
+
+    def add_norm(name: str) -> None:
+        shapes[f"{name}.weight"] = (d,)
+        vectors[f"{name}.bias"] = (d,)
+
+    def add_attention(name: str, n_heads: int) -> None:
+        # W_Q, W_K and W_V share a matrix
+        add_projection(f"{name}.in_projection", 3 * n_heads * width, d)
+        add_projection(f"{name}.out_projection", d, n_heads * width)
+        add_norm(f"{name}_norm")
+
+    heads = config.layer_heads
+    in_encoder = [{"self_attention": n} for n in heads.encoder]
+    in_decoder = [
+        {"self_attention": own, "cross_attention": cross}
+        for own, cross in zip(heads.decoder, heads.cross, strict=True)
+    ]
+    for side, layers in (("encoder", in_encoder), ("decoder", in_decoder)):
+        for number, attentions in enumerate(layers):
+            layer = f"{side}.layers.{number}"
+            for kind, n_heads in attentions.items():
+                add_attention(f"{layer}.{kind}", n_heads)
+            add_projection(f"{layer}.feed_forward.inner", config.d_ff, d)
+            add_projection(f"{layer}.feed_forward.outer", d, config.d_ff)
+            add_norm(f"{layer}.feed_forward_norm")
+        if config.norm == "pre":
+            add_norm(f"{side}.final_norm")
+    return shapes | vectors if config.bias else shapes
+
+
+def parameter_count(config: ModelConfig, vocab_size: int) -> int:
+    """Counts trainable parameters."""
+    return sum(map(math.prod, parameter_shapes(config, vocab_size).values()))

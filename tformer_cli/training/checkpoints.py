@@ -20,7 +20,8 @@ from tformer_cli.artifacts.atomic import (
     remove_tree,
     write_text,
 )
-from tformer_cli.artifacts.tensors import check_length, load_tensors, save_tensors
+from tformer_cli.artifacts.tensors import load_tensors, save_tensors
+from tformer_cli.artifacts.weights_file import check_length
 from tformer_cli.errors import ArtifactError, UnreadableError
 from tformer_cli.files.regular_file import open_regular, read_regular
 from tformer_cli.training.state import TrainingState

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from tformer_cli.artifacts.tensors import tensor_shapes
+from tformer_cli.artifacts.weights_file import tensor_shapes
 from tformer_cli.errors import ArtifactError, DataError, UnreadableError
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.adam import Adam

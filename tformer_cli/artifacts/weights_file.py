@@ -1,0 +1,226 @@
+"""Weights in safetensors files as numpy arrays, read strictly and without torch."""
+
+import json
+import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from tformer_cli.artifacts.config_file import WeightType
+from tformer_cli.errors import ArtifactError
+from tformer_cli.files.regular_file import open_regular
+from tformer_cli.model.config import ModelConfig, parameter_shapes
+
+SCALE = "_scale"
+"""Ends the name of the scales of an int8 matrix, behind the matrix's name."""
+_FLOATS = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": "<u2"}
+"""numpy's names of the format's floating-point types; bfloat16 is read as its bits."""
+
+
+@dataclass(frozen=True)
+class StoredWeights:
+    """A model's weights where the system has mapped their file."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    """float32, and int8 matrices whose scales stand under their name and `SCALE`."""
+    mapping: mmap.mmap
+    """The file."""
+
+    def free_pages(self) -> None:
+        """Gives the memory of the file back; what is read again comes from the file again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def read_weights(
+    path: Path, config: ModelConfig, vocab_size: int, weight_type: WeightType = "float32"
+) -> StoredWeights:
+    """Reads the weights of a model.
+
+    Args:
+        path: a safetensors file.
+        config: the model's settings.
+        vocab_size: V.
+        weight_type: what the matrices are held in.
+
+    Raises:
+        ArtifactError: in one line, if the file is damaged, or not of such a model.
+    """
+    found = tensor_shapes(path)
+    n_layers = config.n_encoder_layers + config.n_decoder_layers
+    if n_layers > len(found):
+        raise ArtifactError(
+            f"{path}: has too few tensors for {n_layers} layers; restore this model's own weights"
+        )
+    expected = parameter_shapes(config, vocab_size)
+    matrices = [
+        n for n, shape in expected.items() if weight_type == "int8" and _is_matrix(n, shape)
+    ]
+    expected |= {f"{name}{SCALE}": expected[name][:1] for name in matrices}
+    check_shapes(path, found, expected)
+    header, start = _read_header(path)
+    with open_regular(path) as file:
+        # Copy on write: torch takes no memory that it may not write to
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, shape in expected.items():
+        entry = header[name]
+        at = start + entry["data_offsets"][0]
+        if name in matrices:
+            arrays[name] = _integers(path, name, entry["dtype"], mapping, at, shape)
+        else:
+            arrays[name] = _floats(path, name, entry["dtype"], mapping, at, shape)
+    for name in matrices:  # a layer whose heads were all pruned has nothing to quantize
+        if 0 in expected[name]:
+            arrays[name] = np.empty(expected[name], np.float32)
+            del arrays[f"{name}{SCALE}"]
+    return StoredWeights(arrays, mapping)
+
+
+def _is_matrix(name: str, shape: tuple[int, ...]) -> bool:
+    """Returns whether a weight is a matrix that int8 models hold in integers."""
+    return name.endswith(".weight") and len(shape) == 2
+
+
+def _integers(
+    path: Path, name: str, kind: str, mapping: mmap.mmap, start: int, shape: tuple[int, ...]
+) -> NDArray[Any]:
+    if kind != "I8":
+        raise ArtifactError(
+            f"{path}: {name} is not int8, but config.json says so; restore this model's own weights"
+        )
+    return _mapped(mapping, "|i1", start, shape)
+
+
+def _floats(
+    path: Path, name: str, kind: str, mapping: mmap.mmap, start: int, shape: tuple[int, ...]
+) -> NDArray[np.float32]:
+    """Reads numbers as float32; refuses NaN and infinity: such a model translates to nothing."""
+    if kind not in _FLOATS:
+        raise ArtifactError(
+            f"{path}: {name} is not floating-point; restore this model's own weights"
+        )
+    stored = _mapped(mapping, _FLOATS[kind], start, shape)
+    if kind == "BF16":  # the upper half of a float32's bits
+        stored = (stored.astype(np.uint32) << 16).view(np.float32)
+    values: NDArray[np.float32] = stored.astype(np.float32, copy=False)
+    # The sum is quick, and finite unless one of them is not (or it overflows)
+    with np.errstate(all="ignore"):
+        is_finite = np.isfinite(values.sum()) or np.isfinite(values).all()
+    if not is_finite:
+        raise ArtifactError(
+            f"{path}: {name} contains NaN or infinity; the file is damaged, or training "
+            "diverged: restore it or train again"
+        )
+    return values
+
+
+def _mapped(mapping: mmap.mmap, kind: str, start: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    count = int(np.prod(shape))
+    if not count:
+        return np.empty(shape, kind)
+    array = np.frombuffer(mapping, kind, count, start).reshape(shape)
+    return array if array.flags.aligned else array.copy()
+
+
+def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Reads the names and shapes of a file's tensors, not their content.
+
+    Raises:
+        ArtifactError: if the file is missing, damaged or no safetensors file.
+    """
+    with open_tensors(path, "np") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
+def check_shapes(
+    path: Path, found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Compares a file's tensors with those that are wanted.
+
+    Raises:
+        ArtifactError: naming the first tensor that is missing, unknown or of another shape.
+    """
+    for name, shape in expected.items():
+        if name not in found:
+            raise ArtifactError(f"{path}: has no tensor {name}; restore this model's own weights")
+        if found[name] != shape:
+            raise ArtifactError(
+                f"{path}: {name} has shape {list(found[name])}, but config.json asks for "
+                f"{list(shape)}; restore the weights and config.json of one model"
+            )
+    unknown = next((name for name in found if name not in expected), None)
+    if unknown is not None:
+        raise ArtifactError(
+            f"{path}: has an unknown tensor {unknown}; restore this model's own weights"
+        )
+
+
+def check_length(path: Path) -> None:
+    """Compares a file's length with what its header promises, before anything of it is mapped.
+
+    Raises:
+        OSError: if the file cannot be read, or is not an ordinary file.
+        ArtifactError: if it is longer or shorter, or not a safetensors file.
+    """
+    _read_header(path)
+
+
+def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+    """Reads the header of a file of the right length; returns also where the data begin.
+
+    Raises:
+        OSError: if the file cannot be read, or is not an ordinary file.
+        ArtifactError: if it is longer or shorter, or not a safetensors file.
+    """
+    with open_regular(path) as file:
+        length = os.fstat(file.fileno()).st_size
+        start = file.read(_LENGTH)
+        n_header = int.from_bytes(start, "little")
+        if len(start) < _LENGTH or not 0 < n_header <= min(_LARGEST_HEADER, length):
+            raise ArtifactError(f"{path}: {_DAMAGED}")
+        try:
+            header = json.loads(file.read(n_header))
+            ends = [entry["data_offsets"][1] for name, entry in header.items() if name != _METADATA]
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
+            raise ArtifactError(f"{path}: {_DAMAGED}") from None
+    expected = _LENGTH + n_header + max((end for end in ends if isinstance(end, int)), default=0)
+    if length != expected:
+        raise ArtifactError(
+            f"{path}: is damaged (has {length:,} bytes, but its header promises {expected:,}); "
+            "copy it again, or use another one"
+        )
+    return header, _LENGTH + n_header
+
+
+def open_tensors(path: Path, framework: str, device: str = "cpu") -> "safe_open":
+    """Opens a file for reading tensors as arrays ("np") or torch's ("pt").
+
+    Raises:
+        ArtifactError: if the file is missing, damaged or no safetensors file.
+    """
+    try:
+        check_length(path)
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: no such file; copy the whole model directory") from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ArtifactError(f"{path}: cannot be read ({reason}); use another file") from None
+    try:
+        return safe_open(path, framework=framework, device=device)
+    except SafetensorError:
+        raise ArtifactError(f"{path}: {_DAMAGED}") from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ArtifactError(f"{path}: cannot be read ({reason}); use another file") from None
+
+
+_DAMAGED = "is damaged or not a safetensors file; copy it again, or use another one"
+_LENGTH, _LARGEST_HEADER, _METADATA = 8, 100_000_000, "__metadata__"
+"""Bytes of the header's length; the longest header that the library reads; a name in it."""
