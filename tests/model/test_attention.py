@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tests.model.conftest import small_config, small_model
+from tests.model.conftest import small_model
 from tformer_cli.model.attention import (
     MultiHeadAttention,
     attention_weights,
@@ -26,7 +26,7 @@ def test_weights_of_a_hand_worked_case():
 
 
 def test_hidden_cells_are_exactly_zero_and_rows_sum_to_one():
-    mask = causal_mask(9)
+    mask = causal_mask(9).visible
     weights = attention_weights(heads(2, 3, 9, 8), heads(2, 3, 9, 8, seed=1), mask)
     assert (weights[..., ~mask] == 0.0).all()
     assert torch.allclose(weights.sum(-1), torch.ones(2, 3, 9), atol=1e-6)
@@ -42,7 +42,7 @@ def test_a_row_with_every_key_hidden_is_zero_and_not_nan():
 @pytest.mark.parametrize("n_keys", [5, 200])
 @pytest.mark.parametrize("is_masked", [True, False])
 def test_fused_attention_equals_the_plain_formula_forward_and_backward(n_keys, is_masked):
-    mask = causal_mask(n_keys) if is_masked else None
+    mask = causal_mask(n_keys).visible if is_masked else None
     results = []
     for attention in (plain_attention, fused_attention):
         inputs = [heads(2, 3, n_keys, 8, seed=seed).requires_grad_() for seed in range(3)]
@@ -67,14 +67,13 @@ def test_multi_head_attention_equals_torchs_own():
     for source in (hidden, memory):
         expected, weights = theirs(hidden, source, source, average_attn_weights=False)
         assert torch.allclose(ours(hidden, source), expected, atol=1e-6)
-        seen = attention_weights(taps[-1].query, taps[-1].key, taps[-1].mask)
-        assert torch.allclose(seen, weights, atol=1e-6)
+        assert torch.allclose(taps[-1].weights(), weights, atol=1e-6)
     assert torch.allclose(ours(hidden), ours(hidden, hidden), atol=1e-6)
 
 
 def test_a_tap_sees_what_the_layer_used_until_it_is_removed():
     torch.manual_seed(0)
-    layer = MultiHeadAttention(small_config()).eval()
+    layer = MultiHeadAttention(32, 4, 8).eval()
     hidden = heads(2, 5, 32)
     silent = layer(hidden, mask=causal_mask(5))
     taps = []
@@ -85,5 +84,5 @@ def test_a_tap_sees_what_the_layer_used_until_it_is_removed():
     layer(hidden)
     assert torch.equal(silent, heard)
     assert len(taps) == 1
-    weights = attention_weights(taps[0].query, taps[0].key, taps[0].mask)
+    weights = taps[0].weights()
     assert torch.allclose(weights @ taps[0].value, taps[0].context, atol=1e-6)

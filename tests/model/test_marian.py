@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tests.model.conftest import small_model
-from tformer_cli.model.attention import attention_weights
 
 pytest.importorskip("transformers")
 
@@ -59,5 +58,5 @@ def test_attention_weights_equal_theirs(pair, sentences):
     )
     assert len(taps) == len(output.cross_attentions) == 3
     for tap, expected in zip(taps, output.cross_attentions, strict=True):
-        weights = attention_weights(tap.query, tap.key, tap.mask)
+        weights = tap.weights()
         assert torch.allclose(weights, expected, atol=1e-5)

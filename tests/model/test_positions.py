@@ -2,7 +2,6 @@ import math
 
 import torch
 
-from tests.model.conftest import small_config
 from tformer_cli.model.positions import SinusoidalPositions, sinusoids
 
 
@@ -24,6 +23,6 @@ def test_products_depend_on_the_offset_alone_and_norms_are_root_half_the_width()
 
 
 def test_rows_far_out_are_computed_when_they_are_asked_for():
-    positions = SinusoidalPositions(small_config(max_positions=5000))
+    positions = SinusoidalPositions(5000, 32)
     assert torch.equal(positions.rows(4990, 5000, torch.device("cpu")), sinusoids(5000, 32)[4990:])
     assert torch.equal(positions.rows(0, 3, torch.device("cpu")), sinusoids(3, 32))

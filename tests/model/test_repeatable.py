@@ -9,7 +9,6 @@ from tformer_cli.model.attention import (
     fused_attention,
     plain_attention,
 )
-from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.linear import repeatable_linear
 from tformer_cli.model.repeatable import by_rows, by_sentence
@@ -88,7 +87,7 @@ def test_a_sentence_attends(threads, n_heads, width, attention, n_queries, n_key
 @pytest.mark.parametrize("d_ff", [1, 17, 64])
 def test_a_row_is_fed_forward(activation, d_ff):
     torch.manual_seed(3)
-    layer = FeedForward(ModelConfig(d_model=24, n_heads=2, d_ff=d_ff, activation=activation)).eval()
+    layer = FeedForward(24, d_ff, activation=activation).eval()
     rows = torch.randn(20, 1, 24)
     together = layer(rows)
     for row in range(20):

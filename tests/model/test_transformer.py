@@ -2,11 +2,14 @@ import pytest
 import torch
 from torch import nn
 
-from tests.model.conftest import VOCAB_SIZE, small_config, small_model
+from tests.model.conftest import VOCAB_SIZE, small_model
+from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.cache import DecoderCache
 from tformer_cli.model.embedding import PositionedEmbedding
-from tformer_cli.model.encoder import Encoder
+from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.masks import causal_mask, key_mask
+from tformer_cli.model.positions import LearnedPositions, Positions
+from tformer_cli.model.stacks import Layer, Stack
 from tformer_cli.model.transformer import Transformer
 
 VARIANTS = [
@@ -73,7 +76,7 @@ def their_hidden(theirs, model, source, source_mask, target):
     ]
     return theirs(
         *embedded,
-        tgt_mask=~causal_mask(target.shape[1]),
+        tgt_mask=~causal_mask(target.shape[1]).visible,
         src_key_padding_mask=~source_mask,
         memory_key_padding_mask=~source_mask,
     )
@@ -191,11 +194,68 @@ def test_the_same_seed_gives_the_same_weights():
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+class Slopes(Positions):
+    """A bias that falls with the distance of query and key (ALiBi, Press et al. 2022)."""
+
+    biases = True
+
+    def bias(self, queries, keys):
+        slopes = 2.0 ** -torch.arange(1.0, 5.0)
+        # (…, Q) and (K) -> (…, 1, Q, K) -> (…, H, Q, K)
+        distances = (queries.unsqueeze(-1) - keys).abs().unsqueeze(-3)
+        return -distances * slopes.view(4, 1, 1)
+
+
+def small_stack(positions, **settings):
+    """An input and two layers without cross-attention."""
+    layers = [
+        Layer(MultiHeadAttention(32, 4, 8, positions=positions), FeedForward(32, 64), **settings)
+        for _ in range(2)
+    ]
+    embedding, stack = PositionedEmbedding(32, 64, positions), Stack(layers)
+    for parameter in [*embedding.parameters(), *stack.parameters()]:
+        torch.nn.init.normal_(parameter, std=0.3)
+    return embedding.eval(), stack.eval()
+
+
+@pytest.mark.parametrize("positions", [LearnedPositions(64, 32), Slopes(), Positions()])
+@pytest.mark.parametrize("is_pre_norm", [True, False])
+@torch.no_grad()
+def test_a_stack_without_cross_attention_decodes_step_by_step(positions, is_pre_norm):
+    torch.manual_seed(0)
+    embedding, stack = small_stack(positions, is_pre_norm=is_pre_norm)
+    matrix = torch.randn(VOCAB_SIZE, 32)
+    tokens = torch.randint(0, VOCAB_SIZE, (3, 9))
+    whole = stack(embedding(tokens, matrix), causal_mask(9))
+    nothing, is_token = torch.zeros(3, 1, 32), torch.ones(3, 1, dtype=torch.bool)
+    cache = stack.start_cache(nothing, is_token, 1, 9)
+    for position in range(9):
+        at = slice(position, position + 1)
+        if position == 4:  # three hypotheses of each sentence from here on, the second of them read
+            cache.reorder(torch.arange(3).repeat_interleave(3), torch.arange(3))
+        hidden = embedding(tokens[:, at].repeat_interleave(cache.beam_size, 0), matrix, at)
+        step = stack.step(hidden, cache).view(3, cache.beam_size, 32)
+        assert torch.allclose(step[:, cache.beam_size // 2], whole[:, position], atol=1e-5)
+
+
+def test_a_bias_of_positions_is_seen_by_a_tap_and_by_fused_attention():
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(32, 4, 8, positions=Slopes()).eval()
+    taps = []
+    attention.tap(taps.append)
+    hidden = torch.randn(2, 200, 32)
+    for n_positions in (9, 200):  # the plain formula, and the fused kernel
+        attention(hidden[:, :n_positions], mask=causal_mask(n_positions))
+        weights = taps[-1].weights()
+        assert torch.allclose(weights @ taps[-1].value, taps[-1].context, atol=1e-5)
+        unbiased = taps[-1]._replace(bias=None).weights()
+        assert not torch.allclose(weights, unbiased, atol=1e-2)
+
+
 def test_an_encoder_only_and_a_decoder_only_model_come_from_the_same_parts():
     torch.manual_seed(0)
-    config = small_config()
-    embedding, stack = PositionedEmbedding(config), Encoder(config)
-    matrix = torch.randn(VOCAB_SIZE, config.d_model)
+    embedding, stack = small_stack(LearnedPositions(64, 32))
+    matrix = torch.randn(VOCAB_SIZE, 32)
     tokens = torch.randint(0, VOCAB_SIZE, (2, 9))
     visible = torch.ones(2, 9, dtype=torch.bool)
     assert stack(embedding(tokens, matrix), key_mask(visible)).shape == (2, 9, 32)

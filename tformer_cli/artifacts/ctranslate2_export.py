@@ -28,6 +28,8 @@ from tformer_cli.model.feed_forward import FeedForward
 
 EXPORT = "ctranslate2"
 """Folder of the export inside a model directory, where `translate` looks for it."""
+ACTIVATIONS = MappingProxyType({"relu": "RELU", "gelu": "GELU"})
+"""The engine's names of activations."""
 ORIGIN = "origin.json"
 """File that says which weights were exported."""
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
@@ -40,7 +42,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         # of training alone
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
-        "activation": ("relu", "gelu"),
+        "activation": ACTIVATIONS,
         "positions": ("sinusoidal", "learned"),
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
@@ -93,7 +95,7 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
             f"{directory.path}: some heads are pruned, but CTranslate2 needs the same number "
             "in every layer; export the unpruned model"
         )
-    activation = specs.Activation.RELU if config.activation == "relu" else specs.Activation.GELU
+    activation = getattr(specs.Activation, ACTIVATIONS[config.activation])
     spec = specs.TransformerSpec.from_config(
         (config.n_encoder_layers, config.n_decoder_layers),
         config.n_heads,
@@ -161,6 +163,8 @@ def _fill(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN401
 
 def _fill_positions(spec: Any, embedding: PositionedEmbedding) -> None:  # noqa: ANN401
     rows = embedding.positions.rows(0, embedding.max_positions, torch.device("cpu"))
+    if rows is None:  # the engine adds some in any case
+        rows = torch.zeros(embedding.max_positions, round(embedding.scale**2))
     spec.encodings = _array(rows)
 
 

@@ -15,7 +15,6 @@ from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, padded_length, source_batch
-from tformer_cli.model.attention import AttentionTap, attention_weights
 from tformer_cli.model.runtime import Precision, autocast
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.model.attention import AttentionTap
     from tformer_cli.model.transformer import Transformer
 
 LEAST_ATTENTION = 1e-30
@@ -116,7 +116,7 @@ def _forced(
     if not taps:
         return rows, [0.0] * len(rows)
     target_mask = torch.arange(longest, device=source.device) < lengths.unsqueeze(1)
-    weights = attention_weights(taps[0].query, taps[0].key, taps[0].mask)
+    weights = taps[0].weights()
     return rows, (beta * coverage_penalty(weights, source_mask, target_mask)).tolist()
 
 

@@ -1,10 +1,11 @@
 """Scaled dot-product attention, plain and fused, and the multi-head layer built on it.
 
-Attention(Q, K, V) = softmax(Q·Kᵀ / √E)·V (Vaswani et al. 2017, section 3.2). The plain formula is
-the oracle: the fused kernels must agree with it, and whoever wants to see the weights recomputes
-them with it beside the untouched path (`MultiHeadAttention.tap`).
+Attention(Q, K, V) = softmax(Q·Kᵀ / √E + bias)·V (Vaswani et al. 2017, section 3.2; the paper has no
+bias). The plain formula is the oracle: the fused kernels must agree with it, and a tap recomputes
+weights with it beside the untouched path (`MultiHeadAttention.tap`).
 """
 
+import functools
 import math
 import warnings
 from collections.abc import Callable
@@ -14,12 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.cache import StepCache
 from tformer_cli.model.dropout import dropout
 from tformer_cli.model.linear import Linear
+from tformer_cli.model.masks import EVERYTHING, Mask, Spans
 from tformer_cli.model.operations import Operations
+from tformer_cli.model.positions import Places, Positions
 from tformer_cli.model.repeatable import by_sentence
-from tformer_cli.model.unpadded import Spans
 
 FUSED_FROM_KEYS = 192
 """On a CPU the fused kernel wins only from about this many keys on: below, its blocks are mostly
@@ -28,23 +30,43 @@ FUSED_FROM_QUERIES = 16
 """With fewer, as in a beam, its bits depend on the sentences beside, on several threads."""
 
 
-def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Computes softmax(Q·Kᵀ / √E) over the keys a query may attend to.
+def attention_weights(
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None = None,
+    *,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
+    """Computes softmax(scale·Q·Kᵀ + bias) over the keys a query may attend to.
 
     Args:
         query: (B, H, Q, E) queries.
         key: (B, H, K, E) keys.
         mask: boolean, broadcastable to (B, H, Q, K); True means "may attend".
+        bias: broadcastable to (B, H, Q, K), added to the scaled scores.
+        scale: factor of the scores; None: 1/√E.
 
     Returns:
         (B, H, Q, K) weights. Rows sum to 1 and hidden cells are exactly 0; a row with every key
         hidden is all zeros rather than NaN.
     """
-    scores = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-2, -1))
-    if mask is None:
-        return torch.softmax(scores, dim=-1)
-    weights = torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)
-    return weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+    weights = _softmax_of_scores(query, key, mask, bias, scale)
+    return weights if mask is None else weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
+
+
+def _softmax_of_scores(
+    query: Tensor, key: Tensor, mask: Tensor | None, bias: Tensor | None, scale: float | None
+) -> Tensor:
+    """The formula of attention weights; NaN in rows with every key hidden."""
+    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    # Queries are scaled, for they are fewer numbers than the scores
+    scores = torch.matmul(query * scale, key.transpose(-2, -1))
+    if bias is not None:
+        scores = scores + bias
+    if mask is not None:
+        scores = torch.where(mask, scores, -math.inf)
+    return torch.softmax(scores, dim=-1)
 
 
 def plain_attention(
@@ -54,6 +76,7 @@ def plain_attention(
     mask: Tensor | None = None,
     dropout_rate: float = 0.0,
     *,
+    bias: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
     """Computes attention by the formula; the oracle of `fused_attention`.
@@ -64,16 +87,13 @@ def plain_attention(
         value: (B, H, K, E) values.
         mask: boolean, broadcastable to (B, H, Q, K); every query must see at least one key.
         dropout_rate: chance of dropping a weight (training only).
+        bias: broadcastable to (B, H, Q, K), added to the scaled scores.
         scale: factor of the scores; None: 1/√E.
 
     Returns:
         (B, H, Q, E) the values summed with the weights.
     """
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = torch.matmul(query * scale, key.transpose(-2, -1))
-    if mask is not None:
-        scores = torch.where(mask, scores, -math.inf)
-    weights = dropout(torch.softmax(scores, dim=-1), dropout_rate)
+    weights = dropout(_softmax_of_scores(query, key, mask, bias, scale), dropout_rate)
     return torch.matmul(weights.to(value.dtype), value)
 
 
@@ -84,9 +104,13 @@ def fused_attention(
     mask: Tensor | None = None,
     dropout_rate: float = 0.0,
     *,
+    bias: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
     """Computes the same as `plain_attention` in one fused kernel of torch."""
+    if bias is not None:  # the kernel adds a mask of numbers
+        bias = bias.to(query.dtype)
+        mask = bias if mask is None else torch.where(mask, bias, -math.inf)
     return functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=dropout_rate, scale=scale
     )
@@ -96,15 +120,23 @@ class AttentionTap(NamedTuple):
     """Inputs and outputs of a call of a layer, as a tap receives them."""
 
     query: Tensor
-    """(B, H, Q, E) queries."""
+    """(B, H, Q, E) queries as they are compared, turned by their positions."""
     key: Tensor
-    """(B, H, K, E) keys."""
+    """(B, H, K, E) keys, likewise."""
     value: Tensor
     """(B, H, K, E) values."""
     mask: Tensor | None
     """Boolean, broadcastable to (B, H, Q, K), True means "may attend"; None: everything."""
     context: Tensor
     """(B, H, Q, E) the weighted values as the model's own path computed them."""
+    bias: Tensor | None = None
+    """Broadcastable to (B, H, Q, K), what is added to the scores; None: nothing."""
+
+    def weights(self, dtype: torch.dtype | None = None) -> Tensor:
+        """Computes (B, H, Q, K) the weights again, in a type of number other than the model's."""
+        dtype = dtype or self.query.dtype
+        query, key = self.query.to(dtype), self.key.to(dtype)
+        return attention_weights(query, key, self.mask, bias=self.bias)
 
 
 class TapHandle:
@@ -130,27 +162,45 @@ class MultiHeadAttention(nn.Module):
 
     operations: Operations | None = None
     """Attention used in training; None: torch's."""
+    positions: Positions
+    """Positions of self-attention."""
     gate: Tensor | None = None
     """Factors ξ on each head's weighted values before W_O, broadcastable to (B, H, Q, E): (H, 1, 1)
     for all sentences, (B, H, 1, 1) for each its own; 0 switches a head off. None: nothing is
     multiplied."""
 
-    def __init__(self, config: ModelConfig, n_heads: int | None = None) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        head_width: int,
+        *,
+        positions: Positions | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
         """Creates a layer.
 
         Args:
-            config: the model's shape.
-            n_heads: heads of this layer, if not `config.n_heads`; 0 leaves the bias of W_O.
+            d_model: D.
+            n_heads: H; 0 leaves the bias of W_O.
+            head_width: E.
+            positions: what positions do to queries, keys and scores of self-attention; None:
+                nothing.
+            dropout: rate of the weights.
+            bias: whether projections have biases.
         """
         super().__init__()
-        self.n_heads = config.n_heads if n_heads is None else n_heads
-        self.head_width = config.head_width
-        self.dropout_rate = config.attention_dropout
-        joined = self.n_heads * self.head_width
+        self.n_heads = n_heads
+        self.head_width = head_width
+        self.dropout_rate = dropout
+        joined = n_heads * head_width
         with warnings.catch_warnings():  # a layer without heads has matrices without elements
             warnings.filterwarnings("ignore", message="Initializing zero-element tensors")
-            self.in_projection = Linear(config.d_model, 3 * joined, bias=config.bias)
-            self.out_projection = Linear(joined, config.d_model, bias=config.bias)
+            self.in_projection = Linear(d_model, 3 * joined, bias=bias)
+            self.out_projection = Linear(joined, d_model, bias=bias)
+        # Not a child module: layers share it with the embedding, which its parameters are named by
+        self.__dict__["positions"] = positions or Positions()
         self._listeners: list[Callable[[AttentionTap], None]] = []
 
     @property
@@ -160,9 +210,10 @@ class MultiHeadAttention(nn.Module):
 
     @property
     def is_plain(self) -> bool:
-        """True if this is the formula and nothing else: no dropout of weights, gates or taps."""
+        """True if this is the formula and nothing else: no bias, dropout, gate or tap."""
         has_dropout = self.training and self.dropout_rate > 0.0
-        return not (has_dropout or self._listeners) and self.gate is None
+        is_watched = bool(self._listeners) or self.gate is not None
+        return not (has_dropout or is_watched or self.positions.biases)
 
     def tap(self, listener: Callable[[AttentionTap], None]) -> TapHandle:
         """Hands `listener` every later call's queries, keys, values, mask and result.
@@ -174,32 +225,53 @@ class MultiHeadAttention(nn.Module):
         return TapHandle(self._listeners, len(self._listeners) - 1)
 
     def forward(
-        self, hidden: Tensor, memory: Tensor | None = None, mask: Tensor | Spans | None = None
+        self, hidden: Tensor, memory: Tensor | None = None, mask: Mask = EVERYTHING
     ) -> Tensor:
         """Attends from `hidden` to `memory`, or to itself.
 
         Args:
             hidden: (B, Q, D) where the queries come from.
             memory: (B, K, D) where keys and values come from; None: `hidden` (self-attention).
-            mask: boolean, broadcastable to (B, H, Q, K); True means "may attend". Or where each
-                sentence lies in a single row (B = 1), while training by `operations`.
+            mask: which keys each query may attend to; with spans only while training by
+                `operations`.
 
         Returns:
             (B, Q, D) output of the projection W_O.
         """
-        if isinstance(mask, Spans):
-            return self._attend_within(hidden, memory, mask)
+        if mask.spans is not None:
+            return self._attend_within(hidden, memory, mask.spans)
+        bias = None
         if memory is None:
-            query, key, value = self.project_all(hidden)
+            n_positions = hidden.shape[1]
+            query, key, value = self.project_all(hidden, slice(0, n_positions))
+            if self.positions.biases:
+                at = torch.arange(n_positions, device=hidden.device)
+                bias = self.positions.bias(at, at)
         else:
             query = self.project_query(hidden)
             key, value = self.project_memory(memory)
-        return self.attend(query, key, value, mask)
+        return self.attend(query, key, value, mask.visible, bias)
 
-    def project_all(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Projects (B, Q, D) to queries, keys and values, (B, H, Q, E) each, in one product."""
-        query, key, value = self.in_projection(hidden).chunk(3, dim=-1)
-        return self._split_heads(query), self._split_heads(key), self._split_heads(value)
+    def project_all(self, hidden: Tensor, at: Places) -> tuple[Tensor, Tensor, Tensor]:
+        """Projects (B, Q, D) to queries, keys and values, (B, H, Q, E) each, in one product.
+
+        Args:
+            hidden: (B, Q, D).
+            at: positions, which turn queries and keys; as a tensor (B, 1, Q).
+        """
+        query, key, value = map(self._split_heads, self.in_projection(hidden).chunk(3, dim=-1))
+        if self.positions.turns:
+            query, key = self.positions.turned(query, at), self.positions.turned(key, at)
+        return query, key, value
+
+    def step_bias(self, cache: StepCache, at: Places) -> Tensor | None:
+        """Computes the bias of one position's scores, (B, H, W, K) or (H, 1, K); None: no bias."""
+        if not self.positions.biases:
+            return None
+        keys = cache.key_positions
+        if isinstance(at, slice):
+            return self.positions.bias(torch.tensor([at.start], device=keys.device), keys)
+        return self.positions.bias(at.squeeze(1), keys)
 
     def project_query(self, hidden: Tensor) -> Tensor:
         """Projects (B, Q, D) to queries (B, H, Q, E)."""
@@ -212,7 +284,14 @@ class MultiHeadAttention(nn.Module):
         key, value = self.in_projection.part(memory, slice(joined, None)).chunk(2, dim=-1)
         return self._split_heads(key), self._split_heads(value)
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
         """Attends with projected heads and joins them.
 
         Args:
@@ -220,6 +299,7 @@ class MultiHeadAttention(nn.Module):
             key: (B, H, K, E) keys.
             value: (B, H, K, E) values.
             mask: boolean, broadcastable to (B, H, Q, K).
+            bias: likewise, added to the scaled scores.
 
         Returns:
             (B, Q, D) output of the projection W_O.
@@ -229,13 +309,17 @@ class MultiHeadAttention(nn.Module):
             key.shape[-2] >= FUSED_FROM_KEYS and query.shape[-2] >= FUSED_FROM_QUERIES
         )
         # A layer whose heads are all pruned is nothing for the fused kernels.
-        attention = fused_attention if is_fused and self.n_heads else plain_attention
+        attention: Callable[..., Tensor] = (
+            fused_attention if is_fused and self.n_heads else plain_attention
+        )
+        if bias is not None:
+            attention = functools.partial(attention, bias=bias)
         if torch.is_grad_enabled():
             context = attention(query, key, value, mask, dropout_rate)
         else:
             context = by_sentence(attention, query, key, value, mask, dropout_rate)
         for listener in tuple(self._listeners):
-            listener(AttentionTap(query, key, value, mask, context))
+            listener(AttentionTap(query, key, value, mask, context, bias))
         if self.gate is not None:
             context = context * self.gate.to(context.dtype)
         # (B, H, Q, E) -> (B, Q, H, E) -> (B, Q, H·E) -> (B, Q, D)
@@ -249,7 +333,7 @@ class MultiHeadAttention(nn.Module):
                 "attention takes them"
             )
         if memory is None:
-            query, key_value = self.in_projection(hidden), None
+            query, key_value = self._turned_within(self.in_projection(hidden), spans), None
         else:
             joined = self.n_heads * self.head_width
             query = self.in_projection.part(hidden, slice(joined))
@@ -258,6 +342,15 @@ class MultiHeadAttention(nn.Module):
         if self.n_heads:
             context = self.operations.attention(query, key_value, self.n_heads, spans)
         return self.out_projection(context)
+
+    def _turned_within(self, projected: Tensor, spans: Spans) -> Tensor:
+        """Turns the queries and keys in (1, Q, 3·H·E) queries, keys and values."""
+        if not self.positions.turns or spans.positions is None:
+            return projected
+        # (1, Q, 3·H·E) -> (Q, 3, H, E) -> (3, H, Q, E), turned, and back
+        heads = projected.view(-1, 3, self.n_heads, self.head_width).permute(1, 2, 0, 3)
+        turned = self.positions.turned(heads[:2], spans.positions).to(projected.dtype)
+        return torch.cat((turned, heads[2:])).permute(2, 0, 1, 3).reshape(projected.shape)
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         # (B, Q, H·E) -> (B, Q, H, E) -> (B, H, Q, E)

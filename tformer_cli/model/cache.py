@@ -42,6 +42,10 @@ class StepCache(Protocol):
     def target_mask(self) -> Tensor | None:
         """(B, 1, W, K) which keys of `append` each slot may attend to; None: all."""
 
+    @property
+    def key_positions(self) -> Tensor:
+        """(K) the position of each key of `append`."""
+
     def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Adds heads (B, H, W, E) of a layer; returns those to attend to, (B, H, K, E) each."""
 
@@ -63,25 +67,26 @@ class DecoderCache:
         source_mask: Tensor,
         beam_size: int,
         max_length: int,
-        n_heads: int,
+        n_heads: list[int],
     ) -> None:
         """Starts an empty cache.
 
         Args:
             memory_heads: for each layer the keys and values of the memory, (B, H, S, E) each; they
-                become the cache's own and may be overwritten.
+                become the cache's own and may be overwritten. Empty without cross-attention.
             source_mask: (B, S) True where a source position is a token.
             beam_size: W, rows for each sentence.
             max_length: positions that will be decoded at most.
-            n_heads: H, the most heads that the self-attention of a layer has.
+            n_heads: H of the self-attention of each layer.
         """
-        self.n_heads = n_heads
+        self._n_layers, self._most_heads = len(n_heads), max(n_heads)
         self.memory_heads = memory_heads
         self.source_mask = source_mask
         self.beam_size = beam_size
         self.max_length = max_length
         self.length = 0
         self._n_keys = 0
+        self._slots: list[int] = []  # of each earlier position
         # (L, 2, B, H, room, E), a position's W slots one after the other; made at the first step,
         # which knows the precision
         self._heads: Tensor | None = None
@@ -98,6 +103,13 @@ class DecoderCache:
     def target_mask(self) -> Tensor | None:
         """(B, 1, W, K) which keys of `append` each slot may attend to; None: all."""
         return None if self._ancestors is None else self._ancestors.unsqueeze(1)
+
+    @property
+    def key_positions(self) -> Tensor:
+        """(K) the position of each key of `append`."""
+        device = self.source_mask.device
+        n_keys = torch.tensor([*self._slots, self.beam_size], device=device)
+        return torch.arange(len(n_keys), device=device).repeat_interleave(n_keys)
 
     def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Adds the current position's heads of a layer.
@@ -122,6 +134,7 @@ class DecoderCache:
     def advance(self) -> None:
         """Continues to the next position, once every layer has appended the current one."""
         self.length += 1
+        self._slots.append(self.beam_size)
         self._n_keys += self.beam_size
         self._open_position()
 
@@ -184,7 +197,7 @@ class DecoderCache:
             n_left = self.max_length - self.length
             n_sentences, _, _, head_width = key.shape
             more = self.beam_size * min(max(FIRST_POSITIONS, self.length), n_left)
-            shape = (len(self.memory_heads), 2, n_sentences, self.n_heads, more, head_width)
+            shape = (self._n_layers, 2, n_sentences, self._most_heads, more, head_width)
             old = None if self._heads is None else self._heads[..., : self._n_keys, :]
             block = key.new_empty(shape)
             self._heads = block if old is None else torch.cat((old, block), dim=4)

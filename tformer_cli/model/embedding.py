@@ -7,10 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import Dropout
-from tformer_cli.model.positions import LearnedPositions, SinusoidalPositions
-from tformer_cli.model.unpadded import Unpadded
+from tformer_cli.model.positions import Places, Positions
 
 
 class PositionedEmbedding(nn.Module):
@@ -20,25 +18,31 @@ class PositionedEmbedding(nn.Module):
     the decoder and the output projection.
     """
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.scale = math.sqrt(config.d_model)
-        self.max_positions = config.max_positions
-        self.positions: SinusoidalPositions | LearnedPositions = (
-            SinusoidalPositions(config)
-            if config.positions == "sinusoidal"
-            else LearnedPositions(config)
-        )
-        self.dropout = Dropout(config.dropout)
+    def __init__(
+        self, d_model: int, max_positions: int, positions: Positions, *, dropout: float = 0.0
+    ) -> None:
+        """Creates the input of a stack.
 
-    def forward(self, tokens: Tensor, matrix: Tensor, start: int | Tensor = 0) -> Tensor:
-        """Embeds tokens that stand at positions start, start + 1, ….
+        Args:
+            d_model: D.
+            max_positions: tokens of the longest sentence.
+            positions: what is added to embeddings; may be nothing.
+            dropout: rate of the sum.
+        """
+        super().__init__()
+        self.scale = math.sqrt(d_model)
+        self.max_positions = max_positions
+        self.positions = positions
+        self.dropout = Dropout(dropout)
+
+    def forward(self, tokens: Tensor, matrix: Tensor, at: Places | None = None) -> Tensor:
+        """Embeds tokens.
 
         Args:
             tokens: (B, T) token ids.
             matrix: (V, D) embeddings.
-            start: position of the first token; or (B) that of each row's only one (T = 1), which
-                has to be below `max_positions`.
+            at: positions of the tokens, a slice or (B, T) or (T); None: 0, 1, …. On a GPU those of
+                a tensor have to be below `max_positions`.
 
         Returns:
             (B, T, D) hidden states.
@@ -46,32 +50,22 @@ class PositionedEmbedding(nn.Module):
         Raises:
             ValueError: if there are more positions than `max_positions`.
         """
-        if isinstance(start, Tensor):
-            positions = self._rows(0, self.max_positions, tokens.device)[start].unsqueeze(1)
-        else:
-            positions = self._rows(start, start + tokens.shape[1], tokens.device)
+        rows = self._rows(slice(0, tokens.shape[1]) if at is None else at, tokens.device)
         embedded = functional.embedding(tokens, matrix) * self.scale
-        return self.dropout(embedded + positions)
+        return self.dropout(embedded if rows is None else embedded + rows)
 
-    def unpadded(self, sentences: Unpadded, matrix: Tensor) -> Tensor:
-        """Embeds sentences that lie one after the other.
+    def _rows(self, at: Places, device: torch.device) -> Tensor | None:
+        if isinstance(at, slice):
+            return self._some_rows(at.start, at.stop, device)
+        # Looking for the last one would wait for a GPU: there all rows are taken
+        stop = self.max_positions if at.is_cuda else int(at.max()) + 1
+        rows = self._some_rows(0, stop, device)
+        if rows is None:
+            return None
+        # (…) -> (…, D)
+        return rows.index_select(0, at.flatten()).view(*at.shape, -1)
 
-        Args:
-            sentences: their token ids.
-            matrix: (V, D) embeddings.
-
-        Returns:
-            (1, N, D) hidden states.
-
-        Raises:
-            ValueError: if one has more tokens than `max_positions`.
-        """
-        longest = int(sentences.positions.max()) + 1
-        rows = self._rows(0, longest, sentences.tokens.device)
-        embedded = functional.embedding(sentences.tokens, matrix) * self.scale
-        return self.dropout(embedded + rows.index_select(0, sentences.positions))
-
-    def _rows(self, start: int, stop: int, device: torch.device) -> Tensor:
+    def _some_rows(self, start: int, stop: int, device: torch.device) -> Tensor | None:
         if stop > self.max_positions:
             raise ValueError(
                 f"a sentence may have at most max_positions = {self.max_positions} tokens, "

@@ -1,16 +1,26 @@
 """The position-wise feed-forward layer."""
 
+from collections.abc import Callable
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.config import Activation
 from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.linear import Linear
 from tformer_cli.model.operations import Operations
 from tformer_cli.model.repeatable import by_rows
+
+ACTIVATIONS: MappingProxyType[Activation, Callable[[Tensor], Tensor]] = MappingProxyType(
+    {
+        "relu": functional.relu,
+        "gelu": functional.gelu,  # x·Φ(x), exactly (Hendrycks & Gimpel 2016)
+    }
+)
+"""Functions between the two products."""
 
 
 class FeedForward(nn.Module):
@@ -19,17 +29,34 @@ class FeedForward(nn.Module):
     operations: Operations | None = None
     """Operations used where gradients are needed; None: torch's."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        *,
+        activation: Activation = "relu",
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        """Creates a layer.
+
+        Args:
+            d_model: D.
+            d_ff: F.
+            activation: between the products.
+            dropout: rate after the activation.
+            bias: whether b₁ and b₂ are there.
+        """
         super().__init__()
-        self.inner = Linear(config.d_model, config.d_ff, bias=config.bias)
-        self.outer = Linear(config.d_ff, config.d_model, bias=config.bias)
-        self.is_relu = config.activation == "relu"
-        self.dropout = Dropout(config.activation_dropout)
+        self.inner = Linear(d_model, d_ff, bias=bias)
+        self.outer = Linear(d_ff, d_model, bias=bias)
+        self.activation = activation
+        self.dropout = Dropout(dropout)
 
     @property
     def _is_plain(self) -> bool:
         """True if this is the paper's formula and nothing else."""
-        return self.is_relu and not (self.training and self.dropout.rate > 0.0)
+        return self.activation == "relu" and not (self.training and self.dropout.rate > 0.0)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Maps (B, T, D) to (B, T, D), each position by itself."""
@@ -42,8 +69,11 @@ class FeedForward(nn.Module):
 
     def _compute(self, hidden: Tensor) -> Tensor:
         # (…, D) -> (…, F) -> (…, D)
-        inner = self.inner.part(hidden, relu=self.is_relu)
-        return self.outer(self.dropout(inner if self.is_relu else functional.gelu(inner)))
+        if self.activation == "relu":  # which products have built in
+            inner = self.inner.part(hidden, relu=True)
+        else:
+            inner = ACTIVATIONS[self.activation](self.inner(hidden))
+        return self.outer(self.dropout(inner))
 
     if TYPE_CHECKING:
         __call__ = forward

@@ -1,11 +1,20 @@
 """Operations that faster kernels may take over in training; without them torch computes all."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from __future__ import annotations
 
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Protocol
 
-from tformer_cli.model.unpadded import Spans
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+    from tformer_cli.model.masks import Spans
+    from tformer_cli.model.transformer import Transformer
+
+ROW_MULTIPLE = 64
+"""Rows are filled up to a multiple of this: a library that prepares each product for its sizes
+then has seen most of them after a few steps, and freed memory fits what is asked for next."""
 
 
 class Operations(Protocol):
@@ -13,6 +22,24 @@ class Operations(Protocol):
 
     Dropout alone differs in which values are dropped: its random numbers are made in another way.
     """
+
+    def hidden_states(
+        self,
+        model: Transformer,
+        source: tuple[Tensor, Tensor],
+        target_input: tuple[Tensor, Tensor],
+    ) -> Tensor | None:
+        """Computes the decoder's last hidden states of whole sentences without their padding.
+
+        Args:
+            model: while it trains.
+            source: (B, S) token ids, and (B, S) True where a position is a token.
+            target_input: (B, T) token ids, the sentence's start first, and the same.
+
+        Returns:
+            (N', D), the states of the N target tokens and perhaps rows that only fill up; None if
+            the model has to compute them with padding.
+        """
 
     def dropout(self, values: Tensor, rate: float) -> Tensor:
         """Zeroes each value with chance `rate` and scales the rest by 1 / (1 - rate)."""

@@ -1,23 +1,22 @@
 """The encoder-decoder Transformer: both stacks, their embeddings and the output projection."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tformer_cli.model.attention import FUSED_FROM_KEYS, MultiHeadAttention
+from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.cache import DecoderCache, StepCache
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.decoder import Decoder
 from tformer_cli.model.embedding import PositionedEmbedding
-from tformer_cli.model.encoder import Encoder
+from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.linear import Product, repeatable_linear
 from tformer_cli.model.masks import causal_mask, key_mask
 from tformer_cli.model.operations import Operations
-from tformer_cli.model.positions import LearnedPositions
-from tformer_cli.model.unpadded import Spans, Unpadded
+from tformer_cli.model.positions import LearnedPositions, Positions, SinusoidalPositions
+from tformer_cli.model.stacks import DecoderLayer, Layer, Stack
 
 
 class Transformer(nn.Module):
@@ -47,10 +46,10 @@ class Transformer(nn.Module):
         self.output_projection = (
             nn.Linear(config.d_model, vocab_size, bias=False) if tied == "none" else None
         )
-        self.encoder_input = PositionedEmbedding(config)
-        self.decoder_input = PositionedEmbedding(config)
-        self.encoder = Encoder(config)
-        self.decoder = Decoder(config)
+        self.encoder_input = make_input(config)
+        self.decoder_input = make_input(config)
+        self.encoder = make_encoder(config, self.encoder_input.positions)
+        self.decoder = make_decoder(config, self.decoder_input.positions)
         initialize(self)
 
     @property
@@ -94,38 +93,7 @@ class Transformer(nn.Module):
         """
         hidden = self.decoder_input(target_input, self.target_matrix)
         causal = causal_mask(target_input.shape[1], target_input.device)
-        return self.decoder(hidden, memory, causal, key_mask(source_mask))
-
-    def trains_unpadded(self, longest: int) -> bool:
-        """True if `hidden_unpadded` is for it: it trains by `operations`, with plain attention.
-
-        Args:
-            longest: tokens of the longest sentence; of long ones all weights would be kept.
-        """
-        return (
-            self.operations is not None
-            and self.training
-            and longest < FUSED_FROM_KEYS
-            and all(m.is_plain for m in self.modules() if isinstance(m, MultiHeadAttention))
-        )
-
-    def hidden_unpadded(self, source: Unpadded, target_input: Unpadded) -> Tensor:
-        """Computes what `decode_hidden` does after `encode`, without padding.
-
-        Args:
-            source: B source sentences.
-            target_input: B target sentences, the sentence's start first.
-
-        Returns:
-            (N, D) the decoder's last hidden states.
-        """
-        within_source = Spans(source.starts, source.starts, is_causal=False)
-        within_target = Spans(target_input.starts, target_input.starts, is_causal=True)
-        across = Spans(target_input.starts, source.starts, is_causal=False)
-        hidden = self.encoder_input.unpadded(source, self.source_embedding.weight)
-        memory = self.encoder(hidden, within_source)
-        hidden = self.decoder_input.unpadded(target_input, self.target_matrix)
-        return self.decoder(hidden, memory, within_target, across).squeeze(0)
+        return self.decoder(hidden, causal, memory, key_mask(source_mask))
 
     def project(self, hidden: Tensor) -> Tensor:
         """Turns hidden states (…, D) into logits (…, V)."""
@@ -172,12 +140,93 @@ class Transformer(nn.Module):
         Returns:
             (B·W, V) logits of the next token.
         """
-        hidden = self.decoder_input(tokens.unsqueeze(1), self.target_matrix, cache.length)
+        length = cache.length
+        at = length.unsqueeze(1) if isinstance(length, Tensor) else slice(length, length + 1)
+        hidden = self.decoder_input(tokens.unsqueeze(1), self.target_matrix, at)
         # (B·W, 1, D) -> (B·W, D) -> (B·W, V)
         return self.project(self.decoder.step(hidden, cache).squeeze(1))
 
     if TYPE_CHECKING:
         __call__ = forward
+
+
+def make_input(config: ModelConfig) -> PositionedEmbedding:
+    """Makes what embeds the tokens of a stack."""
+    positions = make_positions(config)
+    return PositionedEmbedding(
+        config.d_model, config.max_positions, positions, dropout=config.dropout
+    )
+
+
+def make_positions(config: ModelConfig) -> Positions:
+    """Makes the positions of a stack."""
+    if config.positions == "sinusoidal":
+        return SinusoidalPositions(config.max_positions, config.d_model)
+    return LearnedPositions(config.max_positions, config.d_model)
+
+
+def make_attention(
+    config: ModelConfig, n_heads: int, positions: Positions | None = None
+) -> MultiHeadAttention:
+    """Makes an attention with so many heads, self-attention if there are positions."""
+    return MultiHeadAttention(
+        config.d_model,
+        n_heads,
+        config.head_width,
+        positions=positions,
+        dropout=config.attention_dropout,
+        bias=config.bias,
+    )
+
+
+def make_feed_forward(config: ModelConfig) -> FeedForward:
+    """Makes the feed-forward part of a layer."""
+    return FeedForward(
+        config.d_model,
+        config.d_ff,
+        activation=config.activation,
+        dropout=config.activation_dropout,
+        bias=config.bias,
+    )
+
+
+def make_encoder(config: ModelConfig, positions: Positions) -> Stack[Layer]:
+    """Makes the encoder."""
+    settings = _layer_settings(config)
+    return Stack(
+        Layer(make_attention(config, n_heads, positions), make_feed_forward(config), **settings)
+        for n_heads in config.layer_heads.encoder
+    )
+
+
+def make_decoder(config: ModelConfig, positions: Positions) -> Stack[DecoderLayer]:
+    """Makes the decoder."""
+    settings = _layer_settings(config)
+    layers = []
+    for n_heads, n_cross_heads in zip(
+        config.layer_heads.decoder, config.layer_heads.cross, strict=True
+    ):
+        # in the order in which weights are drawn
+        own = make_attention(config, n_heads, positions)
+        cross = make_attention(config, n_cross_heads)
+        layers.append(DecoderLayer(own, make_feed_forward(config), cross, **settings))
+    return Stack(layers)
+
+
+class _LayerSettings(TypedDict):
+    is_pre_norm: bool
+    norm_epsilon: float
+    dropout: float
+    bias: bool
+
+
+def _layer_settings(config: ModelConfig) -> _LayerSettings:
+    return {
+        "is_pre_norm": config.norm == "pre",
+        "norm_epsilon": config.norm_epsilon,
+        "dropout": config.dropout,
+        "bias": config.bias,
+    }
 
 
 def compile_layers(model: Transformer) -> None:

@@ -15,9 +15,9 @@ from torch import Tensor
 from tformer_cli.data.batching import Batch, collate
 from tformer_cli.data.loading.encoded import EncodedCorpus
 from tformer_cli.errors import RecipeError
+from tformer_cli.model.operations import ROW_MULTIPLE
 from tformer_cli.model.runtime import Precision, is_out_of_memory
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.model.unpadded import ROW_MULTIPLE
 from tformer_cli.training.config import TrainingConfig
 from tformer_cli.training.free_memory import free_memory
 from tformer_cli.training.gradients import add_gradients

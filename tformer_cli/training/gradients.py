@@ -11,7 +11,6 @@ from tformer_cli.data.batching import Batch
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.model.runtime import Precision, autocast
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.model.unpadded import unpadded
 from tformer_cli.training.loss import Loss
 from tformer_cli.training.projected_loss import projected_loss
 from tformer_cli.training.window import Window
@@ -98,10 +97,12 @@ def _target_hidden(model: Transformer, batch: Batch, device: torch.device, n_pas
         for side in (batch.source, batch.source_mask, batch.target_input, batch.target_output)
     )
     is_target = output != PAD_ID
-    if model.trains_unpadded(max(source.shape[1], output.shape[1])):
-        return model.hidden_unpadded(
-            unpadded(source, source_mask), unpadded(target_input, is_target)
+    if model.operations is not None:
+        hidden = model.operations.hidden_states(
+            model, (source, source_mask), (target_input, is_target)
         )
+        if hidden is not None:
+            return hidden
     # Real tokens are found before the batch goes to the device: nothing waits for it there.
     positions = _moved(is_target.flatten().nonzero().squeeze(1), device)
     source_mask = _moved(source_mask, device)

@@ -11,7 +11,7 @@ _SHARE_OF_TIME = 0.002
 
 
 class RateProbe(Protocol):
-    """Probe of the hardware, such as `model.hardware.ProductProbe`."""
+    """Probe of the hardware, such as `product_probe.ProductProbe`."""
 
     @property
     def rate(self) -> float:

@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tformer_cli.model.operations import Operations
-from tformer_cli.model.unpadded import ROW_MULTIPLE
+from tformer_cli.model.operations import ROW_MULTIPLE, Operations
 from tformer_cli.training.loss import Loss, smoothing_entropy
 from tformer_cli.training.r_drop import add_disagreement
 

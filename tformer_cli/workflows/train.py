@@ -41,7 +41,6 @@ from tformer_cli.errors import (
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
 from tformer_cli.inspection.heads.timeline import HEADS_LOG
 from tformer_cli.model.config import parameter_count
-from tformer_cli.model.hardware import ProductProbe
 from tformer_cli.model.runtime import (
     Precision,
     has_fast_bfloat16,
@@ -55,6 +54,7 @@ from tformer_cli.training.hardware_limit import HardwareLimit
 from tformer_cli.training.launch import launched, one_speaks_for_a_machine
 from tformer_cli.training.metrics_log import MetricsLog
 from tformer_cli.training.processes import Processes, together
+from tformer_cli.training.product_probe import ProductProbe
 from tformer_cli.training.signals import stop_requests
 from tformer_cli.training.state import TrainingState, seed_everything
 from tformer_cli.training.tensorboard import DIRECTORY as TENSORBOARD

@@ -8,7 +8,6 @@ import torch
 from torch.nn import functional
 
 from tformer_cli.fast.native import linear as module
-from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.linear import Linear
 
@@ -64,8 +63,7 @@ def test_products_have_torchs_results_and_gradients(
 def test_feed_forward_has_torchs_results_and_gradients(
     operations, n_rows, width, inner, bias, precision
 ):
-    config = ModelConfig(d_model=width, n_heads=2, d_ff=inner, bias=bias)
-    plain, by_kernels = layers(operations, FeedForward(config))
+    plain, by_kernels = layers(operations, FeedForward(width, inner, bias=bias))
     values, slope = torch.randn(1, n_rows, width), torch.randn(1, n_rows, width)
     expected = differentiated(plain, values, slope, precision)
     found = differentiated(by_kernels, values, slope, precision)
@@ -79,12 +77,11 @@ def test_feed_forward_has_torchs_results_and_gradients(
         assert torch.dist(own.float(), right) <= 1.1 * torch.dist(torchs.float(), right) + 1e-6
 
 
-@pytest.mark.parametrize("changed", [{"activation": "gelu"}, {"activation_dropout": 0.5}])
+@pytest.mark.parametrize("changed", [{"activation": "gelu"}, {"dropout": 0.5}])
 def test_other_feed_forward_layers_are_computed_step_by_step(operations, changed):
-    config = ModelConfig(d_model=16, n_heads=2, d_ff=24, **changed)
-    plain, by_kernels = layers(operations, FeedForward(config))
+    plain, by_kernels = layers(operations, FeedForward(16, 24, **changed))
     values, slope = torch.randn(1, 9, 16), torch.randn(1, 9, 16)
-    if "activation_dropout" in changed:
+    if "dropout" in changed:
         plain.dropout.rate = by_kernels.dropout.rate = 1e-9  # is asked for, and drops nothing
     expected = differentiated(plain, values, slope, "float32")
     assert worst(differentiated(by_kernels, values, slope, "float32"), expected) < 1e-5
@@ -111,7 +108,7 @@ def test_without_gradients_torch_computes(operations, monkeypatch):
 
 
 def test_frozen_weights_get_no_gradient(operations):
-    _, layer = layers(operations, FeedForward(ModelConfig(d_model=8, n_heads=2, d_ff=12)))
+    _, layer = layers(operations, FeedForward(8, 12))
     layer.inner.weight.requires_grad_(False)
     layer.outer.bias.requires_grad_(False)
     values = torch.randn(1, 3, 8, requires_grad=True)

@@ -15,11 +15,12 @@ import torch
 from tformer_cli.data.batching import collate
 from tformer_cli.fast.native import training
 from tformer_cli.fast.native.training import NativeOperations, use_native_operations
+from tformer_cli.fast.unpadded import hidden_unpadded, trains_unpadded, unpadded
 from tformer_cli.model.attention import FUSED_FROM_KEYS, MultiHeadAttention, plain_attention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import Dropout
+from tformer_cli.model.masks import Mask, Spans
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.model.unpadded import Spans, unpadded
 from tformer_cli.training.gradients import batch_loss
 from tformer_cli.training.loss import label_smoothed_loss
 from tformer_cli.training.projected_loss import projected_loss
@@ -370,7 +371,7 @@ def test_a_models_gradients_are_the_same(training_library, norm, activation, pos
     model = Transformer(config, 40).train()
     same = copy.deepcopy(model)
     assert use_native_operations(same, training_library)
-    assert same.trains_unpadded(20)
+    assert trains_unpadded(same, 20)
     expected, found = gradients(model, r_drop=r_drop), gradients(same, r_drop=r_drop)
     for name, slope in expected.items():
         largest = max(map(abs, slope.flatten().tolist()), default=0.0)
@@ -428,20 +429,22 @@ def test_copies_of_a_model_share_its_operations(training_library):
 def test_what_attention_by_the_kernels_would_pass_by_is_left_to_torch(training_library):
     config = ModelConfig(d_model=8, n_heads=2, d_ff=8, dropout=0.0, max_positions=8)
     model = Transformer(config, 20).train()
-    assert not model.trains_unpadded(5)
+    assert not trains_unpadded(model, 5)
     use_native_operations(model, training_library)
-    assert model.trains_unpadded(5)
-    assert not model.trains_unpadded(FUSED_FROM_KEYS)
+    assert trains_unpadded(model, 5)
+    assert not trains_unpadded(model, FUSED_FROM_KEYS)
     attention = model.decoder.layers[0].cross_attention
     handle = attention.tap(lambda tap: None)
-    assert not model.trains_unpadded(5)
+    assert not trains_unpadded(model, 5)
     handle.remove()
     attention.gate = torch.zeros(2, 1, 1)
-    assert not model.trains_unpadded(5)
+    assert not trains_unpadded(model, 5)
     with pytest.raises(ValueError, match="operations"):
-        attention(torch.randn(1, 3, 8), mask=Spans(starts_of(3), starts_of(3), is_causal=True))
+        attention(
+            torch.randn(1, 3, 8), mask=Mask(spans=Spans(starts_of(3), starts_of(3), is_causal=True))
+        )
     attention.gate = None
-    assert not model.eval().trains_unpadded(5)
+    assert not trains_unpadded(model.eval(), 5)
 
 
 def test_more_tokens_than_positions_are_refused_with_and_without_padding(training_library):
@@ -449,7 +452,7 @@ def test_more_tokens_than_positions_are_refused_with_and_without_padding(trainin
     use_native_operations(model, training_library)
     tokens = torch.full((1, 9), 5)
     with pytest.raises(ValueError, match="at most max_positions = 8 tokens, but has 9"):
-        model.hidden_unpadded(unpadded(tokens, tokens > 0), unpadded(tokens, tokens > 0))
+        hidden_unpadded(model, unpadded(tokens, tokens > 0), unpadded(tokens, tokens > 0))
 
 
 def test_unpadding_lays_sentences_out_one_after_the_other():

@@ -63,7 +63,7 @@ def test_the_residual_proves_the_maps_on_the_plain_and_the_fused_path(model, n_s
 def test_a_map_that_is_not_the_models_shows_in_the_residual(model, monkeypatch):
     attend = MultiHeadAttention.attend
 
-    def attend_elsewhere(self, query, key, value, mask):
+    def attend_elsewhere(self, query, key, value, mask, bias=None):
         heard = list(self._listeners)
         self._listeners[:] = [lambda tap, f=f: f(tap._replace(query=-tap.query)) for f in heard]
         try:

@@ -169,7 +169,7 @@ def test_the_residual_measures_the_rows_of_the_search(one_thread, monkeypatch):
     model = made_model()
     attend = MultiHeadAttention.attend
 
-    def attend_elsewhere(self, query, key, value, mask):
+    def attend_elsewhere(self, query, key, value, mask, bias=None):
         heard = list(self._listeners)
         is_step = query.shape[-2] != key.shape[-2]
         sign = -1 if is_step else 1

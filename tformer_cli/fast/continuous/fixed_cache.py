@@ -95,6 +95,12 @@ class FixedCache:
         """(P, 1, W, K) which keys of `append` each slot may attend to."""
         return self.ancestors[:, None, :, : self.n_keys]
 
+    @property
+    def key_positions(self) -> Tensor:
+        """(K) the position of each key of `append`."""
+        keys = torch.arange(self.n_keys, device=self.positions.device)
+        return keys // self.beam_size
+
     def own_keys(self) -> Tensor:
         """(P, W) which keys are those of the position that is decoded next."""
         slots = torch.arange(self.beam_size, device=self.positions.device)

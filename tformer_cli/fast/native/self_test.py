@@ -21,10 +21,10 @@ from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.fast.native.torch_weights import native_model
 from tformer_cli.fast.native.training import NativeOperations, use_native_operations
 from tformer_cli.fast.products import quantized_matrices, use_integers
+from tformer_cli.fast.unpadded import hidden_unpadded, unpadded
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.model.unpadded import unpadded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -220,7 +220,7 @@ def _gradients(model: Transformer, seed: int) -> dict[str, torch.Tensor]:
         logits = model.project(hidden).float()
         torch.nn.functional.cross_entropy(logits, target[mask], reduction="sum").backward()  # type: ignore[no-untyped-call]
     else:
-        hidden = model.hidden_unpadded(unpadded(source, mask), unpadded(target, mask))
+        hidden = hidden_unpadded(model, unpadded(source, mask), unpadded(target, mask))
         logits = model.project(hidden)
         gradient = logits.detach().clone()
         targets = torch.full((len(hidden),), -1)

@@ -25,7 +25,7 @@ class Shape(ctypes.Structure):
         ("cross_heads", ctypes.POINTER(ctypes.c_int64)),
         ("norm_epsilon", ctypes.c_float),
         ("is_pre_norm", ctypes.c_int32),
-        ("is_gelu", ctypes.c_int32),
+        ("activation", ctypes.c_int32),
     )
 
 

@@ -19,6 +19,7 @@ from tformer_cli.fast.native.loss import NativeLoss
 from tformer_cli.fast.native.orthogonal import NativeOrthogonal
 from tformer_cli.fast.native.residual_norm import NativeResidualNorm
 from tformer_cli.fast.native.threads import threads_of_torch
+from tformer_cli.fast.unpadded import hidden_unpadded, trains_unpadded, unpadded
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.feed_forward import FeedForward
@@ -53,6 +54,17 @@ class NativeOperations:
     def __deepcopy__(self, memo: dict[int, Any]) -> NativeOperations:
         """Copies of a model share what it computes with."""
         return self
+
+    def hidden_states(
+        self,
+        model: Transformer,
+        source: tuple[Tensor, Tensor],
+        target_input: tuple[Tensor, Tensor],
+    ) -> Tensor | None:
+        """See `Operations.hidden_states`."""
+        if not trains_unpadded(model, max(source[0].shape[1], target_input[0].shape[1])):
+            return None
+        return hidden_unpadded(model, unpadded(*source), unpadded(*target_input))
 
     def dropout(self, values: Tensor, rate: float) -> Tensor:
         """See `Operations.dropout`."""

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic]
 
+ACTIVATIONS = MappingProxyType({"relu": 0, "gelu": 1})
+"""Activations by their number in model.h."""
 SCALE = "_scale"
 """Ends the name of the scales of an int8 matrix, behind the matrix's name."""
 OUTPUT = "output_projection.weight"
@@ -47,7 +49,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         # of training alone
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
-        "activation": ("relu", "gelu"),
+        "activation": ACTIVATIONS,
         "positions": ("sinusoidal", "learned"),
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
@@ -153,7 +155,7 @@ def _shape(config: ModelConfig, vocab_size: int) -> Shape:
         *(ctypes.cast(some, ctypes.POINTER(ctypes.c_int64)) for some in heads),
         config.norm_epsilon,
         config.norm == "pre",
-        config.activation == "gelu",
+        ACTIVATIONS[config.activation],
     )
 
 

@@ -144,7 +144,7 @@ class _Shared:
         below_decoder = []
         for decoder_layer in model.decoder.layers:
             below_decoder.append(hidden)
-            hidden = decoder_layer(hidden, memory, causal, key_mask(batch.source_mask))
+            hidden = decoder_layer(hidden, causal, memory, key_mask(batch.source_mask))
         last = model.decoder.final_norm(hidden)
         return cls(batch, tuple(below_encoder), memory, tuple(below_decoder), last)
 
@@ -163,7 +163,7 @@ class _Shared:
         hidden = self.below_decoder[start].repeat(n_copies, 1, 1)
         causal = causal_mask(hidden.shape[1], hidden.device)
         for decoder_layer in model.decoder.layers[start:]:
-            hidden = decoder_layer(hidden, memory, causal, mask)
+            hidden = decoder_layer(hidden, causal, memory, mask)
         last: Tensor = model.decoder.final_norm(hidden)
         return last
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tformer_cli.inspection.capture.heads import KINDS, Kind, attentions
-from tformer_cli.model.attention import AttentionTap, attention_weights
+from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.transformer import Transformer
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ class Heard(NamedTuple):
 
 def recomputed(tap: AttentionTap) -> Heard:
     """Computes the weights of a tapped call by the plain formula, and how far they are off."""
-    weights = attention_weights(tap.query.float(), tap.key.float(), tap.mask)
+    weights = tap.weights(torch.float32)
     difference = torch.matmul(weights, tap.value.float()) - tap.context.float()
     return Heard(weights.cpu(), difference.abs().amax(dim=-1).cpu())
 

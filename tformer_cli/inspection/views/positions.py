@@ -116,11 +116,11 @@ def read_positions(model: Transformer, summary: ModelSummary, n_positions: int) 
         summary: which model it is.
         n_positions: how many; not more than the model has.
     """
-    device = torch.device("cpu")
     stacks = {"encoder": model.encoder_input, "decoder": model.decoder_input}
     tables = [
-        PositionTable(stack, part.positions.rows(0, n_positions, device).detach().double())
+        PositionTable(stack, rows.detach().double())
         for stack, part in stacks.items()
+        if (rows := part.positions.vectors(n_positions)) is not None
     ]
     kind = model.config.positions
     if kind == "sinusoidal":

@@ -3,8 +3,8 @@
 Each number comes from the ones before it (Vaswani et al. 2017, section 3.2):
 
 1. q = x·W_Q + b_Q, k_j = m_j·W_K + b_K, v_j = m_j·W_V + b_V
-2. s_j = q·k_j
-3. s_j / √d_k
+2. s_j = q·k_j, of q and k_j turned by their positions in a model that does so
+3. s_j / √d_k, plus a bias in a model that has one
 4. a_j = e^(s_j/√d_k) / Σ e^(s/√d_k) over the keys that may be seen; of the others a_j = 0
 5. a_j·v_j
 6. z = Σ_j a_j·v_j
@@ -56,8 +56,13 @@ class EmbeddingTrace:
 
     scaled: Tensor
     """(D) √d_model · E[token]."""
-    position: Tensor
-    """(D) PE(position)."""
+    position: Tensor | None
+    """(D) PE(position); None where positions do something else."""
+
+    @property
+    def sum(self) -> Tensor:
+        """(D) x."""
+        return self.scaled if self.position is None else self.scaled + self.position
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +85,10 @@ class HeadTrace:
     """(E) q."""
     key: Tensor
     """(K, E) the k_j."""
+    turned: tuple[Tensor, Tensor] | None
+    """(E) q and (K, E) the k_j as they are compared, where positions turn them."""
+    bias: Tensor | None
+    """(K) b_j, what positions add to the scaled scores."""
     value: Tensor
     """(K, E) the v_j."""
     visible: Tensor
@@ -130,7 +139,7 @@ def trace_head(
     if head.layer == 0 and head.kind != "cross":
         embedding = _embedding(model, head, row, token_id)
         stream = stream.clone()
-        stream[row] = embedding.scaled + embedding.position
+        stream[row] = embedding.sum
     is_pre_norm = model.config.norm == "pre"
     entering = _layer_norm(stream, place.own_norm) if is_pre_norm else stream
     memory = observed.memory if head.kind == "cross" else entering
@@ -143,12 +152,25 @@ def trace_head(
         )
     )
     query, key, value = queries[head.head, row], keys[head.head], values[head.head]
-    scores = (key * query).sum(dim=-1)
-    scaled = (scores / math.sqrt(width)).masked_fill(~observed.visible[row], -math.inf)
+    positions, bias, turned = place.attention.positions, None, None
+    if positions.turns:
+        queries, keys = (
+            positions.turned(heads, slice(0, heads.shape[1])) for heads in (queries, keys)
+        )
+        turned = queries[head.head, row], keys[head.head]
+    compared, key_compared = turned or (query, key)
+    scores = (key_compared * compared).sum(dim=-1)
+    products = torch.matmul(queries, keys.transpose(-2, -1)) / math.sqrt(width)
+    scaled = scores / math.sqrt(width)
+    if positions.biases:
+        at = torch.arange(keys.shape[1])
+        biases = positions.bias(at, at).detach().cpu().double()
+        products, bias = products + biases, biases[head.head, row]
+        scaled = scaled + bias
+    scaled = scaled.masked_fill(~observed.visible[row], -math.inf)
     exponentials = torch.exp(scaled - scaled.max())
     weights = exponentials / exponentials.sum()
     weighted = weights[:, None] * value
-    products = torch.matmul(queries, keys.transpose(-2, -1)) / math.sqrt(width)
     all_weights = torch.softmax(products.masked_fill(~observed.visible, -math.inf), dim=-1)
     all_context = torch.matmul(all_weights, values)
     joined = all_context.transpose(0, 1).flatten(1)  # (H, Q, E) -> (Q, H, E) -> (Q, H·E)
@@ -166,6 +188,8 @@ def trace_head(
         memory=memory,
         query=query,
         key=key,
+        turned=turned,
+        bias=bias,
         value=value,
         visible=observed.visible[row],
         scores=scores,
@@ -188,9 +212,10 @@ def _embedding(model: Transformer, head: HeadId, row: int, token_id: int) -> Emb
     is_source = head.kind == "enc"
     matrix = model.source_embedding.weight if is_source else model.target_matrix
     positions = (model.encoder_input if is_source else model.decoder_input).positions
-    place = positions.rows(row, row + 1, matrix.device)[0]
+    rows = positions.rows(row, row + 1, matrix.device)
     scaled = math.sqrt(model.config.d_model) * matrix[token_id].detach().cpu().double()
-    return EmbeddingTrace(scaled=scaled, position=place.detach().cpu().double())
+    position = None if rows is None else rows[0].detach().cpu().double()
+    return EmbeddingTrace(scaled=scaled, position=position)
 
 
 def _thirds(projection: nn.Linear) -> list[tuple[Tensor, Tensor | None]]:

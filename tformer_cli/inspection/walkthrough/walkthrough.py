@@ -18,6 +18,8 @@ from tformer_cli.inspection.walkthrough.step import (
 from tformer_cli.inspection.walkthrough.trace import HeadTrace, trace_head
 from tformer_cli.model.transformer import Transformer
 
+TURNS = ("q' = turned(q, position)", "k'_j = turned(k_j, position j)")
+"""Formulas of queries and keys in models whose positions turn them."""
 TERMS = 4
 """Terms of the sum that are written out."""
 
@@ -60,11 +62,16 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     head, row, query, keys = subject.head, subject.row, subject.query, subject.keys
     rows, labels, formulas, checks = [trace.stream[row]], ["x"], [], []
     if trace.embedding is not None:
-        rows = [trace.embedding.scaled, trace.embedding.position, *rows]
-        labels = ["√d·E[token]", "PE(position)", *labels]
-        formulas.append("x = √d_model · E[token] + PE(position)")
+        position = trace.embedding.position
+        if position is None:
+            formulas.append("x = √d_model · E[token]")
+            says = "The first layer begins with the token's embedding; its position comes later."
+        else:
+            rows = [trace.embedding.scaled, position, *rows]
+            labels = ["√d·E[token]", "PE(position)", *labels]
+            formulas.append("x = √d_model · E[token] + PE(position)")
+            says = "The first layer begins with the token's embedding and its position."
         checks.append(_check("x", trace.stream[row], observed.embedded[row]))
-        says = "The first layer begins with the token's embedding and its position."
     else:
         place = f"{head.kind}.{head.layer}"
         says = f"x is the hidden state that the model hands to {place}, taken as it is."
@@ -107,6 +114,7 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
     query, keys, worked = subject.query, subject.keys, subject.worked_key
     q, k, v = observed.query[number, row], observed.key[number], observed.value[number]
     width, source = len(q), "m" if kind == "cross" else "x"
+    own = (_check("q", trace.query, q), _check("k", trace.key, k))
     yield Step(
         number=1,
         name="projections",
@@ -126,39 +134,11 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
             Table(name="k", caption="keys", rows=keys, values=trace.key, marked_row=worked),
             Table(name="v", caption="values", rows=keys, values=trace.value, marked_row=worked),
         ),
-        checks=(
-            _check("q", trace.query, q),
-            _check("k", trace.key, k),
-            _check("v", trace.value, v),
-        ),
+        # the model hands out q and k after their positions have turned them
+        checks=(*(() if trace.turned else own), _check("v", trace.value, v)),
     )
-    yield Step(
-        number=2,
-        name="scores",
-        title="Scores: q · k",
-        formulas=("s_j = q·k_j = Σ_i q_i·k_ji",),
-        says="The larger the score, the better key and query fit.",
-        worked=_worked_score(trace, worked, keys[worked]),
-        tables=(_by_key("scores", "scores", subject, ("q·k",), trace.scores),),
-        checks=(_check("scores, of the model's q and k", trace.scores, k @ q),),
-    )
-    finite = trace.visible
-    models_scaled = (k @ q) / width**0.5
-    yield Step(
-        number=3,
-        name="scaled",
-        title="Divide by √d_k",
-        formulas=("s_j / √d_k",),
-        says=f"√d_k = √{width} = {width**0.5:.4f} keeps the scores' variance near 1. What "
-        "the query may not see is masked with −∞.",
-        worked=f"{trace.scores[worked]:.3f} / {width**0.5:.3f} = {trace.scaled[worked]:.3f}",
-        tables=(
-            _by_key(
-                "scaled", "scaled scores", subject, ("q·k", "÷ √d_k"), trace.scores, trace.scaled
-            ),
-        ),
-        checks=(_check("scaled scores", trace.scaled[finite], models_scaled[finite]),),
-    )
+    yield _score_step(trace, observed, subject)
+    yield _scaled_step(trace, subject, (k @ q) / width**0.5)
     yield _softmax_step(trace, subject)
     yield Step(
         number=5,
@@ -187,6 +167,60 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         worked=_worked_sum(trace, subject),
         tables=(Table(name="z", caption="sum", rows=("z",), values=trace.context[None]),),
         checks=(_check("z", trace.context, observed.context[number, row]),),
+    )
+
+
+def _score_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
+    (_, _, number), row, worked = subject.head, subject.row, subject.worked_key
+    q, k = observed.query[number, row], observed.key[number]
+    formulas: tuple[str, ...] = ("s_j = q·k_j = Σ_i q_i·k_ji",)
+    says = "The larger the score, the better key and query fit."
+    tables: tuple[Table, ...] = (_by_key("scores", "scores", subject, ("q·k",), trace.scores),)
+    checks: tuple[Check, ...] = (_check("scores, of the model's q and k", trace.scores, k @ q),)
+    if trace.turned is not None:
+        query, key = trace.turned
+        formulas = (*TURNS, "s_j = q'·k'_j = Σ_i q'_i·k'_ji")
+        says = f"Positions turn query and keys before they are compared (q', k'). {says}"
+        turned = (
+            Table(name="q_turned", caption="q'", rows=(subject.query,), values=query[None]),
+            Table(name="k_turned", caption="k'", rows=subject.keys, values=key, marked_row=worked),
+        )
+        tables = (*turned, *tables)
+        checks = (_check("q'", query, q), _check("k'", key, k), *checks)
+    return Step(
+        number=2,
+        name="scores",
+        title="Scores: q · k",
+        formulas=formulas,
+        says=says,
+        worked=_worked_score(trace, worked, subject.keys[worked]),
+        tables=tables,
+        checks=checks,
+    )
+
+
+def _scaled_step(trace: HeadTrace, subject: Subject, models_scaled: Tensor) -> Step:
+    root, worked, finite = len(trace.query) ** 0.5, subject.worked_key, trace.visible
+    formula = "s_j / √d_k"
+    calculation = f"{trace.scores[worked]:.3f} / {root:.3f}"
+    columns: tuple[str, ...] = ("q·k", "÷ √d_k")
+    values: tuple[Tensor, ...] = (trace.scores, trace.scaled)
+    if trace.bias is not None:
+        formula += " + b_j"
+        calculation += f" + {trace.bias[worked]:.3f}"
+        columns = ("q·k", "b", "÷ √d_k, + b")
+        values = (trace.scores, trace.bias, trace.scaled)
+        models_scaled = models_scaled + trace.bias
+    return Step(
+        number=3,
+        name="scaled",
+        title="Divide by √d_k",
+        formulas=(formula,),
+        says=f"√d_k = √{len(trace.query)} = {root:.4f} keeps the scores' variance near 1. What "
+        "the query may not see is masked with −∞.",
+        worked=f"{calculation} = {trace.scaled[worked]:.3f}",
+        tables=(_by_key("scaled", "scaled scores", subject, columns, *values),),
+        checks=(_check("scaled scores", trace.scaled[finite], models_scaled[finite]),),
     )
 
 
@@ -220,7 +254,8 @@ def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
 
 
 def _worked_score(trace: HeadTrace, place: int, key: str) -> str:
-    pairs = list(zip(trace.query.tolist(), trace.key[place].tolist(), strict=True))
+    query, keys = trace.turned or (trace.query, trace.key)
+    pairs = list(zip(query.tolist(), keys[place].tolist(), strict=True))
     terms = " + ".join(f"{q:.3f}·{k:.3f}" for q, k in pairs[:3])
     more = f" + … ({len(pairs)} terms)" if len(pairs) > 3 else ""
     return f"q·k({key}) = {terms}{more} = {trace.scores[place]:.3f}"

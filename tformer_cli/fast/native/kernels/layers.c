@@ -42,6 +42,11 @@ void embed(const Embedding *embedding, size_t d_model, int32_t token, size_t pos
            float *hidden) {
     const float scale = sqrtf((float)d_model);
     const float *vector = embedding->tokens + (size_t)token * d_model;
+    if (!embedding->positions) {
+        for (size_t i = 0; i < d_model; i++)
+            hidden[i] = vector[i] * scale;
+        return;
+    }
     const float *place = embedding->positions + position * d_model;
     for (size_t i = 0; i < d_model; i++)
         hidden[i] = vector[i] * scale + place[i];
@@ -74,13 +79,22 @@ void add_attention(const Model *model, const Attention *attention, float *hidden
     after_sublayer(model, &attention->norm, hidden, n_rows);
 }
 
-static void apply_gelu(float *values, size_t n) {
+INLINE Vector activated(Vector x, Activation activation) {
+    switch (activation) {
+    case GELU:
+        return gelu(x);
+    default: /* products have max(0, x) built in */
+        return x;
+    }
+}
+
+static void apply_activation(float *values, size_t n, Activation activation) {
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)
-        store(values + i, gelu(load(values + i)));
+        store(values + i, activated(load(values + i), activation));
     if (i < n) {
         const int rest = (int)(n - i);
-        store_some(values + i, gelu(load_some(values + i, rest, 0.0f)), rest);
+        store_some(values + i, activated(load_some(values + i, rest, 0.0f), activation), rest);
     }
 }
 
@@ -88,15 +102,16 @@ void feed_forward(const Model *model, const FeedForward *layer, float *hidden, s
                   Workspace *workspace) {
     const size_t d_ff = (size_t)model->shape.d_ff, inner_stride = row_stride(d_ff);
     const size_t stride = workspace->hidden_stride;
-    const Epilogue inner = {.bias = layer->inner.bias, .relu = !model->shape.is_gelu};
+    const Activation activation = (Activation)model->shape.activation;
+    const Epilogue inner = {.bias = layer->inner.bias, .relu = activation == RELU};
     for (size_t first = 0; first < n_rows; first += FEED_FORWARD_ROWS) {
         const size_t n = smaller_of(n_rows - first, FEED_FORWARD_ROWS);
         float *rows = hidden + first * stride;
         const float *x = before_sublayer(model, &layer->norm, rows, n, workspace);
         multiply_any(&layer->inner.matrix, x, stride, n, inner, workspace->inner, inner_stride,
                      &workspace->quantized);
-        for (size_t row = 0; model->shape.is_gelu && row < n; row++)
-            apply_gelu(workspace->inner + row * inner_stride, d_ff);
+        for (size_t row = 0; activation != RELU && row < n; row++)
+            apply_activation(workspace->inner + row * inner_stride, d_ff, activation);
         const Epilogue outer = {.bias = layer->outer.bias, .residual = rows};
         multiply_any(&layer->outer.matrix, workspace->inner, inner_stride, n, outer, rows, stride,
                      &workspace->quantized);

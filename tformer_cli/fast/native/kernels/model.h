@@ -10,6 +10,9 @@
 #include "matmul.h"
 #include "norm.h"
 
+/* Functions between the products of feed-forward layers. */
+typedef enum { RELU = 0, GELU = 1 } Activation;
+
 /* The model's shape, as Python hands it over. */
 typedef struct {
     int64_t d_model;    /* D */
@@ -24,7 +27,7 @@ typedef struct {
     const int64_t *cross_heads;
     float norm_epsilon;
     int32_t is_pre_norm;
-    int32_t is_gelu;
+    int32_t activation; /* an Activation */
 } Shape;
 
 typedef struct {
@@ -55,7 +58,7 @@ typedef struct {
 /* Embedded tokens: √D · embedding + position. */
 typedef struct {
     const float *tokens;    /* (V, D) */
-    const float *positions; /* (max_positions, D) */
+    const float *positions; /* (max_positions, D), or NULL: nothing is added */
 } Embedding;
 
 typedef struct {

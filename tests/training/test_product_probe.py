@@ -3,9 +3,9 @@ import itertools
 import pytest
 import torch
 
-from tformer_cli.model import hardware
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.hardware import ProductProbe
+from tformer_cli.training import product_probe
+from tformer_cli.training.product_probe import ProductProbe
 
 CONFIG = ModelConfig(d_model=16, n_heads=2, d_ff=40, n_encoder_layers=1, n_decoder_layers=1)
 CPU = torch.device("cpu")
@@ -22,8 +22,8 @@ class Clock:
     def __init__(self, monkeypatch, rate):
         self.now, self.rate = 0.0, rate
         self.products = []
-        monkeypatch.setattr(hardware.time, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(hardware.functional, "linear", self.linear)
+        monkeypatch.setattr(product_probe.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(product_probe.functional, "linear", self.linear)
 
     def linear(self, rows, matrix):
         self.products.append((len(rows), *matrix.shape))
@@ -44,7 +44,7 @@ def test_the_rate_is_that_of_a_forward_pass_with_each_shape_as_often_as_the_mode
     monkeypatch,
 ):
     clock = itertools.count(0, 1e-3)  # every product takes a millisecond
-    monkeypatch.setattr(hardware.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(product_probe.time, "perf_counter", lambda: next(clock))
     d, f, v, n_rows = 16, 40, 100, 32
     monkeypatch.setattr(ProductProbe, "_n_rows", lambda *_: n_rows)
     measured = probe(v)
@@ -88,7 +88,7 @@ def test_a_measurement_between_steps_is_short_whatever_the_machine_and_the_model
 
 def test_of_a_large_vocabulary_a_part_is_multiplied_by(monkeypatch):
     clock = Clock(monkeypatch, 1e11)
-    monkeypatch.setattr(hardware, "_MOST_WEIGHTS", 1000)
+    monkeypatch.setattr(product_probe, "_MOST_WEIGHTS", 1000)
     measured = probe(100)
     for _ in range(N_SHAPES):
         measured.measure_next()

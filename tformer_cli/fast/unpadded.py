@@ -1,0 +1,87 @@
+"""Sentences one after the other, in one row of a batch: nothing is computed for padding.
+
+What is done for each position by itself needs no change for that. Attention is told which rows
+belong together (`Spans`), and `Operations` compute it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch.nn import functional
+
+from tformer_cli.model.attention import FUSED_FROM_KEYS, MultiHeadAttention
+from tformer_cli.model.masks import Mask, Spans
+from tformer_cli.model.operations import ROW_MULTIPLE
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tformer_cli.model.transformer import Transformer
+
+
+class Unpadded(NamedTuple):
+    """Token ids of B sentences."""
+
+    tokens: Tensor
+    """(1, N) ids; behind the last sentence any that fill the row up."""
+    positions: Tensor
+    """(N) place of each token in its sentence, from 0."""
+    starts: Tensor
+    """(B + 1) where each sentence begins, and where the last one ends."""
+
+
+def unpadded(tokens: Tensor, mask: Tensor) -> Unpadded:
+    """Lays padded sentences out one after the other.
+
+    Args:
+        tokens: (B, T) ids.
+        mask: (B, T) True where a position is a token and not padding; padding comes last.
+    """
+    lengths = mask.sum(dim=1)
+    starts = functional.pad(lengths.cumsum(0), (1, 0))
+    n_tokens = int(starts[-1])
+    positions = torch.arange(n_tokens) - starts[:-1].repeat_interleave(lengths)
+    filling = (0, -n_tokens % ROW_MULTIPLE)
+    return Unpadded(
+        functional.pad(tokens[mask], filling)[None], functional.pad(positions, filling), starts
+    )
+
+
+def trains_unpadded(model: Transformer, longest: int) -> bool:
+    """Returns whether `hidden_unpadded` can compute what a model trains.
+
+    Args:
+        model: the model.
+        longest: tokens of the longest sentence; of long ones all weights would be kept.
+    """
+    return (
+        model.operations is not None
+        and model.training
+        and longest < FUSED_FROM_KEYS
+        and all(m.is_plain for m in model.modules() if isinstance(m, MultiHeadAttention))
+    )
+
+
+def hidden_unpadded(model: Transformer, source: Unpadded, target_input: Unpadded) -> Tensor:
+    """Computes what `decode_hidden` does after `encode`, without padding.
+
+    Args:
+        model: one that `trains_unpadded`.
+        source: B source sentences.
+        target_input: B target sentences, the sentence's start first.
+
+    Returns:
+        (N, D) the decoder's last hidden states.
+    """
+    within_source = Spans(source.starts, source.starts, is_causal=False, positions=source.positions)
+    within_target = Spans(
+        target_input.starts, target_input.starts, is_causal=True, positions=target_input.positions
+    )
+    across = Spans(target_input.starts, source.starts, is_causal=False)
+    hidden = model.encoder_input(source.tokens, model.source_embedding.weight, source.positions)
+    memory = model.encoder(hidden, Mask(spans=within_source))
+    hidden = model.decoder_input(target_input.tokens, model.target_matrix, target_input.positions)
+    hidden = model.decoder(hidden, Mask(spans=within_target), memory, Mask(spans=across))
+    return hidden.squeeze(0)

@@ -1,0 +1,232 @@
+"""Layers of a Transformer and stacks of them.
+
+One kind of layer serves all stacks. Without cross-attention it is the encoder's, or with a causal
+mask that of a decoder-only language model; with it, the decoder's. A stack computes whole
+sentences, or one position at a time with a cache of the positions before it.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.cache import DecoderCache, StepCache
+from tformer_cli.model.dropout import Dropout
+from tformer_cli.model.feed_forward import FeedForward
+from tformer_cli.model.masks import EVERYTHING, Mask, key_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tformer_cli.model.positions import Places
+
+
+class Layer(nn.Module):
+    """Self-attention, perhaps cross-attention, and a feed-forward layer, each with residual, norm.
+
+    Post-norm computes norm(x + sublayer(x)) as the paper does (Vaswani et al. 2017, section 3.1);
+    pre-norm computes x + sublayer(norm(x)), which trains deep stacks without a warm-up (Xiong et
+    al. 2020).
+    """
+
+    cross_attention: MultiHeadAttention | None
+    """Attention to the memory, if the layer has any."""
+    cross_attention_norm: nn.LayerNorm | None
+    """Its norm."""
+
+    def __init__(
+        self,
+        self_attention: MultiHeadAttention,
+        feed_forward: FeedForward,
+        cross_attention: MultiHeadAttention | None = None,
+        *,
+        is_pre_norm: bool = False,
+        norm_epsilon: float = 1e-5,
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        """Joins sub-layers.
+
+        Args:
+            self_attention: attention of the hidden states to themselves.
+            feed_forward: the last sub-layer.
+            cross_attention: attention to a memory, between the two.
+            is_pre_norm: whether norms stand before sub-layers instead of after the sums.
+            norm_epsilon: added to the variance in norms.
+            dropout: rate of each sub-layer's output.
+            bias: whether norms have biases.
+        """
+        super().__init__()
+        d_model = feed_forward.inner.in_features
+
+        def norm() -> nn.LayerNorm:
+            return nn.LayerNorm(d_model, eps=norm_epsilon, bias=bias)
+
+        self.is_pre_norm = is_pre_norm
+        self.self_attention = self_attention
+        self.self_attention_norm = norm()
+        self.cross_attention = cross_attention
+        self.cross_attention_norm = None if cross_attention is None else norm()
+        self.feed_forward = feed_forward
+        self.feed_forward_norm = norm()
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        mask: Mask = EVERYTHING,
+        memory: Tensor | None = None,
+        memory_mask: Mask = EVERYTHING,
+    ) -> Tensor:
+        """Maps (B, T, D) to (B, T, D).
+
+        Args:
+            hidden: (B, T, D) hidden states.
+            mask: of self-attention.
+            memory: (B, S, D) what cross-attention attends to, if the layer has any.
+            memory_mask: of cross-attention.
+        """
+        given = self._before(self.self_attention_norm, hidden)
+        output = self.self_attention(given, mask=mask)
+        norm = self.self_attention_norm
+        if self.cross_attention is not None and self.cross_attention_norm is not None:
+            hidden, given = self._between(norm, hidden, output, self.cross_attention_norm)
+            output = self.cross_attention(given, memory, memory_mask)
+            norm = self.cross_attention_norm
+        hidden, given = self._between(norm, hidden, output, self.feed_forward_norm)
+        return self._after(self.feed_forward_norm, hidden, self.feed_forward(given))
+
+    def step(self, hidden: Tensor, cache: StepCache, layer: int, at: "Places") -> Tensor:
+        """Computes one position for every row of the cache.
+
+        Args:
+            hidden: (B, W, D) hidden states of the current position; a sentence's hypotheses are
+                queries to one memory.
+            cache: keys and values of earlier positions; this position's are added.
+            layer: index of this layer in the cache.
+            at: the current position, or (B, 1, W) that of each row.
+
+        Returns:
+            (B, W, D) hidden states.
+        """
+        attention, norm = self.self_attention, self.self_attention_norm
+        query, key, value = attention.project_all(self._before(norm, hidden), at)
+        keys, values = cache.append(layer, key, value)
+        bias = attention.step_bias(cache, at)
+        hidden = self._after(
+            norm, hidden, attention.attend(query, keys, values, cache.target_mask, bias)
+        )
+        if self.cross_attention is not None and self.cross_attention_norm is not None:
+            attention, norm = self.cross_attention, self.cross_attention_norm
+            query = attention.project_query(self._before(norm, hidden))
+            visible = key_mask(cache.source_mask).visible
+            attended = attention.attend(query, *cache.memory_heads[layer], visible)
+            hidden = self._after(norm, hidden, attended)
+        norm = self.feed_forward_norm
+        return self._after(norm, hidden, self.feed_forward(self._before(norm, hidden)))
+
+    def _before(self, norm: nn.LayerNorm, hidden: Tensor) -> Tensor:
+        normed: Tensor = norm(hidden) if self.is_pre_norm else hidden
+        return normed
+
+    def _after(self, norm: nn.LayerNorm, hidden: Tensor, output: Tensor) -> Tensor:
+        if self.is_pre_norm:
+            return self.dropout.added(hidden, output)
+        return self.dropout.added_and_normed(hidden, output, norm, rounds=False)[1]
+
+    def _between(
+        self, norm: nn.LayerNorm, hidden: Tensor, output: Tensor, next_norm: nn.LayerNorm
+    ) -> tuple[Tensor, Tensor]:
+        """Ends one sub-layer and begins the next: the hidden states, and what the next is given."""
+        if self.is_pre_norm:
+            return self.dropout.added_and_normed(hidden, output, next_norm, rounds=True)
+        hidden = self._after(norm, hidden, output)
+        return hidden, hidden
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+class DecoderLayer(Layer):
+    """A layer that has cross-attention."""
+
+    cross_attention: MultiHeadAttention
+    cross_attention_norm: nn.LayerNorm
+
+
+AnyLayer = TypeVar("AnyLayer", bound=Layer)
+
+
+class Stack(nn.Module, Generic[AnyLayer]):
+    """Layers one after the other, with a final norm where they are pre-norm."""
+
+    def __init__(self, layers: Iterable[AnyLayer]) -> None:
+        """Stacks layers that are alike but for their heads; there is at least one."""
+        super().__init__()
+        # torch's types do not say what a ModuleList holds
+        self.layers = cast("Sequence[AnyLayer]", nn.ModuleList(layers))
+        last = self.layers[-1]
+        norm = last.feed_forward_norm
+        self.final_norm = (
+            nn.LayerNorm(norm.normalized_shape, eps=norm.eps, bias=norm.bias is not None)
+            if last.is_pre_norm
+            else nn.Identity()
+        )
+
+    def forward(
+        self,
+        hidden: Tensor,
+        mask: Mask = EVERYTHING,
+        memory: Tensor | None = None,
+        memory_mask: Mask = EVERYTHING,
+    ) -> Tensor:
+        """Maps embedded tokens (B, T, D) to hidden states (B, T, D).
+
+        Args:
+            hidden: (B, T, D) embedded tokens.
+            mask: of self-attention.
+            memory: (B, S, D) what cross-attention attends to, if the layers have any.
+            memory_mask: of cross-attention.
+        """
+        for layer in self.layers:
+            hidden = layer(hidden, mask, memory, memory_mask)
+        normed: Tensor = self.final_norm(hidden)
+        return normed
+
+    def start_cache(
+        self, memory: Tensor, source_mask: Tensor, beam_size: int, max_length: int
+    ) -> DecoderCache:
+        """Projects the memory (B, S, D) once for every layer and starts an empty cache."""
+        memory_heads = []
+        for layer in self.layers:
+            if layer.cross_attention is not None:
+                key, value = layer.cross_attention.project_memory(memory)
+                # contiguous (B, H, S, E), as every later step reads them
+                memory_heads.append((key.contiguous(), value.contiguous()))
+        n_heads = [layer.self_attention.n_heads for layer in self.layers]
+        return DecoderCache(memory_heads, source_mask, beam_size, max_length, n_heads)
+
+    def step(self, hidden: Tensor, cache: StepCache) -> Tensor:
+        """Computes one position: embedded tokens (B·W, 1, D) to hidden states (B·W, 1, D)."""
+        # (B·W, 1, D) -> (B, W, D)
+        grouped = hidden.view(cache.n_sentences, cache.beam_size, -1)
+        at = _places(cache)
+        for index, layer in enumerate(self.layers):
+            grouped = layer.step(grouped, cache, index, at)
+        cache.advance()
+        normed: Tensor = self.final_norm(grouped)
+        # (B, W, D) -> (B·W, 1, D)
+        return normed.view(hidden.shape)
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+def _places(cache: StepCache) -> "Places":
+    """The position that is decoded, of all rows or (B, 1, W) of each."""
+    length = cache.length
+    if isinstance(length, torch.Tensor):
+        return length.view(cache.n_sentences, 1, cache.beam_size)
+    return slice(length, length + 1)
