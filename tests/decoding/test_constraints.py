@@ -105,15 +105,14 @@ def test_required_and_banned_phrases_are_satisfied_together(tabulated, batch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(10))  # for as many processes
-def test_ten_thousand_cases_are_satisfied_or_empty(part, tabulated, batch):
+def test_ten_thousand_cases_are_satisfied_or_empty(tabulated, batch):
     n_empty = 0
-    for required, banned, found in fuzz(tabulated, batch, 1000, seed=2 + part):
+    for required, banned, found in fuzz(tabulated, batch, 10_000, seed=2):
         n_empty += not found
         for hypothesis in found:
             text = text_of(hypothesis.token_ids)
             assert unsatisfied(text, required, banned) == [], (text, required, banned)
-    assert n_empty < 10  # what is found to have no way is reported
+    assert n_empty < 100  # a search without a way is reported as empty
 
 
 def test_what_does_not_fit_the_limit_has_no_way(tabulated, batch):
