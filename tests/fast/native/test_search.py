@@ -155,6 +155,50 @@ def test_what_was_found_is_scored_with_the_same_bits(kernels, is_quantized):
     assert native.score([], []) == []
 
 
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("is_quantized", [False, True])
+def test_steps_have_the_bits_of_scores_whatever_hypotheses_branch_and_die(
+    kernels, shape, is_quantized
+):
+    model = make_model(**shape)
+    if is_quantized:
+        use_integers(model, quantized_matrices(model.state_dict()))
+    native, source = native_model(kernels, model), [4, 9, 30, 5]
+    # The targets of which the rows are the beginnings: 6 7 8 9, 6 7 5 5, 10 3 4 2
+    session = native.start(source, most_rows=3, most_steps=4)
+    steps = [
+        session.step([0], [2])[[0, 0, 0]],
+        session.step([0, 0], [10, 6])[[1, 1, 0]],
+        session.step([1, 0], [7, 3])[[0, 0, 1]],
+        session.step([1, 0, 0], [4, 5, 8])[[2, 1, 0]],
+    ]
+    targets = [[6, 7, 8, 9], [6, 7, 5, 5], [10, 3, 4, 2]]
+    scores = native.score([source] * 3, targets)
+    for row, target in enumerate(targets):
+        found = [step[row, token].item() for step, token in zip(steps, target, strict=True)]
+        assert found == scores[row][:4]
+    np.testing.assert_allclose(np.exp(steps[3]).sum(axis=1), 1.0, rtol=1e-4)
+    with pytest.raises(ValueError, match="too many steps"):
+        session.step([0], [4])
+
+
+def test_steps_refuse_what_would_leave_an_array(kernels):
+    native = native_model(kernels, make_model())
+    for wrong in ({"most_rows": 0}, {"most_steps": 0}, {"most_steps": 49}):
+        with pytest.raises(ValueError, match="out of range"):
+            native.start([4], **{"most_rows": 2, "most_steps": 2, **wrong})
+    session = native.start([4], most_rows=2, most_steps=3)
+    session.step([0, 0], [2, 2])
+    for parents, tokens, message in (
+        ([0, 0, 1], [4, 4, 4], "3 and 3 rows"),
+        ([0], [4, 4], "1 and 2 rows"),
+        ([2], [4], "parents must be 0 to 1"),
+        ([0], [40], "token ids must be 0 to 39"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            session.step(parents, tokens)
+
+
 def test_scoring_can_be_stopped_and_refuses_what_would_leave_an_array(kernels):
     native = native_model(kernels, make_model())
     with pytest.raises(Stopped):

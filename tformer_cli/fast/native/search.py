@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,6 +61,7 @@ class NativeModel:
         Raises:
             MemoryError: if there is not enough.
         """
+        self._library = library
         self._model = PackedModel(library, config, vocab_size, weights)
         self._search, self._score = library.tformer_search, library.tformer_score
         self._search.restype = self._score.restype = ctypes.c_int32
@@ -162,6 +164,22 @@ class NativeModel:
         _check_status(self._score(self._model.pointer, ctypes.byref(request)), "score")
         return [steps[start:end].tolist() for start, end in pairwise(target_starts.tolist())]
 
+    def start(self, source: Sequence[int], *, most_rows: int, most_steps: int) -> NativeSession:
+        """Encodes a sentence, to be decoded step by step.
+
+        Args:
+            source: its token ids, without special tokens.
+            most_rows: hypotheses of a step, at most.
+            most_steps: positions that are decoded at most.
+
+        Raises:
+            MemoryError: if there is not enough.
+        """
+        if not (1 <= most_rows <= MOST_SLOTS and 1 <= most_steps <= self._model.max_positions):
+            raise ValueError(f"{most_rows} hypotheses of {most_steps} tokens are out of range")
+        self._check_tokens([source])
+        return NativeSession(self._library, self._model, source, most_rows, most_steps)
+
     def _check(
         self,
         sources: Sequence[Sequence[int]],
@@ -199,6 +217,65 @@ class NativeModel:
                 )
             if sentence and not 0 <= min(sentence) <= max(sentence) < vocab_size:
                 raise ValueError(f"token ids must be 0 to {vocab_size - 1}")
+
+
+class NativeSession:
+    """The decoding of one sentence, a position at a time; one thread uses it."""
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        model: PackedModel,
+        source: Sequence[int],
+        most_rows: int,
+        most_steps: int,
+    ) -> None:
+        self._model, self._most_rows, self._n_left = model, most_rows, most_steps
+        self._n_before = 0  # rows of the step before
+        self._step = library.tformer_step
+        self._step.restype = ctypes.c_int32
+        self._step.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
+        start, end = library.tformer_start_session, library.tformer_end_session
+        start.restype, end.restype = ctypes.c_void_p, None
+        start.argtypes = [ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3]
+        end.argtypes = [ctypes.c_void_p]
+        tokens, _ = _joined([source])
+        self._pointer = start(model.pointer, tokens.ctypes.data, len(tokens), most_rows, most_steps)
+        if not self._pointer:
+            raise MemoryError("there is not enough memory to search for translations")
+        weakref.finalize(self, end, self._pointer)
+
+    def step(self, parents: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Reads one more token of each hypothesis.
+
+        Args:
+            parents: which of the hypotheses of the step before each continues; the first step has
+                none before it, and any number will do.
+            tokens: the token that each reads, in the first step the beginning of sentence.
+
+        Returns:
+            (rows, V) log-probabilities of the next token.
+
+        Raises:
+            MemoryError: if there is not enough.
+        """
+        if not 1 <= len(tokens) == len(parents) <= self._most_rows or self._n_left == 0:
+            raise ValueError(f"there are {len(parents)} and {len(tokens)} rows, or too many steps")
+        if self._n_before and not 0 <= min(parents) <= max(parents) < self._n_before:
+            raise ValueError(f"parents must be 0 to {self._n_before - 1}")
+        vocab_size = self._model.vocab_size
+        if not 0 <= min(tokens) <= max(tokens) < vocab_size:
+            raise ValueError(f"token ids must be 0 to {vocab_size - 1}")
+        result = np.empty((len(tokens), vocab_size), np.float32)
+        before, read = np.array(parents, np.int64), np.array(tokens, np.int32)
+        _check_status(
+            self._step(
+                self._pointer, len(tokens), before.ctypes.data, read.ctypes.data, result.ctypes.data
+            ),
+            "search for",
+        )
+        self._n_before, self._n_left = len(tokens), self._n_left - 1
+        return result
 
 
 MOST_SLOTS = 1 << 16

@@ -1,6 +1,7 @@
 #include "vocabulary.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "exponential.h"
 
@@ -208,6 +209,28 @@ static void score_block(const PackedMatrix *output, const float *hidden, size_t 
         steps[row] = log_probability(steps[row], rows[row].largest + logf(rows[row].sum));
 }
 
+static void normalize_block(const PackedMatrix *output, const float *hidden, size_t n_rows,
+                            QuantizedRows *quantized, NextTokens *rows, float *logits,
+                            float *result) {
+    const size_t n_tokens = output->n_outputs;
+    start_block(output, hidden, n_rows, quantized, rows);
+    for (size_t first = 0; first < n_tokens; first += BLOCK_TOKENS) {
+        const size_t n = smaller_of(n_tokens - first, BLOCK_TOKENS);
+        find_logits(output, hidden, n_rows, quantized, first, n, logits);
+        for (size_t row = 0; row < n_rows; row++) {
+            float *own = logits + row * row_stride(BLOCK_TOKENS), runs[N_RUNS];
+            add_to_sum(&rows[row], own, n, largest_of_runs(own, n, runs));
+            memcpy(result + row * n_tokens + first, own, n * sizeof(float));
+        }
+    }
+    for (size_t row = 0; row < n_rows; row++) {
+        const float normalizer = rows[row].largest + logf(rows[row].sum);
+        for (size_t token = 0; token < n_tokens; token++)
+            result[row * n_tokens + token] =
+                log_probability(result[row * n_tokens + token], normalizer);
+    }
+}
+
 void best_tokens(const PackedMatrix *output, const float *hidden, size_t n_rows,
                  QuantizedRows *quantized, Vocabulary *vocabulary) {
     for (size_t first = 0; first < n_rows; first += BLOCK_ROWS)
@@ -223,4 +246,13 @@ void log_probabilities(const PackedMatrix *output, const float *hidden, size_t n
         score_block(output, hidden + first * row_stride(output->n_inputs),
                     smaller_of(n_rows - first, BLOCK_ROWS), tokens + first, quantized,
                     vocabulary->rows + first, vocabulary->logits, steps + first);
+}
+
+void all_log_probabilities(const PackedMatrix *output, const float *hidden, size_t n_rows,
+                           QuantizedRows *quantized, Vocabulary *vocabulary, float *result) {
+    for (size_t first = 0; first < n_rows; first += BLOCK_ROWS)
+        normalize_block(output, hidden + first * row_stride(output->n_inputs),
+                        smaller_of(n_rows - first, BLOCK_ROWS), quantized,
+                        vocabulary->rows + first, vocabulary->logits,
+                        result + first * output->n_outputs);
 }

@@ -44,4 +44,10 @@ void log_probabilities(const PackedMatrix *output, const float *hidden, size_t n
                        const int32_t *tokens, QuantizedRows *quantized, Vocabulary *vocabulary,
                        float *steps);
 
+/* Computes log p of all tokens of each row, with the same bits.
+
+   result: (n_rows, V). */
+void all_log_probabilities(const PackedMatrix *output, const float *hidden, size_t n_rows,
+                           QuantizedRows *quantized, Vocabulary *vocabulary, float *result);
+
 #endif
