@@ -37,7 +37,7 @@ def show_positions(console: Console, record: "PositionsRecord") -> None:
         facts = Table.grid(padding=(0, 2))
         for overflow in ("crop", "crop", "fold"):
             facts.add_column(overflow=overflow, no_wrap=overflow == "crop")
-        for what, fact in facts_of(record.kind, table):
+        for what, fact in facts_of(table):
             facts.add_row("", what, Text(fact.translate(ASCII) if is_ascii else fact))
         console.print(facts)
         show("")

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu"]
-Positions = Literal["sinusoidal", "learned"]
+PositionKind = Literal["sinusoidal", "learned"]
 TiedEmbeddings = Literal["all", "decoder", "none"]
 
 
@@ -62,7 +62,7 @@ class ModelConfig:
     """Added to the variance in layer norms."""
     activation: Activation = "relu"
     """Feed-forward activation; "gelu" is the exact form x·Φ(x)."""
-    positions: Positions = "sinusoidal"
+    positions: PositionKind = "sinusoidal"
     """Sinusoids of the paper's section 3.5, or one learned vector a position."""
     max_positions: int = 1024
     """Longest sentence in tokens, specials included, that the model reads or writes."""

@@ -6,9 +6,15 @@ two languages and takes none of it.
 """
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+
+from tformer_cli.model.config import PositionKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Places = slice | Tensor
 """Positions in a sentence: start … stop - 1 of all sentences, or a tensor of integers."""
@@ -113,3 +119,22 @@ class LearnedPositions(Positions):
     def rows(self, start: int, stop: int, device: torch.device) -> Tensor:
         """Returns the vectors of positions start … stop - 1, (stop - start, D)."""
         return self.table[start:stop].to(device)
+
+
+def make_positions(
+    kind: PositionKind, max_positions: int, d_model: int, head_width: int
+) -> Positions:
+    """Makes the positions of a stack.
+
+    Args:
+        kind: the method.
+        max_positions: tokens of the longest sentence.
+        d_model: D, of vectors that are added to embeddings.
+        head_width: E, of queries and keys that are changed.
+    """
+    del head_width
+    methods: dict[PositionKind, Callable[[], Positions]] = {
+        "sinusoidal": lambda: SinusoidalPositions(max_positions, d_model),
+        "learned": lambda: LearnedPositions(max_positions, d_model),
+    }
+    return methods[kind]()

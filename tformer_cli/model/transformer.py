@@ -15,7 +15,7 @@ from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.linear import Product, repeatable_linear
 from tformer_cli.model.masks import causal_mask, key_mask
 from tformer_cli.model.operations import Operations
-from tformer_cli.model.positions import LearnedPositions, Positions, SinusoidalPositions
+from tformer_cli.model.positions import LearnedPositions, Positions, make_positions
 from tformer_cli.model.stacks import DecoderLayer, Layer, Stack
 
 
@@ -152,17 +152,12 @@ class Transformer(nn.Module):
 
 def make_input(config: ModelConfig) -> PositionedEmbedding:
     """Makes what embeds the tokens of a stack."""
-    positions = make_positions(config)
+    positions = make_positions(
+        config.positions, config.max_positions, config.d_model, config.head_width
+    )
     return PositionedEmbedding(
         config.d_model, config.max_positions, positions, dropout=config.dropout
     )
-
-
-def make_positions(config: ModelConfig) -> Positions:
-    """Makes the positions of a stack."""
-    if config.positions == "sinusoidal":
-        return SinusoidalPositions(config.max_positions, config.d_model)
-    return LearnedPositions(config.max_positions, config.d_model)
 
 
 def make_attention(

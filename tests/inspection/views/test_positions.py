@@ -50,13 +50,15 @@ def test_learned_positions_are_measured_for_each_stack():
     with torch.no_grad():
         model.decoder_input.positions.table.copy_(2 * sinusoids(50, 64))
     encoder, decoder = read_positions(model, SUMMARY, 40).tables
+    model.requires_grad_(False)  # as of a loaded model
+    assert read_positions(model, SUMMARY, 40).tables[0].is_learned
     assert (encoder.stack, decoder.stack) == ("encoder", "decoder")
     assert abs(encoder.cosine_with_sinusoids) < 0.1
     assert encoder.share_by_offset < 0.9
     assert decoder.cosine_with_sinusoids == pytest.approx(1)
     assert decoder.distance_from_sinusoids == pytest.approx(1)
     assert decoder.share_by_offset == pytest.approx(1)
-    assert "cosine 1.000" in facts_of("learned", decoder)[-1][1]
+    assert "cosine 1.000" in facts_of(decoder)[-1][1]
 
 
 @pytest.mark.parametrize(("kind", "width"), [("sinusoidal", 64), ("learned", 10)])

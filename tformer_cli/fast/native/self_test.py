@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import dataclasses
 import random
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ import torch
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.fast.native.torch_weights import native_model
 from tformer_cli.fast.native.training import NativeOperations, use_native_operations
+from tformer_cli.fast.native.weights import ACTIVATIONS, POSITIONS
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.fast.unpadded import hidden_unpadded, unpadded
 from tformer_cli.model.config import ModelConfig
@@ -78,6 +80,16 @@ CONFIGS = (
 )
 
 
+def configs() -> list[ModelConfig]:
+    """Lists shapes in which every activation and every kind of positions occurs."""
+    found = list(CONFIGS)
+    for name, values in (("activation", ACTIVATIONS), ("positions", POSITIONS)):
+        missing = set(values) - {getattr(config, name) for config in found}
+        settings: list[dict[str, Any]] = [{name: value} for value in sorted(missing)]
+        found += [dataclasses.replace(CONFIGS[1], **setting) for setting in settings]
+    return found
+
+
 class Mismatch(Exception):  # noqa: N818 - the finding of a test
     """The library and torch do not agree."""
 
@@ -88,7 +100,7 @@ def check_library(library: ctypes.CDLL) -> None:
     Raises:
         Mismatch: naming the first difference.
     """
-    for number, config in enumerate(CONFIGS):
+    for number, config in enumerate(configs()):
         model = random_model(config, seed=number)
         _check_model(library, model, number, TOLERANCE)
         _check_training(library, model, number)

@@ -26,6 +26,7 @@ class Shape(ctypes.Structure):
         ("norm_epsilon", ctypes.c_float),
         ("is_pre_norm", ctypes.c_int32),
         ("activation", ctypes.c_int32),
+        ("positions", ctypes.c_int32),
     )
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 ACTIVATIONS = MappingProxyType({"relu": 0, "gelu": 1})
 """Activations by their number in model.h."""
+POSITIONS = MappingProxyType({"sinusoidal": 0, "learned": 0})
+"""Positions by the number of what they change."""
 SCALE = "_scale"
 """Ends the name of the scales of an int8 matrix, behind the matrix's name."""
 OUTPUT = "output_projection.weight"
@@ -50,7 +52,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
         "activation": ACTIVATIONS,
-        "positions": ("sinusoidal", "learned"),
+        "positions": POSITIONS,
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
     }
@@ -156,6 +158,7 @@ def _shape(config: ModelConfig, vocab_size: int) -> Shape:
         config.norm_epsilon,
         config.norm == "pre",
         ACTIVATIONS[config.activation],
+        POSITIONS[config.positions],
     )
 
 

@@ -40,6 +40,8 @@ class PositionTable:
     """"encoder", "decoder", or "both" where they are the same."""
     table: Tensor
     """(P, D) float64."""
+    is_learned: bool = False
+    """False if the vectors follow a formula, that of sinusoids."""
 
     @cached_property
     def similarity(self) -> Tensor:
@@ -103,7 +105,7 @@ class PositionsRecord:
     model: ModelSummary
     """The model."""
     kind: str
-    """"sinusoidal" or "learned"."""
+    """As the recipe names it."""
     tables: tuple[PositionTable, ...]
     """One table for both stacks, or one each where they are learned."""
 
@@ -118,21 +120,22 @@ def read_positions(model: Transformer, summary: ModelSummary, n_positions: int) 
     """
     stacks = {"encoder": model.encoder_input, "decoder": model.decoder_input}
     tables = [
-        PositionTable(stack, rows.detach().double())
+        PositionTable(
+            stack, rows.detach().double(), is_learned=bool([*part.positions.parameters()])
+        )
         for stack, part in stacks.items()
         if (rows := part.positions.vectors(n_positions)) is not None
     ]
-    kind = model.config.positions
-    if kind == "sinusoidal":
+    if tables and not tables[0].is_learned:
         tables = [PositionTable("both", tables[0].table)]
-    return PositionsRecord(model=summary, kind=kind, tables=tuple(tables))
+    return PositionsRecord(model=summary, kind=model.config.positions, tables=tuple(tables))
 
 
-def facts_of(kind: str, table: PositionTable) -> list[tuple[str, str]]:
+def facts_of(table: PositionTable) -> list[tuple[str, str]]:
     """Lists the measures of a table, each with its name."""
     norms, width = table.squared_norms, table.table.shape[1]
     low, high, mean = norms.min().item(), norms.max().item(), norms.mean().item()
-    if kind == "sinusoidal":
+    if not table.is_learned:
         spread = max(one.largest - one.smallest for one in table.by_offset)
         even = f"{mean:.6g}, the same everywhere to {high - low:.1e}; d/2 = {width / 2:.6g}"
         alone = f"depends on the offset k alone, to {spread:.1e}"

@@ -86,7 +86,7 @@ def _section(root: Element, kind: str, table: PositionTable, y: float) -> float:
     """Draws the maps of one table; returns where they end."""
     draw_text(root, _name(kind, table), _MARGIN, y + 14, 14.0, weight="600")
     y += 24
-    for name, fact in facts_of(kind, table):
+    for name, fact in facts_of(table):
         draw_text(root, f"{name}: {fact}", _MARGIN, y + 10, 11.0, fill="#5c6370")
         y += 16
     n_positions, width = table.table.shape

@@ -164,11 +164,11 @@ def _flow(method: Method, flow: Flow) -> dict[str, Any]:
 def _positions(record: PositionsRecord) -> dict[str, Any]:
     return {
         "kind": record.kind,
-        "tables": [_position_table(record.kind, table) for table in record.tables],
+        "tables": [_position_table(table) for table in record.tables],
     }
 
 
-def _position_table(kind: str, table: PositionTable) -> dict[str, Any]:
+def _position_table(table: PositionTable) -> dict[str, Any]:
     """A table of position vectors: steps of 1/127 of the largest number, in 8 bits."""
     scale = max(table.table.abs().max().item(), 1e-30)
     numbers = (table.table / scale * 127).round().int().numpy().astype("i1")
@@ -178,7 +178,7 @@ def _position_table(kind: str, table: PositionTable) -> dict[str, Any]:
         "width": table.table.shape[1],
         "scale": scale,
         "values": base64.b64encode(numbers.tobytes()).decode("ascii"),
-        "facts": facts_of(kind, table),
+        "facts": facts_of(table),
         "by_offset": [float(f"{one.mean:.6g}") for one in table.by_offset],
     }
 

@@ -12,11 +12,8 @@ static void attend_to_own(const Model *model, const Attention *attention, const 
                           size_t n_rows, size_t offset, const float *x, Workspace *workspace) {
     const size_t width = (size_t)model->shape.head_width;
     const size_t joined = attention->n_heads * width;
-    const Linear *input = &attention->input;
     const size_t stride = row_stride(3 * joined), context_stride = row_stride(joined);
-    multiply_any(&input->matrix, x, workspace->hidden_stride, n_rows,
-                 (Epilogue){.bias = input->bias}, workspace->projected, stride,
-                 &workspace->quantized);
+    project_own(model, &model->target, attention, x, n_rows, workspace);
     for (size_t row = 0; row < n_rows; row++) {
         const float *query = workspace->projected + row * stride;
         const size_t position = rows[row].position;
@@ -48,7 +45,7 @@ void decode_step(const Model *model, const DecoderRow *rows, size_t n_rows, cons
                  size_t n_groups, float *hidden, Workspace *workspace) {
     const size_t d_model = (size_t)model->shape.d_model, stride = workspace->hidden_stride;
     for (size_t row = 0; row < n_rows; row++)
-        embed(&model->target, d_model, rows[row].token, rows[row].position, hidden + row * stride);
+        embed(model, &model->target, rows[row].token, rows[row].position, row, hidden, workspace);
     size_t offset = 0;
     for (int64_t i = 0; i < model->shape.n_decoder_layers; i++) {
         const Layer *layer = &model->decoder[i];

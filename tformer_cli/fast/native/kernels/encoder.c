@@ -1,13 +1,12 @@
 #include "encoder.h"
 
 static size_t embed_sources(const Model *model, const Source *sources, size_t n_sources,
-                            float *hidden) {
-    const size_t d_model = (size_t)model->shape.d_model, stride = row_stride(d_model);
+                            float *hidden, Workspace *workspace) {
     size_t row = 0;
     for (size_t i = 0; i < n_sources; i++)
         for (size_t position = 0; position < sources[i].n_tokens; position++, row++)
-            embed(&model->source, d_model, sources[i].tokens[position], position,
-                  hidden + row * stride);
+            embed(model, &model->source, sources[i].tokens[position], position, row, hidden,
+                  workspace);
     return row;
 }
 
@@ -35,15 +34,12 @@ static void attend_within(const Model *model, const Attention *attention, const 
 
 void encode(const Model *model, const Source *sources, size_t n_sources, float *hidden,
             Workspace *workspace) {
-    const size_t n_rows = embed_sources(model, sources, n_sources, hidden);
+    const size_t n_rows = embed_sources(model, sources, n_sources, hidden, workspace);
     for (int64_t i = 0; i < model->shape.n_encoder_layers; i++) {
         const Layer *layer = &model->encoder[i];
         const Attention *attention = &layer->self_attention;
-        const Linear *input = &attention->input;
         const float *x = before_sublayer(model, &attention->norm, hidden, n_rows, workspace);
-        multiply_any(&input->matrix, x, workspace->hidden_stride, n_rows,
-                     (Epilogue){.bias = input->bias}, workspace->projected,
-                     row_stride(input->matrix.n_outputs), &workspace->quantized);
+        project_own(model, &model->source, attention, x, n_rows, workspace);
         attend_within(model, attention, sources, n_sources, workspace);
         add_attention(model, attention, hidden, n_rows, workspace);
         feed_forward(model, &layer->feed_forward, hidden, n_rows, workspace);

@@ -31,6 +31,7 @@ void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t l
     workspace->scores =
         arena_take(arena, source_scores > target_scores ? source_scores : target_scores, row);
     workspace->panels = arena_take(arena, panels, row);
+    workspace->positions = arena_take(arena, n_rows, sizeof(size_t));
     if (model->is_quantized) {
         const size_t wider = d_model > d_ff ? d_model : d_ff;
         lay_out_quantized_rows(arena, n_rows, wider > model->widest ? wider : model->widest,
@@ -38,18 +39,26 @@ void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t l
     }
 }
 
-void embed(const Embedding *embedding, size_t d_model, int32_t token, size_t position,
-           float *hidden) {
+void embed(const Model *model, const Embedding *embedding, int32_t token, size_t position,
+           size_t row, float *hidden, Workspace *workspace) {
+    const size_t d_model = (size_t)model->shape.d_model;
     const float scale = sqrtf((float)d_model);
     const float *vector = embedding->tokens + (size_t)token * d_model;
-    if (!embedding->positions) {
-        for (size_t i = 0; i < d_model; i++)
-            hidden[i] = vector[i] * scale;
-        return;
-    }
     const float *place = embedding->positions + position * d_model;
+    hidden += row * workspace->hidden_stride;
+    workspace->positions[row] = position;
     for (size_t i = 0; i < d_model; i++)
         hidden[i] = vector[i] * scale + place[i];
+}
+
+void project_own(const Model *model, const Embedding *embedding, const Attention *attention,
+                 const float *x, size_t n_rows, Workspace *workspace) {
+    const Linear *input = &attention->input;
+    const size_t stride = row_stride(input->matrix.n_outputs);
+    multiply_any(&input->matrix, x, workspace->hidden_stride, n_rows,
+                 (Epilogue){.bias = input->bias}, workspace->projected, stride,
+                 &workspace->quantized);
+    (void)model, (void)embedding; /* where positions are added, all has been done */
 }
 
 const float *before_sublayer(const Model *model, const Norm *norm, const float *hidden,

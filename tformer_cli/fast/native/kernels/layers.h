@@ -16,6 +16,7 @@ typedef struct {
     size_t hidden_stride;
     float *scores;    /* of attention */
     float *panels;    /* keys and values of one source sentence */
+    size_t *positions; /* (rows) of each row in its sentence */
     QuantizedRows quantized; /* activations, of a model in integers */
 } Workspace;
 
@@ -24,9 +25,14 @@ typedef struct {
 void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t longest_source,
                        size_t longest_target, Workspace *workspace);
 
-/* Writes √D · embedding + position of a token (D). */
-void embed(const Embedding *embedding, size_t d_model, int32_t token, size_t position,
-           float *hidden);
+/* Begins a row of hidden states (rows, D): √D · embedding of a token, with its position. */
+void embed(const Model *model, const Embedding *embedding, int32_t token, size_t position,
+           size_t row, float *hidden, Workspace *workspace);
+
+/* Projects rows (n_rows, D) to queries, keys and values of self-attention (n_rows, 3·H·E), which lie
+   in the workspace, with the positions of the rows in them where positions change them. */
+void project_own(const Model *model, const Embedding *embedding, const Attention *attention,
+                 const float *x, size_t n_rows, Workspace *workspace);
 
 /* What a sub-layer reads: hidden states (n_rows, D), normalized where the model is pre-norm. */
 const float *before_sublayer(const Model *model, const Norm *norm, const float *hidden,

@@ -13,6 +13,9 @@
 /* Functions between the products of feed-forward layers. */
 typedef enum { RELU = 0, GELU = 1 } Activation;
 
+/* What positions change: embeddings, to which a vector is added. */
+typedef enum { ADDED = 0 } Positions;
+
 /* The model's shape, as Python hands it over. */
 typedef struct {
     int64_t d_model;    /* D */
@@ -28,6 +31,7 @@ typedef struct {
     float norm_epsilon;
     int32_t is_pre_norm;
     int32_t activation; /* an Activation */
+    int32_t positions;  /* a Positions */
 } Shape;
 
 typedef struct {
@@ -55,10 +59,10 @@ typedef struct {
     FeedForward feed_forward;
 } Layer;
 
-/* Embedded tokens: √D · embedding + position. */
+/* What a stack knows of tokens and their positions. */
 typedef struct {
     const float *tokens;    /* (V, D) */
-    const float *positions; /* (max_positions, D), or NULL: nothing is added */
+    const float *positions; /* (max_positions, D) */
 } Embedding;
 
 typedef struct {
