@@ -4,17 +4,31 @@ A command that takes them all names them once, as ``**decoding``, under `takes_d
 and hands them on as they come: each is a field of `DecodingConfig`.
 """
 
-import inspect
-from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tformer_cli.cli.completion import complete_heads
+from tformer_cli.cli.console import note
 from tformer_cli.cli.help_screen import COMMON, LARGE_JOBS, SAMPLING, SEARCH
+from tformer_cli.cli.option_groups import Command, with_options
+from tformer_cli.cli.options import (
+    DecodingPrecisionChoice,
+    DecodingPrecisionOption,
+    DeviceOption,
+    EngineChoice,
+    EngineOption,
+    SeedOption,
+    ThreadsOption,
+)
+from tformer_cli.cli.text_io import say_choices
 
-Command = TypeVar("Command", bound=Callable[..., None])
+if TYPE_CHECKING:
+    from tformer_cli.workflows.open_translator import Opened
 
 
 class TooLongChoice(StrEnum):
@@ -71,26 +85,6 @@ CoveragePenaltyOption = _option(
     SEARCH,
     "Weight of the coverage penalty (Wu et al. 2016), for source tokens that get little attention.",
 )
-TooLongOption = Annotated[
-    TooLongChoice,
-    typer.Option(
-        help="A line longer than the model can take: translate it in parts (split), cut it off "
-        "(truncate), or stop (error).",
-        rich_help_panel=LARGE_JOBS,
-    ),
-]
-HeadsOffOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--heads",
-        metavar="HEADS",
-        help="Use these attention heads and switch all others off. '!cross.5.3' switches off that "
-        "one. Repeatable.",
-        show_default="all heads",
-        rich_help_panel=SEARCH,
-        autocompletion=complete_heads,
-    ),
-]
 _DECODING_OPTIONS: dict[str, Any] = {
     "beam_size": BeamSizeOption,
     "length_penalty": LengthPenaltyOption,
@@ -155,21 +149,57 @@ def takes_decoding_options(command: Command) -> Command:
     return with_options(command, {name: (kind, None) for name, kind in _DECODING_OPTIONS.items()})
 
 
-def with_options(command: Command, options: Mapping[str, tuple[Any, Any]]) -> Command:
-    """Gives a command that ends in ``**some_name`` more options, which arrive under that name.
+@dataclass(frozen=True, kw_only=True)
+class TranslatorOptions:
+    """Options of a translator besides those of its search."""
 
-    Args:
-        command: the command; it is changed.
-        options: for each the annotated type and the default.
-    """
-    signature = inspect.signature(command)
-    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    (rest,) = (p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD)
-    more = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in options.items()
-    ]
-    # Typer reads both
-    command.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
-    del command.__annotations__[rest]
-    return command
+    too_long: Annotated[
+        TooLongChoice,
+        typer.Option(
+            help="A line longer than the model can take: translate it in parts (split), cut it off "
+            "(truncate), or stop (error).",
+            rich_help_panel=LARGE_JOBS,
+        ),
+    ] = TooLongChoice.in_parts
+    heads: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--heads",
+            metavar="HEADS",
+            help="Use these attention heads and switch all others off. '!cross.5.3' switches off "
+            "that one. Repeatable.",
+            show_default="all heads",
+            rich_help_panel=SEARCH,
+            autocompletion=complete_heads,
+        ),
+    ] = None
+    device: DeviceOption = "auto"
+    precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto
+    engine: EngineOption = EngineChoice.tformer
+    seed: SeedOption = 1
+    threads: ThreadsOption = 0
+
+    def open(self, model: Path, *, quiet: bool, **more: Any) -> "Opened":  # noqa: ANN401
+        """Opens a model for translation and says where it computes.
+
+        Args:
+            model: the model directory.
+            quiet: whether notes are left out.
+            **more: other arguments of `open_translator`.
+        """
+        from tformer_cli.workflows.open_translator import open_translator
+
+        opened = open_translator(
+            model,
+            device=self.device,
+            precision=self.precision.value,
+            engine=self.engine.value,
+            threads=self.threads,
+            seed=self.seed,
+            too_long=self.too_long.value,
+            heads=self.heads or (),
+            tell=partial(note, quiet=quiet),
+            **more,
+        )
+        say_choices(opened, quiet=quiet)
+        return opened

@@ -3,17 +3,18 @@
 A command ends in ``**opening`` under `takes_opening_options` and hands that on to `open_model`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import typer
 
 from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.console import note
-from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption, with_options
+from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
 from tformer_cli.cli.help_screen import MACHINE
+from tformer_cli.cli.option_groups import Command, with_options
 from tformer_cli.cli.options import DeviceOption, ThreadsOption
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
@@ -30,8 +31,6 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from tformer_cli.data.lines import LineCounts
     from tformer_cli.workflows.open_translator import Opened
-
-Command = TypeVar("Command", bound=Callable[..., None])
 
 
 class CaptureModeChoice(StrEnum):

@@ -1,8 +1,8 @@
 """The built-in corpus: English–French sentence pairs with gold word alignments, from a grammar.
 
 Read in this order: the folder `words` (the lexicon and its forms), `surface` (tokens, elision,
-links, the finished pair), `determiners`, `phrases`, `clauses`, `adjuncts`, then the constructions in
-`constructions`, `descriptions`, `coreference`, `complex` and `questions`, last `generate` (which
+links, the finished pair), `determiners`, `phrases`, `clauses`, `adjuncts`, then the constructions
+in `constructions`, `descriptions`, `coreference`, `complex` and `questions`, last `generate` (which
 construction how often, and the split) and `write`.
 
 How a sentence is made. Both languages grow together. A token is a word with a bit mask, and two

@@ -1,7 +1,9 @@
 """`tformer benchmark`: how fast a model translates on this machine."""
 
 import json
+from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,7 @@ from tformer_cli.cli.console import note, stdout_console, write_line
 from tformer_cli.cli.format_choice import format_option
 from tformer_cli.cli.help_screen import MACHINE
 from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import (
     DecodingPrecisionChoice,
     DeviceOption,
@@ -27,7 +30,7 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.workflows.benchmark import Speed
+    from tformer_cli.workflows.benchmark import Setting, Speed
 
 COLUMNS = (
     *("engine", "precision", "beam"),
@@ -42,17 +45,13 @@ class BenchmarkFormat(StrEnum):
     json = "json"
 
 
-def benchmark(
-    model: ModelArgument,
-    *,
-    source: Annotated[
-        Path,
-        typer.Option("--source", "-i", metavar="FILE", help="Sentences to translate; - is stdin."),
-        PathRole.reads_file,
-    ],
+@dataclass(frozen=True, kw_only=True)
+class MeasuringOptions:
+    """Settings to measure, and how often."""
+
     lines: Annotated[
         int, typer.Option(min=1, metavar="N", help="Translate at most the first N lines.")
-    ] = 1000,
+    ] = 1000
     beam_size: Annotated[
         list[int] | None,
         typer.Option(
@@ -61,7 +60,7 @@ def benchmark(
             help="Beam size to measure. Repeat to compare.",
             show_default="1 and 5",
         ),
-    ] = None,
+    ] = None
     precision: Annotated[
         list[DecodingPrecisionChoice] | None,
         typer.Option(
@@ -69,7 +68,7 @@ def benchmark(
             show_default="float32",
             rich_help_panel=MACHINE,
         ),
-    ] = None,
+    ] = None
     engine: Annotated[
         list[EngineChoice] | None,
         typer.Option(
@@ -77,10 +76,33 @@ def benchmark(
             show_default="tformer",
             rich_help_panel=MACHINE,
         ),
-    ] = None,
+    ] = None
     rounds: Annotated[
         int, typer.Option(min=1, metavar="N", help="Measure every setting N times, in turns.")
-    ] = 3,
+    ] = 3
+
+    def settings(self) -> "list[Setting]":
+        """Returns every combination of beam size, engine and precision."""
+        from tformer_cli.workflows.benchmark import Setting
+
+        return [
+            Setting(engine=engine.value, precision=precision.value, beam_size=beam_size)
+            for beam_size in self.beam_size or [1, 5]
+            for engine in self.engine or [EngineChoice.tformer]
+            for precision in self.precision or [DecodingPrecisionChoice.float32]
+        ]
+
+
+@takes_groups
+def benchmark(
+    model: ModelArgument,
+    *,
+    source: Annotated[
+        Path,
+        typer.Option("--source", "-i", metavar="FILE", help="Sentences to translate; - is stdin."),
+        PathRole.reads_file,
+    ],
+    measuring: MeasuringOptions,
     report_format: Annotated[
         BenchmarkFormat,
         format_option(BenchmarkFormat, what="A table, or one JSON object per setting and line."),
@@ -98,31 +120,24 @@ def benchmark(
         tformer benchmark runs/quickstart -i corpus/test.en --lines 200
         tformer benchmark runs/quickstart -i a.en --precision float32 --precision int8
     """
-    from itertools import islice
-
-    from tformer_cli.workflows.benchmark import Setting
     from tformer_cli.workflows.benchmark import benchmark as workflow
 
-    settings = [
-        Setting(engine=one.value, precision=number.value, beam_size=size)
-        for size in beam_size or [1, 5]
-        for one in engine or [EngineChoice.tformer]
-        for number in precision or [DecodingPrecisionChoice.float32]
-    ]
+    settings = measuring.settings()
     tell_to_type(files=[source], quiet=quiet)
-    texts = list(islice(read_lines(source, LineCounts()), lines))
-    total = len(texts) * len(settings) * rounds
+    texts = list(islice(read_lines(source, LineCounts()), measuring.lines))
+    total = len(texts) * len(settings) * measuring.rounds
     with line_progress(total, "measuring", quiet=quiet) as progress:
         speeds = workflow(
             model,
             texts,
             settings,
-            rounds=rounds,
+            rounds=measuring.rounds,
             threads=threads,
             device=device,
             progress=progress.update,
         )
-    note(f"{count_of(speeds[0].n_lines, 'line')}, {count_of(rounds, 'round')}", quiet=quiet)
+    done = count_of(speeds[0].n_lines, "line"), count_of(measuring.rounds, "round")
+    note(", ".join(done), quiet=quiet)
     for refusal in sorted({speed.refusal for speed in speeds if speed.refusal}):
         note(f"without compiled kernels: {refusal}", quiet=quiet)
     if report_format == BenchmarkFormat.json:

@@ -2,39 +2,26 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
-from tformer_cli.cli.console import note, stdout_console, utf8_line, warn, write_line
-from tformer_cli.cli.decoding_options import (
-    HeadsOffOption,
-    TooLongChoice,
-    TooLongOption,
-    takes_decoding_options,
-)
+from tformer_cli.cli.console import stdout_console, utf8_line, warn, write_line
+from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
 from tformer_cli.cli.format_choice import format_option
 from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.options import (
-    DecodingPrecisionChoice,
-    DecodingPrecisionOption,
-    DeviceOption,
-    EngineChoice,
-    EngineOption,
-    QuietOption,
-    SeedOption,
-    ThreadsOption,
-)
+from tformer_cli.cli.option_groups import takes_groups
+from tformer_cli.cli.options import QuietOption
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     results,
-    say_choices,
     tell_to_type,
     warn_of_bytes,
     warn_of_lengths,
@@ -67,7 +54,83 @@ class BleuTokenizer(StrEnum):
     none = "none"
 
 
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """The texts that are compared, and where translations go."""
+
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--source", "-i", metavar="FILE", help="Source text that MODEL translates; - is stdin."
+        ),
+        PathRole.reads_file,
+    ] = None
+    reference: Annotated[
+        list[Path],
+        typer.Option(metavar="FILE", help="Reference translation. Repeat for several references."),
+        PathRole.reads_file,
+    ]
+    hypothesis: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Translation to score, without a model; - is stdin."),
+        PathRole.reads_file,
+    ] = None
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Also write MODEL's translations to this file."
+        ),
+        PathRole.writes_file,
+    ] = None
+
+    @property
+    def files(self) -> list[Path]:
+        """The text that is scored or translated, then the references."""
+        return [self.hypothesis or self.source or Path(), *self.reference]
+
+    def check(self, model: Path | None) -> None:
+        """Checks that there is one thing to score.
+
+        Raises:
+            UsageError: if there is nothing, or more than one thing.
+        """
+        if model is None:
+            if self.hypothesis is None:
+                raise UsageError(
+                    "--hypothesis: nothing to score; give --hypothesis FILE, or a MODEL and "
+                    "--source FILE"
+                )
+            if self.source is not None or self.output is not None:
+                option = "--source" if self.source is not None else "--output"
+                raise UsageError(f"{option}: needs a MODEL; name one or omit it")
+        elif self.hypothesis is not None:
+            raise UsageError("--hypothesis: a MODEL makes its own; omit one of the two")
+        elif self.source is None:
+            raise UsageError("--source: is missing; name the text to translate")
+        if str(self.output) == STANDARD_STREAM:
+            raise UsageError("--output: stdout is for the scores; name a file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions:
+    """How scores are computed and shown."""
+
+    report_format: Annotated[
+        ReportFormat,
+        format_option(
+            ReportFormat, what="A table with sacreBLEU's signatures, or one JSON object."
+        ),
+    ] = ReportFormat.text
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case when scoring.")] = (
+        False
+    )
+    tokenize: Annotated[BleuTokenizer, typer.Option(help="sacreBLEU's tokenizer for BLEU.")] = (
+        BleuTokenizer.mteval
+    )
+
+
 @takes_decoding_options
+@takes_groups
 def evaluate(
     model: Annotated[
         Path | None,
@@ -75,49 +138,9 @@ def evaluate(
         PathRole.reads_directory,
     ] = None,
     *,
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--source", "-i", metavar="FILE", help="Source text that MODEL translates; - is stdin."
-        ),
-        PathRole.reads_file,
-    ] = None,
-    reference: Annotated[
-        list[Path],
-        typer.Option(metavar="FILE", help="Reference translation. Repeat for several references."),
-        PathRole.reads_file,
-    ],
-    hypothesis: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Translation to score, without a model; - is stdin."),
-        PathRole.reads_file,
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Also write MODEL's translations to this file."
-        ),
-        PathRole.writes_file,
-    ] = None,
-    report_format: Annotated[
-        ReportFormat,
-        format_option(
-            ReportFormat, what="A table with sacreBLEU's signatures, or one JSON object."
-        ),
-    ] = ReportFormat.text,
-    lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="Ignore case when scoring.")
-    ] = False,
-    tokenize: Annotated[
-        BleuTokenizer, typer.Option(help="sacreBLEU's tokenizer for BLEU.")
-    ] = BleuTokenizer.mteval,
-    too_long: TooLongOption = TooLongChoice.in_parts,
-    heads: HeadsOffOption = None,
-    device: DeviceOption = "auto",
-    precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto,
-    engine: EngineOption = EngineChoice.tformer,
-    seed: SeedOption = 1,
-    threads: ThreadsOption = 0,
+    texts: TextOptions,
+    scores: ScoreOptions,
+    options: TranslatorOptions,
     quiet: QuietOption = False,
     **decoding: Unpack["SearchOverrides"],
 ) -> None:
@@ -132,78 +155,46 @@ def evaluate(
         tformer evaluate --hypothesis a.fr --reference ref1.fr --reference ref2.fr
         tformer evaluate --hypothesis a.fr --reference ref.fr --format json
     """
-    _check_usage(model, source, hypothesis, output)
-    if heads and model is None:
-        raise UsageError("--heads: needs a MODEL; name one or omit it")
-    idle = next((name for name, value in decoding.items() if value is not None), None)
-    if model is None and idle is not None:
-        option = f"--{idle.replace('_', '-')}"
-        raise UsageError(f"{option}: needs a MODEL; name one or omit it")
-    check_stdin_is_read_once([hypothesis or source, *reference])
+    texts.check(model)
+    if model is None:
+        _check_needs_no_model(options, decoding)
+    check_stdin_is_read_once(texts.files)
     from tformer_cli.workflows import evaluate as workflow
-    from tformer_cli.workflows.open_translator import open_translator
     from tformer_cli.workflows.translate import TranslationCounts
 
-    read = LineCounts()
-    tell_to_type(files=[hypothesis or source, *reference], quiet=quiet)
-    scored, *references = workflow.read_texts([hypothesis or source or Path(), *reference], read)
-    translated = TranslationCounts()
+    read, translated = LineCounts(), TranslationCounts()
+    tell_to_type(files=texts.files, quiet=quiet)
+    scored, *references = workflow.read_texts(texts.files, read)
+    how: dict[str, Any] = {"lowercase": scores.lowercase, "tokenize": scores.tokenize.value}
     if model is None:
-        result = workflow.score_hypotheses(
-            scored, references, lowercase=lowercase, tokenize=tokenize.value
-        )
+        result = workflow.score_hypotheses(scored, references, **how)
     else:
-        with nullcontext() if output is None else results(output) as stream:
-            opened = open_translator(
-                model,
-                device=device,
-                precision=precision.value,
-                engine=engine.value,
-                threads=threads,
-                seed=seed,
-                too_long=too_long.value,
-                heads=heads or (),
-                tell=partial(note, quiet=quiet),
-                n_best=1,
-                **decoding,
-            )
-            say_choices(opened, quiet=quiet)
+        with nullcontext() if texts.output is None else results(texts.output) as stream:
+            opened = options.open(model, quiet=quiet, n_best=1, **decoding)
             _warn_of_sides(scored, references[0], opened.directory.info)
             with line_progress(len(scored), quiet=quiet) as progress:
                 result = workflow.evaluate_model(
                     opened,
                     scored,
                     references,
-                    lowercase=lowercase,
-                    tokenize=tokenize.value,
                     counts=translated,
                     progress=progress.update,
+                    **how,
                 )
             if stream is not None:
                 stream.writelines(utf8_line(line) for line in result.hypotheses)
     warn_of_bytes(read)
     warn_of_lengths(translated)
-    (_show_json if report_format == ReportFormat.json else _write_text)(result)
+    (_show_json if scores.report_format == ReportFormat.json else _write_text)(result)
 
 
-def _check_usage(
-    model: Path | None, source: Path | None, hypothesis: Path | None, output: Path | None
-) -> None:
-    if model is None:
-        if hypothesis is None:
-            raise UsageError(
-                "--hypothesis: nothing to score; give --hypothesis FILE, or a MODEL and "
-                "--source FILE"
-            )
-        if source is not None or output is not None:
-            option = "--source" if source is not None else "--output"
-            raise UsageError(f"{option}: needs a MODEL; name one or omit it")
-    elif hypothesis is not None:
-        raise UsageError("--hypothesis: a MODEL makes its own; omit one of the two")
-    elif source is None:
-        raise UsageError("--source: is missing; name the text to translate")
-    if str(output) == STANDARD_STREAM:
-        raise UsageError("--output: stdout is for the scores; name a file")
+def _check_needs_no_model(options: TranslatorOptions, decoding: Mapping[str, object]) -> None:
+    """Refuses options of a search where no model searches."""
+    given = {"heads": options.heads or None, **decoding}
+    idle = next((name for name, value in given.items() if value is not None), None)
+    if idle is not None:
+        option = f"--{idle.replace('_', '-')}"
+        raise UsageError(f"{option}: needs a MODEL; name one or omit it")
 
 
 def _warn_of_sides(sources: list[str], references: list[str], info: "ModelInfo") -> None:

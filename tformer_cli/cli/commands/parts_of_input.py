@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from tformer_cli.cli.commands.translate_options import FileOptions
 from tformer_cli.cli.console import note
 from tformer_cli.cli.text_io import STANDARD_STREAM, check_not_compressed, results
 from tformer_cli.data.lines import read_lines
@@ -67,26 +68,21 @@ def count_lines(file: str | None) -> int | None:
 
 @contextmanager
 def opened_output(
-    output: str,
-    *,
-    resume: bool,
-    input_file: str | None,
-    model: Path,
-    settings: Mapping[str, object],
+    files: FileOptions, model: Path, settings: Mapping[str, object], *, resume: bool
 ) -> Iterator[tuple[BinaryIO, "ResumableFile | None"]]:
     """Opens where results go: as `results` does, or, to resume, behind what is done.
 
     Args:
-        output: what `--output` was given.
-        resume: whether `--resume` was.
-        input_file: what `--input` was given.
+        files: input and output.
         model: the model directory.
-        settings: all that decides what the results are.
+        settings: all options that decide the results.
+        resume: whether `--resume` was given.
 
     Raises:
         UsageError: if there is no file to resume from or to.
-        ArtifactError: if what is there was made from something else.
+        ArtifactError: if the output to resume was made from something else.
     """
+    output, input_file = files.output, files.input_file
     if not resume:
         with results(output) as stream:
             yield stream, None

@@ -1,5 +1,6 @@
 """`tformer score`: what a model thinks of given translations."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from tformer_cli.cli.decoding_options import (
     NormalizationOption,
 )
 from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import (
     DecodingPrecisionChoice,
     DecodingPrecisionOption,
@@ -46,21 +48,22 @@ class ScoreFormatChoice(StrEnum):
     jsonl = "jsonl"
 
 
-def score(
-    model: ModelArgument,
-    *,
+@dataclass(frozen=True, kw_only=True)
+class PairOptions:
+    """The pairs to score: sources, with targets or with n-best lists."""
+
     source: Annotated[
         str,
         typer.Option(
             "--source", "-i", metavar="FILE", help="Source sentences, one per line; - is stdin."
         ),
         PathRole.reads_file,
-    ],
+    ]
     target_file: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Their translations, one per line; - is stdin."),
         PathRole.reads_file,
-    ] = None,
+    ] = None
     n_best_file: Annotated[
         str | None,
         typer.Option(
@@ -69,8 +72,8 @@ def score(
             "moses (index ||| translation ||| features ||| score).",
         ),
         PathRole.reads_file,
-    ] = None,
-    output: OutputOption = STANDARD_STREAM,
+    ] = None
+    output: OutputOption = STANDARD_STREAM
     output_format: Annotated[
         ScoreFormatChoice,
         typer.Option(
@@ -78,7 +81,28 @@ def score(
             help="text: the log-probability. tsv: index, source, target, log-probability, score. "
             "jsonl: one object per line, with the log-probability of every token.",
         ),
-    ] = ScoreFormatChoice.text,
+    ] = ScoreFormatChoice.text
+
+    def files(self) -> tuple[str, str]:
+        """Returns the files of sources and of targets.
+
+        Raises:
+            UsageError: if the targets are missing or given twice, or the format is not theirs.
+        """
+        if (self.target_file is None) == (self.n_best_file is None):
+            raise UsageError(
+                "--target-file: is missing or doubled; give either it or --n-best-file"
+            )
+        if self.n_best_file is not None and self.output_format != ScoreFormatChoice.text:
+            raise UsageError("--format: an n-best list keeps its own; omit it")
+        return self.source, self.target_file or self.n_best_file or ""
+
+
+@takes_groups
+def score(
+    model: ModelArgument,
+    *,
+    pairs: PairOptions,
     length_penalty: LengthPenaltyOption = None,
     length_normalization: NormalizationOption = None,
     coverage_penalty: CoveragePenaltyOption = None,
@@ -97,19 +121,14 @@ def score(
         tformer score runs/quickstart -i corpus/test.en --target-file corpus/test.fr
         tformer score runs/quickstart -i a.en --n-best-file a.nbest > reranked.nbest
     """
-    if (target_file is None) == (n_best_file is None):
-        raise UsageError("--target-file: is missing or doubled; give either it or --n-best-file")
-    if n_best_file is not None and output_format != ScoreFormatChoice.text:
-        raise UsageError("--format: an n-best list keeps its own; omit it")
-    check_stdin_is_read_once([source, target_file or n_best_file])
+    files = pairs.files()
+    check_stdin_is_read_once(files)
     counts = LineCounts()
-    texts = [
-        file_lines(file, counts, quiet=quiet) for file in (source, target_file or n_best_file or "")
-    ]
+    sources, targets = (file_lines(file, counts, quiet=quiet) for file in files)
     from tformer_cli.workflows import score as workflow
     from tformer_cli.workflows.open_translator import open_translator
 
-    with results(output) as stream:
+    with results(pairs.output) as stream:
         opened = open_translator(
             model,
             device=device,
@@ -124,11 +143,11 @@ def score(
         say_choices(opened, quiet=quiet)
         scored = workflow.ScoreCounts()
         lines: Iterator[str]
-        if n_best_file is not None:
-            lines = workflow.rank_again(opened, list(texts[0]), texts[1], n_best_file, scored)
+        if pairs.n_best_file is not None:
+            lines = workflow.rank_again(opened, list(sources), targets, pairs.n_best_file, scored)
         else:
-            pairs = workflow.score_lines(opened, texts[0], texts[1], scored)
-            lines = (workflow.format_score(pair, output_format.value) for pair in pairs)
+            given = workflow.score_lines(opened, sources, targets, scored)
+            lines = (workflow.format_score(pair, pairs.output_format.value) for pair in given)
         with line_progress(None, "scoring", quiet=quiet) as progress:
             for line in lines:
                 stream.write(utf8_line(line))

@@ -4,9 +4,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from itertools import islice
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, BinaryIO, Unpack
 
@@ -14,61 +12,28 @@ import typer
 
 from tformer_cli.cli.commands.parts_of_input import chosen_lines, count_lines, opened_output
 from tformer_cli.cli.commands.translate_options import (
-    AlignmentsOption,
-    BanOption,
-    BufferLinesOption,
-    EnsembleOption,
-    EnsembleSpaceChoice,
-    EnsembleSpaceOption,
-    EnsembleWeightsOption,
-    FlagsOption,
-    GlossaryOption,
-    InputFormatChoice,
-    InputFormatOption,
-    InputOption,
-    MaxWaitOption,
-    NBestOption,
-    OutputFormatChoice,
-    OutputFormatOption,
-    ResumeOption,
-    ShardOption,
+    ConstraintOptions,
+    EnsembleOptions,
+    FileOptions,
+    FormatOptions,
+    LargeJobOptions,
     TextArgument,
-    TokenScoresOption,
-    weights_of,
 )
 from tformer_cli.cli.console import is_live, note, utf8_line
-from tformer_cli.cli.decoding_options import (
-    HeadsOffOption,
-    TooLongChoice,
-    TooLongOption,
-    takes_decoding_options,
-)
+from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
 from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.options import (
-    DecodingPrecisionChoice,
-    DecodingPrecisionOption,
-    DeviceOption,
-    EngineChoice,
-    EngineOption,
-    ModelArgument,
-    OutputOption,
-    QuietOption,
-    SeedOption,
-    ThreadsOption,
-)
+from tformer_cli.cli.option_groups import takes_groups
+from tformer_cli.cli.options import ModelArgument, QuietOption
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     count_of_lines,
-    file_lines,
     input_lines,
-    say_choices,
     stdin_is_terminal,
     warn_of_bytes,
     warn_of_lengths,
 )
 from tformer_cli.data.lines import LineCounts
-from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.resumable import ResumableFile
@@ -83,35 +48,18 @@ CHANGES_NOTHING = frozenset(
 
 
 @takes_decoding_options
+@takes_groups
 def translate(
     ctx: typer.Context,
     model: ModelArgument,
     text: TextArgument = None,
     *,
-    input_file: InputOption = None,
-    output: OutputOption = STANDARD_STREAM,
-    n_best: NBestOption = 1,
-    ban: BanOption = None,
-    glossary: GlossaryOption = None,
-    ensemble: EnsembleOption = None,
-    ensemble_weights: EnsembleWeightsOption = None,
-    ensemble_space: EnsembleSpaceOption = EnsembleSpaceChoice.probability,
-    buffer_lines: BufferLinesOption = None,
-    max_wait: MaxWaitOption = None,
-    shard: ShardOption = None,
-    resume: ResumeOption = False,
-    output_format: OutputFormatOption = OutputFormatChoice.text,
-    input_format: InputFormatOption = InputFormatChoice.text,
-    alignments: AlignmentsOption = None,
-    token_scores: TokenScoresOption = False,
-    flags: FlagsOption = False,
-    too_long: TooLongOption = TooLongChoice.in_parts,
-    heads: HeadsOffOption = None,
-    device: DeviceOption = "auto",
-    precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto,
-    engine: EngineOption = EngineChoice.tformer,
-    seed: SeedOption = 1,
-    threads: ThreadsOption = 0,
+    files: FileOptions,
+    constraints: ConstraintOptions,
+    ensemble: EnsembleOptions,
+    job: LargeJobOptions,
+    formats: FormatOptions,
+    options: TranslatorOptions,
     quiet: QuietOption = False,
     **decoding: Unpack["SearchOverrides"],
 ) -> None:
@@ -125,87 +73,42 @@ def translate(
         tformer translate runs/quickstart -i a.en -o a.fr --beam-size 8
         cat a.en | tformer translate runs/quickstart --n-best 3 --format jsonl
     """
-    _check_format(output_format, n_best, is_aligned=alignments is not None)
-    _check_use(output_format, ensemble, ensemble_weights, token_scores=token_scores, flags=flags)
-    if ban and not all(phrase.strip() for phrase in ban):
-        raise UsageError("--ban: is empty; name the text that no translation may contain")
+    formats.check()
+    more = {**ensemble.arguments(), **constraints.arguments()}
     counts = LineCounts()
-    lines = input_lines(text, input_file, counts, "--input", quiet=quiet)
-    from_stdin = input_file in (None, STANDARD_STREAM) and (not text or text == [STANDARD_STREAM])
-    check_stdin_is_read_once([STANDARD_STREAM if from_stdin else "", glossary])
-    from_terminal = from_stdin and stdin_is_terminal()
-
+    lines = input_lines(text, files.input_file, counts, "--input", quiet=quiet)
+    is_stdin = files.is_stdin(text)
+    check_stdin_is_read_once([STANDARD_STREAM if is_stdin else "", constraints.glossary])
+    is_typed = is_stdin and stdin_is_terminal()
     with _without_garbage_collection():
-        from tformer_cli.decoding.demands import read_glossary
-        from tformer_cli.decoding.details import Details
         from tformer_cli.decoding.translator import BUFFER_LINES
-        from tformer_cli.workflows.open_translator import open_translator
         from tformer_cli.workflows.translate import TranslationCounts, translated_text
 
-    terms = [] if glossary is None else read_glossary(file_lines(glossary, LineCounts()), glossary)
     settings = {name: value for name, value in ctx.params.items() if name not in CHANGES_NOTHING}
-    chosen, lines = chosen_lines(lines, input_file, shard)
-    with opened_output(
-        output, resume=resume, input_file=input_file, model=model, settings=settings
-    ) as (stream, resumed):
+    chosen, lines = chosen_lines(lines, files.input_file, job.shard)
+    translated, terms = TranslationCounts(), constraints.terms()
+    # The output first: what cannot be written is an error at once, not when the model is open
+    with opened_output(files, model, settings, resume=job.resume) as (stream, resumed):
         n_done = resumed.done if resumed is not None else 0
-        opened = open_translator(
-            model,
-            device=device,
-            precision=precision.value,
-            engine=engine.value,
-            threads=threads,
-            seed=seed,
-            too_long=too_long.value,
-            heads=heads or (),
-            banned=ban or (),
-            ensemble=ensemble or (),
-            ensemble_weights=weights_of(ensemble_weights),
-            ensemble_space=ensemble_space.value,
-            tell=partial(note, quiet=quiet),
-            n_best=n_best,
-            **decoding,
-        )
-        say_choices(opened, quiet=quiet)
-        aligner = None
-        if alignments is not None:
-            from tformer_cli.workflows.aligner import Aligner
-
-            aligner = Aligner(opened.directory)
-            note(f"aligning by {aligner.choice}", quiet=quiet)
-        translated = TranslationCounts()
+        opened = options.open(model, quiet=quiet, n_best=formats.n_best, **more, **decoding)
         buffers = translated_text(
             opened.translator,
             islice(lines, n_done, None),
             counts=translated,
-            output_format=output_format.value,
-            input_format=input_format.value,
-            input_name="stdin" if from_stdin else input_file or "arguments",
-            lists_hypotheses=n_best > 1,
+            input_name="stdin" if is_stdin else files.input_file or "arguments",
             glossary=terms,
-            details=Details(token_scores=token_scores, flags=flags),
-            buffer_lines=buffer_lines or (1 if from_terminal else BUFFER_LINES),
+            buffer_lines=job.buffer_lines or (1 if is_typed else BUFFER_LINES),
             first_index=chosen.start + n_done,
-            max_wait=max_wait,
-            aligner=aligner,
-            alignment_format="pharaoh" if alignments is None else alignments.value,
+            max_wait=job.max_wait,
+            **formats.arguments(opened, quiet=quiet),
         )
-        # A bar would be drawn over results on the same terminal
-        hides_bar = from_terminal or (
-            output == STANDARD_STREAM and sys.stdout.isatty() and is_live()
-        )
-        is_counted = not (quiet or hides_bar or from_stdin)
-        total = (len(chosen) or count_lines(input_file)) if is_counted else None
+        shows_bar = not (quiet or is_typed or _shares_terminal(files.output))
+        is_counted = shows_bar and not is_stdin
+        total = (len(chosen) or count_lines(files.input_file)) if is_counted else None
         start = monotonic()
-        with line_progress(total, quiet=quiet or hides_bar) as progress:
+        with line_progress(total, quiet=not shows_bar) as progress:
             _write_all(buffers, stream, translated, progress.update, resumed)
-    seconds = monotonic() - start
-    if not (text or from_terminal):
-        rate = translated.lines / max(seconds, 1e-9)
-        done = f"{count_of_lines(translated.lines)} in {seconds:.1f} s"
-        note(f"{done}, {rate:,.1f} lines/s", quiet=quiet)
-    warn_of_bytes(counts)
-    warn_of_lengths(translated)
+    _report(counts, translated, monotonic() - start, quiet=quiet or is_typed or bool(text))
 
 
 @contextmanager
@@ -224,35 +127,9 @@ def _without_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _check_format(output_format: OutputFormatChoice, n_best: int, *, is_aligned: bool) -> None:
-    """Refuses options that text output has no place for."""
-    if output_format != OutputFormatChoice.text:
-        return
-    if n_best > 1:
-        raise UsageError(
-            f"--n-best: {n_best} translations per line do not fit text output; choose "
-            "--format tsv, jsonl or moses"
-        )
-    if is_aligned:
-        raise UsageError(
-            "--alignments: text output has no place for them; choose --format tsv, jsonl or moses"
-        )
-
-
-def _check_use(
-    output_format: OutputFormatChoice,
-    ensemble: list[Path] | None,
-    ensemble_weights: str | None,
-    *,
-    token_scores: bool,
-    flags: bool,
-) -> None:
-    """Refuses options that would change nothing where they stand."""
-    if output_format != OutputFormatChoice.jsonl and (token_scores or flags):
-        option = "--token-scores" if token_scores else "--flags"
-        raise UsageError(f"{option}: only jsonl has a place for them; add --format jsonl")
-    if ensemble_weights is not None and not ensemble:
-        raise UsageError("--ensemble-weights: there is one model; add --ensemble MODEL")
+def _shares_terminal(output: str) -> bool:
+    """Returns whether a bar would be drawn over results on the same terminal."""
+    return output == STANDARD_STREAM and sys.stdout.isatty() and is_live()
 
 
 def _write_all(
@@ -270,3 +147,14 @@ def _write_all(
         if resumed is not None:
             resumed.mark(n_before + translated.lines)
         progress(translated.lines)
+
+
+def _report(
+    read: LineCounts, translated: "TranslationCounts", seconds: float, *, quiet: bool
+) -> None:
+    """Notes the speed, and warns of lines that were not read or translated as they stood."""
+    rate = translated.lines / max(seconds, 1e-9)
+    done = f"{count_of_lines(translated.lines)} in {seconds:.1f} s"
+    note(f"{done}, {rate:,.1f} lines/s", quiet=quiet)
+    warn_of_bytes(read)
+    warn_of_lengths(translated)

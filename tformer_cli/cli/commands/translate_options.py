@@ -1,14 +1,23 @@
-"""Options of `translate`: what is read and written, and what joins in the search."""
+"""Options of `translate`: input and output, constraints, ensembles, large jobs."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tformer_cli.cli.console import note
 from tformer_cli.cli.help_screen import CONSTRAINTS, ENSEMBLES, FORMATS, LARGE_JOBS
+from tformer_cli.cli.options import OutputOption
 from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.text_io import STANDARD_STREAM, file_lines
+from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.decoding.demands import Term
+    from tformer_cli.workflows.open_translator import Opened
 
 
 class OutputFormatChoice(StrEnum):
@@ -45,162 +54,262 @@ TextArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="TEXT", help="Sentences to translate; without any, -i or stdin."),
 ]
-InputOption = Annotated[
-    str | None,
-    typer.Option(
-        "--input",
-        "-i",
-        metavar="FILE",
-        help="Input file, one sentence per line; - is stdin.",
-        show_default="stdin",
-    ),
-    PathRole.reads_file,
-]
-NBestOption = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Translations per line, an n-best list; needs --format tsv, jsonl or moses. Beyond "
-        "the beam size it raises the beam.",
-    ),
-]
-BanOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="TEXT",
-        help="Phrase that must not occur in a translation. Repeatable.",
-        rich_help_panel=CONSTRAINTS,
-    ),
-]
-GlossaryOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="Glossary for constrained decoding. Each line is SOURCE TAB TARGET: if the source "
-        "phrase occurs, the translation must contain the target phrase. With TAB ban at the end, "
-        "it must not.",
-        rich_help_panel=CONSTRAINTS,
-    ),
-    PathRole.reads_file,
-]
-EnsembleOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        metavar="MODEL",
-        help="Another model to decode with; it must have the same vocabulary. Repeatable.",
-        rich_help_panel=ENSEMBLES,
-    ),
-    PathRole.reads_directory,
-]
-EnsembleWeightsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="W,W,…",
-        help="Weights of the models, MODEL's first.",
-        show_default="equal",
-        rich_help_panel=ENSEMBLES,
-    ),
-]
-EnsembleSpaceOption = Annotated[
-    EnsembleSpaceChoice,
-    typer.Option(
-        help="Average the models' probabilities, or their log-probabilities.",
-        rich_help_panel=ENSEMBLES,
-    ),
-]
-BufferLinesOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Lines read before a buffer is translated; 1 answers line by line.",
-        show_default="1024; 1 from a terminal",
-        rich_help_panel=LARGE_JOBS,
-    ),
-]
-MaxWaitOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        min=0.0,
-        help="Translate a buffer this long after its first line, even if it is not full.",
-        show_default="no limit",
-        rich_help_panel=LARGE_JOBS,
-    ),
-]
-ShardOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="I/N",
-        help="Translate only part I of N of the input, I from 0. `cat` joins the outputs.",
-        show_default="all",
-        rich_help_panel=LARGE_JOBS,
-    ),
-]
-ResumeOption = Annotated[
-    bool,
-    typer.Option(
-        "--resume",
-        help="Continue an interrupted translation; needs -i and -o.",
-        rich_help_panel=LARGE_JOBS,
-    ),
-]
-OutputFormatOption = Annotated[
-    OutputFormatChoice,
-    typer.Option(
-        "--format",
-        help="text: one translation per line. tsv: index, source, translation, score. jsonl: one "
-        "object per line. moses: index ||| translation ||| features ||| score.",
-    ),
-]
-InputFormatOption = Annotated[
-    InputFormatChoice,
-    typer.Option(
-        help='jsonl: one object per line, with the text in "source". Optional: "target_prefix" '
-        'begins the translation, phrases in "required" must occur in it, phrases in "banned" must '
-        "not. Other fields are passed through to jsonl output.",
-        rich_help_panel=FORMATS,
-    ),
-]
-AlignmentsOption = Annotated[
-    AlignmentChoice | None,
-    typer.Option(
-        help="Add word alignments to tsv, jsonl or moses. pharaoh: links i-j of source and target "
-        "words. soft: for each target word, the attention weights of the source words and the end "
-        "of sentence. `tformer inspect-align --save` finds and stores the best heads first.",
-        rich_help_panel=FORMATS,
-    ),
-]
-TokenScoresOption = Annotated[
-    bool,
-    typer.Option(
-        "--token-scores",
-        help="Add tokens and their log-probabilities to jsonl.",
-        rich_help_panel=FORMATS,
-    ),
-]
-FlagsOption = Annotated[
-    bool,
-    typer.Option(
-        "--flags",
-        help="Add flags for endless repetition and signs of hallucination to jsonl.",
-        rich_help_panel=FORMATS,
-    ),
-]
 
 
-def weights_of(text: str | None) -> list[float] | None:
-    """Reads the numbers of `--ensemble-weights`.
+@dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """Input and output."""
 
-    Raises:
-        UsageError: if one is none.
-    """
-    if text is None:
-        return None
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(
-            f'--ensemble-weights: "{text}" is not a list of numbers; write 2,1,1'
-        ) from None
+    input_file: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="FILE",
+            help="Input file, one sentence per line; - is stdin.",
+            show_default="stdin",
+        ),
+        PathRole.reads_file,
+    ] = None
+    output: OutputOption = STANDARD_STREAM
+
+    def is_stdin(self, texts: list[str] | None) -> bool:
+        """Returns whether the lines come from stdin, which the arguments may also ask for."""
+        return self.input_file in (None, STANDARD_STREAM) and (
+            not texts or texts == [STANDARD_STREAM]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstraintOptions:
+    """Phrases that translations must or must not contain."""
+
+    ban: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Phrase that must not occur in a translation. Repeatable.",
+            rich_help_panel=CONSTRAINTS,
+        ),
+    ] = None
+    glossary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Glossary for constrained decoding. Each line is SOURCE TAB TARGET: if the source "
+            "phrase occurs, the translation must contain the target phrase. With TAB ban at the "
+            "end, it must not.",
+            rich_help_panel=CONSTRAINTS,
+        ),
+        PathRole.reads_file,
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns the banned phrases as an argument of `open_translator`.
+
+        Raises:
+            UsageError: if one is empty.
+        """
+        if self.ban and not all(phrase.strip() for phrase in self.ban):
+            raise UsageError("--ban: is empty; name the text that no translation may contain")
+        return {"banned": self.ban or ()}
+
+    def terms(self) -> "list[Term]":
+        """Reads the glossary."""
+        from tformer_cli.decoding.demands import read_glossary
+
+        if self.glossary is None:
+            return []
+        return read_glossary(file_lines(self.glossary, LineCounts()), self.glossary)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsembleOptions:
+    """Models that decode together with MODEL."""
+
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Another model to decode with; it must have the same vocabulary. Repeatable.",
+            rich_help_panel=ENSEMBLES,
+        ),
+        PathRole.reads_directory,
+    ] = None
+    ensemble_weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="W,W,…",
+            help="Weights of the models, MODEL's first.",
+            show_default="equal",
+            rich_help_panel=ENSEMBLES,
+        ),
+    ] = None
+    ensemble_space: Annotated[
+        EnsembleSpaceChoice,
+        typer.Option(
+            help="Average the models' probabilities, or their log-probabilities.",
+            rich_help_panel=ENSEMBLES,
+        ),
+    ] = EnsembleSpaceChoice.probability
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns them as arguments of `open_translator`.
+
+        Raises:
+            UsageError: if the weights are not numbers, or there is one model only.
+        """
+        if self.ensemble_weights is not None and not self.ensemble:
+            raise UsageError("--ensemble-weights: there is one model; add --ensemble MODEL")
+        try:
+            given = self.ensemble_weights
+            weights = None if given is None else [float(weight) for weight in given.split(",")]
+        except ValueError:
+            raise UsageError(
+                f'--ensemble-weights: "{self.ensemble_weights}" is not a list of numbers; write '
+                "2,1,1"
+            ) from None
+        return {
+            "ensemble": self.ensemble or (),
+            "ensemble_weights": weights,
+            "ensemble_space": self.ensemble_space.value,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargeJobOptions:
+    """Buffers, shards and interrupted jobs."""
+
+    buffer_lines: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Lines read before a buffer is translated; 1 answers line by line.",
+            show_default="1024; 1 from a terminal",
+            rich_help_panel=LARGE_JOBS,
+        ),
+    ] = None
+    max_wait: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.0,
+            help="Translate a buffer this long after its first line, even if it is not full.",
+            show_default="no limit",
+            rich_help_panel=LARGE_JOBS,
+        ),
+    ] = None
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N",
+            help="Translate only part I of N of the input, I from 0. `cat` joins the outputs.",
+            show_default="all",
+            rich_help_panel=LARGE_JOBS,
+        ),
+    ] = None
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue an interrupted translation; needs -i and -o.",
+            rich_help_panel=LARGE_JOBS,
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatOptions:
+    """Formats of input and output, and what stands in the output."""
+
+    n_best: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Translations per line, an n-best list; needs --format tsv, jsonl or moses. "
+            "Beyond the beam size it raises the beam.",
+        ),
+    ] = 1
+    output_format: Annotated[
+        OutputFormatChoice,
+        typer.Option(
+            "--format",
+            help="text: one translation per line. tsv: index, source, translation, score. jsonl: "
+            "one object per line. moses: index ||| translation ||| features ||| score.",
+        ),
+    ] = OutputFormatChoice.text
+    input_format: Annotated[
+        InputFormatChoice,
+        typer.Option(
+            help='jsonl: one object per line, with the text in "source". Optional: "target_prefix" '
+            'begins the translation, phrases in "required" must occur in it, phrases in "banned" '
+            "must not. Other fields are passed through to jsonl output.",
+            rich_help_panel=FORMATS,
+        ),
+    ] = InputFormatChoice.text
+    alignments: Annotated[
+        AlignmentChoice | None,
+        typer.Option(
+            help="Add word alignments to tsv, jsonl or moses. pharaoh: links i-j of source and "
+            "target words. soft: for each target word, the attention weights of the source words "
+            "and the end of sentence. `tformer inspect-align --save` finds and stores the best "
+            "heads first.",
+            rich_help_panel=FORMATS,
+        ),
+    ] = None
+    token_scores: Annotated[
+        bool,
+        typer.Option(
+            "--token-scores",
+            help="Add tokens and their log-probabilities to jsonl.",
+            rich_help_panel=FORMATS,
+        ),
+    ] = False
+    flags: Annotated[
+        bool,
+        typer.Option(
+            "--flags",
+            help="Add flags for endless repetition and signs of hallucination to jsonl.",
+            rich_help_panel=FORMATS,
+        ),
+    ] = False
+
+    def check(self) -> None:
+        """Refuses details that the format cannot hold.
+
+        Raises:
+            UsageError: if there are any.
+        """
+        if self.output_format == OutputFormatChoice.text and self.n_best > 1:
+            raise UsageError(
+                f"--n-best: {self.n_best} translations per line do not fit text output; choose "
+                "--format tsv, jsonl or moses"
+            )
+        if self.output_format == OutputFormatChoice.text and self.alignments is not None:
+            raise UsageError(
+                "--alignments: text output has no place for them; choose --format tsv, jsonl or "
+                "moses"
+            )
+        if self.output_format != OutputFormatChoice.jsonl and (self.token_scores or self.flags):
+            option = "--token-scores" if self.token_scores else "--flags"
+            raise UsageError(f"{option}: only jsonl has a place for them; add --format jsonl")
+
+    def arguments(self, opened: "Opened", *, quiet: bool) -> dict[str, Any]:
+        """Returns them as arguments of `translated_text`, an aligner of the model included."""
+        from tformer_cli.decoding.details import Details
+
+        arguments = {
+            "output_format": self.output_format.value,
+            "input_format": self.input_format.value,
+            "lists_hypotheses": self.n_best > 1,
+            "details": Details(token_scores=self.token_scores, flags=self.flags),
+        }
+        if self.alignments is None:
+            return arguments
+        from tformer_cli.workflows.aligner import Aligner
+
+        aligner = Aligner(opened.directory)
+        note(f"aligning by {aligner.choice}", quiet=quiet)
+        return {**arguments, "aligner": aligner, "alignment_format": self.alignments.value}
