@@ -49,6 +49,10 @@ class Interrupted(TformerError):  # noqa: N818 - an ordinary end of a run, not a
         self.exit_status = 128 + signal_number
 
 
+class ProcessLost(TformerError):  # noqa: N818 - the failure is another one's
+    """Another training process has ended or cannot be reached."""
+
+
 class AnotherProcessFailed(TformerError):  # noqa: N818 - the failure is another one's
     """A process that trains beside this one has failed and said why; this one ends in silence."""
 

@@ -2,7 +2,7 @@ import pytest
 
 from tformer_cli.errors import UsageError
 from tformer_cli.training import launch
-from tformer_cli.training.launch import Launch, launched, one_speaks_for_a_machine
+from tformer_cli.training.launch import Launch, launched, one_error_per_node
 
 TORCHRUN = {
     "RANK": "3",
@@ -34,10 +34,10 @@ def test_a_place_that_cannot_be_is_refused(change):
 
 def test_the_first_process_of_a_machine_speaks_first(monkeypatch):
     waits = []
-    monkeypatch.setattr(launch, "let_others_speak", lambda: waits.append(1))
+    monkeypatch.setattr(launch, "wait_for_first_error", lambda: waits.append(1))
 
     def fail():
-        with one_speaks_for_a_machine():
+        with one_error_per_node():
             raise UsageError("bad")
 
     with pytest.raises(UsageError, match="bad"):

@@ -42,7 +42,7 @@ from tformer_cli.cli.standard_streams import discard_stdout, prepare_standard_st
 from tformer_cli.cli.usage import HelpfulGroup, usage_message
 from tformer_cli.cli.weights_option import CommandWithWeights
 from tformer_cli.errors import TformerError
-from tformer_cli.training.launch import launched, let_others_speak
+from tformer_cli.training.launch import launched, wait_for_first_error
 
 CLOSED_PIPE_STATUS = 141
 """Status that a shell reports for a program ended by a closed pipe (128 + SIGPIPE)."""
@@ -91,7 +91,7 @@ class OneLineErrors(HelpfulGroup):
             _end(given, error, str(error), error.exit_status)
         except TyperException as error:
             if launched().local_rank:
-                let_others_speak()
+                wait_for_first_error()
             _end(given, error, usage_message(error), getattr(error, "exit_code", 1))
         except typer.Abort as error:
             _end(given, error, "stopped", 1)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import accumulate
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -24,21 +24,39 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
 from tformer_cli.data.batching import Batch
-from tformer_cli.errors import AnotherProcessFailed, Interrupted
+from tformer_cli.errors import AnotherProcessFailed, Interrupted, ProcessLost, TformerError
 from tformer_cli.training.adam import Adam
-from tformer_cli.training.launch import Launch, let_others_speak
-from tformer_cli.training.messages import KeyStore, buckets, cut, talking
+from tformer_cli.training.launch import RESTART_STATUS, Launch, wait_for_first_error
 from tformer_cli.training.optimizer import optimizer_tensors
 from tformer_cli.training.processes import Processes
 from tformer_cli.training.shares import share_of
+from tformer_cli.training.signals import default_signals
 
 TIMEOUT = timedelta(minutes=10)
 """After this a process that waits for the others' gradients gives up."""
 POLL_SECONDS = 0.02
 """Seconds between two checks of a process that waits for the first one's work."""
 Value = TypeVar("Value")
+BUCKET_NUMBERS = 1 << 24
+"""Numbers that are sent together: few messages, and little memory beside the gradients."""
 FAILURES = "failures"
 """Key of the store that counts the processes that have failed."""
+
+
+class KeyStore(Protocol):
+    """Part of torch's key-value store that is used; all processes reach it."""
+
+    def set(self, key: str, value: str) -> None:
+        """Stores a text."""
+
+    def get(self, key: str) -> bytes:
+        """Waits for a key and returns its text."""
+
+    def check(self, keys: list[str]) -> bool:
+        """Returns whether all keys are there."""
+
+    def add(self, key: str, amount: int) -> int:
+        """Adds to a number and returns it."""
 
 
 @contextmanager
@@ -57,7 +75,37 @@ def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> I
         AnotherProcessFailed: if another process has failed before this one.
         TformerError: if the others cannot be reached.
     """
-    with talking():
+    try:
+        store = _meet(launch, device)
+    except ProcessLost as error:
+        raise _lost(launch, error) from error
+    try:
+        yield JoinedProcesses(launch, store, shards_optimizer=shards_optimizer)
+        with collective_errors():
+            dist.barrier()
+            dist.destroy_process_group()
+    except Interrupted as error:  # all stop together, and the first one says so
+        if launch.rank:
+            if not launch.agent:  # else the agent waits for all, and not for the first to end
+                wait_for_first_error()
+            raise AnotherProcessFailed(error.exit_status) from error
+        raise
+    except BaseException as error:
+        if isinstance(error, ProcessLost) and launch.agent:
+            raise _lost(launch, error) from error
+        if not _fails_first(launch, store):
+            wait_for_first_error()
+            raise AnotherProcessFailed from error
+        raise
+
+
+def _meet(launch: Launch, device: torch.device) -> KeyStore:
+    """Starts the process group; returns the store that control goes over.
+
+    torch waits for the others in C++, where Python's handlers of signals do not run: meanwhile a
+    signal ends the process as the system does. Nothing has been written yet.
+    """
+    with collective_errors(), default_signals():
         store, _, _ = next(rendezvous("env://", launch.rank, launch.world_size, timeout=TIMEOUT))
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -68,21 +116,13 @@ def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> I
             world_size=launch.world_size,
             timeout=TIMEOUT,
         )
-    try:
-        yield JoinedProcesses(launch, store, shards_optimizer=shards_optimizer)
-        with talking():
-            dist.barrier()
-            dist.destroy_process_group()
-    except Interrupted as error:  # all stop together, and need one voice
-        if launch.rank:
-            let_others_speak()
-            raise AnotherProcessFailed(error.exit_status) from error
-        raise
-    except BaseException as error:
-        if not _may_speak(launch, store):
-            let_others_speak()
-            raise AnotherProcessFailed from error
-        raise
+    joined_store: KeyStore = store
+    return joined_store
+
+
+def _lost(launch: Launch, error: ProcessLost) -> TformerError:
+    """An agent of ours is asked to restart, and says why; else this process says it."""
+    return AnotherProcessFailed(RESTART_STATUS) if launch.agent else error
 
 
 class JoinedProcesses(Processes):
@@ -117,11 +157,11 @@ class JoinedProcesses(Processes):
     def largest(self, number: float) -> float:
         """Returns the largest of all processes' numbers."""
         numbers = torch.tensor([number], dtype=torch.float64)
-        with talking():
+        with collective_errors():
             dist.all_reduce(numbers, op=dist.ReduceOp.MAX)
         return float(numbers[0])
 
-    def start_alike(self, model: nn.Module, optimizer: Adam) -> None:
+    def broadcast_state(self, model: nn.Module, optimizer: Adam) -> None:
         """Sends weights and the optimizer's state; of a sharded one each keeps its share."""
         weights = model.state_dict()
         for name, tensor in self._broadcast(weights):
@@ -181,7 +221,7 @@ class JoinedProcesses(Processes):
             ]
             for bucket in buckets(owned):
                 flat = torch.cat([tensor.flatten() for tensor in bucket])
-                with talking():
+                with collective_errors():
                     dist.broadcast(flat, owner)
                 if owner != self.rank:
                     for tensor, part in zip(bucket, cut(flat, bucket), strict=True):
@@ -205,10 +245,10 @@ class JoinedProcesses(Processes):
         key = f"work/{self._n_waits}/{name}"
         if is_worker:
             text = work()
-            with talking():
+            with collective_errors():
                 self._store.set(key, text)
             return text
-        with talking():
+        with collective_errors():
             while not self._store.check([key]):
                 if self._store.check([FAILURES]):
                     raise AnotherProcessFailed
@@ -229,7 +269,7 @@ class JoinedProcesses(Processes):
                 tensor = tensors[name].detach().cpu().contiguous()
             else:
                 tensor = torch.empty(shape, dtype=getattr(torch, dtype))
-            with talking():
+            with collective_errors():
                 dist.broadcast(tensor.view(-1).view(torch.uint8), sender)
             yield name, tensor
 
@@ -237,7 +277,7 @@ class JoinedProcesses(Processes):
         sums = []
         for bucket in buckets(tensors):
             flat = torch.cat([tensor.flatten() for tensor in bucket])
-            with talking():
+            with collective_errors():
                 dist.all_reduce(flat)
             sums += cut(flat, bucket)
         return sums
@@ -251,9 +291,45 @@ class JoinedProcesses(Processes):
         return [start * self.world_size // max(1, ends[-1]) for start in starts]
 
 
-def _may_speak(launch: Launch, store: KeyStore) -> bool:
+def _fails_first(launch: Launch, store: KeyStore) -> bool:
     """True if no other process has failed before; without the store one of a machine may."""
     try:
         return bool(store.add(FAILURES, 1) == 1)
     except RuntimeError:
         return launch.local_rank == 0
+
+
+def buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Groups tensors that follow each other, up to `BUCKET_NUMBERS` where they are smaller."""
+    bucket: list[Tensor] = []
+    n_numbers = 0
+    for tensor in tensors:
+        if bucket and n_numbers + tensor.numel() > BUCKET_NUMBERS:
+            yield bucket
+            bucket, n_numbers = [], 0
+        bucket.append(tensor)
+        n_numbers += tensor.numel()
+    if bucket:
+        yield bucket
+
+
+def cut(flat: Tensor, shapes: Sequence[Tensor]) -> list[Tensor]:
+    """Cuts what was joined into views of the shapes that it came from."""
+    parts = flat.split_with_sizes([tensor.numel() for tensor in shapes])
+    return [part.view_as(tensor) for part, tensor in zip(parts, shapes, strict=True)]
+
+
+@contextmanager
+def collective_errors() -> Iterator[None]:
+    """Turns the loss of another process into an error of one line.
+
+    Raises:
+        ProcessLost: if the others cannot be reached.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        raise ProcessLost(
+            "train: another training process has ended or cannot be reached; start all of "
+            "them again, the last checkpoint is kept"
+        ) from error

@@ -1,6 +1,11 @@
-"""Rank and world size that `torchrun` gives each process (no torch is imported here)."""
+"""Rank and world size that an agent gives each process (no torch is imported here).
 
+The agent is torch's: `torchrun`, or the one that `tformer train --processes` starts (`agent`).
+"""
+
+import ctypes
 import os
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,6 +13,10 @@ from dataclasses import dataclass
 
 from tformer_cli.errors import TformerError, UsageError
 
+AGENT, RESUMES = "TFORMER_AGENT", "TFORMER_RESUMES"
+"""Environment of the processes of an agent of ours: its process id; "1" if the run has begun."""
+RESTART_STATUS = 75
+"""Exit status that asks an agent of ours for a restart: the others have been lost."""
 PATIENCE_SECONDS = 10.0
 """Seconds that a silent process waits for the launcher to end all processes."""
 
@@ -26,6 +35,24 @@ class Launch:
     """Number of processes on its machine."""
     machine: str = "0"
     """Its machine."""
+    agent: int = 0
+    """Process id of the agent of ours that has started it and restarts lost ones (0: none)."""
+    resumes: bool = False
+    """True if this agent's processes have begun the run before, so that it must not start over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Processes that train together."""
+
+    n_processes: int
+    """Processes of each machine."""
+    min_machines: int = 1
+    """Machines without which the run waits."""
+    max_machines: int = 1
+    """Machines that it is not larger than."""
+    meeting_point: str = ""
+    """HOST:PORT of one of the machines, where all meet."""
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> Launch:
@@ -50,10 +77,24 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launch:
         world_size=world_size,
         local_world_size=int(environment.get("LOCAL_WORLD_SIZE", "1")),
         machine=environment.get("GROUP_RANK", "0"),
+        agent=int(environment.get(AGENT, "0")),
+        resumes=environment.get(RESUMES) == "1",
     )
 
 
-def let_others_speak() -> None:
+def end_with_agent(agent: int) -> None:
+    """Lets the system kill this process when its agent dies, so that it does not train on alone.
+
+    The other machines' agents then notice the loss and restart without this one. Only Linux can.
+    """
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != agent:  # it has died before
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait_for_first_error() -> None:
     """Waits, so that a process that fails beside this one can say why.
 
     The launcher ends all processes as soon as the first one has ended; this one then with them.
@@ -62,7 +103,7 @@ def let_others_speak() -> None:
 
 
 @contextmanager
-def one_speaks_for_a_machine() -> Iterator[None]:
+def one_error_per_node() -> Iterator[None]:
     """Lets the first process of each machine speak for what fails in all alike.
 
     For what comes before the processes have met: afterwards the first that fails speaks. A process
@@ -72,5 +113,5 @@ def one_speaks_for_a_machine() -> Iterator[None]:
         yield
     except TformerError:
         if launched().local_rank:
-            let_others_speak()
+            wait_for_first_error()
         raise

@@ -58,7 +58,7 @@ class Processes:
         """Returns the largest of all processes' numbers."""
         return number
 
-    def start_alike(self, model: nn.Module, optimizer: Adam) -> None:
+    def broadcast_state(self, model: nn.Module, optimizer: Adam) -> None:
         """Gives all processes the first one's weights and state of the optimizer."""
 
     def seed_step(self, seed: int, step: int) -> None:

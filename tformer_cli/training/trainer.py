@@ -130,7 +130,7 @@ class Trainer:
         """
         values = self.processes.first(partial(self._restore, names))
         self.state = TrainingState.from_json(values["state"])
-        self.processes.start_alike(self.model, self.optimizer)
+        self.processes.broadcast_state(self.model, self.optimizer)
         notes = [values["note"]] if values["note"] else []
         now = present_conditions(self.model, self.precision, self.processes.world_size)
         notes += notes_of_changes(self.state, now)
@@ -176,7 +176,7 @@ class Trainer:
         self.optimizer.zero_grad()
         values = self.processes.first(partial(self._rolled_back, cause))
         self.state = TrainingState.from_json(values)
-        self.processes.start_alike(self.model, self.optimizer)
+        self.processes.broadcast_state(self.model, self.optimizer)
         self._notify(self.state.rollbacks[-1])
 
     def _rolled_back(self, cause: Diverged) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Training a model by a recipe, from raw text to a model directory."""
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ from tformer_cli.errors import (
     DataError,
     RecipeError,
     TformerError,
+    UsageError,
 )
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
 from tformer_cli.inspection.heads.timeline import HEADS_LOG
@@ -51,7 +53,7 @@ from tformer_cli.training.batch_budget import PairLengths, settle_tokens_per_bat
 from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.events import RunStarted, TrainingObserver
 from tformer_cli.training.hardware_limit import HardwareLimit
-from tformer_cli.training.launch import launched, one_speaks_for_a_machine
+from tformer_cli.training.launch import launched, one_error_per_node
 from tformer_cli.training.metrics_log import MetricsLog
 from tformer_cli.training.processes import Processes, together
 from tformer_cli.training.product_probe import ProductProbe
@@ -61,7 +63,6 @@ from tformer_cli.training.tensorboard import DIRECTORY as TENSORBOARD
 from tformer_cli.training.tensorboard import TensorBoardLog
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.validation import Validator
-from tformer_cli.workflows.alike import check_alike
 from tformer_cli.workflows.follow_heads import PROBE, HeadFollower
 from tformer_cli.workflows.training.data import (
     Progress,
@@ -73,6 +74,7 @@ from tformer_cli.workflows.training.data import (
     validation_pairs,
 )
 from tformer_cli.workflows.training.device import training_device, use_kernels
+from tformer_cli.workflows.training.same_recipe import check_same_recipe
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 
@@ -103,6 +105,7 @@ def train(
     observers: Sequence[TrainingObserver] = (),
     progress: Progress | None = None,
     tensorboard: bool = False,
+    is_shared: bool = False,
 ) -> TrainingResult:
     """Trains a model, or continues with an interrupted run.
 
@@ -118,6 +121,7 @@ def train(
         observers: who is told of training events.
         progress: who is told of the preparation of data.
         tensorboard: whether to write events for TensorBoard beside the run's metrics.
+        is_shared: whether machines come and go, so that each of them may have to write the run.
 
     Raises:
         RecipeError: if the run directory holds a run of another recipe, or another process has
@@ -130,14 +134,16 @@ def train(
         AnotherProcessFailed: if another process has, and has said why.
     """
     launch = launched()
-    with one_speaks_for_a_machine():
+    with one_error_per_node():
         check_outputs([Output(name="--output", path=run, writes=Writes.RUN)], _inputs(recipe))
         place = training_device(device, threads, launch)
     with (
         together(launch, place, shards_optimizer=recipe.training.shard_optimizer) as processes,
         _run_directory(run) if processes.is_first else nullcontext(),
     ):
-        check_alike(processes, recipe, fresh=fresh)
+        check_same_recipe(processes, recipe, fresh=fresh)
+        if is_shared:
+            _check_shared(run, processes)
         finished = None
         if not fresh:
             finished = processes.first(partial(_open_run, recipe, run))
@@ -220,6 +226,26 @@ def _run_directory(run: Path) -> Iterator[None]:
         finally:
             if is_new and not has_run(run):
                 remove_tree(run)
+
+
+def _check_shared(run: Path, processes: Processes) -> None:
+    """Makes sure that all processes have the same run directory.
+
+    Else a run whose first machine leaves would begin again on another one.
+    """
+    name = processes.first(lambda: f".shared-{uuid.uuid4()}")
+    found = run / name
+    try:
+        processes.first(lambda: write_text(found, ""))
+        is_missing = processes.largest(float(not found.exists()))
+    finally:
+        if processes.is_first:
+            found.unlink(missing_ok=True)
+    if is_missing:
+        raise UsageError(
+            f"--nodes: {run} is not the same directory on all machines, which may come and go; "
+            "name one on a shared file system, or a fixed number of machines"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from tformer_cli.artifacts.lock import locked
 from tformer_cli.cli.app import app
-from tformer_cli.cli.commands.train import parse_minutes
+from tformer_cli.cli.commands.train import asked_group, parse_minutes
 from tformer_cli.errors import UsageError
+from tformer_cli.training.launch import Group
 
 RECIPE = """
 [data]
@@ -385,3 +386,34 @@ def test_a_dry_run_checks_the_device(recipe, run):
     done = train(recipe, run, "--dry-run", "--device", "cuda")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("error: --device: ")
+
+
+def test_groups_of_processes_are_read():
+    assert asked_group(None, None, None) is None
+    assert asked_group(3, None, None) == Group(n_processes=3)
+    several = Group(n_processes=1, min_machines=1, max_machines=4, meeting_point="node1:29500")
+    assert asked_group(None, "1:4", "node1:29500") == several
+
+
+@pytest.mark.parametrize(
+    ("nodes", "meet", "message"),
+    [
+        ("0", "a:1", "--nodes"),
+        ("3:2", "a:1", "--nodes"),
+        ("two", "a:1", "--nodes"),
+        ("2", None, "--meet"),
+        (None, "a:1", "--nodes"),
+        ("2", "a", "HOST:PORT"),
+    ],
+)
+def test_groups_that_cannot_meet_are_refused(nodes, meet, message):
+    with pytest.raises(UsageError, match=message):
+        asked_group(2, nodes, meet)
+
+
+def test_processes_are_not_started_by_two(monkeypatch):
+    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
+    for name, value in {**place, "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match="torchrun"):
+        asked_group(2, None, None)

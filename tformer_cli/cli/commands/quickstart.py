@@ -49,10 +49,10 @@ def quickstart(
     """
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.recipe import load_recipe
-    from tformer_cli.training.launch import launched, one_speaks_for_a_machine
+    from tformer_cli.training.launch import launched, one_error_per_node
     from tformer_cli.workflows.quickstart import quickstart as workflow
 
-    with one_speaks_for_a_machine():
+    with one_error_per_node():
         if launched().world_size > 1:
             raise UsageError("torchrun: quickstart runs in one process; use `train quickstart`")
     given = [] if seed is None else [f"training.seed={seed}"]

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ import typer
 
 from tformer_cli.cli.completion import complete_keys, complete_recipes
 from tformer_cli.cli.console import is_live, note, warn, write_line
+from tformer_cli.cli.help_screen import MACHINE
 from tformer_cli.cli.options import (
     DeviceOption,
     PrecisionOption,
@@ -21,11 +23,12 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.options import PrecisionChoice as Precision
 from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted, UsageError
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.recipe import Recipe
+    from tformer_cli.training.launch import Group
 
 DIAGNOSIS = "Diagnosis"
 """The panel of options that look at a training."""
@@ -88,6 +91,35 @@ def train(
     precision: PrecisionOption = Precision.auto,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Train in N processes on this machine; a lost one is started again.",
+            show_default="this one",
+            rich_help_panel=MACHINE,
+        ),
+    ] = None,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MIN:MAX",
+            help="Machines that train together; between MIN and MAX they "
+            "may come and go. One number fixes it.",
+            show_default="1",
+            rich_help_panel=MACHINE,
+        ),
+    ] = None,
+    meet: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="One of the machines, where all of --nodes meet.",
+            show_default="this machine",
+            rich_help_panel=MACHINE,
+        ),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Delete an earlier run in RUN and start over.")
     ] = False,
@@ -135,11 +167,15 @@ def train(
     if profile is not None:  # read when torch is loaded: its profiler would chat on stderr
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from tformer_cli.recipe import load_recipe
-    from tformer_cli.training.launch import launched, one_speaks_for_a_machine
+    from tformer_cli.training.launch import end_with_agent, launched, one_error_per_node
 
+    place = launched()
+    if place.agent:
+        end_with_agent(place.agent)
     run = output or Path("runs") / Path(recipe).stem
     trains = not dry_run and profile is None
-    with one_speaks_for_a_machine():
+    with one_error_per_node():
+        group = asked_group(processes, nodes, meet)
         limits = {
             "training.max_steps": max_steps,
             "training.max_epochs": max_epochs,
@@ -151,19 +187,25 @@ def train(
         chosen = load_recipe(recipe, [*(overrides or []), *given])
         if dry_run and profile is not None:
             raise UsageError("--dry-run, --profile: exclude each other; omit one of the two")
-        if fresh and trains and not yes:
+        if fresh and group is not None and group.max_machines > 1:
+            raise UsageError("--fresh, --nodes: exclude each other; name another directory with -o")
+        if fresh and trains and not (yes or place.agent):
             _ask_before_removing(run)
-    is_first = launched().rank == 0
-    with _naming_recipe(recipe):
+    if group is not None and trains and not place.agent:
+        run_processes(group, run, quiet=quiet)
+        return
+    is_first = place.rank == 0
+    with _naming_recipe(recipe), _leaving_words_to(place.agent):
         if trains:
             run_training(
                 chosen,
                 run,
                 device=device,
                 threads=threads,
-                fresh=fresh,
+                fresh=fresh and not place.resumes,
                 quiet=quiet or not is_first,
                 tensorboard=tensorboard,
+                is_shared=group is not None and group.max_machines > group.min_machines,
             )
         if not is_first:
             return
@@ -173,6 +215,56 @@ def train(
             show_profile(chosen, profile, device=device, threads=threads, quiet=quiet)
         else:
             write_line(str(run))
+
+
+def asked_group(processes: int | None, nodes: str | None, meet: str | None) -> "Group | None":
+    """Reads --processes, --nodes and --meet; None if this process is to train alone.
+
+    Raises:
+        UsageError: if they make no sense, or torchrun has started this process already.
+    """
+    from tformer_cli.training.launch import Group, Launch, launched
+
+    place = launched()
+    if processes is None and nodes is None and meet is None:
+        return None
+    if place != Launch() and not place.agent:
+        raise UsageError("--processes: torchrun has started this process; use one of the two")
+    match = re.fullmatch(r"([1-9]\d*)(?::([1-9]\d*))?", nodes or "1")
+    if match is None or int(match[2] or match[1]) < int(match[1]):
+        raise UsageError(f'--nodes: "{nodes}" is not MIN or MIN:MAX; write 2 or 1:4')
+    if (nodes is None) != (meet is None):
+        given, missing = ("--nodes", "--meet HOST:PORT") if nodes else ("--meet", "--nodes MIN:MAX")
+        raise UsageError(f"{given}: {missing} is missing; give both, the same on all machines")
+    if meet is not None and not re.fullmatch(r".+:\d{1,5}", meet):
+        raise UsageError(f'--meet: "{meet}" is not HOST:PORT; write one such as node1:29500')
+    return Group(
+        n_processes=processes or 1,
+        min_machines=int(match[1]),
+        max_machines=int(match[2] or match[1]),
+        meeting_point=meet or "",
+    )
+
+
+def run_processes(group: "Group", run: Path, *, quiet: bool) -> None:
+    """Trains in several processes, which are this command again."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of torch's sockets
+    from tformer_cli.training.agent import run_group
+    from tformer_cli.workflows.train import RECIPE
+
+    run_group(group, sys.argv[1:], run / RECIPE, partial(note, quiet=quiet))
+
+
+@contextmanager
+def _leaving_words_to(agent: int) -> Iterator[None]:
+    """Makes a note of a stop: the agent also stops its processes to start them anew."""
+    try:
+        yield
+    except Interrupted as error:
+        if not agent:
+            raise
+        note(str(error))
+        raise AnotherProcessFailed(error.exit_status) from error
 
 
 @contextmanager
@@ -197,6 +289,7 @@ def run_training(
     fresh: bool,
     quiet: bool,
     tensorboard: bool = False,
+    is_shared: bool = False,
 ) -> None:
     """Trains with progress on stderr."""
     from tformer_cli.cli.commands.training_progress import training_progress
@@ -212,6 +305,7 @@ def run_training(
             observers=[view],
             progress=view.prepare,
             tensorboard=tensorboard,
+            is_shared=is_shared,
         )
     if result.n_looks:
         note(

@@ -5,7 +5,7 @@ import pytest
 from tformer_cli.errors import RecipeError, UsageError
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training.processes import Processes
-from tformer_cli.workflows.alike import check_alike
+from tformer_cli.workflows.training.same_recipe import check_same_recipe
 
 
 def recipe(directory="", **keys):
@@ -29,7 +29,7 @@ class Second(Processes):
 def test_another_recipe_is_refused_with_its_keys():
     second = Second(recipe(learning_rate=0.1, batch_growth=[[0.5, 2]]))
     with pytest.raises(RecipeError) as refused:
-        check_alike(second, recipe(inspect_every=0, learning_rate=0.2), fresh=False)
+        check_same_recipe(second, recipe(inspect_every=0, learning_rate=0.2), fresh=False)
     assert str(refused.value) == (
         "process 1 has another recipe than the first one: training.batch_growth.0.0, "
         "training.batch_growth.0.1, training.learning_rate differ; bring the same recipe and "
@@ -47,14 +47,14 @@ def test_how_often_heads_are_seen_has_to_be_agreed_on_too():
     )
     second = make_recipe({"data": first.to_mapping()["data"], "training": {"max_steps": 9}}, "here")
     with pytest.raises(RecipeError, match=r"training\.inspect_every differ"):
-        check_alike(Second(first), second, fresh=False)
+        check_same_recipe(Second(first), second, fresh=False)
 
 
 def test_starting_over_has_to_be_agreed_on():
     with pytest.raises(UsageError, match="--fresh: process 1 and the first one disagree"):
-        check_alike(Second(recipe(), fresh=True), recipe(), fresh=False)
+        check_same_recipe(Second(recipe(), fresh=True), recipe(), fresh=False)
 
 
 def test_the_same_recipe_may_find_its_files_elsewhere():
-    check_alike(Second(recipe("/one")), recipe("/two"), fresh=False)
-    check_alike(Processes(), recipe(), fresh=True)
+    check_same_recipe(Second(recipe("/one")), recipe("/two"), fresh=False)
+    check_same_recipe(Processes(), recipe(), fresh=True)

@@ -10,7 +10,7 @@ OF_A_MACHINE = ("data.directory", "data.cache_directory")
 """Keys that may differ between processes: where files lie; their content is compared elsewhere."""
 
 
-def check_alike(processes: Processes, recipe: Recipe, *, fresh: bool) -> None:
+def check_same_recipe(processes: Processes, recipe: Recipe, *, fresh: bool) -> None:
     """Compares what this process was started with with what the first one was.
 
     Machines may hold different versions of a recipe. With other learning rates their weights would
