@@ -1,17 +1,17 @@
 """The model directory: `config.json`, `tokenizer.json`, `model.safetensors`; nothing else needed.
 
-Copied alone to another machine it translates there.
+Copied alone to another machine it translates there. torch is imported when a model is needed.
 """
 
+from __future__ import annotations
+
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from tformer_cli import __version__
 from tformer_cli.artifacts.atomic import make_directory, write_text
@@ -25,16 +25,20 @@ from tformer_cli.artifacts.config_file import (
     read_config,
     read_json,
 )
-from tformer_cli.artifacts.tensors import save_tensors
-from tformer_cli.artifacts.weights_file import SCALE, read_weights
+from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weights
 from tformer_cli.data.tokenizer import Tokenizer
-from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
-from tformer_cli.fast.products import use_integers
-from tformer_cli.fast.quantized import QuantizedMatrix
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.shapes import shapes_alone
-from tformer_cli.model.transformer import Transformer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import torch
+    from torch import Tensor
+
+    from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.fast.quantized import QuantizedMatrix
+    from tformer_cli.model.config import ModelConfig
+    from tformer_cli.model.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +65,10 @@ class ModelDirectory:
 
     path: Path
     """Path of the directory."""
-    model: Transformer
-    """The model, in evaluation mode, on its device."""
+    config: ModelConfig
+    """The model's settings."""
+    load: Callable[[], Transformer] = field(repr=False)
+    """Makes the model, in evaluation mode, on its device."""
     tokenizer: Tokenizer
     """Its tokenizer."""
     decoding: DecodingConfig
@@ -71,6 +77,16 @@ class ModelDirectory:
     """Facts about it."""
     weight_type: WeightType = "float32"
     """Type of its stored weights; a model of "int8" can only translate and score."""
+
+    @cached_property
+    def model(self) -> Transformer:
+        """The model, in evaluation mode, on its device; made when it is first asked for."""
+        return self.load()
+
+    @property
+    def has_model(self) -> bool:
+        """True once the model has been asked for: it may then have been changed, too."""
+        return "model" in self.__dict__
 
 
 def save_model_directory(
@@ -97,6 +113,8 @@ def save_model_directory(
     Raises:
         ArtifactError: if it cannot be written.
     """
+    from tformer_cli.artifacts.tensors import save_tensors
+
     make_directory(path)
     write_text(path / TOKENIZER, tokenizer.to_json())
     save_tensors(path / WEIGHTS, weights, {"format": "pt"})
@@ -138,7 +156,7 @@ def named_integers(
 def load_model_directory(
     path: Path, device: torch.device | str = "cpu", *, takes_int8: bool = False
 ) -> ModelDirectory:
-    """Reads a model directory.
+    """Reads a model directory and makes its model.
 
     Args:
         path: the directory.
@@ -149,27 +167,44 @@ def load_model_directory(
     Raises:
         ArtifactError: in one line, if something is missing, damaged, foreign or contradictory.
     """
-    record = read_config(Path(path))
-    if record.weight_type == "int8" and torch.device(device).type != "cpu":
+    directory = read_model_directory(path, str(device), takes_int8=takes_int8)[0]
+    directory.model  # noqa: B018 - is made now
+    return directory
+
+
+def read_model_directory(
+    path: Path, device: str = "cpu", *, takes_int8: bool = False
+) -> tuple[ModelDirectory, StoredWeights]:
+    """Reads a model directory without torch, unless its model is asked for.
+
+    Returns:
+        The directory, and the weights of which its model would be made.
+
+    Raises:
+        ArtifactError: see `load_model_directory`.
+    """
+    path = Path(path)
+    record = read_config(path)
+    if record.weight_type == "int8" and not device.startswith("cpu"):
         raise ArtifactError(f"{path}: holds int8 weights, which need the CPU; add --device cpu")
     if record.weight_type == "int8" and not takes_int8:
         raise ArtifactError(
             f"{path}: holds int8 weights, which this command cannot use; name the model "
             "directory that they were exported from"
         )
-    if not (Path(path) / TOKENIZER).is_file():  # nor a pipe, which would be waited for
+    if not (path / TOKENIZER).is_file():  # nor a pipe, which would be waited for
         raise ArtifactError(f"{path}: {TOKENIZER} is missing; name a complete model directory")
-    tokenizer = Tokenizer.from_file(Path(path) / TOKENIZER)
+    tokenizer = Tokenizer.from_file(path / TOKENIZER)
     if tokenizer.vocab_size != record.vocab_size:
         raise ArtifactError(
-            f"{Path(path) / TOKENIZER}: has {tokenizer.vocab_size} entries, but config.json "
+            f"{path / TOKENIZER}: has {tokenizer.vocab_size} entries, but config.json "
             f"says {record.vocab_size}; restore this model's own tokenizer"
         )
-    return ModelDirectory(
-        path=Path(path),
-        model=load_model(
-            Path(path) / WEIGHTS, record.model, record.vocab_size, device, record.weight_type
-        ),
+    weights = read_weights(path / WEIGHTS, record.model, record.vocab_size, record.weight_type)
+    directory = ModelDirectory(
+        path=path,
+        config=record.model,
+        load=partial(make_model, weights, record.model, record.vocab_size, device),
         tokenizer=tokenizer,
         decoding=record.decoding,
         info=ModelInfo(
@@ -182,39 +217,39 @@ def load_model_directory(
         ),
         weight_type=record.weight_type,
     )
+    return directory, weights
 
 
-def load_model(
-    path: Path,
-    config: ModelConfig,
-    vocab_size: int,
-    device: torch.device | str,
-    weight_type: WeightType = "float32",
+def make_model(
+    weights: StoredWeights, config: ModelConfig, vocab_size: int, device: torch.device | str
 ) -> Transformer:
-    """Reads a model's weights, in evaluation mode, to compute in float32 or integers.
+    """Makes a model of stored weights, in evaluation mode, to compute in float32 or integers.
 
     Args:
-        path: a safetensors file.
-        config: the model's shape.
+        weights: what `read_weights` has read for these settings; the model shares their memory.
+        config: the model's settings.
         vocab_size: entries of its vocabulary.
         device: where the model is to be.
-        weight_type: what the file holds.
-
-    Raises:
-        ArtifactError: if the file is damaged, or not of such a model.
     """
-    weights = read_weights(path, config, vocab_size, weight_type).arrays
+    import torch
+
+    from tformer_cli.fast.products import use_integers
+    from tformer_cli.fast.quantized import QuantizedMatrix
+    from tformer_cli.model.shapes import shapes_alone
+    from tformer_cli.model.transformer import Transformer
+
+    arrays = weights.arrays
     with shapes_alone():  # the weights are where the file is mapped
         model = Transformer(config, vocab_size)
     matrices = {
-        name: QuantizedMatrix(torch.from_numpy(array), torch.from_numpy(weights[f"{name}{SCALE}"]))
-        for name, array in weights.items()
+        name: QuantizedMatrix(torch.from_numpy(array), torch.from_numpy(arrays[f"{name}{SCALE}"]))
+        for name, array in arrays.items()
         if array.dtype == np.int8
     }
     tensors = {
-        name: torch.from_numpy(weights[name]).to(device)
+        name: torch.from_numpy(arrays[name]).to(device)
         if name not in matrices
-        else torch.empty(weights[name].shape, device="meta")
+        else torch.empty(arrays[name].shape, device="meta")
         for name in model.state_dict()
     }
     model.load_state_dict(tensors, assign=True)

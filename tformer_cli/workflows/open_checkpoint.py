@@ -1,5 +1,6 @@
 """A checkpoint of a run as a model: its weights, with the run's tokenizer and recipe."""
 
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -8,9 +9,10 @@ from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER
 from tformer_cli.artifacts.model_directory import (
     ModelDirectory,
     ModelInfo,
-    load_model,
     load_model_directory,
+    make_model,
 )
+from tformer_cli.artifacts.weights_file import read_weights
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError
 from tformer_cli.recipe import load_recipe
@@ -40,9 +42,11 @@ def open_model_or_checkpoint(path: Path, device: torch.device | str = "cpu") -> 
     recipe = load_recipe(str(run / RECIPE))
     tokenizer = Tokenizer.from_file(run / TOKENIZER)
     checkpoints.check(steps[0])
+    weights = read_weights(place / MODEL, recipe.model, tokenizer.vocab_size)
     return ModelDirectory(
         path=path,
-        model=load_model(place / MODEL, recipe.model, tokenizer.vocab_size, device),
+        config=recipe.model,
+        load=partial(make_model, weights, recipe.model, tokenizer.vocab_size, device),
         tokenizer=tokenizer,
         decoding=recipe.decoding,
         info=ModelInfo(

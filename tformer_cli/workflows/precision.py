@@ -66,7 +66,7 @@ def computing_in(
     if precision == "int8" and directory.weight_type == "float32":
         model = model if may_change else deepcopy(model)
         use_integers(model, quantized_matrices(model.state_dict()))
-        return replace(directory, model=model, weight_type="int8")
+        return replace(directory, load=lambda: model, weight_type="int8")
     return directory
 
 
@@ -82,4 +82,4 @@ def _rounded_or_not(
         use_bfloat16(model)
     else:
         unpack(model)
-    return replace(directory, model=model)
+    return replace(directory, load=lambda: model)
