@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -7,6 +8,8 @@ from tformer_cli.artifacts.model_directory import ModelInfo, save_model_director
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.fast.native.build import find_compiler
+from tformer_cli.fast.native.library import SWITCH, Refused, load_library
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.runtime import prepare_cpu
 from tformer_cli.model.transformer import Transformer
@@ -21,15 +24,36 @@ def a_core_for_each_worker():
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def kernels_compiled_once(tmp_path_factory):
-    """Keeps the compiled kernels in a cache of this test run, one for all workers.
+def pytest_report_header():
+    """Names the kernels that the tests run with: many test nothing else."""
+    try:
+        return f"compiled kernels: {Path(load_library()._name).stem}"
+    except Refused as refusal:
+        return f"NO compiled kernels: {refusal}"
 
-    $TFORMER_TEST_CACHE names a directory that keeps them from one test run to the next.
+
+@pytest.fixture(scope="session")
+def kernels():
+    """The kernels that the build of the package compiled.
+
+    Where there is a compiler, tests without them would pass by testing nothing: they fail.
     """
+    try:
+        return load_library()
+    except Refused as refusal:
+        if find_compiler() is None or os.environ.get(SWITCH) == "0":
+            pytest.skip(f"no compiled kernels: {refusal}")
+        pytest.fail(
+            f"no compiled kernels: {refusal} (in place: python -m tformer_cli.fast.native.build)"
+        )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def a_cache_of_its_own(tmp_path_factory):
+    """Keeps tokenized corpora in a cache of this test run, one for all workers."""
     root = tmp_path_factory.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
-    os.environ["XDG_CACHE_HOME"] = os.environ.get("TFORMER_TEST_CACHE", str(root / "cache"))
+    os.environ["XDG_CACHE_HOME"] = str(root / "cache")
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@ import pytest
 import torch
 
 from tformer_cli.errors import RecipeError
-from tformer_cli.fast.native.library import load_library
-from tformer_cli.fast.native.library_cache import Refused
 from tformer_cli.fast.native.training import use_native_operations
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -78,24 +76,17 @@ def test_a_budget_for_the_cpu_grows_with_what_is_free_and_leaves_the_model_alone
 
 
 @pytest.mark.parametrize("longest", [5, 20, 65, 128])
-def test_what_rows_are_filled_up_with_makes_no_budget_small(monkeypatch, longest):
+def test_what_rows_are_filled_up_with_makes_no_budget_small(monkeypatch, longest, kernels):
     monkeypatch.setattr(batch_budget, "free_memory", lambda: 10**8)
     lengths = PairLengths(source=longest, target=longest, shortest=3, total=10**6)
     found = []
-    for library in (None, kernels()):
+    for library in (None, kernels):
         trained = model()
         if library is not None:
             use_native_operations(trained, library)
         config = TrainingConfig(tokens_per_batch=0)
         found.append(settle_tokens_per_batch(trained, config, lengths, "float32"))
     assert found[1] > 0.7 * found[0]
-
-
-def kernels():
-    try:
-        return load_library()
-    except Refused as refusal:
-        pytest.skip(str(refusal))
 
 
 def test_a_budget_of_the_recipe_is_taken_on_a_cpu():

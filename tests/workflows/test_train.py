@@ -15,8 +15,6 @@ from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, TformerError, UnreadableError
-from tformer_cli.fast.native.library import load_library
-from tformer_cli.fast.native.library_cache import Refused
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
 from tformer_cli.training.averaging import average_weights
@@ -151,14 +149,6 @@ def test_without_compiled_kernels_a_run_is_as_exact(make, tmp_path, monkeypatch)
     crash_at(make(), tmp_path / "run", 13)
     train(make(), tmp_path / "run")
     assert digest(tmp_path / "run") == digest(tmp_path / "whole")
-
-
-@pytest.fixture
-def kernels():
-    try:
-        return load_library()
-    except Refused as refusal:
-        pytest.skip(str(refusal))
 
 
 def test_a_run_that_goes_on_with_or_without_kernels_says_so(make, tmp_path, kernels, monkeypatch):

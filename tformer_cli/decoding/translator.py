@@ -160,7 +160,7 @@ class Translator:
     def native_refusal(self) -> str | None:
         """Gives the reason why the compiled kernels do not search here; None if they do.
 
-        Asked for the first time it may compile them.
+        Asked for the first time it loads them.
         """
         return self._searcher.native_refusal()
 

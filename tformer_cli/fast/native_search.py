@@ -21,8 +21,7 @@ from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_translation
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS
-from tformer_cli.fast.native.library import load_library
-from tformer_cli.fast.native.library_cache import Refused
+from tformer_cli.fast.native.library import Refused, load_library
 from tformer_cli.fast.native.torch_weights import (
     interference,
     native_model,
@@ -55,7 +54,7 @@ class NativeSearch:
 
         Args:
             model: in evaluation mode, or what a search takes for one.
-            tell: is told, in a line, that compiling takes a while.
+            tell: is told, in a line, that there are no kernels.
         """
         self._model = model
         self._tell = tell
@@ -71,7 +70,7 @@ class NativeSearch:
         """Gives the reason why this cannot search as the settings say; None if it can.
 
         What is asked of a single sentence (prefix, constraints) is not looked at, and nothing is
-        computed; but if everything else is as it must be, the kernels are compiled.
+        computed; but if everything else is as it must be, the kernels are loaded.
         """
         unknown = unknown_setting(config, PLAIN_SEARCH)
         if unknown is not None:

@@ -290,9 +290,7 @@ def prepare(
     precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
     seed_everything(recipe.training.seed)
     model = Transformer(recipe.model, tokenizer.vocab_size).to(device)
-    kernel_notes = use_kernels(
-        model, lambda what: progress(what, 0), compiles=recipe.training.compile
-    )
+    kernel_notes = use_kernels(model, compiles=recipe.training.compile)
     decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
     trainer = Trainer(

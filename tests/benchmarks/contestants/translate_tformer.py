@@ -6,8 +6,7 @@ import torch
 from translation import Translate, measure, read_job
 
 from tformer_cli import __version__
-from tformer_cli.fast.native.library import load_library
-from tformer_cli.fast.native.library_cache import Refused
+from tformer_cli.fast.native.library import Refused, load_library
 from tformer_cli.workflows.open_translator import open_translator
 
 
@@ -41,7 +40,7 @@ def main() -> None:
 
 
 def kernels() -> str:
-    """Says who computes; compiles the kernels, should nobody have done so."""
+    """Names what computes."""
     try:
         load_library()
     except Refused as refusal:

@@ -45,20 +45,33 @@ def test_stdout_holds_results_only_and_quiet_silences_stderr(model):
     assert told.stderr.endswith(" in float32\n")
 
 
-def test_without_a_working_compiler_it_translates_just_so(model, tmp_path, monkeypatch):
+def test_without_kernels_it_translates_just_so_and_says_it_once(model, monkeypatch):
     expected = run("translate", model, "--device", "cpu", *LINES).stdout
+
+    def refuse():
+        raise library.Refused("they are not built")
+
+    monkeypatch.delenv(library.SWITCH, raising=False)
+    monkeypatch.setattr(library, "find_library", refuse)
+    for options, told in (
+        ([], "without compiled kernels, PyTorch computes more slowly: they are not built\n"),
+        (["--quiet"], ""),
+    ):
+        monkeypatch.setattr(library, "_found", None)
+        done = run("translate", model, "--device", "cpu", "--buffer-lines", "1", *LINES, *options)
+        assert (done.exit_code, done.stdout) == (0, expected)
+        assert done.stderr.removeprefix("computing on cpu in float32\n") == told
+
+
+def test_an_unknown_level_of_the_kernels_is_an_error(model, monkeypatch):
+    monkeypatch.delenv(library.SWITCH, raising=False)
     monkeypatch.setattr(library, "_found", None)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("CC", "false")
-    told = run("translate", model, "--device", "cpu", *LINES)
-    assert (told.exit_code, told.stdout) == (0, expected)
-    assert told.stderr == (
-        "computing on cpu in float32\ncompiling the kernels, once for this machine\n"
+    monkeypatch.setenv(library.LEVEL, "v3")
+    done = run("translate", model, "--device", "cpu", *LINES)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith(
+        'error: TFORMER_NATIVE_LEVEL: "v3" is not a level; choose one of '
     )
-    monkeypatch.setattr(library, "_found", None)
-    monkeypatch.setenv("CC", "false -x")  # another one, which is tried anew
-    quiet = run("translate", model, "--device", "cpu", *LINES, "--quiet")
-    assert (quiet.exit_code, quiet.stdout, quiet.stderr) == (0, expected, "")
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,16 @@
-import platform
-import subprocess
+import fcntl
+import os
 
 import pytest
-import torch
 
 from tests.fast.native.kernels import declare
-from tformer_cli.fast.native.compiler import FLAGS, LIBRARIES, find_compiler
-from tformer_cli.fast.native.library import KERNELS, find_library, library_name
-from tformer_cli.fast.native.library_cache import LibraryCache, Refused, cache_directories
+from tformer_cli.fast.native.build import build, find_compiler
+from tformer_cli.fast.native.levels import KERNELS, levels_of_processor, library_path
+from tformer_cli.fast.native.library import Refused, load_from
 from tformer_cli.fast.native.training import NativeOperations
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def compiler():
     found = find_compiler()
     if found is None:
@@ -26,21 +25,10 @@ def sources(tmp_path):
     folder.mkdir()
     (folder / "add.h").write_text("#define MORE 0\n")
     (folder / "add.c").write_text(
-        '#include "add.h"\nint add(int left, int right) { return left + right + MORE; }\n'
+        '#include "add.h"\nint add(int left, int right);\n'
+        "int add(int left, int right) { return left + right + MORE; }\n"
     )
     return folder
-
-
-@pytest.fixture(scope="session")
-def adder(tmp_path_factory):
-    """A compiled library that adds."""
-    found = find_compiler()
-    if found is None:
-        pytest.skip("there is no C compiler")
-    folder = tmp_path_factory.mktemp("adder")
-    (folder / "add.c").write_text("int add(int left, int right) { return left + right; }\n")
-    found.compile([folder / "add.c"], folder / "add.so")
-    return folder / "add.so"
 
 
 @pytest.fixture
@@ -58,52 +46,43 @@ def fake_compiler(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def kernels():
-    """The compiled kernels; compiled once for all tests, unchecked: that is what tests are for."""
-    try:
-        library = find_library(lambda message: None, check=lambda path: None)
-    except Refused as refusal:
-        pytest.skip(str(refusal))
-    return declare(library)
+def kernels(kernels):
+    """The built kernels, with the types of the functions that tests call."""
+    return declare(kernels)
 
 
-@pytest.fixture(scope="session", params=["native", "avx2", "sse2"])
-def training_library(request, kernels):
-    """The kernels that training calls: the library itself, and builds with shorter vectors."""
-    if request.param == "native":
-        return kernels
-    if platform.machine() != "x86_64":
-        pytest.skip("of another processor")
-    if request.param == "avx2" and "AVX" not in torch.backends.cpu.get_cpu_capability():
-        pytest.skip("the processor has no AVX2")
-    names = (
-        "arena",
-        "matmul",
-        "parallel",
-        "dropout",
-        "bias_gradient",
-        "residual_norm",
-        "attention_training",
-        "loss",
-        "orthogonal",
-    )
-    tuning = {"avx2": "-march=haswell", "sse2": "-march=x86-64"}[request.param]
-    compiler = find_compiler()
+@pytest.fixture(scope="session")
+def library_of(tmp_path_factory):
+    """Loads the kernels of a level; one that is not built is built once for this test run."""
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    folder = root / "libraries"
+    folder.mkdir(exist_ok=True)
 
-    def compile_into(target):
-        sources = [KERNELS / f"{name}.c" for name in names]
-        command = [*compiler.command, *FLAGS, tuning, *sources, "-o", target, *LIBRARIES]
-        subprocess.run(command, check=True)
+    def load(name):
+        level = {level.name: level for level in levels_of_processor()}.get(name)
+        if level is None:
+            pytest.skip(f"this processor is not {name}")
+        try:
+            return declare(load_from(library_path(name), KERNELS))
+        except Refused:
+            pass
+        compiler = find_compiler()
+        if compiler is None:
+            pytest.skip("there is no C compiler")
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not library_path(name, folder).exists():
+                build([level], folder, compiler=compiler)
+        return declare(load_from(library_path(name, folder), KERNELS))
 
-    # kept beside the library itself: the workers of a test run compile each once
-    name = f"{library_name(KERNELS, compiler)}-{request.param}"
-    cache = LibraryCache(next(iter(cache_directories())), name)
-    with cache.locked():
-        found = cache.load()
-        if found is None:
-            cache.make(compile_into, check=lambda path: None)
-            found = cache.load()
-    return found
+    return load
+
+
+@pytest.fixture(scope="session", params=["highest", "x86-64-v3", "x86-64-v2"])
+def training_library(request, kernels, library_of):
+    """The kernels that training calls: those in use, and builds with shorter vectors."""
+    return kernels if request.param == "highest" else library_of(request.param)
 
 
 @pytest.fixture

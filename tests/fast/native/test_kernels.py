@@ -15,7 +15,8 @@ from tests.fast.native.kernels import (
     packed,
 )
 from tformer_cli.decoding.top_tokens import top_tokens
-from tformer_cli.fast.native.library import KERNELS
+from tformer_cli.fast.native.build import build
+from tformer_cli.fast.native.levels import KERNELS, levels_of_processor, library_path
 from tformer_cli.model.attention import plain_attention
 
 EOS_ID = 3
@@ -27,13 +28,8 @@ def seed():
 
 
 @pytest.fixture(scope="session")
-def functions(tmp_path_factory):
+def functions(tmp_path_factory, compiler):
     """The functions of exponential.h on arrays; they are inlined wherever kernels use them."""
-    from tformer_cli.fast.native.compiler import find_compiler
-
-    compiler = find_compiler()
-    if compiler is None:
-        pytest.skip("there is no C compiler")
     folder = tmp_path_factory.mktemp("functions")
     names = ("exponential", "error_function", "gelu")
     each = """void all_{0}(float *x, long n) {{
@@ -41,8 +37,9 @@ def functions(tmp_path_factory):
     }}"""
     lines = [f'#include "{KERNELS / "exponential.h"}"', *(each.format(name) for name in names)]
     (folder / "functions.c").write_text("\n".join(lines))
-    compiler.compile([folder / "functions.c"], folder / "functions.so")
-    library = ctypes.CDLL(folder / "functions.so")
+    level = levels_of_processor()[-1]
+    build([level], folder, compiler=compiler, sources=folder)
+    library = ctypes.CDLL(str(library_path(level.name, folder)))
 
     def call(name, x):
         result = x.clone()

@@ -1,202 +1,193 @@
+"""Which library is loaded, and which are refused; the libraries here only state things."""
+
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 
 import pytest
 
+from tformer_cli.errors import UsageError
 from tformer_cli.fast.native import library as module
-from tformer_cli.fast.native.compiler import find_compiler
-from tformer_cli.fast.native.library import (
-    check_in_process,
-    find_library,
-    library_name,
-    load_library,
+from tformer_cli.fast.native.build import build
+from tformer_cli.fast.native.levels import (
+    NATIVE,
+    SANITIZED,
+    Level,
+    levels_of_processor,
+    library_path,
+    processor_digest,
+    source_digest,
 )
-from tformer_cli.fast.native.library_cache import Refused
+from tformer_cli.fast.native.library import Refused, built_levels, find_library, load_library
+from tformer_cli.fast.native.structs import SHARED
+
+LEVELS = (Level("low", ()), Level("middle", ()), Level("high", ()))
+KNOWN = (*LEVELS, Level("higher", ()))
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept(tmp_path, monkeypatch):
-    """An empty cache, an own temporary directory, and a process that has loaded nothing."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+def nothing_loaded(monkeypatch):
+    """A process that has loaded nothing, on a processor of three levels of four."""
     monkeypatch.setattr(module, "_found", None)
-    monkeypatch.delenv("CC", raising=False)
     monkeypatch.delenv(module.SWITCH, raising=False)
+    monkeypatch.delenv(module.LEVEL, raising=False)
+    monkeypatch.setattr(module, "levels_of_processor", lambda: LEVELS)
+    monkeypatch.setattr(module, "levels_of", lambda machine: KNOWN)
 
 
-def adds(path):
-    """The check of the adder."""
-    import ctypes
-
-    if ctypes.CDLL(str(path)).add(2, 3) != 5:
-        raise Refused("2 + 3 is not 5")
-
-
-def found_in(sources, told):
-    return find_library(told.append, sources, adds)
-
-
-def test_it_is_compiled_once(compiler, sources):
-    told = []
-    assert found_in(sources, told).add(2, 3) == 5
-    assert told == ["compiling the kernels, once for this machine"]
-    assert found_in(sources, told).add(2, 3) == 5
-    assert len(told) == 1
-
-
-@pytest.mark.parametrize("name", ["add.c", "add.h", "new.h"])
-def test_other_sources_are_compiled_anew(compiler, sources, name):
-    before = library_name(sources, compiler)
-    path = sources / name
-    path.write_text((path.read_text() if path.exists() else "") + "\n")
-    assert library_name(sources, compiler) != before
-
-
-def test_a_library_that_fails_its_check_is_not_compiled_again(compiler, sources):
-    (sources / "add.h").write_text("#define MORE 1\n")
-    told = []
-    for _ in range(2):
-        with pytest.raises(Refused, match="2 \\+ 3 is not 5"):
-            found_in(sources, told)
-    assert len(told) == 1
-
-
-def test_without_a_compiler(sources, monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(Refused, match="no C compiler"):
-        found_in(sources, [])
-
-
-def test_a_broken_compiler(sources, fake_compiler):
-    script = fake_compiler("echo error: broken >&2; exit 1")
-    with pytest.raises(Refused, match=f"could not be compiled: {script}: error: broken"):
-        found_in(sources, [])
-    fake_compiler("exit 9")  # a new one is tried at once
-    with pytest.raises(Refused, match="without a message"):
-        found_in(sources, [])
-
-
-def test_where_the_cache_cannot_be_written_a_temporary_directory_is_used(
-    compiler, sources, tmp_path
-):
-    (tmp_path / "cache").write_text("a file, where root cannot make a directory, either")
-    told = []
-    assert found_in(sources, told).add(2, 3) == 5
-    assert found_in(sources, told).add(2, 3) == 5
-    assert len(told) == 1
-    assert (tmp_path / "temporary" / f"tformer-{os.geteuid()}").is_dir()
-
-
-def test_where_others_can_write_nothing_is_loaded(compiler, sources, tmp_path):
-    for folder in (tmp_path / "cache", tmp_path / "temporary"):
-        name = "tformer" if folder.name == "cache" else f"tformer-{os.geteuid()}"
-        (folder / name).mkdir(parents=True)
-        (folder / name).chmod(0o777)
-    told = []
-    with pytest.raises(Refused, match="not private to this user"):
-        found_in(sources, told)
-    assert "not private to this user); PyTorch computes instead" in told[0]
-
-
-def test_a_link_in_the_place_of_the_temporary_directory_is_not_followed(
-    compiler, sources, tmp_path
-):
-    (tmp_path / "cache").write_text("")
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    (tmp_path / "temporary" / f"tformer-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Refused):
-        found_in(sources, [])
-    assert not list((tmp_path / "elsewhere").iterdir())
-
-
-def test_two_processes_at_once(compiler, sources, tmp_path):
-    log = tmp_path / "log"
-    script = tmp_path / "slow-cc"
-    script.write_text(f'#!/bin/sh\necho x >>{log}\nsleep 0.3\nexec {compiler.command[0]} "$@"\n')
-    script.chmod(0o755)
-    program = (
-        "import sys, pathlib\n"
-        "from tformer_cli.fast.native.library import find_library\n"
-        "print(find_library(print, pathlib.Path(sys.argv[1]), lambda path: None).add(2, 3))\n"
+@pytest.fixture(scope="session")
+def make(tmp_path_factory, compiler):
+    """Makes libraries of names in a folder; they state digests and sizes, and their own name."""
+    sources = tmp_path_factory.mktemp("sources")
+    sizes = "".join(
+        f'if (!__builtin_strcmp(name, "{struct.__name__}")) return sizeof(char[{size}]);'
+        for struct, size in ((struct, module.ctypes.sizeof(struct)) for struct in SHARED)
     )
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(sources)],
-            env={**os.environ, "CC": str(script), "PYTHONPATH": os.pathsep.join(sys.path)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    told = [process.communicate()[0].splitlines() for process in processes]
-    assert sorted(map(len, told)) == [1, 2]
-    assert {lines[-1] for lines in told} == {"5"}
-    assert log.read_text() == "x\n"
+    (sources / "stated.c").write_text(f"""
+#ifndef TFORMER_PROCESSOR
+#define TFORMER_PROCESSOR ""
+#endif
+const char *tformer_sources(void) {{ return TFORMER_SOURCES; }}
+const char *tformer_processor(void) {{ return TFORMER_PROCESSOR; }}
+const char *own_name(void) {{ return OWN_NAME; }}
+unsigned long tformer_struct_size(const char *name) {{ {sizes} return LEFT_OVER; }}
+""")
+
+    def make_in(folder, *names, processor=None, left_over=0):
+        for name in names:
+            extra = [f'-DOWN_NAME="{name}"', f"-DLEFT_OVER={left_over}"]
+            if processor is not None:
+                extra.append(f'-DTFORMER_PROCESSOR="{processor}"')
+            build([Level(name, ())], folder, compiler=compiler, sources=sources, extra=extra)
+        return sources
+
+    return make_in
 
 
-def test_a_process_looks_once(monkeypatch):
-    calls = []
+def own_name(library):
+    library.own_name.restype = module.ctypes.c_char_p
+    return library.own_name().decode()
 
-    def refuse(tell):
-        calls.append(tell)
+
+def test_the_highest_level_of_the_processor_is_loaded(make, tmp_path):
+    sources = make(tmp_path, "low", "middle", "higher")
+    assert own_name(find_library(tmp_path, sources)) == "middle"
+    assert built_levels(tmp_path) == ["higher", "low", "middle"]
+
+
+def test_the_level_that_is_named_is_loaded(make, tmp_path, monkeypatch):
+    sources = make(tmp_path, "low", "high", SANITIZED)
+    for name in ("low", "high", SANITIZED):
+        monkeypatch.setenv(module.LEVEL, name)
+        assert own_name(find_library(tmp_path, sources)) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hihg", '"hihg" is not a level; choose one of low, middle, high, higher, native'),
+        ("higher", "this processor is below higher; it has low, middle, high"),
+        ("middle", "middle was not built; built: high, low"),
+        (NATIVE, "native was not built; built: high, low"),
+    ],
+)
+def test_a_level_that_cannot_be_had_is_an_error(make, tmp_path, monkeypatch, name, message):
+    sources = make(tmp_path, "low", "high")
+    monkeypatch.setenv(module.LEVEL, name)
+    with pytest.raises(UsageError, match=f"^TFORMER_NATIVE_LEVEL: {message}"):
+        find_library(tmp_path, sources)
+
+
+def test_a_library_for_this_very_processor_comes_first(make, tmp_path):
+    make(tmp_path, "high")
+    sources = make(tmp_path, NATIVE, processor=processor_digest())
+    assert own_name(find_library(tmp_path, sources)) == NATIVE
+
+
+def test_a_library_for_another_processor_is_left(make, tmp_path):
+    make(tmp_path, "high")
+    sources = make(tmp_path, NATIVE, processor="another")
+    assert own_name(find_library(tmp_path, sources)) == "high"
+
+
+def test_the_sanitized_library_is_only_for_those_who_name_it(make, tmp_path):
+    sources = make(tmp_path, SANITIZED)
+    with pytest.raises(Refused, match=f"none of the levels that were built \\({SANITIZED}\\)"):
+        find_library(tmp_path, sources)
+
+
+def test_a_library_of_other_sources_is_refused(make, tmp_path):
+    make(tmp_path, "high")
+    (tmp_path / "kernels").mkdir()
+    with pytest.raises(Refused, match=r"from other sources; `pip install -e \.` builds them again"):
+        find_library(tmp_path, tmp_path / "kernels")
+
+
+def test_without_sources_beside_it_a_library_is_taken_as_it_is(make, tmp_path):
+    make(tmp_path, "high")
+    assert own_name(find_library(tmp_path, tmp_path / "kernels")) == "high"
+
+
+def test_a_library_with_other_structs_is_refused(make, tmp_path, monkeypatch):
+    class Shape(module.ctypes.Structure):
+        _fields_ = (("x", module.ctypes.c_int64),)
+
+    sources = make(tmp_path, "high")
+    monkeypatch.setattr(module, "find_mismatch", lambda library: "its struct Shape has 9 bytes")
+    with pytest.raises(Refused, match=r"kernels-high\.so is of another version: its struct Shape"):
+        find_library(tmp_path, sources)
+
+
+def test_a_damaged_library_is_refused(make, tmp_path):
+    sources = make(tmp_path, "high")
+    path = library_path("high", tmp_path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(Refused, match="cannot be loaded"):
+        find_library(tmp_path, sources)
+
+
+def test_where_nothing_is_built_the_reason_is_given(tmp_path):
+    (tmp_path / "kernels").mkdir()
+    with pytest.raises(Refused, match=r"they are not built; `pip install -e \.` builds them"):
+        find_library(tmp_path, tmp_path / "kernels")
+    with pytest.raises(Refused, match="no C compiler was there when it was built"):
+        find_library(tmp_path, tmp_path / "missing")
+
+
+def test_a_process_looks_and_tells_once(monkeypatch):
+    calls, told = [], []
+
+    def refuse():
+        calls.append(1)
         raise Refused("no")
 
     monkeypatch.setattr(module, "find_library", refuse)
     for _ in range(2):
         with pytest.raises(Refused, match="no"):
-            load_library()
-    assert len(calls) == 1
+            load_library(told.append)
+    assert (len(calls), told) == (1, ["without compiled kernels, PyTorch computes more slowly: no"])
 
 
 def test_the_switch(monkeypatch):
     monkeypatch.setenv("TFORMER_NATIVE", "0")
-    monkeypatch.setattr(module, "find_library", lambda tell: pytest.fail("it looked"))
+    monkeypatch.setattr(module, "find_library", lambda: pytest.fail("it looked"))
+    told = []
     with pytest.raises(Refused, match="TFORMER_NATIVE=0"):
-        load_library()
+        load_library(told.append)
+    assert told == []
 
 
-def test_a_check_that_ends_badly_refuses(tmp_path):
-    (tmp_path / "none.so").write_text("")
-    with pytest.raises(Refused, match="failed its check"):
-        check_in_process(tmp_path / "none.so")
-
-
-def test_a_check_that_cannot_run_refuses(tmp_path, monkeypatch):
-    monkeypatch.setattr(module.sys, "executable", str(tmp_path / "no-python"))
-    with pytest.raises(Refused, match="did not run"):
-        check_in_process(tmp_path / "none.so")
-    monkeypatch.setattr(module.sys, "executable", None)
-    with pytest.raises(Refused, match="no interpreter"):
-        check_in_process(tmp_path / "none.so")
-
-
-def test_the_compiler_named_is_the_one_used(sources, fake_compiler, tmp_path):
-    fake_compiler(f"touch {tmp_path}/called", "exit 1")
-    with pytest.raises(Refused):
-        found_in(sources, [])
-    assert (tmp_path / "called").exists()
-    assert find_compiler() is not None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("file", "right", "wrong"),
-    [
-        ("loss.c", "load(scratch + i) * factor", "load(scratch + i) * factor * 1.01f"),
-        ("dropout.c", ">= dropout->threshold", ">= dropout->threshold / 2"),
-        ("attention_training.c", "(load(gradient + i) - mean)", "load(gradient + i)"),
-        ("orthogonal.c", "polynomial[row] += a", "polynomial[row] += a * 1.01f"),
-        ("norm.c", "sum_of_lanes(sum) / (float)width", "sum_of_lanes(sum) / (float)width * 1.01f"),
-    ],
-)
-def test_wrong_kernels_fail_their_check(compiler, tmp_path, file, right, wrong):
-    folder = shutil.copytree(module.KERNELS, tmp_path / "kernels")
-    text = (folder / file).read_text()
-    assert right in text
-    (folder / file).write_text(text.replace(right, wrong))
-    with pytest.raises(Refused, match="failed its check"):
-        find_library(lambda message: None, folder)
+def test_what_is_built_here_is_loaded_without_torch(kernels):
+    """The sources' digest of a checkout included."""
+    assert source_digest()
+    name = levels_of_processor()[-1].name
+    program = (
+        "import sys\n"
+        "from tformer_cli.fast.native.library import load_library\n"
+        "load_library()\n"
+        "sys.exit('torch' in sys.modules)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop(module.LEVEL, None)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
+    assert (done.returncode, library_path(name).exists()) == (0, True)

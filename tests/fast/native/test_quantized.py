@@ -4,24 +4,15 @@
 """
 
 import ctypes
-import platform
-import subprocess
+import shutil
 
 import pytest
 import torch
 
 from tests.fast.native.kernels import declare, multiply, packed_integers
-from tformer_cli.fast.native.compiler import FLAGS, LIBRARIES, find_compiler, tunings
-from tformer_cli.fast.native.library import KERNELS
+from tformer_cli.fast.native.build import build as build_libraries
+from tformer_cli.fast.native.levels import KERNELS, levels_of_processor, library_path
 from tformer_cli.fast.quantized import QuantizedProduct, quantize_matrix
-
-BUILDS = {
-    "native": (),
-    "plain-2": (*tunings()[0], "-DTFORMER_PLAIN_GROUP=2"),
-    "plain-4": (*tunings()[0], "-DTFORMER_PLAIN_GROUP=4"),
-    "avx2": ("-march=haswell",),
-    "sse2": ("-march=x86-64",),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +23,13 @@ def seed():
 @pytest.fixture(
     scope="module",
     params=[
-        "native",
+        "highest",
         "plain-4",
         pytest.param("plain-2", marks=pytest.mark.slow),
-        "avx2",
-        pytest.param("sse2", marks=pytest.mark.slow),
+        "x86-64-v2",
+        "x86-64-v3",
+        "x86-64-v3-vnni",
+        "x86-64-v4",
     ],
 )
 def build(request):
@@ -44,20 +37,20 @@ def build(request):
 
 
 @pytest.fixture(scope="module")
-def products(build, tmp_path_factory, kernels):
-    if build == "native":
+def products(build, tmp_path_factory, kernels, library_of, request):
+    if build == "highest":
         return kernels
-    if build in ("avx2", "sse2") and platform.machine() != "x86_64":
-        pytest.skip("of another processor")
-    if build == "avx2" and "AVX" not in torch.backends.cpu.get_cpu_capability():
-        pytest.skip("the processor has no AVX2")
-    compiler = find_compiler()
-    assert compiler is not None
-    sources = [KERNELS / name for name in ("arena.c", "matmul.c", "quantized.c")]
-    target = tmp_path_factory.mktemp("kernels") / "products.so"
-    command = [*compiler.command, *FLAGS, "-O2", *BUILDS[build], *sources, "-o", target, *LIBRARIES]
-    subprocess.run(command, check=True)
-    return declare(ctypes.CDLL(str(target)))
+    if not build.startswith("plain"):
+        return library_of(build)
+    folder = shutil.copytree(KERNELS, tmp_path_factory.mktemp("plain") / "kernels")
+    for path in folder.glob("*.c"):
+        if path.stem not in ("arena", "matmul", "quantized"):
+            path.unlink()
+    level = levels_of_processor()[-1]
+    plain = ("-O2", f"-DTFORMER_PLAIN_GROUP={build.removeprefix('plain-')}")
+    compiler = request.getfixturevalue("compiler")
+    build_libraries([level], folder, compiler=compiler, sources=folder, extra=plain)
+    return declare(ctypes.CDLL(str(library_path(level.name, folder))))
 
 
 @pytest.mark.parametrize("n_inputs", [0, 1, 64, 256, 1023, 1024, 1030, 2048])
@@ -80,7 +73,7 @@ def test_products_of_integers_have_the_bits_of_the_models_own(
     assert torch.equal(multiply(products, weights, x), product(x))
     whole = multiply(products, weights, x, bias=bias, relu=True, residual=residual)
     expected = QuantizedProduct(matrix, bias)(x, relu=True) + residual
-    if build == "sse2":  # which cannot add a bias to a product in one rounding
+    if build == "x86-64-v2":  # which cannot add a bias to a product in one rounding
         assert torch.allclose(whole, expected, rtol=1e-5, atol=1e-5)
     else:
         assert torch.equal(whole, expected)

@@ -3,9 +3,7 @@ import re
 
 import pytest
 
-from tformer_cli.fast.native import library as library_module
-from tformer_cli.fast.native.library import KERNELS, load_library
-from tformer_cli.fast.native.library_cache import Refused
+from tformer_cli.fast.native.levels import KERNELS
 from tformer_cli.fast.native.structs import SHARED, Shape, find_mismatch
 
 
@@ -39,14 +37,6 @@ def test_a_struct_that_c_does_not_state_is_a_mismatch(kernels):
 
 def test_a_library_that_states_nothing_is_a_mismatch():
     assert find_mismatch(ctypes.CDLL(None)) == "it states no struct sizes"
-
-
-def test_a_library_with_other_structs_is_refused(kernels, monkeypatch):
-    monkeypatch.delenv(library_module.SWITCH, raising=False)
-    monkeypatch.setattr(library_module, "_found", None)
-    monkeypatch.setattr(library_module, "find_library", lambda tell: ctypes.CDLL(None))
-    with pytest.raises(Refused, match="another version's: it states no struct sizes"):
-        load_library()
 
 
 def test_each_struct_names_its_fields_in_the_order_of_its_header():

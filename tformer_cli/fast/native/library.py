@@ -1,58 +1,58 @@
-"""The kernels as a library: compiled on first use, kept, checked, and loaded once a process.
+"""The kernels as a library, which the build of the package compiled: chosen, checked and loaded.
 
-Nothing here is an error to the user. Where no library is to be had, translation continues without;
-`Refused` says why, for those who ask.
+Nothing here is an error to the user unless a level was asked for. Where there is no library that
+this processor runs, PyTorch computes; `Refused` gives the reason.
 """
 
 from __future__ import annotations
 
-import hashlib
+import ctypes
 import os
-import subprocess
-import sys
+import platform
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tformer_cli.fast.native.compiler import (
-    FLAGS,
+from tformer_cli.errors import UsageError
+from tformer_cli.fast.native.levels import (
+    KERNELS,
     LIBRARIES,
-    CompileError,
-    Compiler,
-    describe_processor,
-    find_compiler,
-    tunings,
-)
-from tformer_cli.fast.native.library_cache import (
-    LibraryCache,
-    NotPrivate,
-    Refused,
-    cache_directories,
+    NATIVE,
+    SANITIZED,
+    levels_of,
+    levels_of_processor,
+    library_path,
+    processor_digest,
+    source_digest,
 )
 from tformer_cli.fast.native.structs import find_mismatch
 
 if TYPE_CHECKING:
-    import ctypes
     from collections.abc import Callable
+    from pathlib import Path
 
 SWITCH = "TFORMER_NATIVE"
 """Environment variable: "0" switches the kernels off."""
-KERNELS = Path(__file__).parent / "kernels"
-CHECK_SECONDS = 300
-"""After this long the check of a new library is taken to hang."""
+LEVEL = "TFORMER_NATIVE_LEVEL"
+"""Environment variable: names the level whose library is used."""
+REBUILD = "`pip install -e .` builds them"
 
 _once = threading.Lock()
 _found: ctypes.CDLL | Refused | None = None
 
 
+class Refused(Exception):  # noqa: N818 - a state of affairs, not a fault
+    """There is no library that may be used, and why."""
+
+
 def load_library(tell: Callable[[str], None] | None = None) -> ctypes.CDLL:
-    """Returns the library; compiles it if this machine has not done so before.
+    """Returns the library; a process chooses it once.
 
     Args:
-        tell: is told, in a line, that something takes a while.
+        tell: is told, in a line and once, that there is none.
 
     Raises:
         Refused: if there is none; in this process, there will be none later, either.
+        UsageError: if the level that the environment names cannot be had.
     """
     global _found
     if os.environ.get(SWITCH) == "0":
@@ -60,126 +60,93 @@ def load_library(tell: Callable[[str], None] | None = None) -> ctypes.CDLL:
     with _once:
         if _found is None:
             try:
-                _found = _checked(find_library(tell or _keep_quiet))
+                _found = find_library()
             except Refused as refusal:
                 _found = refusal
+                if tell is not None:
+                    tell(f"without compiled kernels, PyTorch computes more slowly: {refusal}")
     if isinstance(_found, Refused):
         raise Refused(str(_found))
     return _found
 
 
-def _checked(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Returns a library whose structs are Python's; raises `Refused` for any other."""
-    mismatch = find_mismatch(library)
-    if mismatch is not None:
-        raise Refused(f"the compiled library is another version's: {mismatch}")
-    return library
-
-
-def find_library(
-    tell: Callable[[str], None],
-    sources: Path = KERNELS,
-    check: Callable[[Path], None] | None = None,
-) -> ctypes.CDLL:
-    """Loads the library from where it is kept, or compiles, checks, keeps and loads it.
+def find_library(folder: Path = LIBRARIES, sources: Path = KERNELS) -> ctypes.CDLL:
+    """Loads the library of the highest level that was built and that this processor has.
 
     Args:
-        tell: is told that something takes a while.
-        sources: directory of the C files and their headers.
-        check: raises `Refused` if the library at a path does not what it should; None: compares
-            it with torch, in a process of its own.
+        folder: of the libraries.
+        sources: folder of the C files that they must have been made from, where there is one.
 
     Raises:
         Refused: if there is none.
+        UsageError: if the environment names a level that is unknown, not this processor's or not
+            built.
     """
-    if os.name != "posix":
-        raise Refused("they need a POSIX system")
-    if not any(sources.glob("*.c")):
-        raise Refused(f"their sources are not installed ({sources})")
-    compiler = find_compiler()
-    if compiler is None:
-        raise Refused("there is no C compiler (CC, cc, gcc, clang)")
-    name = library_name(sources, compiler)
-    reason = "there is no directory to store them in"
-    for directory in cache_directories():
-        cache = LibraryCache(directory, name)
-        try:
-            library = cache.load()
-            if library is None:
-                with cache.locked():
-                    library = cache.load()  # another process may just have made it
-                    if library is None:
-                        tell("compiling the kernels, once for this machine")
-                        cache.make(_compiling(compiler, sources), check or check_in_process)
-                        library = cache.load()
-        except (OSError, NotPrivate) as error:
-            reason = str(error)
-            continue
-        if library is not None:
+    named = os.environ.get(LEVEL, "")
+    if named:
+        return load_from(_path_of_named(named, folder), sources)
+    of_this_machine = library_path(NATIVE, folder)
+    if of_this_machine.exists():
+        library = load_from(of_this_machine, sources)
+        if _stated(library, "tformer_processor") == processor_digest():
             return library
-    tell(f"the kernels cannot be compiled ({reason}); PyTorch computes instead, more slowly")
-    raise Refused(reason)
+    for level in reversed(levels_of_processor()):
+        path = library_path(level.name, folder)
+        if path.exists():
+            return load_from(path, sources)
+    built = built_levels(folder)
+    if built:
+        raise Refused(f"this processor has none of the levels that were built ({', '.join(built)})")
+    if sources.exists():
+        raise Refused(f"they are not built; {REBUILD}")
+    raise Refused("this installation has none: no C compiler was there when it was built")
 
 
-def library_name(sources: Path, compiler: Compiler) -> str:
-    """Names the library by all that it depends on."""
-    digest = hashlib.sha256()
-    files = sorted(path for path in sources.iterdir() if path.suffix in (".c", ".h"))
-    for path in files:
-        digest.update(f"{path.name}\n{path.stat().st_size}\n".encode())
-        digest.update(path.read_bytes())
-    for part in (FLAGS, LIBRARIES, tunings(), compiler.identity, _c_library()):
-        digest.update(f"{part}\n".encode())
-    digest.update(describe_processor().encode())
-    return f"kernels-{digest.hexdigest()[:32]}"
+def built_levels(folder: Path = LIBRARIES) -> list[str]:
+    """Names the levels that were built."""
+    prefix, suffix = library_path("*", folder).name.split("*")
+    names = [path.name for path in folder.glob(f"{prefix}*{suffix}")]
+    return sorted(name.removeprefix(prefix).removesuffix(suffix) for name in names)
 
 
-def check_in_process(library: Path) -> None:
-    """Checks a library against torch in a process of its own, which a bad one may end.
+def _path_of_named(name: str, folder: Path) -> Path:
+    known = [*(level.name for level in levels_of(platform.machine())), NATIVE, SANITIZED]
+    if name not in known:
+        raise UsageError(f'{LEVEL}: "{name}" is not a level; choose one of {", ".join(known)}')
+    own = [level.name for level in levels_of_processor()]
+    if name not in own and name not in (NATIVE, SANITIZED):
+        raise UsageError(f"{LEVEL}: this processor is below {name}; it has {', '.join(own)}")
+    path = library_path(name, folder)
+    if not path.exists():
+        built = ", ".join(built_levels(folder)) or "none"
+        raise UsageError(f"{LEVEL}: {name} was not built; built: {built}")
+    return path
+
+
+def load_from(path: Path, sources: Path = KERNELS) -> ctypes.CDLL:
+    """Loads a library, provided that it fits these sources and this Python.
 
     Raises:
-        Refused: if it fails.
+        Refused: if it does not.
     """
-    if not sys.executable:  # Python is part of another program
-        raise Refused("there is no interpreter to check the compiled library with")
-    # -P: not even by accident is anything imported from the current directory
-    command = [sys.executable, "-P", "-m", "tformer_cli.fast.native.self_test", str(library)]
-    path = os.pathsep.join(entry for entry in sys.path if entry)
     try:
-        done = subprocess.run(  # noqa: S603 - this very interpreter
-            command,
-            env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=CHECK_SECONDS,
-            check=False,
-            start_new_session=True,
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise Refused(f"the check of the compiled library did not run: {error}") from None
-    if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        reason = said[-1] if said else f"it ended with status {done.returncode}"
-        raise Refused(f"the compiled library failed its check: {reason}")
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise Refused(f"their library cannot be loaded: {error}") from None
+    if sources.exists() and _stated(library, "tformer_sources") != source_digest(sources):
+        raise Refused(f"they were built from other sources; {REBUILD} again")
+    mismatch = find_mismatch(library)
+    if mismatch is not None:
+        raise Refused(f"{path.name} is of another version: {mismatch}")
+    return library
 
 
-def _compiling(compiler: Compiler, sources: Path) -> Callable[[Path], None]:
-    def compile_into(target: Path) -> None:
-        try:
-            compiler.compile(sorted(sources.glob("*.c")), target)
-        except CompileError as error:
-            raise Refused(f"they could not be compiled: {error}") from None
-
-    return compile_into
-
-
-def _c_library() -> str:
-    """Names the version of the C library that what is compiled here will ask for."""
+def _stated(library: ctypes.CDLL, name: str) -> str:
+    """A text that a library states about itself; "" if it does not."""
     try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (AttributeError, OSError, ValueError):
+        function = library[name]
+    except AttributeError:
         return ""
-
-
-def _keep_quiet(message: str) -> None:
-    """Discards messages."""
+    function.argtypes, function.restype = [], ctypes.c_char_p
+    text: bytes | None = function()
+    return (text or b"").decode("utf-8", "replace")

@@ -1,12 +1,9 @@
 """Device and kernels of a training run."""
 
-from collections.abc import Callable
-
 import torch
 
 from tformer_cli.errors import UsageError
-from tformer_cli.fast.native.library import load_library
-from tformer_cli.fast.native.library_cache import Refused
+from tformer_cli.fast.native.library import Refused, load_library
 from tformer_cli.fast.native.training import use_native_operations
 from tformer_cli.model.runtime import prepare_cpu, resolve_device, set_threads
 from tformer_cli.model.transformer import Transformer, compile_layers
@@ -39,14 +36,11 @@ def training_device(name: str, threads: int, launch: Launch) -> torch.device:
     return device
 
 
-def use_kernels(
-    model: Transformer, tell: Callable[[str], None], *, compiles: bool = False
-) -> list[str]:
+def use_kernels(model: Transformer, *, compiles: bool = False) -> list[str]:
     """Lets a model on the CPU train by the compiled kernels, where there are any.
 
     Args:
         model: on its device.
-        tell: is told that compiling takes a while.
         compiles: whether torch is to compile the layers of a model that is elsewhere.
 
     Returns:
@@ -58,7 +52,7 @@ def use_kernels(
         return []
     notes = ["training.compile has no effect without a GPU"] if compiles else []
     try:
-        if use_native_operations(model, load_library(tell)):
+        if use_native_operations(model, load_library()):
             return notes
         reason = "they cannot use torch's threads"
     except Refused as refusal:

@@ -55,3 +55,16 @@ size_t tformer_struct_size(const char *name) {
             return sizes[i].size;
     return 0;
 }
+
+#ifndef TFORMER_SOURCES
+#define TFORMER_SOURCES ""
+#endif
+#ifndef TFORMER_PROCESSOR
+#define TFORMER_PROCESSOR ""
+#endif
+
+/* Digest of the sources that the library was made from. */
+const char *tformer_sources(void) { return TFORMER_SOURCES; }
+
+/* Digest of the processor that it was made for; "": for all of its level. */
+const char *tformer_processor(void) { return TFORMER_PROCESSOR; }

@@ -1,18 +1,14 @@
-"""Self-test of a newly compiled library: `python -m tformer_cli.fast.native.self_test LIBRARY`.
+"""Comparison of a whole library with torch, to be run with each level.
 
 Small models of every kind translate, and torch computes the same log-probabilities again in one
-pass over each translation; their gradients are compared with torch's, too. It runs in a process of
-its own, once, after compiling: a compiler that makes wrong code, or code that this processor cannot
-run, must not take the program with it.
+pass over each translation; their gradients are compared with torch's, too.
 """
 
 from __future__ import annotations
 
 import copy
-import ctypes
 import dataclasses
 import random
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +25,7 @@ from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.transformer import Transformer
 
 if TYPE_CHECKING:
+    import ctypes
     from collections.abc import Sequence
 
 TOLERANCE = 1e-4
@@ -281,8 +278,3 @@ def _check_orthogonalized(operations: NativeOperations) -> None:
         error = _largest(found - left @ right)
         if not error <= ORTHOGONAL_TOLERANCE:
             raise Mismatch(f"a matrix of {shape} is made orthogonal with an error of {error:.1e}")
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    check_library(ctypes.CDLL(sys.argv[1]))

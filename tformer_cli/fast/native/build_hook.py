@@ -1,0 +1,58 @@
+"""Hatchling's hook: `pip install` compiles the kernels where there is a compiler.
+
+See `build.py` for the environment variables that it knows.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class KernelsHook(BuildHookInterface[Any]):
+    """Adds a library for each level to a wheel, or to the checkout where it is editable."""
+
+    def dependencies(self) -> list[str]:
+        """Names what pip has to install for the build."""
+        return ["ziglang"] if os.environ.get("TFORMER_BUILD_COMPILER") == "zig" else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compiles; what a user asked for must be had, and else a wheel goes without.
+
+        Args:
+            version: "editable" or "standard".
+            build_data: hatchling's, which is changed: the libraries and the wheel's tag.
+        """
+        if self.target_name != "wheel":
+            return
+        sys.path.insert(0, self.root)
+        from tformer_cli.fast.native import build, levels
+
+        asked = os.environ.get("TFORMER_BUILD_LEVELS", "")
+        self._aside = tempfile.TemporaryDirectory()
+        folder = levels.LIBRARIES if version == "editable" else Path(self._aside.name)
+        try:
+            compiler = build.require_compiler()
+            chosen = build.levels_asked_for(compiler, asked)
+            made = build.build(chosen, folder, compiler=compiler)
+        except build.BuildError as error:
+            if asked not in ("", "none") or "TFORMER_BUILD_COMPILER" in os.environ:
+                raise
+            self.app.display_warning(f"without compiled kernels, which is slower: {error}")
+            return
+        if version == "editable" or not made:
+            return
+        target = levels.LIBRARIES.relative_to(self.root)
+        build_data["force_include"].update({str(path): str(target / path.name) for path in made})
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{build.wheel_platform(made, compiler)}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """Removes what the wheel has by now."""
+        if self.target_name == "wheel":
+            self._aside.cleanup()
