@@ -127,12 +127,12 @@ def test_translations_are_those_of_the_cpu(run, trained, options):
     assert ours == theirs
 
 
-def test_no_step_of_a_translation_waits(run, trained):
+def test_no_step_of_a_continuous_translation_waits(run, trained):
     """But for copies of what is done and found to the host, asynchronous ones on a GPU."""
     arguments = ("translate", "run", "-i", "lines", "--max-length", "6", "--beam-size", "3")
-    translations, waits = run(*arguments)
+    translations, waits = run(*arguments, "--engine", "continuous")
     assert translations == run(*arguments, device="cpu")[0]
-    waits = in_folder(waits, "decoding/", "model/")
+    waits = in_folder(waits, "decoding/", "fast/continuous/", "model/")
     assert {what for what, _ in waits} == {"copy_"}
     assert len(waits) == 1
 

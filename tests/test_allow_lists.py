@@ -15,15 +15,18 @@ from tformer_cli.data import corpora
 from tformer_cli.data.cache_key import cache_key
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.decoding import config as decoding_config
-from tformer_cli.decoding import search as torch_search
+from tformer_cli.decoding import engine as engine_module
+from tformer_cli.decoding import torch_engine
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.search import Sentence
+from tformer_cli.decoding.engine import Searcher, Sentence
 from tformer_cli.decoding.source_batches import source_batch
+from tformer_cli.decoding.torch_engine import TorchEngine
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.fast.continuous import continuous_search
-from tformer_cli.fast.continuous.continuous_search import ContinuousSearch
+from tformer_cli.fast.continuous.continuous_search import ContinuousEngine
+from tformer_cli.fast.ctranslate2_engine import CTranslate2Engine
 from tformer_cli.fast.native import weights
-from tformer_cli.fast.native_search import NativeSearch
+from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 
@@ -32,7 +35,9 @@ SHAPE = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_encoder_layers": 1, "n_decode
 TABLES = [
     (DecodingConfig, decoding_config.BEAM_SEARCH),
     (DecodingConfig, decoding_config.PLAIN_SEARCH),
-    (DecodingConfig, torch_search.KNOWN_SETTINGS),
+    (DecodingConfig, torch_engine.KNOWN_SETTINGS),
+    (Sentence, torch_engine.KNOWN_DEMANDS),
+    (Sentence, engine_module.WITHOUT_DEMANDS),
     (ModelConfig, weights.KNOWN_MODELS),
     (ModelConfig, continuous_search.KNOWN_MODELS),
     (ModelConfig, ctranslate2_export.KNOWN_MODELS),
@@ -73,24 +78,49 @@ def model_of(**settings):
 def test_tables_name_fields_that_exist_and_know_the_defaults(kind, table):
     assert set(table) == {one.name for one in fields(kind)}
     corpus = CorpusConfig(tsv="x")
-    needed = {CorpusConfig: {"tsv": "x"}, DataConfig: {"train": (corpus,)}}
+    needed = {
+        CorpusConfig: {"tsv": "x"},
+        DataConfig: {"train": (corpus,)},
+        Sentence: {"tokens": (5, 6)},
+    }
     assert allow_list.unknown_setting(kind(**needed.get(kind, {})), table) is None
 
 
-def test_a_made_up_decoding_setting_is_refused_by_every_engine():
+@pytest.fixture(scope="module")
+def engines():
+    tokenizer = SimpleNamespace(vocab_size=12, pieces=lambda ids: [f"<{token}>" for token in ids])
+    return [
+        TorchEngine(CPU),
+        CompiledEngine(),
+        ContinuousEngine(CPU),
+        CTranslate2Engine(None, tokenizer),
+    ]
+
+
+def test_a_made_up_decoding_setting_is_refused_by_every_engine(engines):
     model = model_of()
     batch = source_batch([[5, 6]], 20, CPU)
     made_up = [replace(DecodingConfig(), **{n: v}) for n, v in made_up_values(DecodingConfig)]
     assert len(made_up) == 4
     for config in (*made_up, with_made_up_field(DecodingConfig())):
         assert not decoding_config.is_beam_search(config)
-        assert "more than plain" in NativeSearch(model).refusal(config)
-        assert "more than plain" in ContinuousSearch(model, CPU, "float32").refusal(config)
+        for engine in engines:
+            assert "made" in engine.supports(config, model)
         with pytest.raises(ValueError, match="does not know the setting"):
-            torch_search.search(model, [Sentence(tokens=(5, 6))], *batch, config)
+            torch_engine.search(model, [Sentence(tokens=(5, 6))], *batch, config)
+        with pytest.raises(UsageError, match=r"--engine: torch cannot search here: .*made"):
+            Searcher(model, engines[::-1]).search([Sentence(tokens=(5, 6))], config)
 
 
-def test_a_made_up_model_setting_is_refused_by_every_engine_and_the_export(tmp_path, monkeypatch):
+def test_a_made_up_demand_on_a_sentence_is_refused_by_every_engine(engines):
+    sentence = with_made_up_field(Sentence(tokens=(5, 6)))
+    for engine in engines:
+        assert "made_up" in engine.takes(sentence)
+    with pytest.raises(UsageError, match="--engine: torch cannot search here: made_up"):
+        Searcher(model_of(), engines[::-1]).search([sentence], DecodingConfig())
+
+
+def test_a_made_up_model_setting_is_refused_by_what_computes_it_by_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(
         ctranslate2_export, "import_ctranslate2", lambda: SimpleNamespace(specs=None)
     )
@@ -100,9 +130,8 @@ def test_a_made_up_model_setting_is_refused_by_every_engine_and_the_export(tmp_p
         model = model_of()
         model.config = config
         assert "do not know" in weights.unsupported_shape(config, 12, in_integers=False)
-        assert "do not know" in NativeSearch(model).refusal(DecodingConfig())
-        continuous = ContinuousSearch(model, CPU, "float32")
-        assert "not tested with" in continuous.refusal(DecodingConfig())
+        assert "do not know" in CompiledEngine().supports(DecodingConfig(), model)
+        assert "not tested with" in ContinuousEngine(CPU).supports(DecodingConfig(), model)
         directory = SimpleNamespace(model=model, tokenizer=None, path=tmp_path)
         with pytest.raises(UsageError, match="does not know"):
             ctranslate2_export.export_ctranslate2(directory, tmp_path / "out", "float32")

@@ -4,7 +4,6 @@ import itertools
 import math
 import random
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -40,10 +39,6 @@ class TabulatedModel:
     max_positions: int = 64
     spread: float = 2.0
     rows_per_step: list[int] = field(default_factory=list)
-
-    @property
-    def config(self):
-        return SimpleNamespace(max_positions=self.max_positions)
 
     def encode(self, source, source_mask):
         return source.unsqueeze(-1).float()

@@ -7,7 +7,8 @@ import pytest
 
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.constraints import Constraints, constrained_search, holds, unsatisfied
+from tformer_cli.decoding.constraints import constrained_search
+from tformer_cli.decoding.demands import Constraints, holds, unsatisfied
 
 # Pieces of words: an "a" that goes on with a word, and the same at a word's beginning
 PIECES = [b"", b"", b"", b"", b" a", b" b", b" c", b"a", b"b", b" ab", b"."]

@@ -8,11 +8,13 @@ from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.decoding.splitting import split_line
+from tformer_cli.decoding.torch_engine import TorchEngine, TorchSearch
 from tformer_cli.decoding.translator import LONGEST_PART, Translator
 from tformer_cli.errors import DataError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 
+ENGINES = [TorchEngine(torch.device("cpu"))]
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman, a dog and a street."]
 NASTY = ["", " \t ", "\x00", "a\u2028b", "x\ry", "\x0c", "ünïcödé", "🙂", "</s> <pad>", "\ufffd"]
 
@@ -35,7 +37,7 @@ def model(tokenizer):
 def translator_of(model, tokenizer):
     def make(too_long="split", **settings):
         config = DecodingConfig(**{"beam_size": 2, "max_length": 8, **settings})
-        return Translator(model, tokenizer, config, device="cpu", too_long=too_long)
+        return Translator(model, tokenizer, config, engines=ENGINES, too_long=too_long)
 
     return make
 
@@ -49,7 +51,7 @@ def test_there_is_one_translation_a_line_in_order(translator_of):
 
 
 def test_blank_lines_have_blank_translations_without_the_model(tokenizer):
-    found = Translator(_Untouchable(), tokenizer, DecodingConfig(), device="cpu").translate(
+    found = Translator(_Untouchable(), tokenizer, DecodingConfig(), engines=ENGINES).translate(
         ["", "  ", "\t\x0c\u2028"]
     )
     assert [(t.text, t.n_parts) for t in found] == [("", 0)] * 3
@@ -57,7 +59,7 @@ def test_blank_lines_have_blank_translations_without_the_model(tokenizer):
 
 class _Untouchable:
     vocab_size = 10
-    config = ModelConfig(max_positions=8)
+    max_positions = 8
 
 
 def test_a_translation_holds_no_line_end(tokenizer, translator_of, monkeypatch):
@@ -107,7 +109,7 @@ def test_a_long_line_is_translated_in_parts(translator_of, model, tokenizer):
 
 def test_a_line_of_fifty_thousand_characters_without_spaces_is_one_line(model, tokenizer):
     config = DecodingConfig(beam_size=1, max_length=1)
-    translation = Translator(model, tokenizer, config, device="cpu").translate(["q" * 50_000])[0]
+    translation = Translator(model, tokenizer, config, engines=ENGINES).translate(["q" * 50_000])[0]
     assert translation.n_parts > 50_000 // LONGEST_PART
     assert len(translation.source_ids) >= 50_000
     assert "\n" not in translation.text
@@ -145,12 +147,10 @@ def test_translations_of_a_line_in_parts_are_ranked_too(translator_of, monkeypat
     long_first = [hypothesis(10, -50.0), hypothesis(1, -20.04), hypothesis(1, -20.1)]
     others = [hypothesis(10, -4.9), hypothesis(10, -5.0), hypothesis(4, -3.1)]
 
-    def search(self, parts):
-        return [
-            (others if number else long_first)[: self.config.n_best] for number in range(len(parts))
-        ]
+    def search(self, parts, config, before_batch):
+        return [(others if number else long_first)[: config.n_best] for number in range(len(parts))]
 
-    monkeypatch.setattr(Translator, "_search", search)
+    monkeypatch.setattr(TorchSearch, "search", search)
     line = " ".join(LINES * 5)
     settings = {"beam_size": 3, "length_penalty": 1.0}
     (several,) = translator_of(n_best=3, **settings).translate([line])
@@ -184,5 +184,6 @@ def test_all_texts_of_a_buffer_are_decoded_at_once(tokenizer, translator_of, mon
 
 def test_bfloat16_translates_too(model, tokenizer):
     config = DecodingConfig(beam_size=2, max_length=4)
-    translator = Translator(model, tokenizer, config, device="cpu", precision="bfloat16")
+    engines = [TorchEngine(torch.device("cpu"), "bfloat16")]
+    translator = Translator(model, tokenizer, config, engines=engines)
     assert len(translator.translate(LINES)) == len(LINES)

@@ -17,11 +17,13 @@ from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.demands import NO_DEMANDS, Demands
 from tformer_cli.decoding.ensemble import Ensemble
+from tformer_cli.decoding.torch_engine import TorchEngine
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.fast import native_search
+from tformer_cli.fast.native import torch_weights
 from tformer_cli.fast.native.library import Refused
 from tformer_cli.fast.native.search import NativeModel
-from tformer_cli.fast.native_search import plan_native_batches
+from tformer_cli.fast.native_search import CompiledEngine, plan_native_batches
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -46,7 +48,12 @@ def translator_of(tokenizer):
             model = Transformer(model, tokenizer.vocab_size).eval()
         config = DecodingConfig(**{"beam_size": 3, "max_length": 12, **settings})
         return Translator(
-            model, tokenizer, config, device="cpu", banned=banned, before_batch=before_batch
+            model,
+            tokenizer,
+            config,
+            engines=[CompiledEngine(), TorchEngine(torch.device("cpu"))],
+            banned=banned,
+            before_batch=before_batch,
         )
 
     return make
@@ -58,10 +65,15 @@ def by_torch(monkeypatch):
 
     def translate(translator, *arguments, **keywords):
         with monkeypatch.context() as patch:
-            patch.setattr(native_search.NativeSearch, "refusal", lambda *_: "not now")
+            patch.setattr(CompiledEngine, "supports", lambda *_: "not now")
             return translator.translate(*arguments, **keywords)
 
     return translate
+
+
+def refusal(translator):
+    """The reason why the kernels do not search; None if they do."""
+    return translator.engine().reasons.get("compiled")
 
 
 def check_equal(found, expected):
@@ -105,7 +117,7 @@ def check_equal(found, expected):
 def test_the_kernels_find_what_torch_finds(kernels, translator_of, by_torch, settings):
     translator = translator_of(**settings)
     expected = by_torch(translator, LINES)
-    assert translator.native_refusal() is None
+    assert refusal(translator) is None
     check_equal(translator.translate(LINES), expected)
 
 
@@ -133,7 +145,7 @@ def test_models_of_every_kind(kernels, translator_of, by_torch, number):
     )
     translator = translator_of(config, seed=number, n_best=3)
     expected = by_torch(translator, LINES[:8])
-    assert translator.native_refusal() is None
+    assert refusal(translator) is None
     check_equal(translator.translate(LINES[:8]), expected)
 
 
@@ -197,7 +209,7 @@ def test_a_line_with_a_prefix_or_constraints_leaves_the_others_to_the_kernels(
 )
 def test_what_the_kernels_do_not_know_is_for_torch(translator_of, by_torch, settings, reason):
     translator = translator_of(**settings)
-    assert reason in translator.native_refusal()
+    assert reason in refusal(translator)
     assert translator.translate(LINES[:4]) == by_torch(translator, LINES[:4])
 
 
@@ -205,23 +217,23 @@ def test_models_that_the_kernels_do_not_know_are_for_torch(translator_of):
     translator = translator_of()
     model = translator._model
     joined = Ensemble([model, model], None, "probability")
-    assert translator_of(joined).native_refusal() is not None
+    assert refusal(translator_of(joined)) is not None
     integers = translator_of(seed=3)._model
     use_integers(integers, quantized_matrices(integers.state_dict()))
-    assert translator_of(integers).native_refusal() is None, "integers they know"
+    assert refusal(translator_of(integers)) is None, "integers they know"
     many_positions = translator_of(replace(CONFIG, max_positions=1 << 20))
-    assert "positions would be too large" in many_positions.native_refusal()
+    assert "positions would be too large" in refusal(many_positions)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert "precision" in translator.native_refusal()
+        assert "precision" in refusal(translator)
 
 
 def test_a_head_switched_off_or_listened_to_is_for_torch(kernels, translator_of, by_torch):
     translator = translator_of()
     attention = translator._model.decoder.layers[1].cross_attention
     before = translator.translate(LINES)
-    assert translator.native_refusal() is None
+    assert refusal(translator) is None
     attention.gate = torch.tensor([0.0, 1.0]).view(2, 1, 1)
-    assert translator.native_refusal() is not None
+    assert refusal(translator) is not None
     gated = translator.translate(LINES)
     assert gated == by_torch(translator, LINES) != before
     attention.gate = None
@@ -254,7 +266,7 @@ def test_packed_weights_are_given_back_with_their_model(kernels, translator_of, 
     )
     translator = translator_of()
     translator.translate(LINES[:1])
-    pointer = translator._searcher._native._native._model.pointer
+    pointer = translator._searcher._prepared["compiled"]._native._model.pointer
     with torch.no_grad():
         translator._model.target_matrix.add_(1.0)
     translator.translate(LINES[:1])
@@ -271,7 +283,7 @@ def test_without_a_library_torch_translates(translator_of, by_torch, monkeypatch
         raise Refused("they are not built")
 
     monkeypatch.setattr(native_search, "load_library", refuse)
-    assert "not built" in translator.native_refusal()
+    assert "not built" in refusal(translator)
     assert translator.translate(LINES) == by_torch(translator, LINES)
 
 
@@ -281,9 +293,9 @@ def test_without_memory_for_packed_weights_torch_translates(
     def refuse(library, model):
         raise MemoryError("there is not enough memory for the packed weights")
 
-    monkeypatch.setattr(native_search, "native_model", refuse)
+    monkeypatch.setattr(torch_weights, "native_model", refuse)
     translator = translator_of()
-    assert "not enough memory" in translator.native_refusal()
+    assert "not enough memory" in refusal(translator)
     assert translator.translate(LINES[:4]) == by_torch(translator, LINES[:4])
 
 
@@ -321,7 +333,7 @@ def test_ctrl_c_ends_kernels_that_compute(kernels, translator_of, n_lines):
     translator = translator_of(config, beam_size=beam_size, max_length=500, max_length_ratio=100.0)
     # as long as it takes to find that nothing stops it: minutes
     lines = [" ".join(WORDS * 4)] * n_lines
-    assert translator.native_refusal() is None
+    assert refusal(translator) is None
     main = threading.main_thread().ident
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))

@@ -3,7 +3,8 @@ import torch
 
 from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.fast.native_search import NativeSearch
+from tformer_cli.fast import native_search
+from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.workflows.inspect_heads import inspect_heads
 from tformer_cli.workflows.translate import translate_lines
 
@@ -47,18 +48,24 @@ def test_live_maps_are_those_of_a_forced_pass(model, settings):
 
 def test_a_translation_that_torch_would_not_find_is_shown_all_the_same(model, monkeypatch):
     found = Hypothesis((10, 11, 12), -3.0, -2.0, (-1.0, -1.0, -0.5, -0.5), is_finished=True)
-    monkeypatch.setattr(NativeSearch, "refusal", lambda *_: None)
-    monkeypatch.setattr(NativeSearch, "with_model", lambda *_: NoKernels(None))
-    monkeypatch.setattr(NativeSearch, "search", lambda self, sources, *_: [[found]] * len(sources))
+
+    class OtherEngine(CompiledEngine):
+        """Finds what torch does not; cannot search with a model that is recorded."""
+
+        def supports(self, config, model):
+            return None if hasattr(model, "forward") else "not here"
+
+        def prepare(self, model):
+            return self
+
+        def search(self, sentences, config, before_batch):
+            return [[found]] * len(sentences)
+
+    monkeypatch.setattr(native_search, "CompiledEngine", OtherEngine)
     text = next(translate_lines(model, LINES[:1], device="cpu")).text
     record = next(inspect_heads(model, LINES[:1], mode="live", device="cpu"))
     assert (record.target, record.score, record.mode) == (text, -2.0, "forced")
     assert record.maps.target_input_ids == (2, 10, 11, 12)
-
-
-class NoKernels(NativeSearch):
-    def refusal(self, config):
-        return "not here"
 
 
 @pytest.mark.parametrize("mode", ["forced", "live"])

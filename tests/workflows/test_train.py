@@ -13,6 +13,7 @@ from tformer_cli.artifacts import atomic
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.torch_engine import TorchEngine
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, TformerError, UnreadableError
 from tformer_cli.recipe import make_recipe
@@ -478,7 +479,10 @@ def test_a_tiny_model_learns_thirty_pairs_by_heart(make, tmp_path):
     assert losses[-1] < 0.05
     found = load_model_directory(tmp_path / "run")
     translator = Translator(
-        found.model, found.tokenizer, DecodingConfig(beam_size=1), device=torch.device("cpu")
+        found.model,
+        found.tokenizer,
+        DecodingConfig(beam_size=1),
+        engines=[TorchEngine(torch.device("cpu"))],
     )
     translations = translator.translate([source for source, _ in PAIRS])
     assert [t.hypotheses[0].text for t in translations] == [target for _, target in PAIRS]

@@ -31,6 +31,9 @@ class EngineChoice(StrEnum):
     """Values of `--engine`."""
 
     tformer = "tformer"
+    compiled = "compiled"
+    torch = "torch"
+    continuous = "continuous"
     ctranslate2 = "ctranslate2"
 
 
@@ -64,8 +67,9 @@ DecodingPrecisionOption = Annotated[
 EngineOption = Annotated[
     EngineChoice,
     typer.Option(
-        help="Decoding engine. ctranslate2 needs the extra of that name, and `tformer export "
-        "MODEL` once.",
+        help="Decoding engine. tformer: compiled kernels where they support the options, else "
+        "torch. continuous: experimental, for GPUs. ctranslate2: needs the extra of that name, and "
+        "`tformer export MODEL` once.",
         rich_help_panel=MACHINE,
     ),
 ]

@@ -43,13 +43,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.decoding.config import DecodingConfig
-    from tformer_cli.model.cache import DecoderCache
-    from tformer_cli.model.transformer import Transformer
+    from tformer_cli.decoding.engine import DecodingCache, DecodingModel
 
 
 @torch.inference_mode()
 def beam_search(
-    model: Transformer,
+    model: DecodingModel,
     source: Tensor,
     source_mask: Tensor,
     config: DecodingConfig,
@@ -84,7 +83,7 @@ class BeamSearch:
 
     def __init__(
         self,
-        model: Transformer,
+        model: DecodingModel,
         config: DecodingConfig,
         processors: Sequence[ScoreProcessor] = (),
         *,
@@ -104,7 +103,7 @@ class BeamSearch:
             source: (B, S) source token ids.
             source_mask: (B, S) boolean, True at tokens.
         """
-        max_positions = self._model.config.max_positions
+        max_positions = self._model.max_positions
         self._sentences = [
             self._new_sentence(longest_translation(n - 1, self._config, max_positions))
             for n in source_mask.sum(dim=1).tolist()
@@ -116,7 +115,7 @@ class BeamSearch:
         n = len(self._active)
         memory = self._model.encode(source, source_mask)
         # One row a sentence for the first step: all hypotheses still are the empty one
-        self._cache: DecoderCache = self._model.start_cache(memory, source_mask, 1, longest + 1)
+        self._cache: DecodingCache = self._model.start_cache(memory, source_mask, 1, longest + 1)
         device = source.device
         self._last = torch.full((n,), BOS_ID, dtype=torch.int64, device=device)
         self._totals = torch.zeros(n, 1, dtype=torch.float64, device=device)

@@ -7,7 +7,7 @@ hypothesis may end only when it has said them all, and one that could no longer 
 length limit is dropped.
 
 What counts is the text. A phrase is there where it stands as whole words: required "cat" is not met
-by "category", and banned "cat" does not forbid it. `unsatisfied` says of a text what it lacks.
+by "category", and banned "cat" does not forbid it. `demands.unsatisfied` names what a text lacks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -33,35 +32,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.decoding.demands import Constraints
+    from tformer_cli.decoding.engine import DecodingModel
     from tformer_cli.decoding.processors import ScoreProcessor
-    from tformer_cli.model.transformer import Transformer
 
 SPARE_CANDIDATES = 16
 """Tokens looked at beside the beam's, for those that are banned."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Constraints:
-    """Required and banned phrases of one sentence's translation."""
-
-    required: tuple[tuple[int, ...], ...]
-    """Phrases in token ids; all must be said."""
-    banned: tuple[str, ...]
-    """Phrases that must not be said."""
-    token_bytes: Sequence[bytes]
-    """(V) the bytes of each token's text, a leading space included; none for special tokens."""
-
-    @cached_property
-    def finished_ban(self) -> re.Pattern[str] | None:
-        """Finds a banned phrase that is known to be whole words, because something follows it."""
-        parts = [_pattern(phrase, r"(?=\W)") for phrase in self.banned]
-        return re.compile("|".join(parts)) if parts else None
-
-    @cached_property
-    def ban(self) -> re.Pattern[str] | None:
-        """Finds a banned phrase in a text that has ended."""
-        parts = [_pattern(phrase, r"(?!\w)") for phrase in self.banned]
-        return re.compile("|".join(parts)) if parts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +61,9 @@ class _Live:
     """True if its last step is the end of sentence."""
 
 
-def holds(text: str, phrase: str) -> bool:
-    """Returns whether a phrase stands in a text as whole words."""
-    return re.search(_pattern(phrase, r"(?!\w)"), text) is not None
-
-
-def unsatisfied(text: str, required: Sequence[str], banned: Sequence[str]) -> list[str]:
-    """Names the required phrases a text lacks and the banned ones it holds."""
-    return [phrase for phrase in required if not holds(text, phrase)] + [
-        phrase for phrase in banned if holds(text, phrase)
-    ]
-
-
 @torch.inference_mode()
 def constrained_search(
-    model: Transformer,
+    model: DecodingModel,
     source: Tensor,
     source_mask: Tensor,
     config: DecodingConfig,
@@ -128,7 +92,7 @@ def constrained_search(
 class _Search:
     def __init__(
         self,
-        model: Transformer,
+        model: DecodingModel,
         source: Tensor,
         source_mask: Tensor,
         config: DecodingConfig,
@@ -140,7 +104,7 @@ class _Search:
         self._constraints = constraints
         self._processors = processors
         n_source = int(source_mask.sum()) - 1
-        self._limit = longest_translation(n_source, config, model.config.max_positions)
+        self._limit = longest_translation(n_source, config, model.max_positions)
         self._n_required = sum(map(len, constraints.required))
         self._device = source.device
         self._cache = model.start_cache(
@@ -308,11 +272,6 @@ class _Search:
         worst = sorted((found.score for found in self.found), reverse=True)[wanted - 1]
         best = max((hypothesis.total for hypothesis in self.live), default=-math.inf)
         return worst >= best / length_divisor(self._limit + 1, self._config)
-
-
-def _pattern(phrase: str, after: str) -> str:
-    before = r"(?<!\w)" if re.match(r"\w", phrase) else ""
-    return before + re.escape(phrase) + (after if re.search(r"\w\Z", phrase) else "")
 
 
 def _goes_on(token: bytes) -> bool:

@@ -1,10 +1,11 @@
 """Constraints on the translation of a single line."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from tformer_cli.decoding.constraints import holds
 from tformer_cli.errors import DataError
 
 
@@ -37,6 +38,30 @@ def demands_of(record: Mapping[str, Any], where: str) -> Demands:
     if not isinstance(prefix, str):
         raise DataError(f'{where}: "target_prefix" is not text; write a string')
     return Demands(prefix, _phrases(record, "required", where), _phrases(record, "banned", where))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constraints:
+    """Required and banned phrases of one sentence's translation."""
+
+    required: tuple[tuple[int, ...], ...]
+    """Phrases in token ids; all must be said."""
+    banned: tuple[str, ...]
+    """Phrases that must not be said."""
+    token_bytes: Sequence[bytes]
+    """(V) the bytes of each token's text, a leading space included; none for special tokens."""
+
+    @cached_property
+    def finished_ban(self) -> re.Pattern[str] | None:
+        """Finds a banned phrase that is known to be whole words, because something follows it."""
+        parts = [_pattern(phrase, r"(?=\W)") for phrase in self.banned]
+        return re.compile("|".join(parts)) if parts else None
+
+    @cached_property
+    def ban(self) -> re.Pattern[str] | None:
+        """Finds a banned phrase in a text that has ended."""
+        parts = [_pattern(phrase, r"(?!\w)") for phrase in self.banned]
+        return re.compile("|".join(parts)) if parts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +115,26 @@ def with_terms(demands: Demands, line: str, terms: Sequence[Term]) -> Demands:
     )
 
 
+def holds(text: str, phrase: str) -> bool:
+    """Returns whether a phrase stands in a text as whole words."""
+    return re.search(_pattern(phrase, r"(?!\w)"), text) is not None
+
+
+def unsatisfied(text: str, required: Sequence[str], banned: Sequence[str]) -> list[str]:
+    """Names the required phrases a text lacks and the banned ones it holds."""
+    return [phrase for phrase in required if not holds(text, phrase)] + [
+        phrase for phrase in banned if holds(text, phrase)
+    ]
+
+
 def _phrases(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     phrases = record.get(key, [])
     is_list = isinstance(phrases, list)
     if not is_list or not all(isinstance(text, str) and text.strip() for text in phrases):
         raise DataError(f'{where}: "{key}" is not a list of texts; write a list of strings')
     return tuple(text.strip() for text in phrases)
+
+
+def _pattern(phrase: str, after: str) -> str:
+    before = r"(?<!\w)" if re.match(r"\w", phrase) else ""
+    return before + re.escape(phrase) + (after if re.search(r"\w\Z", phrase) else "")

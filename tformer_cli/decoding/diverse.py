@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.decoding.engine import DecodingModel
     from tformer_cli.decoding.hypothesis import Hypothesis
     from tformer_cli.decoding.processors import ScoreProcessor, StepRows
-    from tformer_cli.model.transformer import Transformer
 
 
 @torch.inference_mode()
 def diverse_beam_search(
-    model: Transformer,
+    model: DecodingModel,
     source: Tensor,
     source_mask: Tensor,
     config: DecodingConfig,
@@ -94,7 +94,7 @@ class _GroupSearch(BeamSearch):
     """Beam search over pseudo-sentences, the groups of a sentence one after the other."""
 
     def __init__(
-        self, model: Transformer, config: DecodingConfig, processors: Sequence[ScoreProcessor]
+        self, model: DecodingModel, config: DecodingConfig, processors: Sequence[ScoreProcessor]
     ) -> None:
         self._n_groups = config.diversity_groups
         self._diversity = _Diversity(config.diversity_penalty, self._n_groups)

@@ -12,29 +12,19 @@ log             Σ_m w_m·log p_m(y), normalized again: every model has a veto
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
-    from torch.nn import Parameter
 
     from tformer_cli.model.cache import DecoderCache
-    from tformer_cli.model.config import ModelConfig
     from tformer_cli.model.transformer import Transformer
 
 EnsembleSpace = Literal["probability", "log"]
-
-
-@dataclass(frozen=True, slots=True)
-class _SmallestConfig:
-    """Model settings that a search needs."""
-
-    max_positions: int
 
 
 class EnsembleCache:
@@ -56,7 +46,7 @@ class EnsembleCache:
 
 
 class Ensemble:
-    """Models that translate together; it has what a search needs of a `Transformer`."""
+    """Models that translate together, a `DecodingModel`."""
 
     def __init__(
         self,
@@ -84,14 +74,7 @@ class Ensemble:
         self._space = space
         self._widths = [model.config.d_model for model in models]
         self.vocab_size = models[0].vocab_size
-        self.config = cast(
-            "ModelConfig", _SmallestConfig(min(m.config.max_positions for m in models))
-        )
-
-    def parameters(self) -> Iterator[Parameter]:
-        """Yields the models' parameters."""
-        for model in self._models:
-            yield from model.parameters()
+        self.max_positions = min(model.max_positions for model in models)
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
         """Computes the memories (B, S, ΣD) of (B, S) token ids."""

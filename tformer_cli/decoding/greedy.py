@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.decoding.config import DecodingConfig
-    from tformer_cli.model.transformer import Transformer
+    from tformer_cli.decoding.engine import DecodingModel
 
 
 @torch.inference_mode()
 def greedy_search(
-    model: Transformer, source: Tensor, source_mask: Tensor, config: DecodingConfig
+    model: DecodingModel, source: Tensor, source_mask: Tensor, config: DecodingConfig
 ) -> list[list[Hypothesis]]:
     """Translates a batch, one hypothesis a sentence.
 
@@ -38,7 +38,7 @@ def greedy_search(
         For every sentence a list of one hypothesis, as `beam_search` returns it.
     """
     limits = [
-        longest_translation(n - 1, config, model.config.max_positions)
+        longest_translation(n - 1, config, model.max_positions)
         for n in source_mask.sum(dim=1).tolist()
     ]
     memory = model.encode(source, source_mask)

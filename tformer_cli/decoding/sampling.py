@@ -8,7 +8,6 @@ line does not depend on what is drawn beside it, nor the first candidate on how 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.decoding.config import DecodingConfig
-    from tformer_cli.model.transformer import Transformer
+    from tformer_cli.decoding.engine import DecodingModel
 
 # Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators": splitmix64's
 # constants, as signed 64-bit numbers, because torch's products wrap around in those
@@ -35,7 +34,7 @@ FACTORS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 
 @torch.inference_mode()
 def sample(
-    model: Transformer,
+    model: DecodingModel,
     source: Tensor,
     source_mask: Tensor,
     config: DecodingConfig,
@@ -58,7 +57,7 @@ def sample(
     """
     n_drawn = config.n_candidates
     limits = [
-        longest_translation(n - 1, config, model.config.max_positions)
+        longest_translation(n - 1, config, model.max_positions)
         for n in source_mask.sum(dim=1).tolist()
     ]
     # (B, …) -> (B·N, …): a candidate is a sentence of its own
@@ -125,12 +124,6 @@ def draw(scores: Tensor, config: DecodingConfig, uniform: Tensor) -> Tensor:
     wanted = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
     places = torch.searchsorted(reached, wanted.unsqueeze(1), right=True)
     return (places if tokens is None else tokens.gather(1, places)).squeeze(1)
-
-
-def line_key(seed: int, line: int, part: int) -> int:
-    """Returns the number that decides what is drawn for a part of a line."""
-    digest = blake2b(f"{seed} {line} {part}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
 
 
 def uniforms(streams: Tensor, step: int) -> Tensor:

@@ -7,11 +7,12 @@ target length, so a pair's result does not depend, in float32, on the pairs besi
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from tformer_cli.decoding.engine import SearchedModel
 from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, padded_length, source_batch
@@ -24,15 +25,31 @@ if TYPE_CHECKING:
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.model.attention import AttentionTap
-    from tformer_cli.model.transformer import Transformer
+    from tformer_cli.model.stacks import DecoderLayer, Stack
 
 LEAST_ATTENTION = 1e-30
 """Stands for attention that has vanished, whose logarithm would be -inf."""
 
 
+class ForcedModel(SearchedModel, Protocol):
+    """A model that can be given whole translations, and whose attention can be tapped."""
+
+    @property
+    def decoder(self) -> Stack[DecoderLayer]:
+        """Its decoder layers."""
+
+    def __call__(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
+        """Computes logits (B, T, V); see `Transformer.forward`."""
+
+
+def takes_targets(model: object) -> TypeGuard[ForcedModel]:
+    """Returns whether a model is a `ForcedModel`; its attributes may be a module's parts."""
+    return callable(model) and hasattr(model, "decoder")
+
+
 @torch.inference_mode()
 def score_pairs(
-    model: Transformer,
+    model: ForcedModel,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
     config: DecodingConfig,
@@ -53,7 +70,7 @@ def score_pairs(
     Returns:
         N hypotheses.
     """
-    max_positions = model.config.max_positions
+    max_positions = model.max_positions
     found: dict[int, Hypothesis] = {}
     for batch in _plan(sources, targets, config.batch_tokens, model.vocab_size):
         source, mask = source_batch([sources[i] for i in batch], max_positions, device)
@@ -91,14 +108,14 @@ def coverage_penalty(weights: Tensor, source_mask: Tensor, target_mask: Tensor) 
 
 
 def _forced(
-    model: Transformer,
+    model: ForcedModel,
     source: Tensor,
     source_mask: Tensor,
     targets: Sequence[Sequence[int]],
     beta: float,
 ) -> tuple[list[list[float]], list[float]]:
     """Returns the log-probabilities of each target's tokens, and β times its coverage penalty."""
-    longest = min(padded_length(max(map(len, targets)) + 1), model.config.max_positions)
+    longest = min(padded_length(max(map(len, targets)) + 1), model.max_positions)
     lengths = torch.tensor([len(target) + 1 for target in targets], device=source.device)
     inputs = [[BOS_ID, *t, *[PAD_ID] * (longest - len(t) - 1)] for t in targets]
     outputs = [[*t, EOS_ID, *[PAD_ID] * (longest - len(t) - 1)] for t in targets]

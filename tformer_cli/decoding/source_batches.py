@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from tformer_cli.data.tokenizer import EOS_ID, PAD_ID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
     from torch import Tensor
 
 LENGTH_STEP = 16
@@ -63,6 +62,8 @@ def source_batch(
     Returns:
         (B, S) token ids and the boolean (B, S) source mask.
     """
+    import torch
+
     longest = min(padded_length(max(map(len, sentences)) + 1), max_positions)
     rows = [
         [*sentence, EOS_ID, *[PAD_ID] * (longest - len(sentence) - 1)] for sentence in sentences

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Literal
 
-import torch
-
 from tformer_cli.data.given_lines import check_lines, checked_line, given_lines
 from tformer_cli.data.prefetch import buffers
-from tformer_cli.decoding.constraints import unsatisfied
-from tformer_cli.decoding.demands import NO_DEMANDS, Demands
+from tformer_cli.data.tokenizer import EOS_ID
+from tformer_cli.decoding.demands import NO_DEMANDS, Constraints, Demands, holds, unsatisfied
+from tformer_cli.decoding.engine import Choice, Searcher, Sentence
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_source
-from tformer_cli.decoding.part_search import PartSearcher
-from tformer_cli.decoding.sampling import line_key
-from tformer_cli.decoding.search import Sentence
+from tformer_cli.decoding.risk import by_expected_utility
 from tformer_cli.decoding.splitting import split_line
 from tformer_cli.errors import DataError
 
@@ -26,9 +24,8 @@ if TYPE_CHECKING:
 
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.decoding.engine import SearchedModel, SearchEngine
     from tformer_cli.decoding.hypothesis import Hypothesis
-    from tformer_cli.model.runtime import Precision
-    from tformer_cli.model.transformer import Transformer
 
 TooLong = Literal["split", "truncate", "error"]
 BUFFER_LINES = 1024
@@ -110,69 +107,61 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer,
+        model: SearchedModel,
         tokenizer: Tokenizer,
         config: DecodingConfig,
         *,
-        device: torch.device | str,
+        engines: Sequence[SearchEngine],
         too_long: TooLong = "split",
-        precision: Precision = "float32",
         seed: int = 1,
         banned: Sequence[str] = (),
         before_batch: Callable[[], None] | None = None,
-        tell: Callable[[str], None] | None = None,
-        captures: bool = True,
     ) -> None:
         """Connects a model with its tokenizer.
 
         Args:
-            model: in evaluation mode, on `device`.
+            model: in evaluation mode.
             tokenizer: the one the model was trained with.
             config: how to search.
-            device: where to compute.
+            engines: what searches, the preferred ones first; they know where the model is.
             too_long: what to do with a line the model cannot take whole: translate it in parts,
                 omit its end, or raise.
-            precision: "bfloat16" computes the products in it.
             seed: of what is sampled.
             banned: texts whose tokens no translation may hold in a row.
             before_batch: called before each batch; what it raises ends the translation.
-            tell: is told, in a line, what takes a while before the first translation.
-            captures: whether steps may be captured as CUDA graphs.
         """
         self.config = config
         self._model = model
         self._tokenizer = tokenizer
+        self._engines = engines
         self._too_long = too_long
         self._seed = seed
-        ids = [ids for ids in tokenizer.encode_batch(list(banned)) if ids]
-        self._searcher = PartSearcher(
-            model,
-            tokenizer,
-            config,
-            torch.device(device),
-            precision,
-            banned=ids,
-            before_batch=before_batch,
-            tell=tell,
-            captures=captures,
-        )
+        self._excluded = tuple(tuple(ids) for ids in tokenizer.encode_batch(list(banned)) if ids)
+        self._undemanding = Sentence(tokens=(), excluded=self._excluded)
+        self._before_batch = before_batch
+        self._searcher = Searcher(model, engines, before_batch)
 
-    def native_refusal(self) -> str | None:
-        """Gives the reason why the compiled kernels do not search here; None if they do.
+    def engine(self) -> Choice:
+        """Chooses the engine of lines without demands, and prepares it.
 
-        Asked for the first time it loads them.
+        Raises:
+            UsageError: if no engine can search with the settings.
         """
-        return self._searcher.native_refusal()
+        return self._searcher.choice(self.config, self._undemanding)
 
-    def with_model(self, model: Transformer) -> Translator:
-        """Makes the same translator for another model of the same vocabulary.
+    def check(self) -> None:
+        """Makes sure that an engine supports the settings; prepares none.
 
-        Args:
-            model: what the search is to run on, such as the model with somebody who listens.
+        Raises:
+            UsageError: with the reason why none does.
         """
+        self._searcher.check(self.config, self._undemanding)
+
+    def with_model(self, model: SearchedModel) -> Translator:
+        """Makes the same translator for another model of the same vocabulary."""
         other = copy(self)
         other._model = model
-        other._searcher = self._searcher.with_model(model)
+        other._searcher = Searcher(model, self._engines, self._before_batch)
         return other
 
     def translate(
@@ -203,13 +192,13 @@ class Translator:
                 tokens=part,
                 key=line_key(self._seed, first_index + i, number),
                 prefix=() if number else tuple(prefixes[i]),
-                required=() if number else demands[i].required,
-                banned=demands[i].banned,
+                excluded=self._excluded,
+                constraints=self._constraints(demands[i], is_first=number == 0),
             )
             for i, line in enumerate(prepared)
             for number, part in enumerate(line.parts)
         ]
-        found = iter(self._spelt(self._search(parts)))
+        found = iter(self._chosen(self._searcher.search(parts, self.config)))
         return [
             self._translation(
                 first_index + i, lines[i], line, list(islice(found, len(line.parts))), demands[i]
@@ -262,7 +251,7 @@ class Translator:
     def _prepare(self, lines: Sequence[str], first_index: int) -> list[_Prepared]:
         """Tokenizes lines and cuts those that are too long."""
         texts = ["" if not line.strip() else line for line in lines]
-        longest = longest_source(self._model.config.max_positions)
+        longest = longest_source(self._model.max_positions)
         prepared = []
         for offset, ids in enumerate(self._tokenizer.encode_batch(texts)):
             if not ids:
@@ -290,18 +279,48 @@ class Translator:
     def _count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self._tokenizer.encode_batch(list(texts))]
 
-    def _search(self, parts: Sequence[Sentence]) -> list[list[Hypothesis]]:
-        """Finds the hypotheses of each part."""
-        return self._searcher.search(parts)
+    def _constraints(self, demands: Demands, *, is_first: bool) -> Constraints | None:
+        """Puts the phrases of a line's part in tokens; None where nothing is asked of it."""
+        required = demands.required if is_first else ()
+        if not (required or demands.banned):
+            return None
+        encoded = self._tokenizer.encode_batch(list(required))
+        return Constraints(
+            # what has no tokens of its own cannot be searched for
+            required=tuple(tuple(ids) for ids in encoded if ids and min(ids) > EOS_ID),
+            banned=tuple(
+                phrase
+                for phrase in demands.banned
+                if not any(holds(other, phrase) for other in required)
+            ),
+            token_bytes=self._tokenizer.piece_bytes,
+        )
 
-    def _spelt(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[_Spelled]]:
-        """Adds their texts to all hypotheses at once: each call wakes the tokenizer's threads."""
+    def _chosen(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[_Spelled]]:
+        """Adds texts to hypotheses and chooses, where that is set, which are returned by them.
+
+        All are decoded at once: each call wakes the tokenizer's threads.
+        """
         texts = iter(
             self._tokenizer.decode_batch(
                 [hypothesis.token_ids for part in found for hypothesis in part]
             )
         )
-        return [[(hypothesis, next(texts)) for hypothesis in part] for part in found]
+        spelled = [[(hypothesis, next(texts)) for hypothesis in part] for part in found]
+        if self.config.risk == "none" and not self.config.distinct_texts:
+            return spelled
+        return [self._wanted(part) for part in spelled]
+
+    def _wanted(self, spelled: list[_Spelled]) -> list[_Spelled]:
+        """Chooses `n_best` of a part's hypotheses by their texts."""
+        texts = [text for _, text in spelled]
+        order = list(range(len(texts)))
+        if self.config.risk != "none":
+            order = by_expected_utility(texts, self.config.risk)
+        if self.config.distinct_texts:
+            # the first of each text: later entries overwrite, so the best ones come last
+            order = list({texts[index]: index for index in reversed(order)}.values())[::-1]
+        return [spelled[index] for index in order[: self.config.n_best]]
 
     def _translation(
         self,
@@ -352,3 +371,9 @@ class Translator:
             tuple(len(part.token_ids) for part in parts),
             tuple(chain.from_iterable(part.token_log_probabilities for part in parts)),
         )
+
+
+def line_key(seed: int, line: int, part: int) -> int:
+    """Returns the number that decides what is drawn for a part of a line."""
+    digest = blake2b(f"{seed} {line} {part}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)

@@ -8,36 +8,32 @@ decide any bit of a translation.
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ReferenceType, ref
 
 import numpy as np
-import torch
 
 from tformer_cli.allow_list import unknown_setting
 from tformer_cli.decoding.config import PLAIN_SEARCH
+from tformer_cli.decoding.engine import EngineUnavailableError, demand_of
 from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_translation
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS
 from tformer_cli.fast.native.library import Refused, load_library
-from tformer_cli.fast.native.torch_weights import (
-    interference,
-    native_model,
-    unsupported,
-    versions,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
-    from torch import nn
 
     from tformer_cli.decoding.config import DecodingConfig
-    from tformer_cli.fast.native.search import NativeModel
-    from tformer_cli.model.transformer import Transformer
+    from tformer_cli.decoding.engine import SearchedModel, Sentence
+    from tformer_cli.model.runtime import Precision
 
 MOST_UNHEARD = 2000
 """So many tokens of one sentence, all its hypotheses together, are found sooner than anybody could
@@ -46,75 +42,111 @@ SECONDS_BETWEEN_LOOKS = 0.2
 """While threads compute, so often is asked whether to continue."""
 
 
-class NativeSearch:
-    """Greedy and beam search of one model by the kernels."""
+class CompiledEngine:
+    """Greedy and beam search by the kernels; keeps no model alive."""
 
-    def __init__(self, model: Transformer, tell: Callable[[str], None] | None = None) -> None:
-        """Remembers a model; what it has packed is packed again when the weights have changed.
+    name: ClassVar[str] = "compiled"
+
+    def __init__(
+        self,
+        precision: Precision = "float32",
+        tell: Callable[[str], None] | None = None,
+        n_threads: int = 0,
+    ) -> None:
+        """Remembers how to search.
 
         Args:
-            model: in evaluation mode, or what a search takes for one.
+            precision: of the model; the kernels compute in float32 and int8.
             tell: is told, in a line, that there are no kernels.
+            n_threads: batches that are searched beside each other (0: torch's number of threads
+                where torch is loaded, else one for each processor).
         """
-        self._model = model
+        self._precision = precision
         self._tell = tell
-        self._native: NativeModel | None = None
-        self._modules: list[nn.Module] = []  # of the model, once it has been packed
-        self._versions: list[tuple[int, int]] = []  # of the weights that were packed
+        self._n_threads = n_threads
+        self._latest: ReferenceType[CompiledSearch] | None = None
 
-    def with_model(self, model: Transformer) -> NativeSearch:
-        """Makes the same for another model."""
-        return NativeSearch(model, self._tell)
-
-    def refusal(self, config: DecodingConfig) -> str | None:
-        """Gives the reason why this cannot search as the settings say; None if it can.
-
-        What is asked of a single sentence (prefix, constraints) is not looked at, and nothing is
-        computed; but if everything else is as it must be, the kernels are loaded.
-        """
+    def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
+        """See `SearchEngine`."""
         unknown = unknown_setting(config, PLAIN_SEARCH)
         if unknown is not None:
             return f"the settings need more than plain beam search ({unknown})"
-        if torch.is_autocast_enabled("cpu"):
-            return "another precision is set for torch"
-        if self._native is not None and versions(self._modules) == self._versions:
-            return interference(self._modules)
-        self._native = None  # its memory is free before other weights are packed
-        reason = unsupported(self._model)
-        if reason is None:
-            try:
-                self._native = native_model(load_library(self._tell), self._model)
-            except Refused as refusal:
-                return str(refusal)
-            except MemoryError as error:
-                return str(error)
-            self._modules = list(self._model.modules())
-            self._versions = versions(self._modules)
-        return reason
+        if self._precision != "float32":
+            return f"the model computes in {self._precision}"
+        latest = None if self._latest is None else self._latest()
+        if latest is not None and latest.is_packed_from(model):
+            return latest.interference()
+        from tformer_cli.fast.native.torch_weights import unsupported
+
+        return unsupported(model)
+
+    def takes(self, sentence: Sentence) -> str | None:
+        """See `SearchEngine`."""
+        return demand_of(sentence)
+
+    def prepare(self, model: SearchedModel) -> CompiledSearch:
+        """See `SearchEngine`; loads the kernels and packs the weights."""
+        search = CompiledSearch(model, self._tell, self._n_threads)
+        self._latest = ref(search)
+        return search
+
+
+class CompiledSearch:
+    """A model's packed weights, which are packed again when the model's own have changed."""
+
+    def __init__(
+        self, model: SearchedModel, tell: Callable[[str], None] | None, n_threads: int
+    ) -> None:
+        """Packs a model; see `CompiledEngine`.
+
+        Raises:
+            EngineUnavailableError: if there are no kernels, or there is too little memory.
+        """
+        self._model: Any = model
+        self._tell = tell
+        self._n_threads = n_threads
+        self._pack()
+
+    def is_packed_from(self, model: SearchedModel) -> bool:
+        """Returns whether these are the present weights of a model."""
+        from tformer_cli.fast.native.torch_weights import versions
+
+        return model is self._model and versions(self._modules) == self._versions
+
+    def interference(self) -> str | None:
+        """Describes what is set on the model that the kernels would ignore; None: nothing is."""
+        from tformer_cli.fast.native.torch_weights import interference
+
+        return interference(self._modules)
+
+    def _pack(self) -> None:
+        from tformer_cli.fast.native.torch_weights import native_model, versions
+
+        try:
+            self._native = native_model(load_library(self._tell), self._model)
+        except (Refused, MemoryError) as error:
+            raise EngineUnavailableError(str(error)) from None
+        self._modules = list(self._model.modules())
+        self._versions = versions(self._modules)
 
     def search(
         self,
-        sources: Sequence[Sequence[int]],
+        sentences: Sequence[Sentence],
         config: DecodingConfig,
-        before_batch: Callable[[], None] | None = None,
+        before_batch: Callable[[], None],
     ) -> list[list[Hypothesis]]:
-        """Finds the hypotheses of each sentence, best first, as `beam_search` finds them.
-
-        Args:
-            sources: token ids without special tokens.
-            config: settings that `refusal` did not refuse.
-            before_batch: called before each batch and now and then in between; what it raises ends
-                the search.
-        """
+        """See `PreparedSearch`."""
+        if not self.is_packed_from(self._model):
+            del self._native  # its memory is free before other weights are packed
+            self._pack()
         native = self._native
-        if native is None:
-            raise RuntimeError("refusal() has to be asked first")
-        n_workers = torch.get_num_threads()
+        n_workers = self._n_threads or _available_threads()
+        sources = [sentence.tokens for sentence in sentences]
         most = LARGEST_LOGITS // (config.beam_size * self._model.vocab_size * n_workers)
         batches = plan_native_batches(
             [len(source) + 1 for source in sources], config.batch_tokens, max(1, most), n_workers
         )
-        longest = self._model.config.max_positions
+        longest = self._model.max_positions
         limits = [longest_translation(len(source), config, longest) for source in sources]
         divisors = _divisors(config, longest)
         stop = ctypes.c_int(0)
@@ -130,11 +162,10 @@ class NativeSearch:
             )
             return [[Hypothesis(*one) for one in hypotheses] for hypotheses in found]
 
-        look = before_batch or _go_on
-        look()
+        before_batch()
         if len(sources) == 1 and limits[0] * config.beam_size <= MOST_UNHEARD:
             return find([0])
-        results = dict(_side_by_side(find, batches, n_workers, stop, look))
+        results = dict(_side_by_side(find, batches, n_workers, stop, before_batch))
         return [results[index] for index in range(len(sources))]
 
 
@@ -211,5 +242,17 @@ def _side_by_side(
     return results
 
 
-def _go_on() -> None:
-    """Ends nothing."""
+def _available_threads() -> int:
+    """Threads that torch would use, whose setting counts once it is loaded."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
+    from tformer_cli.model.runtime import check_threads
+
+    check_threads()
+    n_threads: int = torch.get_num_threads()
+    return n_threads

@@ -58,7 +58,7 @@ class PositionedEmbedding(nn.Module):
         if isinstance(at, slice):
             return self._some_rows(at.start, at.stop, device)
         # Looking for the last one would wait for a GPU: there all rows are taken
-        stop = self.max_positions if at.is_cuda else int(at.max()) + 1
+        stop = int(at.max()) + 1 if at.device.type == "cpu" else self.max_positions
         rows = self._some_rows(0, stop, device)
         if rows is None:
             return None

@@ -53,6 +53,11 @@ class Transformer(nn.Module):
         initialize(self)
 
     @property
+    def max_positions(self) -> int:
+        """Longest sentence in tokens, specials included, that the model reads or writes."""
+        return self.config.max_positions
+
+    @property
     def target_matrix(self) -> Tensor:
         """(V, D) embeddings of target tokens."""
         embedding = (

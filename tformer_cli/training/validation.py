@@ -16,6 +16,7 @@ from tformer_cli.data.batching import collate, plan_batches
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.engine import SearchEngine
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.evaluation.scores import bleu, chrf
 from tformer_cli.model.runtime import Precision, autocast
@@ -64,6 +65,7 @@ class Validator:
     pairs: Sequence[SentencePair]
     tokenizer: Tokenizer
     decoding: DecodingConfig
+    engines: Sequence[SearchEngine]
     device: torch.device
     precision: Precision
 
@@ -98,10 +100,8 @@ class Validator:
                 model,
                 self.tokenizer,
                 self.decoding,
-                device=self.device,
-                precision=self.precision,
+                engines=self.engines,
                 before_batch=before_batch,
-                captures=False,  # few steps, beside a training that must not be disturbed
             )
             translations = translator.translate([pair.source for pair in self.pairs])
         texts = [translation.hypotheses[0].text for translation in translations]

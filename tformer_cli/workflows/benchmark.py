@@ -156,8 +156,7 @@ def _measure(
     translator = open_translator(model, threads=threads, device=device, **setting).translator
     load_seconds = perf_counter() - start
     translator.translate(lines[:WARM_UP_LINES])
-    is_own = setting["engine"] == "tformer"
-    refusal = translator.native_refusal() if is_own else None
+    name, reasons = translator.engine()
     start = perf_counter()
     translations = translator.translate(lines)
     seconds = perf_counter() - start
@@ -173,8 +172,8 @@ def _measure(
         "latencies": latencies,
         "peak_memory": _peak_memory(),
         "load_seconds": load_seconds,
-        "kernels": ("torch" if refusal else "native") if is_own else setting["engine"],
-        "refusal": refusal,
+        "kernels": "native" if name == "compiled" else name,
+        "refusal": reasons.get("compiled"),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
 from tformer_cli.decoding.ensemble import Ensemble, EnsembleSpace
@@ -13,7 +13,6 @@ from tformer_cli.workflows.precision import choose_numbers, computing_in
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tformer_cli.model.transformer import Transformer
     from tformer_cli.workflows.translation_options import PrecisionChoice
 
 
@@ -23,7 +22,7 @@ def join_models(
     weights: Sequence[float] | None,
     space: EnsembleSpace,
     precision: PrecisionChoice = "float32",
-) -> Transformer:
+) -> Ensemble:
     """Joins a model with others of its vocabulary.
 
     Args:
@@ -50,7 +49,6 @@ def join_models(
                 "models that were trained with one tokenizer"
             )
     try:
-        ensemble = Ensemble([directory.model for directory in directories], weights, space)
+        return Ensemble([directory.model for directory in directories], weights, space)
     except ValueError as error:
         raise UsageError(f"--ensemble-weights: {error}") from None
-    return cast("Transformer", ensemble)  # to a search it is one

@@ -100,7 +100,7 @@ class HeadInspector:
         if mode == "live":
             n_noted = n_candidates(opened.translator.config) if for_page else 0
             self._listened = ListenedModel(self._model, n_noted)
-            self._listening = opened.translator.with_model(self._listened.as_model())
+            self._listening = opened.translator.with_model(self._listened)
         self._layout = head_layout(self._model)
         self._selection = HeadSelection(heads, self._layout)
         self._stored = _stored_heads(opened.directory, self._layout)

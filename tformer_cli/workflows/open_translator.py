@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
-from tformer_cli.decoding.config import MOST_HYPOTHESES, is_beam_search
+from tformer_cli.decoding.config import MOST_HYPOTHESES
 from tformer_cli.decoding.translator import TooLong, Translator
 from tformer_cli.errors import UsageError
 from tformer_cli.model.runtime import Precision, prepare_cpu, resolve_device, set_threads
+from tformer_cli.workflows.engines import ctranslate2_engine, search_engines
 from tformer_cli.workflows.precision import choose_numbers, computing_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.decoding.engine import SearchedModel, SearchEngine
     from tformer_cli.decoding.ensemble import EnsembleSpace
     from tformer_cli.workflows.translation_options import (
         DecodingOverrides,
@@ -68,7 +70,8 @@ def open_translator(
         precision: "float32", "bfloat16", "int8" (on the CPU), or "auto", which is what the weights
             are held in. In float32 and int8 on a CPU a translation does not depend on what is
             translated beside it; of a GPU see `Translator`.
-        engine: "tformer", or "ctranslate2" for a model that `export` was run on.
+        engine: "tformer": the fastest that supports the settings; or the only one that may search,
+            see `engines.search_engines`; "ctranslate2" is for a model that `export` was run on.
         threads: CPU threads (0: torch's choice).
         seed: of what is sampled; greedy and beam search draw nothing.
         too_long: what to do with lines longer than the model takes.
@@ -86,7 +89,7 @@ def open_translator(
 
     Raises:
         UsageError: if the device is not there, a setting is impossible, or the engine is not
-            installed.
+            installed or does not know a setting.
         ArtifactError: if the model directory or its export cannot be used.
     """
     try:
@@ -103,7 +106,7 @@ def open_translator(
             place = resolve_device(device)
         except ValueError as error:
             raise UsageError(f"--device: {error}") from None
-        model = load_model_directory(Path(model), place, takes_int8=engine == "tformer")
+        model = load_model_directory(Path(model), place, takes_int8=engine != "ctranslate2")
     if heads and engine == "ctranslate2":
         raise UsageError("--heads: --engine ctranslate2 uses all heads; omit one of the two")
     if heads and ensemble:
@@ -116,73 +119,37 @@ def open_translator(
         keep_only(model.model, select_heads(heads, head_layout(model.model)))
     place = next(model.model.parameters()).device
     decoding = overridden(model.decoding, tell, **overrides)
+    searched: SearchedModel = model.model
+    engines: list[SearchEngine]
     if engine == "ctranslate2":
-        if ensemble or banned or not is_beam_search(decoding):
-            raise UsageError("--engine: ctranslate2 supports only beam search; omit it")
-        chosen, translator = _engine_translator(model, decoding, precision, threads, too_long)
-        return Opened(
-            directory=model, translator=translator, device=place, precision=chosen, engine=engine
-        )
-    chosen = choose_numbers(model, precision)
-    model = computing_in(model, chosen, may_change=not is_shared)
-    own: Precision = "bfloat16" if chosen == "bfloat16" else "float32"
-    searched = model.model
-    if ensemble:
-        if decoding.coverage_penalty:
-            raise UsageError("--coverage-penalty: needs a single model; omit it or --ensemble")
-        from tformer_cli.workflows.ensemble import join_models
+        if ensemble:
+            raise UsageError("--ensemble: --engine ctranslate2 uses one model; omit one of the two")
+        chosen: PrecisionChoice = "float32" if precision == "auto" else precision
+        n_threads = threads or torch.get_num_threads()
+        engines = [ctranslate2_engine(model.path, model.tokenizer, place, chosen, n_threads)]
+    else:
+        chosen = choose_numbers(model, precision)
+        model = computing_in(model, chosen, may_change=not is_shared)
+        searched = model.model
+        if ensemble:
+            from tformer_cli.workflows.ensemble import join_models
 
-        searched = join_models(model, ensemble, ensemble_weights, ensemble_space, chosen)
+            searched = join_models(model, ensemble, ensemble_weights, ensemble_space, chosen)
+        own: Precision = "bfloat16" if chosen == "bfloat16" else "float32"
+        engines = search_engines(engine, place, own, tell)
     translator = Translator(
         searched,
         model.tokenizer,
         decoding,
-        device=place,
+        engines=engines,
         too_long=too_long,
-        precision=own,
         seed=seed,
         banned=banned,
-        tell=tell,
     )
-    return Opened(directory=model, translator=translator, device=place, precision=chosen)
-
-
-def _engine_translator(
-    model: ModelDirectory,
-    decoding: DecodingConfig,
-    precision: PrecisionChoice,
-    threads: int,
-    too_long: TooLong,
-) -> tuple[PrecisionChoice, Translator]:
-    """Loads a model's export into CTranslate2."""
-    from tformer_cli.artifacts.ctranslate2_export import EXPORT, check_export, import_ctranslate2
-    from tformer_cli.decoding.ctranslate2_engine import CTranslate2Translator
-
-    place = next(model.model.parameters()).device
-    path = model.path / EXPORT
-    ctranslate2 = import_ctranslate2()
-    check_export(model.path, path)
-    chosen = "float32" if precision == "auto" else precision
-    try:
-        # Single-threaded workers beside each other: one with two threads is far slower in int8.
-        engine = ctranslate2.Translator(
-            str(path),
-            device=place.type,
-            device_index=place.index or 0,
-            compute_type=chosen,
-            inter_threads=threads or torch.get_num_threads(),
-            intra_threads=1,
-        )
-    except (RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(
-            f"--engine ctranslate2: cannot load {path} ({reason}); export the model again"
-        ) from None
-    translator = CTranslate2Translator(
-        model.model, model.tokenizer, decoding, device=place, too_long=too_long
+    translator.check()
+    return Opened(
+        directory=model, translator=translator, device=place, precision=chosen, engine=engine
     )
-    translator.use(engine)
-    return chosen, translator
 
 
 def overridden(

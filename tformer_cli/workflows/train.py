@@ -63,6 +63,7 @@ from tformer_cli.training.tensorboard import DIRECTORY as TENSORBOARD
 from tformer_cli.training.tensorboard import TensorBoardLog
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.validation import Validator
+from tformer_cli.workflows.engines import search_engines
 from tformer_cli.workflows.follow_heads import PROBE, HeadFollower
 from tformer_cli.workflows.training.data import (
     Progress,
@@ -293,12 +294,14 @@ def prepare(
     kernel_notes = use_kernels(model, compiles=recipe.training.compile)
     decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
+    engines = search_engines("tformer", device, precision)
+    validator = Validator(valid, tokenizer, decoding, engines, device, precision)
     trainer = Trainer(
         model=model,
         config=recipe.training,
         validation=recipe.validation,
         loader=partial(_open_loader, recipe, corpora, tokenizer),
-        validator=Validator(valid, tokenizer, decoding, device, precision) if valid else None,
+        validator=validator if valid else None,
         checkpoints=Checkpoints(run),
         publish=partial(_publish, recipe, run, tokenizer),
         observers=(),

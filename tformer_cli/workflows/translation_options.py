@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.ensemble import EnsembleSpace
     from tformer_cli.decoding.translator import TooLong
 
-Engine = Literal["tformer", "ctranslate2"]
+Engine = Literal["tformer", "compiled", "torch", "continuous", "ctranslate2"]
 """Decoding engines."""
 PrecisionChoice = Precision | Literal["auto", "int8"]
 """Choices of the precision; "auto" is the type that the weights are stored in."""

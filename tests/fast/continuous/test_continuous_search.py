@@ -5,11 +5,12 @@ import torch
 
 from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.part_search import PartSearcher
-from tformer_cli.decoding.search import Sentence
+from tformer_cli.decoding.engine import EngineUnavailableError, Searcher, Sentence
 from tformer_cli.decoding.source_batches import source_batch
+from tformer_cli.decoding.torch_engine import TorchEngine
+from tformer_cli.errors import UsageError
 from tformer_cli.fast.continuous import continuous_search, step_graphs
-from tformer_cli.fast.continuous.continuous_search import ContinuousSearch
+from tformer_cli.fast.continuous.continuous_search import ContinuousEngine, ContinuousSearch
 from tformer_cli.fast.products import unpack, use_bfloat16
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -55,9 +56,13 @@ def exact(model):
     return ContinuousSearch(model, CPU, "float32")
 
 
+def run(search, sources, config, before_batch=lambda: None):
+    return search.search([Sentence(tokens=tuple(one)) for one in sources], config, before_batch)
+
+
 def check(search, model, sources, config):
     """Compares with beam search of each sentence by itself; returns the lengths found."""
-    found = search.search(sources, config)
+    found = run(search, sources, config)
     for source, hypotheses in zip(sources, found, strict=True):
         (expected,) = beam_search(model, *source_batch([source], LONGEST, CPU), config)
         assert [h.token_ids for h in hypotheses] == [h.token_ids for h in expected]
@@ -112,11 +117,11 @@ def test_in_float32_a_sentence_has_the_same_bits_whatever_is_beside_it(monkeypat
     model = make_model().float()
     sources = make_sources(9)
     config = DecodingConfig(beam_size=3, n_best=3)
-    together = exact(model).search(sources, config)
-    assert [exact(model).search([source], config)[0] for source in sources] == together
+    together = run(exact(model), sources, config)
+    assert [run(exact(model), [source], config)[0] for source in sources] == together
     search = exact(model)
-    assert search.search(sources[::-1], config) == together[::-1]
-    assert search.search(sources[:4], config) == together[:4]
+    assert run(search, sources[::-1], config) == together[::-1]
+    assert run(search, sources[:4], config) == together[:4]
 
 
 def test_float32_finds_what_beam_search_finds(monkeypatch):
@@ -135,7 +140,7 @@ def test_places_are_filled_again_while_others_are_searched(narrowing, monkeypatc
     monkeypatch.setattr(
         continuous_search, "search_step", lambda *given: (n_steps.append(1), step(*given))
     )
-    found = narrowing(model).search(sources, config)
+    found = run(narrowing(model), sources, config)
     in_order = [one[0].n_tokens for one in found]
     in_batches = sum(max(in_order[i : i + 8]) for i in range(0, 48, 8))
     assert len(n_steps) < in_batches
@@ -153,7 +158,7 @@ def test_a_search_that_was_ended_leaves_nothing_to_the_next_one(narrowing):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        search.search(make_sources(), config, end)
+        run(search, make_sources(), config, end)
     check(search, model, make_sources(9, seed=3), config)
 
 
@@ -179,41 +184,26 @@ def test_other_settings_and_other_weights_are_seen(narrowing):
     ],
 )
 def test_what_it_does_not_know_it_refuses(settings):
-    assert exact(make_model()).refusal(DecodingConfig(**settings)) is not None
+    assert ContinuousEngine(CPU).supports(DecodingConfig(**settings), make_model()) is not None
 
 
 def test_it_refuses_a_model_that_is_listened_to():
     model = make_model()
-    assert exact(model).refusal(DecodingConfig()) is None
+    assert ContinuousEngine(CPU).supports(DecodingConfig(), model) is None
     handle = model.decoder.layers[0].self_attention.tap(lambda _: None)
-    assert exact(model).refusal(DecodingConfig()) is not None
+    assert ContinuousEngine(CPU).supports(DecodingConfig(), model) is not None
     handle.remove()
-    assert exact(model).refusal(DecodingConfig()) is None
+    assert ContinuousEngine(CPU).supports(DecodingConfig(), model) is None
 
 
-class Elsewhere:
-    """A device that is not the CPU, as far as a searcher looks."""
-
-    type = "cuda"
-
-
-def test_off_the_cpu_sentences_without_demands_are_searched_by_it(monkeypatch):
+def test_demands_on_a_sentence_are_for_another_engine():
     model = make_model()
     config = DecodingConfig(beam_size=2)
-    searcher = PartSearcher(model, None, config, Elsewhere(), "float32")
-    asked = []
-
-    def search(sources, config, before_batch):
-        asked.append((sources, config, before_batch))
-        return [[f"hypothesis {len(source)}"] for source in sources]
-
-    monkeypatch.setattr(searcher._continuous, "search", search)
-    monkeypatch.setattr(
-        searcher, "_searched", lambda parts: [[f"prefix {part.prefix}"] for part in parts]
-    )
-    parts = [Sentence(tokens=(5, 6)), Sentence(tokens=(5,), prefix=(7,)), Sentence(tokens=(8,))]
-    assert searcher.search(parts) == [["hypothesis 2"], ["prefix (7,)"], ["hypothesis 1"]]
-    assert asked == [([(5, 6), (8,)], config, None)]
+    searcher = Searcher(model, [ContinuousEngine(CPU), TorchEngine(CPU)])
+    first, second = Sentence(tokens=(5, 6)), Sentence(tokens=(5, 6), prefix=(7,))
+    found = searcher.search([first, second, first], config)
+    assert found[0] == found[2] == run(exact(model), [(5, 6)], config)[0]
+    assert found[1][0].token_ids[:1] == (7,)
 
 
 def test_without_memory_for_another_width_the_others_are_given_up(narrowing, monkeypatch):
@@ -245,39 +235,42 @@ def test_without_memory_for_one_it_fails(narrowing, monkeypatch):
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(continuous_search, "_RunningBatch", make)
-    with pytest.raises(torch.OutOfMemoryError):
-        narrowing(make_model()).search([(5,)], DecodingConfig())
+    with pytest.raises(EngineUnavailableError):
+        run(narrowing(make_model()), [(5,)], DecodingConfig())
 
 
 def test_other_products_are_seen(narrowing):
     model = make_model()
     config = DecodingConfig(beam_size=2)
     search = narrowing(model)
-    search.search([(5, 6)], config)
+    run(search, [(5, 6)], config)
     (before,) = search._batches.values()
-    search.search([(5, 6)], config)
+    run(search, [(5, 6)], config)
     assert list(search._batches.values()) == [before]
     for change in (use_bfloat16, use_bfloat16, unpack):
         change(model)
-        search.search([(5, 6)], config)
+        run(search, [(5, 6)], config)
         (after,) = search._batches.values()
         assert after is not before
         before = after
 
 
-def test_without_memory_a_searcher_goes_on_batch_by_batch(monkeypatch):
+def test_without_memory_it_is_left_aside(monkeypatch):
     n_tries = []
 
     def fail(*_):
         n_tries.append(1)
         raise torch.OutOfMemoryError
 
-    searcher = PartSearcher(make_model(), None, DecodingConfig(), Elsewhere(), "float32")
-    monkeypatch.setattr(ContinuousSearch, "search", fail)
-    monkeypatch.setattr(searcher, "_searched", lambda parts: [["found"] for _ in parts])
+    monkeypatch.setattr(ContinuousSearch, "_search", fail)
+    model, config, sentence = make_model(), DecodingConfig(), Sentence(tokens=(5,))
+    searcher = Searcher(model, [ContinuousEngine(CPU), TorchEngine(CPU)])
+    (expected,) = beam_search(model, *source_batch([(5,)], LONGEST, CPU), config)
     for _ in range(2):
-        assert searcher.search([Sentence(tokens=(5,)), Sentence(tokens=(6,))]) == [["found"]] * 2
+        assert searcher.search([sentence] * 2, config)[0] == expected
     assert len(n_tries) == 1
+    with pytest.raises(UsageError, match="--engine: continuous cannot search here: there is too"):
+        Searcher(model, [ContinuousEngine(CPU)]).search([sentence], config)
 
 
 @pytest.mark.gpu
@@ -290,14 +283,14 @@ def test_on_a_gpu_graphs_find_what_the_cpu_finds(monkeypatch, precision):
     monkeypatch.setattr(continuous_search, "EXACT_TOKENS", 128)
     config = DecodingConfig(beam_size=3, n_best=2, batch_tokens=96)
     sources = make_sources(40)
-    expected = exact(model).search(sources, config)
+    expected = run(exact(model), sources, config)
     if precision == "bfloat16":  # the shapes of bfloat16, the numbers of float64
         monkeypatch.setattr(
             continuous_search, "autocast", lambda *_, **__: torch.autocast("cpu", enabled=False)
         )
     search = ContinuousSearch(model.to(device), device, precision, told.append)
     for _ in range(2):
-        found = search.search(sources, config)
+        found = run(search, sources, config)
         assert [[h.token_ids for h in one] for one in found] == [
             [h.token_ids for h in one] for one in expected
         ]

@@ -7,9 +7,10 @@ import torch
 
 from tformer_cli.decoding.beam_search import BeamSearch, beam_search
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.engine import Sentence
 from tformer_cli.decoding.greedy import greedy_search
-from tformer_cli.decoding.search import Sentence, search
 from tformer_cli.decoding.source_batches import source_batch
+from tformer_cli.decoding.torch_engine import search
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.capture.live import ListenedModel, NotSearchedError
@@ -71,7 +72,7 @@ def check_search(model, listened, found, sources=SOURCES):
 
 def test_greedy_search(model):
     listened = ListenedModel(model)
-    found = greedy_search(listened.as_model(), *batch_of(model), CONFIG)
+    found = greedy_search(listened, *batch_of(model), CONFIG)
     assert found == greedy_search(model, *batch_of(model), CONFIG)  # to the last bit of a score
     check_search(model, listened, found)
 
@@ -80,7 +81,7 @@ def test_greedy_search(model):
 def test_every_hypothesis_of_a_beam(model, beam_size):
     config = replace(CONFIG, beam_size=beam_size, n_best=beam_size)
     listened = ListenedModel(model)
-    found = beam_search(listened.as_model(), *batch_of(model), config)
+    found = beam_search(listened, *batch_of(model), config)
     assert found == beam_search(model, *batch_of(model), config)
     assert [len(hypotheses) for hypotheses in found] == [beam_size] * len(SOURCES)
     check_search(model, listened, found)
@@ -102,7 +103,7 @@ def test_sentences_that_leave_the_batch_early_and_beams_that_shrink(one_thread):
     model = made_model()
     listened = ListenedModel(model)
     config = replace(CONFIG, n_best=4)
-    state = BeamSearch(listened.as_model(), config, [EndsAt([9, 1, 5, 2])])
+    state = BeamSearch(listened, config, [EndsAt([9, 1, 5, 2])])
     state.start(*batch_of(model))
     active = []
     while state.is_running:
@@ -114,8 +115,8 @@ def test_sentences_that_leave_the_batch_early_and_beams_that_shrink(one_thread):
 
 def test_a_sentence_alone_has_the_maps_it_has_in_a_batch(model):
     in_batch, alone = ListenedModel(model), ListenedModel(model)
-    found = beam_search(in_batch.as_model(), *batch_of(model), CONFIG)
-    by_itself = beam_search(alone.as_model(), *batch_of(model, SOURCES[1:2]), CONFIG)
+    found = beam_search(in_batch, *batch_of(model), CONFIG)
+    by_itself = beam_search(alone, *batch_of(model, SOURCES[1:2]), CONFIG)
     target = by_itself[0][0].token_ids
     assert target == found[1][0].token_ids
     ours, theirs = (one.maps_of(SOURCES[1], target) for one in (in_batch, alone))
@@ -125,7 +126,7 @@ def test_a_sentence_alone_has_the_maps_it_has_in_a_batch(model):
 def test_layers_with_fewer_heads_or_none(one_thread):
     model = made_model(encoder_heads=(4, 1, 0), decoder_heads=(3, 2), cross_heads=(0, 4))
     listened = ListenedModel(model)
-    found = beam_search(listened.as_model(), *batch_of(model), CONFIG)
+    found = beam_search(listened, *batch_of(model), CONFIG)
     maps = listened.maps_of(SOURCES[0], found[0][0].token_ids)
     assert [len(layer) for layer in maps.cross] == [0, 4]
     assert set(maps.residuals) == set(head_layout(model))
@@ -146,7 +147,7 @@ def test_other_ways_to_search(one_thread, settings):
     config = replace(CONFIG, **settings)
     sentences = [Sentence(tokens=source, key=7) for source in SOURCES]
     listened = ListenedModel(model)
-    found = search(listened.as_model(), sentences, *batch_of(model), config)
+    found = search(listened, sentences, *batch_of(model), config)
     assert found == search(model, sentences, *batch_of(model), config)
     check_search(model, listened, found)
 
@@ -155,7 +156,7 @@ def test_a_row_of_another_hypothesis_shows(one_thread):
     model = made_model()
     listened = ListenedModel(model)
     config = replace(CONFIG, n_best=4)
-    found = beam_search(listened.as_model(), *batch_of(model), config)
+    found = beam_search(listened, *batch_of(model), config)
     best, other = (h.token_ids for h in found[0][:2])
     assert best != other
     maps = listened.maps_of(SOURCES[0], best)
@@ -183,7 +184,7 @@ def test_the_residual_measures_the_rows_of_the_search(one_thread, monkeypatch):
 
     monkeypatch.setattr(MultiHeadAttention, "attend", attend_elsewhere)
     listened = ListenedModel(model)
-    found = beam_search(listened.as_model(), *batch_of(model), CONFIG)
+    found = beam_search(listened, *batch_of(model), CONFIG)
     maps = listened.maps_of(SOURCES[1], found[1][0].token_ids)
     assert maps.residuals[HeadId("cross", 1, 0)] > 1e-3
     assert maps.residuals[HeadId("enc", 1, 0)] < 1e-5
@@ -191,7 +192,7 @@ def test_the_residual_measures_the_rows_of_the_search(one_thread, monkeypatch):
 
 def test_what_no_search_went_through_is_an_error_and_nothing_stays_attached(model):
     listened = ListenedModel(model)
-    found = beam_search(listened.as_model(), *batch_of(model), CONFIG)
+    found = beam_search(listened, *batch_of(model), CONFIG)
     target = found[0][0].token_ids
     for source, hypothesis in [
         (SOURCES[0], (*target, 5, 5)),

@@ -8,9 +8,10 @@ import torch
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.engine import Sentence
 from tformer_cli.decoding.greedy import greedy_search
-from tformer_cli.decoding.search import Sentence, search
 from tformer_cli.decoding.source_batches import source_batch
+from tformer_cli.decoding.torch_engine import search
 from tformer_cli.inspection.capture.live import ListenedModel, NotSearchedError
 from tformer_cli.inspection.capture.search_tree import N_DROPPED, n_candidates
 from tformer_cli.model.config import ModelConfig
@@ -32,7 +33,7 @@ def model(one_thread):
 def listened_search(model, config, sources=SOURCES):
     listened = ListenedModel(model, n_candidates(config))
     batch = source_batch(sources, model.config.max_positions, "cpu")
-    return listened, beam_search(listened.as_model(), *batch, config)
+    return listened, beam_search(listened, *batch, config)
 
 
 def tokens_of(tree, number):
@@ -84,7 +85,7 @@ def test_a_greedy_search_has_a_tree_of_one_branch(model):
     config = replace(CONFIG, beam_size=1, n_best=1)
     listened = ListenedModel(model, n_candidates(config))
     batch = source_batch(SOURCES, model.config.max_positions, "cpu")
-    found = greedy_search(listened.as_model(), *batch, config)
+    found = greedy_search(listened, *batch, config)
     for source, hypotheses in zip(SOURCES, found, strict=True):
         tree = listened.tree_of(source, hypotheses[0].token_ids, config)
         lived = [n for n, node in enumerate(tree.nodes) if node.state != "dropped"]
@@ -98,7 +99,7 @@ def test_where_other_rules_decide_there_is_no_tree(model):
     listened = ListenedModel(model, n_candidates(config))
     batch = source_batch(SOURCES[:1], model.config.max_positions, "cpu")
     sentence = Sentence(tokens=SOURCES[0])
-    ((best, *_),) = search(listened.as_model(), [sentence], *batch, config)
+    ((best, *_),) = search(listened, [sentence], *batch, config)
     assert listened.tree_of(SOURCES[0], best.token_ids, config) is None
     # the search went where plain beam search, which the settings now claim, would not have gone
     assert listened.tree_of(SOURCES[0], best.token_ids, CONFIG) is None

@@ -17,13 +17,14 @@ from collections import deque
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.data.tokenizer import EOS_ID, PAD_ID
 from tformer_cli.decoding.config import PLAIN_SEARCH
+from tformer_cli.decoding.engine import EngineUnavailableError, demand_of
 from tformer_cli.decoding.length_penalty import length_divisor
 from tformer_cli.decoding.limits import longest_source, longest_translation
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.decoding.engine import SearchedModel, Sentence
     from tformer_cli.decoding.hypothesis import Hypothesis
 
 NARROWEST_SOURCE = 16
@@ -56,7 +58,6 @@ EXACT_TOKENS = 2048
 """Source tokens of a batch in float32, whatever there is to translate."""
 MOST_BATCHES = 4
 """Widths whose places and graphs are kept from one search to the next."""
-CPU = torch.device("cpu")
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -78,70 +79,83 @@ REFILLED_SHARE = 8
 GPU."""
 
 
+@dataclass(frozen=True)
+class ContinuousEngine:
+    """Greedy and beam search on a device that computes asynchronously."""
+
+    device: torch.device
+    """Where the model is."""
+    precision: Precision = "float32"
+    """"bfloat16" computes the products in it."""
+    tell: Callable[[str], None] | None = None
+    """Is told, in a line, if something makes the search slower."""
+    name: ClassVar[str] = "continuous"
+
+    def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
+        """See `SearchEngine`."""
+        unknown = unknown_setting(config, PLAIN_SEARCH)
+        if unknown is not None:
+            return f"the settings need more than plain beam search ({unknown})"
+        if not isinstance(model, Transformer):
+            return "the model is not a single Transformer"
+        unknown = unknown_setting(model.config, KNOWN_MODELS)
+        if unknown is not None:
+            return f"its cache was not tested with {unknown}"
+        return interference(list(model.modules()))
+
+    def takes(self, sentence: Sentence) -> str | None:
+        """See `SearchEngine`."""
+        return demand_of(sentence)
+
+    def prepare(self, model: SearchedModel) -> ContinuousSearch:
+        """See `SearchEngine`; the memory for places is taken by the first search."""
+        if not isinstance(model, Transformer):
+            raise EngineUnavailableError("the model is not a single Transformer")
+        return ContinuousSearch(model, self.device, self.precision, self.tell)
+
+
 class ContinuousSearch:
-    """Greedy and beam search of one model, for GPUs, which compute asynchronously."""
+    """Places of one model for sentences of each width."""
 
     def __init__(
         self,
         model: Transformer,
         device: torch.device,
-        precision: Precision,
+        precision: Precision = "float32",
         tell: Callable[[str], None] | None = None,
-        *,
-        captures: bool = True,
     ) -> None:
-        """Remembers a model; the memory for its places is taken when it searches.
-
-        Args:
-            model: in evaluation mode, or what a search takes for one.
-            device: where it is.
-            precision: "bfloat16" computes the products in it.
-            tell: is told, in a line, if something makes the search slower.
-            captures: whether steps may be captured as CUDA graphs.
-        """
+        """Remembers a model in evaluation mode; see `ContinuousEngine`."""
         self._model = model
         self._device = device
         self._precision = precision
         self._tell = tell
-        self._captures = captures
         self._batches: dict[int, _RunningBatch] = {}
         self._made_for: object = None
 
-    def with_model(self, model: Transformer) -> ContinuousSearch:
-        """Makes the same for another model."""
-        return ContinuousSearch(
-            model, self._device, self._precision, self._tell, captures=self._captures
-        )
-
-    def refusal(self, config: DecodingConfig) -> str | None:
-        """Gives the reason why this cannot search as the settings say; None if it can.
-
-        What is asked of a single sentence (prefix, constraints) is not looked at.
-        """
-        unknown = unknown_setting(config, PLAIN_SEARCH)
-        if unknown is not None:
-            return f"the settings need more than plain beam search ({unknown})"
-        if not isinstance(self._model, Transformer):
-            return "several models translate together"
-        unknown = unknown_setting(self._model.config, KNOWN_MODELS)
-        if unknown is not None:
-            return f"its cache was not tested with {unknown}"
-        return interference(list(self._model.modules()))
+    def search(
+        self,
+        sentences: Sequence[Sentence],
+        config: DecodingConfig,
+        before_batch: Callable[[], None],
+    ) -> list[list[Hypothesis]]:
+        """See `PreparedSearch`; `before_batch` is called before sentences are encoded."""
+        sources = [sentence.tokens for sentence in sentences]
+        try:
+            return self._search(sources, config, before_batch)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        # outside of the handler, whose traceback keeps tensors alive
+        self._batches.clear()
+        raise EngineUnavailableError("there is too little memory for the longest translations")
 
     @torch.inference_mode()
-    def search(
+    def _search(
         self,
         sources: Sequence[Sequence[int]],
         config: DecodingConfig,
-        before_batch: Callable[[], None] | None = None,
+        before_batch: Callable[[], None],
     ) -> list[list[Hypothesis]]:
-        """Finds the hypotheses of each sentence, best first, as `beam_search` finds them.
-
-        Args:
-            sources: token ids without special tokens.
-            config: settings that `refusal` did not refuse.
-            before_batch: called before sentences are encoded; what it raises ends the search.
-        """
         self._forget_what_has_changed(config)
         by_width: dict[int, list[int]] = {}
         for index in sorted(range(len(sources)), key=lambda index: -len(sources[index])):
@@ -181,7 +195,7 @@ class ContinuousSearch:
     def _width(self, n_tokens: int) -> int:
         """Padded length of a source of this many tokens, end of sentence counted."""
         width = max(NARROWEST_SOURCE, _power_of_two(n_tokens))
-        return min(width, self._model.config.max_positions)
+        return min(width, self._model.max_positions)
 
     def _batch_of(self, width: int, n_sentences: int, config: DecodingConfig) -> _RunningBatch:
         """The places for sources of a width, as many as there can be use for."""
@@ -211,7 +225,7 @@ class ContinuousSearch:
                     config,
                     width,
                     n_places,
-                    StepGraphs(self._device if self._captures else CPU, self._tell),
+                    StepGraphs(self._device, self._tell),
                     is_exact=is_exact,
                 )
             except RuntimeError as error:
@@ -289,7 +303,7 @@ class _RunningBatch:
         self._device = next(model.parameters()).device
         self._most_refilled = max(1, n_places // REFILLED_SHARE)
         self._steps: dict[tuple[int, int], tuple[Callable[[], None], list[Tensor]]] = {}
-        max_positions = model.config.max_positions
+        max_positions = model.max_positions
         longest_line = min(width - 1, longest_source(max_positions))
         longest = longest_translation(longest_line, config, max_positions)
         self._room = longest + 1
@@ -302,7 +316,7 @@ class _RunningBatch:
         self,
         queue: deque[tuple[int, Sequence[int]]],
         results: dict[int, list[Hypothesis]],
-        before_batch: Callable[[], None] | None,
+        before_batch: Callable[[], None],
     ) -> None:
         """Searches sentences, each with its index; empties the queue."""
         n_places = (
@@ -314,8 +328,7 @@ class _RunningBatch:
         while queue or schedule.n_searched:
             n_free = schedule.occupants.count(None) + len(schedule.done)
             if queue and (n_free >= min(len(queue), self._most_refilled) or n_free == n_places):
-                if before_batch is not None:
-                    before_batch()
+                before_batch()
                 self._take_out(schedule)
                 self._fill(schedule, queue)
             elif not queue and not self._is_exact and schedule.n_searched <= n_places // 2:
@@ -340,7 +353,7 @@ class _RunningBatch:
                 queue.popleft() for _ in range(min(len(queue), len(free), self._most_refilled))
             ]
             places, free = free[: len(group)], free[len(group) :]
-            max_positions = self._model.config.max_positions
+            max_positions = self._model.max_positions
             limits = [
                 longest_translation(len(source), self._config, max_positions) for _, source in group
             ]

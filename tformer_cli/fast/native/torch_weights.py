@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tformer_cli.fast.native.weights import Array
 
 
-def unsupported(model: nn.Module) -> str | None:
+def unsupported(model: object) -> str | None:
     """Gives the reason why the kernels cannot compute what a model computes; None if they can."""
-    if type(model) is not Transformer:
+    if not isinstance(model, Transformer) or type(model) is not Transformer:
         return "it is not a single Transformer"
     linears = [module for module in model.modules() if isinstance(module, Linear)]
     for product in (*(linear.product for linear in linears), model.output_product):
@@ -56,6 +56,8 @@ def interference(modules: Sequence[nn.Module]) -> str | None:
     Args:
         modules: all modules of the model, itself included.
     """
+    if torch.is_autocast_enabled("cpu"):
+        return "another precision is set for torch"
     for module in modules:
         if isinstance(module, MultiHeadAttention) and (module.gate is not None or module.has_taps):
             return "attention is tapped or gated"

@@ -14,7 +14,7 @@ Everything that a search may still come back to is kept: about W·T·(S + T) num
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tformer_cli.inspection.capture.heads import Kind
     from tformer_cli.model.attention import AttentionTap
     from tformer_cli.model.cache import DecoderCache
+    from tformer_cli.model.linear import Product
+    from tformer_cli.model.stacks import DecoderLayer, Stack
     from tformer_cli.model.transformer import Transformer
 
 
@@ -115,7 +117,7 @@ class NotSearchedError(LookupError):
 
 
 class ListenedModel:
-    """Hands everything on to a model and notes down the attention of searches that run on it."""
+    """Hands everything on to a model and records the attention of searches that run on it."""
 
     def __init__(self, model: Transformer, n_candidates: int = 0) -> None:
         """Listens from now on.
@@ -134,12 +136,25 @@ class ListenedModel:
         """Computes logits in one pass, which is not a search; see `Transformer.forward`."""
         return self._model(*arguments)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the model has
-        return getattr(self._model, name)
+    @property
+    def vocab_size(self) -> int:
+        """V, tokens of the vocabulary."""
+        return self._model.vocab_size
 
-    def as_model(self) -> Transformer:
-        """This, as what a search takes it for."""
-        return cast("Transformer", self)
+    @property
+    def max_positions(self) -> int:
+        """Longest sentence in tokens, specials included."""
+        return self._model.max_positions
+
+    @property
+    def decoder(self) -> Stack[DecoderLayer]:
+        """The model's decoder layers."""
+        return self._model.decoder
+
+    @property
+    def output_product(self) -> Product | None:
+        """The model's product with its output matrix."""
+        return self._model.output_product
 
     def forget(self) -> None:
         """Forgets the searches so far."""
@@ -222,7 +237,7 @@ class ListenedModel:
             target_ids,
             config,
             n_source_tokens=len(source_ids),
-            max_positions=self._model.config.max_positions,
+            max_positions=self._model.max_positions,
         )
 
     def _search_of(

@@ -1,0 +1,276 @@
+"""Search engines: what each offers, and the choice among those that are given. Free of torch.
+
+A translator is given engines in the order of preference. For every call an engine is asked whether
+it supports settings and model (`supports`), which sentences it takes (`takes`), is prepared once
+for a model (`prepare`), and searches (`search`). One that refuses gives its reason in a line; one
+that turns out to be unavailable (no compiler, too little memory) is left aside from then on.
+
+A model is whatever has the methods of `DecodingModel`: a Transformer, an ensemble, a model whose
+attention is recorded, a table of probabilities in a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from tformer_cli.allow_list import ANY, unknown_setting
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Mapping, Sequence
+
+    from torch import Tensor
+
+    from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.decoding.demands import Constraints
+    from tformer_cli.decoding.hypothesis import Hypothesis
+
+
+class SearchedModel(Protocol):
+    """A model as far as lines are prepared for it: its sizes."""
+
+    @property
+    def vocab_size(self) -> int:
+        """V, tokens of the vocabulary."""
+
+    @property
+    def max_positions(self) -> int:
+        """Longest sentence in tokens, specials included, that it reads or writes."""
+
+
+class DecodingCache(Protocol):
+    """What a model keeps of B sentences with W hypotheses each between two steps."""
+
+    @property
+    def beam_size(self) -> int:
+        """W, rows for each sentence."""
+
+    def reorder(self, rows: Tensor, sentences: Tensor) -> None:
+        """Keeps and rearranges rows; see `model.cache.DecoderCache.reorder`."""
+
+
+@runtime_checkable
+class DecodingModel(SearchedModel, Protocol):
+    """A model that a search can run on, step by step."""
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """Computes the memory (B, S, …) of (B, S) token ids; the mask is True at tokens."""
+
+    def start_cache(
+        self, memory: Tensor, source_mask: Tensor, beam_size: int, max_length: int
+    ) -> DecodingCache:
+        """Prepares the decoding of at most `max_length` positions, `beam_size` rows a sentence."""
+
+    def decode_step(self, tokens: Tensor, cache: Any) -> Tensor:  # noqa: ANN401 - its own cache
+        """Reads one more token of each row, (B·W); returns logits (B·W, V) of the next."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentence:
+    """A sentence to translate, and what is asked of its translation."""
+
+    tokens: tuple[int, ...]
+    """The source in token ids, without special tokens."""
+    key: int = 0
+    """Decides what is sampled."""
+    prefix: tuple[int, ...] = ()
+    """Tokens the translation begins with."""
+    excluded: tuple[tuple[int, ...], ...] = ()
+    """Sequences of tokens that it does not hold."""
+    constraints: Constraints | None = None
+    """Phrases it holds or does not hold; then it must be searched by itself."""
+
+
+WITHOUT_DEMANDS: Mapping[str, Container[Any]] = {
+    "tokens": ANY,
+    "key": ANY,  # of sampling alone
+    "prefix": ((),),
+    "excluded": ((),),
+    "constraints": (None,),
+}
+"""Sentences of which nothing is asked but a translation."""
+_DEMANDS = {
+    "prefix": "a prefix is given",
+    "excluded": "tokens are banned",
+    "constraints": "phrases are required or banned",
+}
+
+
+def demand_of(sentence: Sentence) -> str | None:
+    """Describes what is asked of a sentence besides a translation; None: nothing is."""
+    unknown = unknown_setting(sentence, WITHOUT_DEMANDS)
+    if unknown is None:
+        return None
+    name = unknown.partition(" = ")[0]
+    return _DEMANDS.get(name, f"{name} is given")
+
+
+class EngineUnavailableError(Exception):
+    """An engine cannot search after all; the message is the reason."""
+
+
+class PreparedSearch(Protocol):
+    """An engine that is ready to search with one model."""
+
+    def search(
+        self,
+        sentences: Sequence[Sentence],
+        config: DecodingConfig,
+        before_batch: Callable[[], None],
+    ) -> list[list[Hypothesis]]:
+        """Finds the hypotheses of sentences that the model can take whole.
+
+        Args:
+            sentences: those that the engine takes.
+            config: settings that the engine supports.
+            before_batch: called before each batch, and between where batches take long; what it
+                raises ends the search.
+
+        Returns:
+            For every sentence at most `config.n_searched` hypotheses, best first; samples in the
+            order drawn.
+
+        Raises:
+            EngineUnavailableError: if it cannot; another engine may.
+        """
+
+
+class SearchEngine(Protocol):
+    """A way to search for translations."""
+
+    @property
+    def name(self) -> str:
+        """Name of the engine, a value of `--engine`."""
+
+    def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
+        """Gives the reason why it cannot search so with a model; None if it can.
+
+        Settings and values are compared with those that it knows. Nothing is computed or compiled;
+        it is asked for every search, since a model may be changed in between.
+        """
+
+    def takes(self, sentence: Sentence) -> str | None:
+        """Gives the reason why it cannot translate a sentence as demanded; None if it can."""
+
+    def prepare(self, model: SearchedModel) -> PreparedSearch:
+        """Gets ready to search with a model that it supports; this may take long.
+
+        Raises:
+            EngineUnavailableError: if it cannot.
+        """
+
+
+class Choice(NamedTuple):
+    """The engine that searches, and why others do not."""
+
+    name: str
+    reasons: dict[str, str]
+    """By the names of the engines that are preferred to it."""
+
+
+class Searcher:
+    """Searches with the first engine that can, sentence by sentence."""
+
+    def __init__(
+        self,
+        model: SearchedModel,
+        engines: Sequence[SearchEngine],
+        before_batch: Callable[[], None] | None = None,
+    ) -> None:
+        """Takes engines, the preferred ones first; see `PreparedSearch.search`."""
+        self._model = model
+        self._engines = list(engines)
+        self._before_batch = before_batch or _go_on
+        self._prepared: dict[str, PreparedSearch] = {}
+        self._unavailable: dict[str, str] = {}
+
+    def choice(self, config: DecodingConfig, sentence: Sentence) -> Choice:
+        """Chooses the engine of a sentence, and prepares it.
+
+        Raises:
+            UsageError: if no engine can search so.
+        """
+        reasons: dict[str, str] = {}
+        for engine in self._engines:
+            reason = engine.takes(sentence) or self._refusal(engine, config)
+            if reason is None:
+                return Choice(engine.name, reasons)
+            reasons[engine.name] = reason
+        raise self._none_left(reasons)
+
+    def check(self, config: DecodingConfig, sentence: Sentence) -> None:
+        """Makes sure that an engine supports settings and sentence; prepares none.
+
+        Raises:
+            UsageError: with the reason why none does.
+        """
+        reasons = {
+            engine.name: engine.takes(sentence) or engine.supports(config, self._model)
+            for engine in self._engines
+        }
+        if None not in reasons.values():
+            raise self._none_left(reasons)
+
+    def search(
+        self, sentences: Sequence[Sentence], config: DecodingConfig
+    ) -> list[list[Hypothesis]]:
+        """Finds the hypotheses of each sentence; see `PreparedSearch.search`.
+
+        Raises:
+            UsageError: if no engine can.
+        """
+        found: dict[int, list[Hypothesis]] = {}
+        reasons: dict[str, str] = {}
+        for engine in self._engines:
+            left = [index for index in range(len(sentences)) if index not in found]
+            taken = []
+            for index in left:
+                reason = engine.takes(sentences[index])
+                if reason is None:
+                    taken.append(index)
+                else:
+                    reasons[engine.name] = reason
+            if not taken:
+                continue
+            reason = self._refusal(engine, config)
+            if reason is None:
+                try:
+                    results = self._prepared[engine.name].search(
+                        [sentences[index] for index in taken], config, self._before_batch
+                    )
+                except EngineUnavailableError as error:
+                    reason = self._leave_aside(engine, error)
+                else:
+                    found.update(zip(taken, results, strict=True))
+            if reason is not None:
+                reasons[engine.name] = reason
+        if len(found) < len(sentences):
+            raise self._none_left(reasons)
+        return [found[index] for index in range(len(sentences))]
+
+    def _refusal(self, engine: SearchEngine, config: DecodingConfig) -> str | None:
+        """Prepares an engine; gives the reason why it cannot search."""
+        if engine.name in self._unavailable:
+            return self._unavailable[engine.name]
+        reason = engine.supports(config, self._model)
+        if reason is None and engine.name not in self._prepared:
+            try:
+                self._prepared[engine.name] = engine.prepare(self._model)
+            except EngineUnavailableError as error:
+                return self._leave_aside(engine, error)
+        return reason
+
+    def _leave_aside(self, engine: SearchEngine, error: EngineUnavailableError) -> str:
+        self._prepared.pop(engine.name, None)
+        self._unavailable[engine.name] = str(error)
+        return str(error)
+
+    def _none_left(self, reasons: Mapping[str, str | None]) -> UsageError:
+        """Says why the last engine, which knows most, cannot search."""
+        name = self._engines[-1].name
+        return UsageError(f"--engine: {name} cannot search here: {reasons[name]}; omit it")
+
+
+def _go_on() -> None:
+    """Ends nothing."""
