@@ -4,7 +4,14 @@ from pathlib import Path
 import pytest
 
 from tformer_cli.artifacts import ctranslate2_export, model_directory, shard_directory
-from tformer_cli.artifacts.overwriting import LAYOUT, TREES, Output, Place, Writes, check_outputs
+from tformer_cli.artifacts.overwriting import (
+    LAYOUT,
+    TREES,
+    NamedPath,
+    Output,
+    Writes,
+    check_outputs,
+)
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES
 from tformer_cli.errors import UsageError
 from tformer_cli.training import checkpoints, tensorboard
@@ -13,7 +20,7 @@ from tformer_cli.workflows.follow_heads import HEADS_LOG, PROBE
 
 
 def check(output, *inputs, writes=Writes.FILE):
-    given = [Place(name="--input", path=Path(path)) for path in inputs]
+    given = [NamedPath(name="--input", path=Path(path)) for path in inputs]
     check_outputs([Output(name="--output", path=Path(output), writes=writes)], given)
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from tformer_cli.errors import DataError
 from tformer_cli.grammar import generate
+from tformer_cli.grammar.choices import Choices
 from tformer_cli.grammar.coreference import winograd
-from tformer_cli.grammar.dice import Dice
 from tformer_cli.grammar.generate import draw_pair, generate_corpus, split_of
 from tformer_cli.grammar.phrases import Draft
 from tformer_cli.grammar.surface import detokenize_english, detokenize_french
@@ -70,7 +70,7 @@ def test_the_alignment_of_the_paper_sentence_is_right(corpus):
 
 
 def test_the_held_out_combination_is_never_training_material():
-    draft = Draft(Dice(1))
+    draft = Draft(Choices(1))
     winograd(draft, "tired")
     assert split_of([*draft.combinations, "girl eat apple"]) == "test"
 
@@ -84,7 +84,7 @@ def test_one_test_combination_makes_the_whole_sentence_test_material():
 
 
 def test_training_sentences_contain_only_training_combinations(monkeypatch):
-    dice = Dice(3)
+    rng = Choices(3)
     seen = {"train": set(), "valid": set(), "test": set()}
     original = generate.split_of
 
@@ -95,7 +95,7 @@ def test_training_sentences_contain_only_training_combinations(monkeypatch):
 
     monkeypatch.setattr(generate, "split_of", spy)
     for _ in range(5000):
-        draw_pair(dice)
+        draw_pair(rng)
     assert seen["test"]
     assert seen["valid"]
     assert not seen["test"] & seen["train"]
@@ -144,10 +144,10 @@ def test_the_family_is_frequent_and_uses_both_genders(corpus):
 
 
 def test_each_english_sentence_has_one_translation():
-    dice = Dice(9)
+    rng = Choices(9)
     translations = {}
     for _ in range(20_000):
-        _, pair = draw_pair(dice)
+        _, pair = draw_pair(rng)
         assert translations.setdefault(pair.source, pair.target) == pair.target
 
 

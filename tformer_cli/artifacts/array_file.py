@@ -1,7 +1,7 @@
 """Named numpy arrays as a safetensors file, the same bytes for the same arrays.
 
-The library orders a header's entries in its own way, which varies from run to run; here they stand
-in the order given. The format: 8 bytes of header length, the header as JSON, the arrays' bytes.
+The library orders a header's entries in its own way, which varies from run to run; here they keep
+the order given. The format: 8 bytes of header length, the header as JSON, the arrays' bytes.
 """
 
 import json
@@ -28,9 +28,9 @@ def write_arrays(stream: BinaryIO, arrays: Arrays, metadata: Mapping[str, str]) 
     """Writes arrays one after the other.
 
     Args:
-        stream: where to.
-        arrays: what to write; their types must be among `DTYPES`.
-        metadata: texts that stand in the header under ``__metadata__``.
+        stream: the output.
+        arrays: the arrays, of types among `DTYPES`.
+        metadata: texts for the header's ``__metadata__``.
     """
     stream.write(_header(arrays, metadata))
     stream.writelines(

@@ -1,4 +1,4 @@
-"""Files and directories that are either there whole or not at all.
+"""Files and directories that exist whole or not at all.
 
 Everything is written beside its place under another name, flushed to the disk and renamed. A kill
 or a power cut at any moment leaves the old state or the new one; see `directory_aside` for its one
@@ -17,7 +17,7 @@ from tformer_cli.files.aside import ASIDE, aside_of
 
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """Yields another path beside `path`; what was written there takes its place at the end.
+    """Yields another path beside `path`; the file written there replaces it at the end.
 
     On an exception nothing is left.
 
@@ -39,7 +39,7 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 
 def _discard(file: Path) -> None:
-    """Removes a file, if it is there; where nothing can be written nothing was."""
+    """Removes a file, if it exists; a disk that refuses this holds none."""
     with suppress(OSError):
         file.unlink()
 
@@ -48,7 +48,7 @@ def _discard(file: Path) -> None:
 def directory_aside(path: Path) -> Iterator[Path]:
     """Yields a new directory beside `path` that takes its place, with its files, at the end.
 
-    Where one is there already, a kill between the two renames leaves neither under that name.
+    If one exists already, a kill between the two renames leaves neither under that name.
 
     Raises:
         ArtifactError: if it cannot be written, or a file has its name.
@@ -85,7 +85,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Creates a directory with its parents, if it is not there.
+    """Creates a directory with its parents, if it does not exist.
 
     Raises:
         ArtifactError: if it cannot be made, or a file has its name.
@@ -99,7 +99,7 @@ def make_directory(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a directory with all that is in it, if it is there.
+    """Removes a directory and its contents, if it exists.
 
     It is renamed first, so that a kill half-way leaves no half directory under its name.
     """
@@ -111,7 +111,7 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Removes all that is half-written in a directory of ours that no other process writes now."""
+    """Removes half-written files from a directory of ours that no other process is writing."""
     for leftover in directory.glob(f"*{ASIDE}"):
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
@@ -136,7 +136,7 @@ def flush_directory(path: Path) -> None:
 
 
 def not_writable(path: Path, error: OSError) -> ArtifactError:
-    """Says in one line why something could not be written."""
+    """Describes in one line why a file could not be written."""
     reason = (error.strerror or str(error)).lower()
     return ArtifactError(
         f"{path}: cannot be written ({reason}); choose a place that can be written"

@@ -1,4 +1,4 @@
-"""`config.json` of a model directory: what a model is, without its weights and without torch."""
+"""`config.json` of a model directory: the description of a model, read without torch."""
 
 import json
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.structure import StructureError, structure
 
 FORMAT_VERSIONS = {"float32": 1, "int8": 2}
-"""Version of the layout, by what the weights are held in; a directory with a higher one than the
-largest of these is refused, so that a tformer that knows no integers says what is the matter."""
+"""Version of the layout, by the type of the weights; a directory with a higher one than the largest
+of these is refused, so that a tformer without int8 reports a version and not a damaged file."""
 WeightType = Literal["float32", "int8"]
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 _LARGEST_CONFIG = 1 << 20
@@ -22,7 +22,7 @@ _LARGEST_CONFIG = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class AlignmentInfo:
-    """Heads that align words, and how they are read; stored by `tformer inspect-align --save`."""
+    """Heads that align words, and their convention; stored by `tformer inspect-align --save`."""
 
     heads: str
     """Cross-attention heads by the grammar of ``--heads``; of several the mean."""
@@ -73,7 +73,7 @@ def read_config(path: Path) -> ConfigFile:
 
 
 def read_json(path: Path, file: Path) -> dict[str, Any]:
-    """Reads `config.json` as the mapping that it is.
+    """Reads `config.json` as a mapping.
 
     Raises:
         ArtifactError: if it is missing, damaged or foreign.

@@ -2,7 +2,7 @@
 
 The engine's own package writes its files; here its specification of a Transformer is filled in. The
 two agree part for part: W_Q, W_K and W_V lie in one matrix here and there, embeddings are scaled by
-√D, and positions are handed over as a table, so that no formula has to agree.
+√D, and positions are exported as a table, so that no formula has to agree.
 """
 
 import json
@@ -31,7 +31,7 @@ EXPORT = "ctranslate2"
 ACTIVATIONS = MappingProxyType({"relu": "RELU", "gelu": "GELU"})
 """The engine's names of activations."""
 ORIGIN = "origin.json"
-"""File that says which weights were exported."""
+"""File with the hash of the exported weights."""
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(

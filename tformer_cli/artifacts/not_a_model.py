@@ -1,4 +1,4 @@
-"""Recognition of what is named where a model directory belongs: each kind with what to do."""
+"""Recognition of other files and directories named as a model, each with advice."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ FOREIGN_FILES = {
     "*.pth": "PyTorch",
     "*.bin": "PyTorch",
 }
-"""Files that tell whose a model is, the telling ones first."""
+"""Files that identify the owner of a model, the most specific ones first."""
 HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 NOT_READ = (
     "models of other tools are not read yet: name a tformer model directory, or train one "
@@ -41,10 +41,10 @@ MOST_LOOKED_AT, MOST_NAMED = 1000, 4
 
 
 def not_a_model(path: Path, config: Mapping[str, Any] | None = None) -> ArtifactError:
-    """Describes what a path is that is not a tformer model directory.
+    """Describes a path that is not a tformer model directory.
 
     Args:
-        path: what was named.
+        path: path that was named.
         config: its config.json, if it has one.
     """
     try:

@@ -1,8 +1,8 @@
 """Outputs that would destroy something: an input of the same command, or a file of a model.
 
-Two names are of one file if device and inode say so: through links, in another case where the file
-system knows none, and under ``/dev/stdin``. What is neither a file nor a directory (``/dev/null``,
-a named pipe) cannot be destroyed.
+Two names are of one file if device and inode are equal: through links, in another case where the
+file system ignores case, and under ``/dev/stdin``. A path that is neither a file nor a directory
+(``/dev/null``, a named pipe) cannot be destroyed.
 """
 
 import os
@@ -25,7 +25,7 @@ LAYOUT = frozenset(
 )
 """Files of model, run and checkpoint directories, dumps and exports."""
 TREES = frozenset({"checkpoints", "tensorboard"})
-"""Directories of a run that belong to it with all that is in them."""
+"""Directories of a run that belong to it with all their contents."""
 _RECIPE, _TOKENIZER, _ORIGIN = "recipe.toml", "tokenizer.json", "origin.json"
 _KINDS = (
     ("checkpoint", ("state.json", "model.safetensors")),
@@ -37,11 +37,11 @@ _KINDS = (
     ("export", (_ORIGIN, "model.bin")),
     ("dump", ("manifest.json", "part-00000.safetensors")),
 )
-"""Files that identify each kind of directory: they are there together, even if others are gone."""
+"""Files that together identify each kind of directory, even if others are missing."""
 
 
 class Writes(Enum):
-    """Fate of an output's name."""
+    """Kind of an output."""
 
     FILE = "a file that is written, or replaced"
     DIRECTORY = "a directory that is written whole"
@@ -50,8 +50,8 @@ class Writes(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """A file or a directory that somebody has named."""
+class NamedPath:
+    """A file or directory with the option that names it."""
 
     name: str
     """The option, argument or key that names it."""
@@ -61,37 +61,37 @@ class Place:
     """Of an open stream, which may have no path."""
 
     def status(self) -> os.stat_result | None:
-        """Its status by the system; None if it does not exist."""
+        """Its status; None if it does not exist."""
         with suppress(OSError, ValueError):
             return self.path.stat() if self.descriptor is None else os.fstat(self.descriptor)
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Output(Place):
-    """A place where something is going to be written."""
+class Output(NamedPath):
+    """A file or directory to be written."""
 
     writes: Writes = Writes.FILE
-    """What is."""
+    """Kind of the output."""
 
 
 def standard_stream(name: str, descriptor: int) -> list[Output]:
-    """The file that an open stream was redirected to; nothing if it is none."""
+    """The file that an open stream was redirected to, if any."""
     path = _real(Path(f"/dev/fd/{descriptor}"))
     place = Output(name=name, path=path, descriptor=descriptor)
     status = place.status()
     return [] if status is None or not stat.S_ISREG(status.st_mode) else [place]
 
 
-def check_outputs(outputs: Sequence[Output], inputs: Sequence[Place]) -> None:
-    """Makes sure that no output destroys an input, a model's file or another output.
+def check_outputs(outputs: Sequence[Output], inputs: Sequence[NamedPath]) -> None:
+    """Checks that no output destroys an input, a model's file or another output.
 
     Args:
-        outputs: what is going to be written.
-        inputs: what is going to be read.
+        outputs: paths to be written.
+        inputs: paths to be read.
 
     Raises:
-        UsageError: naming the output, what it would destroy, and what to do.
+        UsageError: naming the output, the file it would destroy, and another choice.
     """
     for number, output in enumerate(outputs):
         if _is_special(output):
@@ -110,7 +110,7 @@ def check_outputs(outputs: Sequence[Output], inputs: Sequence[Place]) -> None:
                 )
 
 
-def _is_special(place: Place) -> bool:
+def _is_special(place: NamedPath) -> bool:
     status = place.status()
     return status is not None and not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
 
@@ -121,8 +121,8 @@ def _advice(output: Output) -> str:
     return f"name another {'file' if output.writes is Writes.FILE else 'directory'}"
 
 
-def is_same(one: Place, other: Place) -> bool:
-    """True if two places are one: the same file, or the same name of one that is to come."""
+def is_same(one: NamedPath, other: NamedPath) -> bool:
+    """True if two paths are of one file, or of the same name of a file to be made."""
     ours, theirs = one.status(), other.status()
     if ours is not None and theirs is not None:
         return os.path.samestat(ours, theirs)
@@ -133,7 +133,7 @@ def is_same(one: Place, other: Place) -> bool:
     return False
 
 
-def _problem(output: Output, given: Place) -> str:
+def _problem(output: Output, given: NamedPath) -> str:
     """Relation of an output to an input that it would destroy, in words; empty if none."""
     if is_same(output, given):
         return f"{given.path if output.descriptor is not None else output.path} is also"
@@ -145,8 +145,8 @@ def _problem(output: Output, given: Place) -> str:
         case Writes.RUN:
             # The recipe of a run that was begun is the run's own: the run continues by it
             names = LAYOUT - {_RECIPE} if _is_begun(output.path) else LAYOUT
-            files = (Place(name="", path=output.path / name) for name in names)
-            trees = [Place(name="", path=output.path / name) for name in TREES]
+            files = (NamedPath(name="", path=output.path / name) for name in names)
+            trees = [NamedPath(name="", path=output.path / name) for name in TREES]
             is_taken = any(is_same(given, file) for file in files) or _lies_in(given, trees)
             return f"{given.path} would be replaced: it is" if is_taken else ""
         case Writes.FILES:
@@ -154,18 +154,18 @@ def _problem(output: Output, given: Place) -> str:
 
 
 def _is_begun(run: Path) -> bool:
-    """Returns whether `tformer train` has written something: a recipe alone is its author's."""
+    """True if `tformer train` has written files: a recipe alone belongs to its author."""
     return (run / _TOKENIZER).exists()
 
 
-def _is_part(output: Output, given: Place) -> bool:
-    """Returns whether an output is, or would come to be, a file of a directory that is read."""
+def _is_part(output: Output, given: NamedPath) -> bool:
+    """True if an output is, or would become, a file of a directory that is read."""
     if not given.path.is_dir():
         return False
-    if any(is_same(output, Place(name="", path=file)) for file in _files_of(given.path)):
+    if any(is_same(output, NamedPath(name="", path=file)) for file in _files_of(given.path)):
         return True
     return any(
-        place.name.casefold() in LAYOUT and is_same(given, Place(name="", path=place.parent))
+        place.name.casefold() in LAYOUT and is_same(given, NamedPath(name="", path=place.parent))
         for place in _places(output)
     )
 
@@ -179,11 +179,11 @@ def _files_of(directory: Path) -> Iterator[Path]:
         yield from (directory / tree).glob("**/*")
 
 
-def _lies_in(given: Place, directories: Sequence[Place]) -> bool:
-    """Returns whether something lies in one of some directories, at any depth."""
+def _lies_in(given: NamedPath, directories: Sequence[NamedPath]) -> bool:
+    """True if a path lies in one of some directories, at any depth."""
     there = [status for place in directories if (status := place.status()) is not None]
     parents = _real(given.path).parents if there else ()
-    statuses = (Place(name="", path=parent).status() for parent in parents)
+    statuses = (NamedPath(name="", path=parent).status() for parent in parents)
     return any(
         status is not None and os.path.samestat(status, other)
         for status in statuses
@@ -192,7 +192,7 @@ def _lies_in(given: Place, directories: Sequence[Place]) -> bool:
 
 
 def _owner(output: Output) -> str | None:
-    """The model, run or checkpoint directory that a place belongs to, in words; None if to none."""
+    """The model, run or checkpoint directory that an output belongs to, in words, if any."""
     for place in _places(output):
         name = place.name.casefold()
         kind = _kind(place.parent)
@@ -206,7 +206,7 @@ def _owner(output: Output) -> str | None:
 
 
 def _kind(directory: Path) -> str | None:
-    """Kind of a tformer directory; None if it is none."""
+    """Kind of a tformer directory; None for another directory."""
     for kind, names in _KINDS:
         if all((directory / name).exists() for name in names):
             return kind

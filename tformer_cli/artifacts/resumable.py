@@ -1,7 +1,7 @@
-"""A file that is written over several runs of a program: what is done is never done again.
+"""A file that is written over several runs of a program: no item is done twice.
 
-What is there of it lies beside it as `NAME.part`, and `NAME.part.json` says how much of that counts
-and what it was made of. A kill at any moment leaves a pair that the next run continues from.
+Its beginning is `NAME.part`, and `NAME.part.json` holds the number of bytes that count and the
+inputs they were made from. A kill at any moment leaves a pair that the next run continues from.
 """
 
 import json
@@ -41,14 +41,14 @@ class ResumableFile:
 
 @contextmanager
 def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableFile]:
-    """Opens the rest of a file; when all went well it takes its place.
+    """Opens the partial file; without an error it replaces the file at the end.
 
     Args:
-        path: the file that is to be.
-        origin: what it is made of: names of inputs and settings with their values.
+        path: the file to make.
+        origin: inputs and settings that it is made from, by name.
 
     Raises:
-        ArtifactError: if what is there was made of something else, or it cannot be written.
+        ArtifactError: if the partial file was made from other inputs, or it cannot be written.
     """
     part, record = parts_of(path)
     try:
@@ -91,7 +91,7 @@ def _read_record(path: Path, origin: Mapping[str, str]) -> tuple[int, int]:
 
 
 def parts_of(path: Path) -> tuple[Path, Path]:
-    """The names under which a file lies until it is whole: what is done, and what that is."""
+    """Paths of a partial file and of its record."""
     return _beside(path, PART), _beside(path, RECORD)
 
 

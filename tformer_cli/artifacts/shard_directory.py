@@ -42,7 +42,7 @@ class ShardDirectory:
     origin: Mapping[str, str]
     """Origin of the shards: names of inputs and settings with their values."""
     shards: list[dict[str, Any]] = field(default_factory=list)
-    """Each shard's `file`, `sha256`, `bytes`, `items`, and what `add` was told of it."""
+    """Each shard's `file`, `sha256`, `bytes`, `items`, and the facts given to `add`."""
     is_complete: bool = False
     """True if all items are in."""
 
@@ -64,7 +64,7 @@ class ShardDirectory:
         Args:
             write: writes it to the stream that it is given.
             n_items: items it holds.
-            facts: what else the manifest says of it.
+            facts: its other entries in the manifest.
 
         Raises:
             ArtifactError: if it cannot be written.
@@ -80,12 +80,12 @@ class ShardDirectory:
         self.write_manifest()
 
     def finish(self) -> None:
-        """Says that all items are in."""
+        """Marks the directory as complete."""
         self.is_complete = True
         self.write_manifest()
 
     def write_manifest(self) -> None:
-        """Writes down what is there."""
+        """Writes the manifest."""
         manifest = {
             **self.about,
             "origin": dict(self.origin),
@@ -106,12 +106,12 @@ def shard_directory(
 
     Args:
         path: the directory; it is made if it is not there.
-        about: what stands at the head of the manifest.
-        origin: what the shards are made from.
+        about: head of the manifest.
+        origin: inputs and settings that the shards are made from.
 
     Raises:
         ArtifactError: if something else is there, or it was begun from something else, or a shard
-            is not what the manifest says, or it cannot be written.
+            differs from the manifest, or it cannot be written.
     """
     make_directory(path)
     with _held(path):

@@ -137,13 +137,13 @@ class OneLineErrors(HelpfulGroup):
 def _end(args: list[str], error: BaseException, message: str, status: int) -> NoReturn:
     if "--debug" in args[:1]:
         raise error
-    if message:  # else another process has said it
+    if message:  # empty: another process reports it
         error_line(message)
     sys.exit(status)
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Returns whether torch says that there is too little memory; it says so in its own ways."""
+    """Recognizes torch's several ways of running out of memory."""
     if "torch" not in sys.modules:
         return False
     from tformer_cli.model.runtime import is_out_of_memory
@@ -152,7 +152,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _system_message(error: OSError) -> str:
-    """Describes what the system refused; a stream without a name is stdout, all else has one."""
+    """Describes a refusal of the system; an error without a file name is stdout's."""
     reason = (error.strerror or str(error)).lower()
     if error.filename is None and error.errno in UNWRITABLE:
         discard_stdout()
@@ -239,10 +239,10 @@ def main() -> None:
 
 
 def _leave_on_signal(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
-    """Ends like an error does, so that nothing half-written is left."""
+    """Exits as an error does, so that nothing half-written is left."""
     _signals.append(signal_number)
     sys.exit(128 + signal_number)
 
 
 _signals: list[int] = []
-"""Those that have ended the program."""
+"""Signals that have ended the program."""

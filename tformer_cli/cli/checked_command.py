@@ -1,6 +1,6 @@
 """Base of all commands: options' old names, and checks of files and directories at the start.
 
-What a parameter names is what its declaration says; see `tformer_cli.cli.path_roles`.
+A parameter declares its role as a path; see `tformer_cli.cli.path_roles`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,8 @@ from typing import Any
 from typer.core import TyperCommand
 
 from tformer_cli.artifacts.overwriting import (
+    NamedPath,
     Output,
-    Place,
     Writes,
     check_outputs,
     standard_stream,
@@ -40,10 +40,10 @@ The old name works wherever a command has the option and none of that name; no h
 
 
 class CheckedCommand(ReadableHelp, TyperCommand):
-    """A command that refuses empty names, and outputs that would destroy what is read.
+    """A command that refuses empty names, and outputs that would destroy an input.
 
     A script's unset variable gives an empty name. As a path it would be the current directory, and
-    what is read or written would be other things than those that were meant.
+    other files would be read or written than were meant.
     """
 
     def make_parser(self, ctx: Any) -> Any:  # noqa: ANN401 - click's
@@ -79,7 +79,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         return super().invoke(ctx)
 
     def _check_outputs(self, values: dict[str, Any]) -> None:
-        inputs: list[Place] = [*standard_stream("stdin", STDIN)]
+        inputs: list[NamedPath] = [*standard_stream("stdin", STDIN)]
         outputs = [*standard_stream("stdout", STDOUT)]
         for parameter, role in self._paths():
             for value in _paths_of(values.get(str(parameter.name))):
@@ -88,7 +88,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                     descriptor = open_stream(value)
                     if descriptor is None:
                         outputs.append(Output(name=name, path=path, writes=role.value))
-                        if values.get("resume"):  # the output comes to be under these names
+                        if values.get("resume"):  # written under these names first
                             outputs += [Output(name="--resume", path=p) for p in parts_of(path)]
                     elif descriptor != STDOUT:
                         outputs += standard_stream(name, descriptor)
@@ -96,7 +96,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                 elif value != STANDARD_STREAM and not (
                     role is PathRole.reads_file and path.is_dir()
                 ):
-                    inputs.append(Place(name=name, path=path))
+                    inputs.append(NamedPath(name=name, path=path))
         check_outputs(outputs, inputs)
 
     def _paths(self) -> Iterator[tuple[Any, PathRole]]:
@@ -127,6 +127,6 @@ def _paths_of(value: object) -> list[str]:
 
 
 def name_of(parameter: Any) -> str:  # noqa: ANN401 - Typer's
-    """The long name of an option, or what the help calls an argument."""
+    """The long name of an option, or the name of an argument in the help."""
     options = [name for name in parameter.opts if name.startswith("--")]
     return str(options[0] if options else parameter.metavar)

@@ -36,7 +36,7 @@ def complete_keys(incomplete: str) -> list[str]:  # noqa: ARG001 - Typer sorts t
 
 
 def complete_heads(incomplete: str) -> list[str]:
-    """Returns selections of heads for the last term of what is typed."""
+    """Returns selections of heads for the last term typed."""
     before = incomplete[: max(incomplete.rfind(","), incomplete.rfind("!")) + 1]
     return [f"{before}{one}" for one in HEADS]
 
@@ -49,7 +49,7 @@ def complete_topics() -> list[str]:
 
 
 def complete_commands(ctx: typer.Context) -> list[str]:
-    """Returns the commands that there are behind those that are typed."""
+    """Returns the commands that may follow those typed."""
     command: Any = ctx.find_root().command
     for word in ctx.params.get("command") or ():
         command = getattr(command, "commands", {}).get(word)

@@ -26,7 +26,7 @@ def stdout_console() -> "Console":
     """Makes the console for results that are tables or pictures made of text.
 
     It is as wide as the terminal, elsewhere 80 columns; $COLUMNS counts before both. A file gets
-    no escape codes, whatever the environment says of colors.
+    no escape codes, whatever the environment asks for.
     """
     return _console(force_terminal=False if is_regular_file(sys.stdout) else None, width=_width())
 
@@ -52,7 +52,7 @@ def _console(
     from rich.console import Console
 
     class PlainConsole(Console):
-        """Leaves it to the program how it ends when the reader of a pipe has gone."""
+        """Raises an error when a pipe is closed, where rich would exit."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
@@ -83,7 +83,7 @@ def warn(message: str) -> None:
 
 
 def note(message: str, *, quiet: bool = False) -> None:
-    """Tells something worth knowing on stderr, unless `quiet`."""
+    """Shows a message on stderr, unless `quiet`."""
     if not quiet:
         stderr_console().print(message, markup=False)
 
@@ -99,7 +99,7 @@ def write_line(text: str) -> None:
 
 
 def flush_results() -> None:
-    """Hands what was written to the reader of stdout now."""
+    """Flushes stdout, so that its reader has every result now."""
     sys.stdout.buffer.flush()
 
 

@@ -1,7 +1,7 @@
 """Options of the search, shared by the commands that translate.
 
-A command that takes them all names them once, as ``**decoding``, under `takes_decoding_options`,
-and hands them on as they come: each is a field of `DecodingConfig`.
+A command takes them all as ``**decoding``, under `takes_decoding_options`, and passes them on: each
+is a field of `DecodingConfig`.
 """
 
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class RiskChoice(StrEnum):
 
 
 THE_MODELS = "the model's"
-"""The default of options that the model's own defaults decide."""
+"""Default shown for options that the model decides."""
 
 
 def _option(kind: Any, panel: str, help_text: str, **details: Any) -> Any:  # noqa: ANN401
@@ -180,11 +180,11 @@ class TranslatorOptions:
     threads: ThreadsOption = 0
 
     def open(self, model: Path, *, quiet: bool, **more: Any) -> "Opened":  # noqa: ANN401
-        """Opens a model for translation and says where it computes.
+        """Opens a model for translation and notes where it computes.
 
         Args:
             model: the model directory.
-            quiet: whether notes are left out.
+            quiet: true to leave out notes.
             **more: other arguments of `open_translator`.
         """
         from tformer_cli.workflows.open_translator import open_translator

@@ -30,7 +30,7 @@ class Column:
     is_label: bool = False
     """True if cells may be cut."""
     at_left: bool = False
-    """True if cells stand at the left of their column, as those of labels do by default."""
+    """True if cells are left-aligned, as labels are by default."""
     style: str = ""
     """Of cells that are plain text."""
 
@@ -84,12 +84,12 @@ def table_lines(
     """Draws a table, a line for the headings and one for each row.
 
     Args:
-        columns: the columns, the first ones saying what a row is.
+        columns: the columns, the first ones naming the rows.
         room: the width of the terminal.
-        n_repeated: how many of them stand before each part of a table that is continued below.
+        n_repeated: leading columns repeated in each part of a table that is continued below.
         gap: cells between two columns.
         styles: of each row; none: all alike.
-        is_ascii: whether the terminal shows nothing but ASCII.
+        is_ascii: true if the terminal shows ASCII only.
     """
     lines: list[Text] = []
     for part in _parts(columns, room, n_repeated, gap):

@@ -1,6 +1,6 @@
-"""The format of a result: what `--format` says, or FILE's name, or who reads stdout.
+"""The format of a result: by `--format`, else by FILE's name, else by the kind of stdout.
 
-One rule for all commands: a terminal and a file get text, a pipe gets what programs read.
+One rule for all commands: text on a terminal or in a file, a format for programs in a pipe.
 """
 
 import sys
@@ -37,11 +37,11 @@ OF_NO_FORMAT = (
     *("doc", "docx", "odt", "rtf", "ppt", "pptx"),
     *("npy", "pt", "pth", "pkl", "onnx", "h5", "gz", "xz", "bz2", "zst", "zip", "tar"),
 )
-"""Endings that promise something which no command here writes."""
+"""Endings of formats that no command here writes."""
 
 
 OLD_NAMES = {"tty": "text", "table": "text"}
-"""Values of `--format` that still work, though no help names them."""
+"""Earlier values of `--format`, which still work."""
 
 
 def format_option(
@@ -54,10 +54,10 @@ def format_option(
 
     Args:
         formats: its values.
-        in_a_pipe: the one of a pipe, where `chosen_format` finds the default; None: the default
-            is always the same.
+        in_a_pipe: the default in a pipe, if `chosen_format` chooses it; None: the default is
+            always the same.
         what: its help sentence.
-        panel: the panel of the help that it stands in; None: Common.
+        panel: its panel in the help; None: Common.
     """
     return typer.Option(
         "--format",
@@ -87,16 +87,16 @@ def _reader(formats: type[Format]) -> Callable[[str], Format]:
 def chosen_format(
     given: Format | None, output: str, formats: type[Format], in_a_pipe: Format
 ) -> Format:
-    """Chooses a format where none is given: by the file's name, else by who reads.
+    """Chooses a format where none is given: by the file's name, else by the kind of output.
 
     Args:
-        given: what `--format` says.
-        output: what `--output` says.
+        given: value of `--format`.
+        output: value of `--output`.
         formats: the formats there are; the one for people is called "text".
         in_a_pipe: the one for programs.
 
     Raises:
-        UsageError: if the file's name promises another format than the one that is written.
+        UsageError: if the file's name has the ending of another format.
     """
     if output == STANDARD_STREAM:
         is_for_people = sys.stdout.isatty() or is_regular_file(sys.stdout)
@@ -113,16 +113,16 @@ def chosen_format(
 
 
 def check_ending(output: str, formats: Iterable[str]) -> None:
-    """Makes sure that a file's name does not promise another format than the one that is written.
+    """Checks that a file's name does not have the ending of another format.
 
-    A name without an ending, or with one that stands for no format, promises nothing.
+    Any format may be written to a name without an ending, or with one of no known format.
 
     Args:
-        output: what `--output` says.
-        formats: what would be written: one format, or those there are.
+        output: value of `--output`.
+        formats: the format written, or all that may be.
 
     Raises:
-        UsageError: if it does.
+        UsageError: if it has.
     """
     chosen = list(formats)
     fitting = {ending for one in chosen for ending in ENDINGS[one]}
@@ -138,7 +138,7 @@ def check_ending(output: str, formats: Iterable[str]) -> None:
 
 
 def _is_special(path: Path) -> bool:
-    """Returns whether there is a device or a named pipe, which programs read from."""
+    """True for a device or a named pipe, from which programs read."""
     try:
         return not S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):  # a file that is not there yet, or a name that cannot be

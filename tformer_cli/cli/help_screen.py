@@ -28,7 +28,7 @@ COMMON_FIRST = (
     *("--input", "--source", "--hypothesis", "--reference", "--target", "--target-file"),
     *("--output", "--beam-size", "--n-best", "--format"),
 )
-"""Options that stand first in the panel Common, in this order."""
+"""First options of the panel Common, in order."""
 START, TRAIN, TRANSLATE = "Start", "Train", "Translate"
 DEPLOY, LOOK_INSIDE = "Deploy", "Look inside"
 COMMAND_PANELS = (START, TRAIN, TRANSLATE, DEPLOY, LOOK_INSIDE)
@@ -39,7 +39,7 @@ EXAMPLES = "\n\nExamples:\n"
 WIDEST, NARROW, NAMES = 100, 64, 30
 """Most columns of a screen; fewest for names beside their sentences; most for the names then."""
 LONGEST_CHOICES = 48
-"""Characters of choices that are written out where a value stands; more become NAME."""
+"""Characters of choices that are written out in place of a value; longer ones become NAME."""
 _VALUES = {int: "N", float: "X", str: "TEXT"}
 
 
@@ -53,7 +53,7 @@ class ReadableHelp:
         show_help(stdout_console(), ctx)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - click's
-        """Names what is to be given: `[OPTIONS] --reference FILE MODEL [TEXT…]`."""
+        """Lists required options and arguments: `[OPTIONS] --reference FILE MODEL [TEXT…]`."""
         parameters = self.params  # type: ignore[attr-defined]
         options = [one for one in parameters if isinstance(one, TyperOption) and one.required]
         arguments = [_usage_of(one) for one in parameters if isinstance(one, TyperArgument)]
@@ -96,7 +96,7 @@ def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's
 
 
 def show_list(console: "Console", rows: Sequence[tuple[str, str]]) -> None:
-    """Lists names, each with what it is: beside it, or below it where there is little room."""
+    """Lists names with their descriptions: beside them, or below them on a narrow terminal."""
     console.width = min(console.width, WIDEST)
     indent = _indent([rows], console.width)
     for line in _lines(console, rows, console.width, indent):
@@ -104,7 +104,7 @@ def show_list(console: "Console", rows: Sequence[tuple[str, str]]) -> None:
 
 
 def parts_of(command: Any) -> tuple[str, list[str]]:  # noqa: ANN401 - Typer's
-    """Returns what a command's docstring says, and the lines of its examples."""
+    """Returns a command's description, and the lines of its examples."""
     text, _, examples = inspect.cleandoc(command.help or "").partition(EXAMPLES)
     return text.strip(), [line.strip() for line in examples.splitlines() if line.strip()]
 
@@ -127,7 +127,7 @@ def options_by_panel(parameters: Iterable[Any]) -> list[tuple[str, list[TyperOpt
 
 
 def value_of(parameter: Any) -> str:  # noqa: ANN401 - Typer's
-    """Names what an option or argument takes: N, FILE, `text|tsv`; a flag takes nothing."""
+    """Names the value of an option or argument: N, FILE, `text|tsv`; empty for a flag."""
     if getattr(parameter, "is_flag", False):
         return ""
     if parameter.metavar is not None:
@@ -141,7 +141,7 @@ def value_of(parameter: Any) -> str:  # noqa: ANN401 - Typer's
 def folded(line: str, width: int) -> list[str]:
     r"""Breaks a command line that is too long at spaces outside quotes, with a ``\`` at the ends.
 
-    What is shown can so be copied at any width.
+    So it can be copied at any width.
     """
     words = shlex.shlex(line, posix=False, punctuation_chars=False)
     words.whitespace_split, words.commenters = True, ""
@@ -166,7 +166,7 @@ def _usage_of(argument: TyperArgument) -> str:
 
 
 def _commands(ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:  # noqa: ANN401 - click's
-    """Yields the panels of a group's commands: of each its name and what it does."""
+    """Yields the panels of a group's commands, each with its summary."""
     panels: dict[str, list[tuple[str, str]]] = {title: [] for title in COMMAND_PANELS}
     for name in ctx.command.list_commands(ctx):
         command = ctx.command.get_command(ctx, name)
@@ -190,7 +190,7 @@ def _parameters(ctx: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:  # noq
 
 
 def _row(ctx: Any, parameter: Any) -> tuple[str, str]:  # noqa: ANN401 - click's and Typer's
-    """Writes an option or argument and what is said of it."""
+    """Writes an option or argument and its sentence."""
     sentence = " ".join((parameter.help or "").split())
     default = _default(ctx, parameter)
     names = _usage_of(parameter).strip("[]")
@@ -247,7 +247,7 @@ def _lines(
 
 
 def _styled(sentence: str) -> "Text":
-    """Marks options, what stands in backticks, and defaults."""
+    """Highlights options, text in backticks, and defaults."""
     from rich.text import Text
 
     text = Text(sentence)

@@ -18,19 +18,19 @@ from tformer_cli.data.labels import SPACE_LABEL, visible
 
 ISOLATE, END_OF_ISOLATE = "\u2068", "\u2069"
 RIGHT_TO_LEFT = ("R", "AL", "AN", "RLE", "RLO", "RLI")
-"""Bidirectional classes of what runs from right to left, goes with it, or makes text run so."""
+"""Bidirectional classes of text that runs from right to left, and of marks that make it do so."""
 ROOM_FOR_ELLIPSIS = 4
 """Cells from which on a text that is cut ends with an ellipsis."""
 ASCII_FOR = str.maketrans({SPACE_LABEL: "_", "→": ">", "…": "~", "’": "'"})
 
 
 def is_ascii_only(console: Console) -> bool:
-    """Returns whether a console cannot show Unicode."""
+    """True if a console cannot show Unicode."""
     return not console.encoding.lower().startswith("utf")
 
 
 def shown(text: str, *, is_ascii: bool) -> str:
-    """A text as the terminal can show it, which obeys nothing that stands in it."""
+    """A text as the terminal can show it, with control characters written out."""
     text = visible(text)
     if is_ascii:
         return text.translate(ASCII_FOR).encode("ascii", "replace").decode("ascii")

@@ -21,17 +21,17 @@ Item = TypeVar("Item")
 
 
 class LineProgress:
-    """Nothing at all: what `--quiet` shows."""
+    """Shows nothing, for `--quiet`."""
 
     def update(self, n_lines: int) -> None:
-        """Hears how many lines are done."""
+        """Reports the number of lines done so far."""
 
     def end(self) -> None:
-        """Hears that no more will follow, as all of it is done."""
+        """Reports that the job is complete."""
 
 
 class PlainProgress(LineProgress):
-    """A line on stderr every few seconds; of a job that had one, the last says how it ended."""
+    """A line on stderr every few seconds, and a last one if there was any."""
 
     def __init__(self, total: int | None, what: str) -> None:
         self._total = total
@@ -41,13 +41,13 @@ class PlainProgress(LineProgress):
         self._said: int | None = None
 
     def update(self, n_lines: int) -> None:
-        """Describes how many lines are done, if some time has passed."""
+        """Reports if some time has passed since the last report."""
         self._done = n_lines
         if monotonic() - self._said_at >= SECONDS_BETWEEN_REPORTS:
             self._say(n_lines)
 
     def end(self) -> None:
-        """Describes how many lines there were, unless nothing or just that was said."""
+        """Reports the total, unless nothing or just that was reported."""
         if self._said not in (None, self._done):
             self._say(self._done)
 
@@ -78,11 +78,11 @@ class LiveProgress(LineProgress):
 def line_progress(
     total: int | None, what: str = "translating", *, quiet: bool
 ) -> Iterator[LineProgress]:
-    """Yields what shows progress in a way that fits stderr.
+    """Yields a display of progress that fits stderr.
 
     Args:
-        total: lines there are, if it is known.
-        what: what is done with them.
+        total: number of lines, if known.
+        what: the work, such as "translating".
         quiet: show nothing.
     """
     if quiet:
@@ -102,12 +102,12 @@ def counted(
 ) -> Iterator[Iterator[Item]]:
     """Yields the same items, one a line, and shows how many have been used.
 
-    A bar is drawn while results go into a file only: what reads them from a pipe may write on the
-    same terminal.
+    A bar is drawn only while results go into a file: the reader of a pipe may write on the same
+    terminal.
 
     Args:
-        items: what a job yields for each line.
-        what: what is done with the lines.
+        items: results of a job, one a line.
+        what: the work, such as "translating".
         output: where results are written.
         quiet: show nothing.
     """

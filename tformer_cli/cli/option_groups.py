@@ -26,7 +26,7 @@ def takes_groups(command: Command) -> Command:
     }
 
     @wraps(command)
-    def spread(*args: Any, **values: Any) -> None:  # noqa: ANN401 - each as its option says
+    def spread(*args: Any, **values: Any) -> None:  # noqa: ANN401 - typed by the options
         for name, group in groups.items():
             values[name] = group(**{one.name: values.pop(one.name) for one in fields(group)})
         command(*args, **values)

@@ -1,7 +1,7 @@
 """Roles of the file or directory that an option or argument names.
 
-Every parameter that names one says so where it is declared, behind its `typer.Option` or
-`typer.Argument`: ``Annotated[str, typer.Option(metavar="FILE"), PathRole.reads_file]``.
+A parameter that names one declares its role behind its `typer.Option` or `typer.Argument`:
+``Annotated[str, typer.Option(metavar="FILE"), PathRole.reads_file]``.
 """
 
 import inspect
@@ -22,13 +22,13 @@ class PathRole(Enum):
     writes_directory = Writes.DIRECTORY
     """A directory of its own: all that is in it is replaced."""
     writes_run = Writes.RUN
-    """A run directory: the files of a run are written into it, what else is there stays."""
+    """A run directory: the files of a run are written into it, other files stay."""
     adds_files = Writes.FILES
     """A directory that files are added to, which the command looks after itself."""
 
     @property
     def names(self) -> str:
-        """Describes what is to be named: a file or a directory."""
+        """The kind of path to name: a file or a directory."""
         is_file = self in (PathRole.reads_file, PathRole.writes_file)
         return "file" if is_file else "directory"
 

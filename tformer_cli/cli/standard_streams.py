@@ -11,8 +11,8 @@ from typing import IO
 def prepare_standard_streams() -> None:
     """Makes the three streams usable, or their use an ordinary error.
 
-    A stream that was closed by whoever started the program is opened on the null device the wrong
-    way round: using it fails as it should, and no file of ours takes its place. Results are UTF-8
+    A stream that the parent process closed is opened on the null device the wrong way round:
+    using it fails as it should, and none of our files takes its descriptor. Results are UTF-8
     bytes; only pictures and tables are text in the terminal's own encoding.
     """
     if sys.stdin is None:
@@ -33,7 +33,7 @@ def prepare_standard_streams() -> None:
 
 
 def is_regular_file(stream: IO[str]) -> bool:
-    """Returns whether a stream is a file on a disk: no terminal, pipe, socket or device."""
+    """True if a stream is a file on disk, not a terminal, pipe, socket or device."""
     try:
         return S_ISREG(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):  # closed, or in memory
@@ -41,7 +41,7 @@ def is_regular_file(stream: IO[str]) -> bool:
 
 
 def discard_stdout() -> None:
-    """Lets what is still to be written to stdout go nowhere: Python flushes it on its way out."""
+    """Sends the rest of stdout to the null device: Python flushes it on exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
 

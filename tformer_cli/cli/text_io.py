@@ -41,14 +41,14 @@ def input_lines(
 
     Args:
         texts: the TEXT arguments; a single ``-`` is stdin.
-        file: what the option for a file was given.
-        counts: is told of every line.
+        file: value of the option for a file.
+        counts: counts every line.
         option: name of that option, for messages.
-        quiet: whether nothing is said of a terminal that is read.
+        quiet: true to leave out the note about typing at a terminal.
 
     Raises:
-        UsageError: if there are both.
-        DataError: if there is no such file.
+        UsageError: if both are given.
+        DataError: if the file does not exist.
     """
     if texts and file is not None:
         raise UsageError(f"{option}: texts are given as arguments already; omit one of the two")
@@ -59,10 +59,10 @@ def input_lines(
 
 
 def file_lines(file: str, counts: LineCounts, *, quiet: bool = False) -> Iterator[str]:
-    """Returns the lines of a file or stdin; a file that is not there is noticed now, not later.
+    """Returns the lines of a file or stdin; a missing file is an error now, not later.
 
     Raises:
-        DataError: if there is no such file.
+        DataError: if the file does not exist.
     """
     if file != STANDARD_STREAM:
         check_file(file)
@@ -71,19 +71,19 @@ def file_lines(file: str, counts: LineCounts, *, quiet: bool = False) -> Iterato
 
 
 def stdin_is_terminal() -> bool:
-    """Returns whether somebody types what is read from stdin."""
+    """True if stdin is typed at a terminal."""
     return sys.stdin.isatty()
 
 
 def tell_to_type(
     what: str = "sentences", files: Sequence[object] = (STANDARD_STREAM,), *, quiet: bool
 ) -> None:
-    """Says at a terminal what is awaited and how to end it, where a program seems to hang.
+    """Notes at a terminal what to type and how to end it; the program would seem to hang.
 
     Args:
-        what: what is read.
-        files: from where; nothing is said if none is stdin.
-        quiet: whether nothing is said at all.
+        what: name of the input.
+        files: its sources; there is no note if none is stdin.
+        quiet: true to leave out the note.
     """
     if STANDARD_STREAM in map(str, files) and stdin_is_terminal():
         key = "Ctrl-Z and Enter end" if sys.platform == "win32" else "Ctrl-D ends"
@@ -91,7 +91,7 @@ def tell_to_type(
 
 
 def _told_to_type(lines: Iterator[str], *, quiet: bool) -> Iterator[str]:
-    """Yields the lines of stdin, of which the first is awaited only when all else is ready."""
+    """Yields the lines of stdin; waits for the first only when everything else is ready."""
     tell_to_type(quiet=quiet)
     yield from lines
 
@@ -112,7 +112,7 @@ def warn_of_file_names(texts: Sequence[str], option: str = "-i") -> None:
 
 
 def argument_lines(texts: Sequence[str], counts: LineCounts) -> Iterator[str]:
-    """Yields arguments as lines; one that holds line ends is several."""
+    """Yields arguments as lines; line ends in an argument separate lines."""
     for text in texts:
         for line in text.removesuffix("\n").split("\n"):
             yield decode_line(os.fsencode(line), counts)
@@ -130,7 +130,7 @@ def check_stdin_is_read_once(files: Sequence[object]) -> None:
 
 @contextmanager
 def results(output: str | Path) -> Iterator[BinaryIO]:
-    """Opens stdout, or a file that is there whole in the end or not at all.
+    """Opens stdout, or a file that in the end exists whole or not at all.
 
     Raises:
         UsageError: if the output is a directory, or has the name of a compressed file.
@@ -169,11 +169,11 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
 
 
 def text_console(output: str, stream: BinaryIO) -> "Console":
-    """Makes the console for text that people read, on what `results` has opened.
+    """Makes the console for text that people read, on the output of `results`.
 
     Args:
-        output: what `--output` says.
-        stream: where results go.
+        output: value of `--output`.
+        stream: the output.
     """
     if output == STANDARD_STREAM:
         return stdout_console()
@@ -181,7 +181,7 @@ def text_console(output: str, stream: BinaryIO) -> "Console":
 
 
 def open_stream(output: str | Path) -> int | None:
-    """The descriptor of the open stream that a name stands for; None if it names a file.
+    """The descriptor of the open stream that a name means; None for a file.
 
     A file that a stream was redirected to is written on, not replaced: ``-o /dev/stdout >> FILE``.
     """
@@ -190,10 +190,10 @@ def open_stream(output: str | Path) -> int | None:
 
 
 def check_not_compressed(output: str | Path) -> None:
-    """Refuses names that promise what is not written: reading such a file again would fail.
+    """Refuses names with the ending of a compressed file: reading it again would fail.
 
     Raises:
-        UsageError: if the name ends like that of a compressed file.
+        UsageError: if the name has such an ending.
     """
     suffix = Path(output).suffix
     if suffix in OPENERS:
@@ -205,7 +205,7 @@ def check_not_compressed(output: str | Path) -> None:
 
 
 def say_choices(opened: "Opened", *, quiet: bool) -> None:
-    """Describes where and how a model computes, which "auto" may have chosen."""
+    """Notes the device, precision and engine of a model, which "auto" may have chosen."""
     by = "" if opened.engine == "tformer" else f" by {opened.engine}"
     note(f"computing on {opened.device} in {opened.precision}{by}", quiet=quiet)
 
@@ -220,7 +220,7 @@ def warn_of_bytes(read: LineCounts) -> None:
 
 
 def warn_of_lengths(translated: "TranslationCounts") -> None:
-    """Warns if lines were not translated as they stood."""
+    """Warns of lines that were split, cut off, or miss a constraint."""
     if translated.split:
         warn(f"{count_of_lines(translated.split)} longer than the model takes; translated in parts")
     if translated.unsatisfied:

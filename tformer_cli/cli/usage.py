@@ -15,10 +15,10 @@ NO_SUCH_COMMAND = re.compile(r"no such command (['\"])(.*?)\1(?:$|\.)")
 
 
 class HelpfulGroup(ReadableHelp, TyperGroup):
-    """A group of commands that, named alone, shows its help on stderr: there is no result."""
+    """A group of commands that, named alone, shows its help on stderr, as it has no result."""
 
     unlisted: ClassVar[tuple[str, ...]] = ()
-    """Commands that are found and suggested, though no help lists them."""
+    """Commands that work and are suggested, but not listed in the help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Parses the arguments; see `typer.core.TyperGroup.parse_args`."""
@@ -30,7 +30,7 @@ class HelpfulGroup(ReadableHelp, TyperGroup):
 
 
 def usage_message(error: TyperException) -> str:
-    """Writes what Typer found wrong as ``WHERE: WHAT; WHAT TO DO``."""
+    """Writes an error of Typer as ``WHERE: WHAT; WHAT TO DO``."""
     context = getattr(error, "ctx", None)
     problem = _problem(error)
     if context is None:
@@ -65,7 +65,7 @@ def _options_of(context: Any) -> list[str]:  # noqa: ANN401 - Typer's
 
 
 def _without_guess(unknown: str, context: Any) -> str:  # noqa: ANN401 - Typer's
-    """Cure where no name is near; what begins with a dash may have been meant as a text."""
+    """Advice where no name is near; a word with a leading dash may have been meant as a text."""
     takes_text = any("TEXT" in str(one.metavar) for one in context.command.params)
     if unknown[1:2] != "-" and takes_text:
         return (
@@ -86,7 +86,7 @@ def _problem(error: TyperException) -> str:
 
 
 def _refused(cause: BaseException | None) -> str:
-    """Complaint of pydantic, which checks values for Typer; empty if there is none."""
+    """The complaint of pydantic, which checks values for Typer; empty without one."""
     from pydantic import ValidationError
 
     if not isinstance(cause, ValidationError):

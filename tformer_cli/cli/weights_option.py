@@ -21,7 +21,7 @@ class WeightsChoice(StrEnum):
 
 
 OF_ONE_PASS = (WeightsChoice.norm, WeightsChoice.alti)
-"""Those that need more than attention weights: what one forced pass computes."""
+"""Weights that take a forced pass over one sentence to compute."""
 
 WeightsOption = Annotated[
     WeightsChoice | None,
@@ -46,7 +46,7 @@ class CommandWithWeights(CheckedCommand):
 def with_value(args: list[str]) -> list[str]:
     """Gives every ``--weights`` that none of its values follows the value alpha.
 
-    What follows a ``--`` is text, and so is a sentence after ``--weights``.
+    Arguments after a ``--`` are text, and so is a sentence after ``--weights``.
     """
     end = args.index("--") if "--" in args else len(args)
     following = [*args[1:], ""][:end]

@@ -60,11 +60,11 @@ class Chart:
 
 
 def make_chart(runs: Sequence[RunMetrics], x: XName, names: Sequence[MetricName] = ()) -> Chart:
-    """Collects what is drawn of some runs.
+    """Collects the curves of some runs.
 
     Args:
         runs: at least one.
-        x: what the curves go along.
+        x: the horizontal axis.
         names: the metrics; none: the usual ones, as far as the runs have them.
 
     Raises:
@@ -97,7 +97,7 @@ def _panel(runs: Sequence[RunMetrics], x: XName, name: MetricName) -> Panel:
 
 
 def _labels(paths: Sequence[Path]) -> tuple[str, ...]:
-    """The last part of each path, or all of it where that would not tell them apart."""
+    """The last part of each path, or all of it where two are alike."""
     names = [path.resolve().name for path in paths]
     labels = names if len(set(names)) == len(names) else [str(path) for path in paths]
     # They go into XML, tables and terminals, and must steer none of these.

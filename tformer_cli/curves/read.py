@@ -34,11 +34,11 @@ class RunMetrics:
     """Validations of averaged weights: the end of the run."""
 
     def points(self, name: MetricName, x: XName, *, averaged: bool = False) -> list[Point]:
-        """Gives the points (x, value) of a metric; values that are not finite are omitted.
+        """Returns the points (x, value) of a metric; values that are not finite are omitted.
 
         Args:
             name: the metric.
-            x: what it goes along.
+            x: the horizontal axis.
             averaged: whether to give the averaged weights' value instead of the run's course.
         """
         metric = METRICS[name]
@@ -61,7 +61,7 @@ class RunMetrics:
 
 
 def read_run(path: Path) -> RunMetrics:
-    """Reads what a run has written of itself so far.
+    """Reads the metrics that a run has written so far.
 
     A last line that is still being written is omitted. Of several entries of one step, as a
     resumed run may leave them, the last counts.
@@ -70,7 +70,7 @@ def read_run(path: Path) -> RunMetrics:
         path: the run directory.
 
     Raises:
-        DataError: if there is no such directory, it is not of a run, or its file is damaged.
+        DataError: if the directory is missing or not of a run, or its file is damaged.
     """
     file = path / METRICS_FILE
     if not path.is_dir():
@@ -102,7 +102,7 @@ def read_run(path: Path) -> RunMetrics:
 
 
 def _entry(line: bytes) -> Entry | None:
-    """One entry of the file; None if it is none."""
+    """One entry of the file; None for another line."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):

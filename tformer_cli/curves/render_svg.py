@@ -44,12 +44,12 @@ def render_svg(chart: Chart) -> str:
 
 
 def columns_of(n_panels: int) -> int:
-    """Describes how many panels stand beside each other."""
+    """Returns the number of panels in a row."""
     return n_panels if n_panels <= 3 else 2 if n_panels == 4 else 3
 
 
 def description(chart: Chart) -> str:
-    """Says in words what is drawn: the last value of every curve."""
+    """Describes the chart in words: the last value of every curve."""
     parts = [
         f"{panel.metric.label}: "
         + ", ".join(f"{chart.runs[c.run]} ends at {short(c.points[-1][1])}" for c in panel.curves)

@@ -20,11 +20,11 @@ def render_text(
     """Draws a panel: its name, the curves between their axes, the labels of x.
 
     Args:
-        panel: what to draw.
+        panel: the panel.
         x: the axis of all panels.
         width: columns altogether, at least 20.
         height: lines of the curves, at least 2.
-        is_ascii: whether the terminal shows nothing but ASCII.
+        is_ascii: true if the terminal shows ASCII only.
     """
     y = y_scale(panel, n_ticks=3)
     n_columns = width - _LABEL_WIDTH - 2

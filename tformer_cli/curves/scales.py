@@ -1,4 +1,4 @@
-"""Axes: where a value lies, and which round values are written beside them."""
+"""Axes: positions of values, and round values as ticks."""
 
 import math
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Scale:
     """Quantity that it measures."""
 
     def place(self, value: float) -> float:
-        """Describes where a value is: 0 at the beginning, 1 at the end."""
+        """Returns the position of a value: 0 at the beginning, 1 at the end."""
         low, high = self.low, self.high
         if self.is_logarithmic:
             low, high, value = math.log(low), math.log(high), math.log(max(value, self.low))
@@ -83,7 +83,7 @@ def round_ticks(low: float, high: float, n_ticks: int) -> list[float]:
 
 
 def _logarithmic(values: Sequence[float]) -> Scale:
-    """From one of 1, 2, 5, 10, … to another; of many decades only the powers of ten are marked."""
+    """Makes an axis between two of 1, 2, 5, 10, …; many decades are marked by powers of ten."""
     exponents = range(
         math.floor(math.log10(min(values))) - 1, math.ceil(math.log10(max(values))) + 2
     )
@@ -98,7 +98,7 @@ def _logarithmic(values: Sequence[float]) -> Scale:
 
 
 def written(ticks: Sequence[float]) -> list[str]:
-    """Writes values all alike, as short as tells them apart: 0.5, 2,000, 40k, 1.5M, 5e-05."""
+    """Writes values in one form, as short as distinguishes them: 0.5, 2,000, 40k, 1.5M, 5e-05."""
     largest = max(map(abs, ticks))
     for least, unit, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if largest >= least:

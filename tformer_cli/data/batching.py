@@ -1,4 +1,4 @@
-"""Token-budget batches: which pairs go together, and the tensors made of them."""
+"""Batches by token budget: groups of pairs, and their tensors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Batch:
     target_input: Tensor
     """(B, T) int64: `<s>` and target ids."""
     target_output: Tensor
-    """(B, T) int64: target ids and `</s>`, what follows each position of `target_input`."""
+    """(B, T) int64: target ids and `</s>`: the next token at each position of `target_input`."""
 
     @property
     def n_sentences(self) -> int:
@@ -97,7 +97,7 @@ def plan_batches(
     Returns:
         The members of each batch; every number below N once.
     """
-    # Zeros at the end do not change the seed: one window is what an epoch was before windows.
+    # Zeros at the end do not change the seed: an epoch of one window keeps its earlier order.
     rng = np.random.default_rng([seed, epoch, 0, window])
     batches = _group(source_lengths, target_lengths, tokens_per_batch, rng)
     return [batches[place] for place in rng.permutation(len(batches))]

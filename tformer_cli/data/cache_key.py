@@ -1,8 +1,8 @@
-"""The name of a tokenized corpus in the cache: a hash of all that its content depends on.
+"""The name of a tokenized corpus in the cache: a hash of everything that decides its content.
 
-Files are hashed by their content, once at every start; what is hashed of a format stands beside its
-reader (`corpora.FORMATS`). Sizes and times are not trusted instead: a run that resumes must never
-continue silently with changed data.
+Files are hashed by content, once at every start; each format declares the content to hash beside
+its reader (`corpora.FORMATS`). Sizes and times are not trusted instead: a run that resumes must
+never continue silently with changed data.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError
 
 FORMAT = 1
-"""Raised when the same inputs come to be stored differently."""
+"""Version of the stored form, raised when the same inputs are stored differently."""
 KNOWN_OF_CORPUS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(chain.from_iterable(FORMAT_KEYS.values()), ANY),

@@ -25,12 +25,13 @@ class SentencePair(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusFormat:
-    """A format of corpora: its reader, and beside it what a tokenized copy depends on."""
+    """A format of corpora: its reader, and the content that a tokenized copy depends on."""
 
     read: Callable[[CorpusConfig, str, LineCounts], Iterator[SentencePair]]
     """Yields the pairs, given the directory where relative paths start."""
     content: Callable[[CorpusConfig, str], list[str]]
-    """Gives texts that differ whenever the pairs do, `source_field` and `target_field` aside."""
+    """Returns texts that differ whenever the pairs do, apart from `source_field` and
+    `target_field`."""
     has_lines: bool = True
     """True if the keys name text files, a line a pair."""
 
@@ -61,7 +62,7 @@ def read_corpus(
     Args:
         config: which corpus.
         directory: where relative paths start (empty: the working directory).
-        counts: told the lines read from files and those that were not UTF-8.
+        counts: counts the lines read from files, and those that were not UTF-8.
 
     Raises:
         DataError: if a file is missing or damaged, sides differ in length, or a record is not a

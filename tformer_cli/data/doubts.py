@@ -8,7 +8,7 @@ from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus, tex
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, looks_swapped
 
 MOST_PAIRS = 1000
-"""Pairs of each corpus that are looked at, from its beginning."""
+"""Pairs of each corpus that are examined, from its beginning."""
 FEWEST_PAIRS = 8
 """Pairs that a corpus must have for shares of them to mean something."""
 COLUMN_NAMES = """
@@ -23,7 +23,7 @@ COLUMN_NAMES = """
 def doubts(data: DataConfig) -> Iterator[str]:
     """Yields doubts about the training corpora, and the lack of a validation corpus.
 
-    Only files are looked into: datasets have names for their columns.
+    Only files are examined: datasets have names for their columns.
 
     Raises:
         DataError: if a corpus cannot be read.
@@ -78,7 +78,7 @@ def _of_pairs(
 
 
 def _is_header(first: SentencePair) -> bool:
-    """Returns whether both cells are what columns are called, and not the same."""
+    """True if both cells are common names of columns, and differ."""
     source, target = (cell.strip().strip('"').lower() for cell in first)
     names, languages = COLUMN_NAMES.split(), FUNCTION_WORDS.keys() | SCRIPTS.keys()
     return source != target and all(

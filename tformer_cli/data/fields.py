@@ -15,7 +15,7 @@ def text_of(record: object, field: str, where: str) -> str:
     """The string at `field` of a record; `where` names the record in messages.
 
     Raises:
-        DataError: if there is no such field, or it is not a string.
+        DataError: if the field is missing or not a string.
     """
     value = record
     if isinstance(record, dict) and field in record:

@@ -1,4 +1,4 @@
-"""Lines that a Python program hands over: strings, several of them.
+"""Lines given by a Python program: several strings.
 
 A single string is a sequence of strings to Python, of its letters, and would be taken as such.
 """
@@ -10,8 +10,8 @@ def given_lines(lines: Iterable[str], name: str = "lines") -> Iterator[str]:
     """Returns the lines that were given.
 
     Args:
-        lines: what a caller gives as several strings.
-        name: what the caller calls it.
+        lines: argument of the caller, which should be several strings.
+        name: its name in messages.
 
     Raises:
         TypeError: if it is one string or no iterable at all; while it is read, if something in it
@@ -22,7 +22,7 @@ def given_lines(lines: Iterable[str], name: str = "lines") -> Iterator[str]:
 
 
 def check_lines(lines: object, name: str = "lines") -> None:
-    """Makes sure that lines are several things of which each may be one.
+    """Checks that lines are several objects, each of which may be a string.
 
     Raises:
         TypeError: if they are not.

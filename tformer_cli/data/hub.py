@@ -54,7 +54,8 @@ def open_dataset(config: CorpusConfig, directory: str = "") -> datasets.Dataset:
     """Opens the split of a dataset, memory-mapped; a hub dataset is downloaded first.
 
     Raises:
-        DataError: if there is no such dataset, configuration or split, or the hub is unreachable.
+        DataError: if the dataset, configuration or split does not exist, or the hub is
+            unreachable.
     """
     path = local_path(config, directory)
     datasets.disable_progress_bars()
@@ -100,7 +101,7 @@ def read_fields(
 
 @contextmanager
 def _offline_if_unreachable() -> Iterator[None]:
-    """Looks once whether the hub answers; if not, only what was downloaded before is used.
+    """Tries once to reach the hub; if it fails, only earlier downloads are used.
 
     Without this, the libraries try again and again for half a minute and log each time.
     """

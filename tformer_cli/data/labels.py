@@ -1,9 +1,9 @@
 """Readable, reversible names of pieces.
 
 Byte-level pieces are stored in GPT-2's byte alphabet, where each of the 256 bytes is one printable
-character. A label is what a person reads instead: the text itself, with ``▁`` for a space and
-``<0xE2>`` for each byte that is not part of a printable character. Labels hold no white space, and
-different pieces have different labels, because no pipeline lets ``<`` share a piece with a letter.
+character. A label is the readable form: the text itself, with ``▁`` for a space and ``<0xE2>`` for
+each byte that is not part of a printable character. Labels hold no white space, and different
+pieces have different labels, because no pipeline joins ``<`` and a letter in a piece.
 """
 
 import unicodedata
@@ -26,7 +26,7 @@ _BYTE_OF = {character: byte for byte, character in enumerate(BYTE_CHARACTERS)}
 
 
 def bytes_of(piece: str) -> bytes:
-    """The bytes that a piece in the byte alphabet stands for."""
+    """The bytes of a piece in the byte alphabet."""
     return bytes(_BYTE_OF[character] for character in piece)
 
 
@@ -39,7 +39,7 @@ def label_of(text: bytes) -> str:
 def visible(text: str) -> str:
     """A text whose control characters are written out as in labels: none reaches a terminal.
 
-    There they would color, overwrite or erase what stands around the text. Separators of lines are
+    There they would color, overwrite or erase the text around them. Separators of lines are
     written out too; a tab stays.
     """
     if text.isprintable():

@@ -1,7 +1,7 @@
 """A guess at which of two languages a text is in, by its letters or its commonest words.
 
 Two languages are told apart by their scripts, or by the function words that only one of them has.
-Nothing is learned, and nothing is said where that does not suffice.
+Nothing is learned, and no guess is made where that does not suffice.
 """
 
 import unicodedata
@@ -65,7 +65,7 @@ LEAST_SHARE = 0.05
 
 
 def looks_swapped(pairs: Sequence[tuple[str, str]], source: str, target: str) -> bool:
-    """Returns whether each side of a corpus is much more like the other side's language.
+    """True if each side of a corpus looks much more like the other side's language.
 
     Args:
         pairs: source and target of some lines.

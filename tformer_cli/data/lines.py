@@ -2,9 +2,9 @@ r"""Files and streams as lines of text, by the rules every command shares.
 
 Only ``\n`` ends a line and a final ``\r`` is dropped; U+2028, form feed, NUL and the like are
 characters. Bytes that are not UTF-8 become U+FFFD and are counted. `.gz`, `.xz` and `.bz2` files
-are read through, and ``-`` is standard input. What some editors write before the first line to say
-that a file is UTF-8 (the byte order mark) is not part of that line. What is plainly not UTF-8 text
-(an archive, a document, another encoding) is refused when its first bytes are read.
+are read through, and ``-`` is standard input. A byte order mark, which some editors write before
+the first line, is not part of it. Input that is plainly not UTF-8 text (an archive, a document,
+another encoding) is refused when its first bytes are read.
 """
 
 import bz2
@@ -90,7 +90,7 @@ def _next_block(stream: BinaryIO) -> bytes:
 
 
 def check_file(path: str | Path) -> None:
-    """Makes sure that there is something to read.
+    """Checks that a file can be read.
 
     Raises:
         DataError: if the file is missing or a directory.
@@ -143,7 +143,7 @@ def read_lines(path: str | Path, counts: LineCounts | None = None) -> Iterator[s
 def _checked_lines(stream: BinaryIO, path: str | Path) -> Iterator[bytes]:
     """Yields the lines of a stream that begins like text, without the mark at its beginning.
 
-    The first block is what there is, so that a pipe that pauses has its lines answered.
+    The first block is whatever has arrived, so that a pipe that pauses gets its answers.
     """
     block = cast("BufferedReader", stream).read1(BLOCK_BYTES)
     check_text(block, path)

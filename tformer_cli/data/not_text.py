@@ -1,7 +1,7 @@
 """Recognition of files that are not UTF-8 text, by their first bytes, each with its cure.
 
-A line may hold anything: a NUL or a broken byte in an otherwise good text is a character. Only what
-is plainly something else is refused: an archive, a document, another encoding.
+A line may hold anything: a NUL or a broken byte in an otherwise good text is a character. Only
+another format is refused: an archive, a document, another encoding.
 """
 
 import codecs
@@ -23,7 +23,7 @@ DOCUMENTS = {
     b"%PDF-": "a PDF document",
     b"{\\rtf1": "an RTF document",
 }
-"""First bytes of what word processors save."""
+"""First bytes of documents by word processors."""
 WIDE_MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark is the beginning of this one
     codecs.BOM_UTF32_BE: "utf-32",
@@ -40,31 +40,31 @@ WESTERN_SHARE = 0.25
 
 
 def check_text(block: bytes, path: str | Path) -> None:
-    """Makes sure that a file, or stdin (``-``), may be text.
+    """Checks that a file, or stdin (``-``), may be text.
 
     Args:
         block: its first bytes, tens of thousands at most, decompressed.
         path: its name.
 
     Raises:
-        DataError: if it is plainly something else.
+        DataError: if it plainly has another format.
     """
-    found = _what_else(block, path)
-    if found is not None:
-        what, cure = found
+    problem = _other_format(block, path)
+    if problem is not None:
+        kind, cure = problem
         name = "stdin" if str(path) == "-" else path
-        raise DataError(f"{name}: is {what}; {cure}")
+        raise DataError(f"{name}: is {kind}; {cure}")
 
 
-def _what_else(block: bytes, path: str | Path) -> tuple[str, str] | None:
-    """Kind of a file that is not text, and the cure; None: text, as far as one can see."""
+def _other_format(block: bytes, path: str | Path) -> tuple[str, str] | None:
+    """Format of a file that is not text, and the cure; None: probably text."""
     for magic, (program, ending) in COMPRESSED.items():
         is_bzip2_text = magic == b"BZh" and block[4:10] != b"1AY&SY"  # digits of pi, in each file
         if block.startswith(magic) and not is_bzip2_text:
             return f"compressed by {program}", _decompress(program, ending, path)
-    for magic, what in DOCUMENTS.items():
+    for magic, kind in DOCUMENTS.items():
         if block.startswith(magic):
-            return f"{what}, not text", "save it as plain text (UTF-8), one sentence a line"
+            return f"{kind}, not text", "save it as plain text (UTF-8), one sentence a line"
     encoding = _wide_encoding(block)
     if encoding:
         return f"{encoding.upper()} text, not UTF-8", _convert(encoding, path)

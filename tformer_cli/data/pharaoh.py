@@ -1,6 +1,6 @@
 """Word alignments as text, in the Pharaoh format: a line a sentence pair, links between spaces.
 
-``3-5`` links source word 3 with target word 5, counted from 0 (or from 1, where a file says so).
+``3-5`` links source word 3 with target word 5, counted from 0 (in some files from 1).
 Gold alignments also know links that are only possible, ``3?5`` or ``3p5``; ``3-5`` is then sure.
 """
 
@@ -33,7 +33,7 @@ def parse_links(line: str, where: str, *, is_one_based: bool = False) -> GoldLin
         is_one_based: whether the line counts words from 1.
 
     Raises:
-        DataError: naming what is not a link.
+        DataError: naming a text that is not a link.
     """
     first = 1 if is_one_based else 0
     sure, possible = set(), set()

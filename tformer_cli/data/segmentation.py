@@ -14,7 +14,7 @@ N_VARIANTS = 16
 """Segmentations of a word: enough that a frequent word is seen in all its likely ones (at a dropout
 of 0.1 most words have fewer), a power of two so that a byte of a hash chooses evenly."""
 MAX_WORDS = 1 << 20
-"""The table is emptied beyond this many words; what comes back is the same."""
+"""The table is emptied beyond this many words; they are then drawn again, alike."""
 
 Ids = tuple[int, ...]
 
@@ -30,7 +30,7 @@ class WordCache:
     """
 
     def __init__(self, encode: Callable[[list[str]], list[list[int]]]) -> None:
-        """Takes what encodes words that are not known yet."""
+        """Sets the encoder of words that are not in the cache."""
         self._encode = encode
         self._known: dict[str, list[int]] = {}
         self._n_characters = 0

@@ -1,8 +1,9 @@
 """Text to token ids and back.
 
 `Tokenizer` wraps a Hugging Face tokenizer built by one of the five pipelines of this package. A
-`tokenizer.json` of any other make is refused, so that what is promised here (no text becomes a
-special token, what is lossless) holds for every instance, and a file cannot bring its own patterns.
+foreign `tokenizer.json` is refused, so that the promises made here (no text becomes a special
+token; which algorithms are lossless) hold for every instance, and a file cannot bring its own
+patterns.
 """
 
 import json
@@ -26,9 +27,9 @@ PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 FILE_NAME = "tokenizer.json"
 MAX_FILE_BYTES = 1 << 29
 FEW = 8
-"""So many texts are done one by one sooner than the threads that do batches wake up."""
+"""Texts that are encoded one by one faster than the library's threads for batches start."""
 Span = tuple[int, int]
-"""From a character up to, and without, another."""
+"""First character, and the one after the last."""
 LEARNED = ("vocab", "merges", "unk_id")
 """Keys of the model section of a `tokenizer.json` that come from training."""
 
@@ -37,7 +38,7 @@ class Tokenizer:
     """A joint vocabulary of both languages: `<pad> <unk> <s> </s>` are ids 0 to 3."""
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, algorithm: Algorithm) -> None:
-        """Takes a tokenizer made by one of the pipelines; use `from_file` or `from_json`."""
+        """Wraps a tokenizer made by one of the pipelines; use `from_file` or `from_json`."""
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
         self.algorithm: Algorithm = algorithm
@@ -49,7 +50,7 @@ class Tokenizer:
         """Reads a `tokenizer.json`, or the one in a model directory.
 
         Raises:
-            DataError: if there is none, or it is damaged or of another make.
+            DataError: if it is missing, damaged or foreign.
         """
         file = path / FILE_NAME if path.is_dir() else path
         try:
@@ -69,7 +70,7 @@ class Tokenizer:
         """Reads the text of a `tokenizer.json`; `where` names it in messages.
 
         Raises:
-            DataError: if it is damaged or of another make.
+            DataError: if it is damaged or foreign.
         """
         tokenizer = _parse(text, where)
         algorithm = _algorithm_of(tokenizer, where)
@@ -87,7 +88,7 @@ class Tokenizer:
 
     @property
     def is_lossless(self) -> bool:
-        """True if `decode(encode(text)) == text` for every text: there are no unknown tokens."""
+        """True if `decode(encode(text)) == text` for every text, as it has no unknown tokens."""
         return self.algorithm in ("bpe", "unigram", "byte")
 
     def encode(self, text: str) -> list[int]:
@@ -126,7 +127,7 @@ class Tokenizer:
         """The ids of each text by BPE-dropout (Provilkov et al. 2020), the same for the same key.
 
         Args:
-            texts: what to encode.
+            texts: the texts.
             keys: a number for each text and occasion; another key gives another segmentation.
             dropout: chance of skipping each merge; 0 equals `encode_batch`.
             seed: of all the segmentations.
@@ -196,7 +197,7 @@ def _parse(text: str, where: str) -> HuggingFaceTokenizer:
 
 
 def _sections(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], bool]:
-    """All of a tokenizer but what training gives it, and whether it has merges."""
+    """The parts of a tokenizer that training does not change, and whether it has merges."""
     data = json.loads(tokenizer.to_str())
     has_merges = bool(data["model"].get("merges"))
     data["model"] = {k: v for k, v in data["model"].items() if k not in LEARNED}
@@ -217,7 +218,7 @@ def _algorithm_of(tokenizer: HuggingFaceTokenizer, where: str) -> Algorithm:
 
 
 def _check_vocabulary(tokenizer: HuggingFaceTokenizer, algorithm: Algorithm, where: str) -> None:
-    """Checks the special tokens, that ids are 0, 1, 2, …, and that the alphabet is the promised."""
+    """Checks the special tokens, that ids are 0, 1, 2, …, and the alphabet."""
     special = {place: AddedToken(p, special=True) for place, p in enumerate(SPECIAL_PIECES)}
     if tokenizer.get_added_tokens_decoder() != special:
         raise DataError(

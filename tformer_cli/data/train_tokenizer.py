@@ -37,7 +37,7 @@ def train_tokenizer(
         n_lines: how many lines there are, if known.
 
     Raises:
-        DataError: if there is no text.
+        DataError: if the text is empty.
     """
     tokenizer = blank_tokenizer(config.algorithm)
     sample = map(without_surrogates, sampled(lines, n_lines))
@@ -119,7 +119,7 @@ def _checked(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _settled(text: str) -> str:
-    """Removes what makes the unigram trainer's result vary from run to run.
+    """Makes the unigram trainer's result the same in every run.
 
     It sums floats in the order of a randomly seeded hash table (differences near 1e-11), and tells
     bytes it has never seen apart by tiny penalties in that order. Scores are rounded, unseen bytes

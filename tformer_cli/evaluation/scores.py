@@ -1,4 +1,4 @@
-"""BLEU, chrF and TER through sacreBLEU, each with the signature that says how it was computed.
+"""BLEU, chrF and TER through sacreBLEU, each with its signature.
 
 Texts are compared as they are: raw and detokenized, blank lines included.
 """
@@ -6,15 +6,11 @@ Texts are compared as they are: raw and detokenized, blank lines included.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import sacrebleu
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from tformer_cli.errors import DataError
-
-TOKENIZERS = ("13a", "intl", "char", "none", "zh", "ja-mecab", "ko-mecab", "spm", "flores200")
-"""BLEU tokenizers of sacreBLEU; "13a" is what is reported by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,7 @@ def check_counts(counts: Sequence[tuple[str, int]]) -> None:
         counts: a name and a number of lines for each text.
 
     Raises:
-        DataError: naming the first two that differ, or if there are no lines.
+        DataError: naming the first two that differ, or if the texts are empty.
     """
     first_name, first = counts[0]
     for name, n_lines in counts[1:]:
@@ -99,7 +95,3 @@ def _score(
     streams = [list(texts) for texts in references]
     value = metric.corpus_score(list(hypotheses), streams).score
     return Score(name, float(value), str(metric.get_signature()))
-
-
-SACREBLEU_VERSION = str(sacrebleu.__version__)
-"""The version whose numbers these are."""

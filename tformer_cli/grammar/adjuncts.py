@@ -1,10 +1,10 @@
-"""Tenses with the times that fit them, and places: what a clause may end with."""
+"""Tenses with the times that fit them, and places: the possible ends of a clause."""
 
+from tformer_cli.grammar.choices import Pool
 from tformer_cli.grammar.clauses import (
     Clause,
 )
 from tformer_cli.grammar.determiners import with_preposition
-from tformer_cli.grammar.dice import Pool
 from tformer_cli.grammar.phrases import (
     Draft,
     Phrase,
@@ -36,22 +36,22 @@ NEGATION_SHARE = 0.17
 
 def draw_tense(draft: Draft, verb: Verb) -> str:
     """Return a tense that ``verb`` can have: states have no progressive."""
-    return draft.dice.draw(STATE_TENSES if verb.stative else TENSES)
+    return draft.rng.draw(STATE_TENSES if verb.stative else TENSES)
 
 
 def time(draft: Draft, verb: Verb, tense: str) -> Phrase | None:
     """Return an expression of time that fits the tense, or None where none does."""
     if verb.stative and tense == "past":
-        return expression(draft, draft.dice.draw(lexicon.STATE_TIMES))
+        return expression(draft, draft.rng.draw(lexicon.STATE_TIMES))
     pool = TIMES.get(tense)
-    return expression(draft, draft.dice.draw(pool)) if pool else None
+    return expression(draft, draft.rng.draw(pool)) if pool else None
 
 
 def frequency(draft: Draft, tense: str, negated: bool) -> Expression | None:
     """Return an adverb of frequency now and then."""
-    if negated or tense not in ("present", "past") or not draft.dice.chance(0.12):
+    if negated or tense not in ("present", "past") or not draft.rng.chance(0.12):
         return None
-    return draft.dice.draw(lexicon.FREQUENCY)
+    return draft.rng.draw(lexicon.FREQUENCY)
 
 
 PLACES = (
@@ -81,9 +81,9 @@ THING_PLACE_POOL = Pool(THING_PLACES)
 
 def place(draft: Draft, options: Pool[tuple[tuple[str, ...], tuple[str, ...], str]]) -> Phrase:
     """Return a place such as *in front of the house*."""
-    english, french, tags = draft.dice.draw(options)
-    noun = draft.dice.draw(lexicon.nouns(tags))
-    kind = "the" if draft.dice.chance(0.7) else "a" if draft.dice.chance(0.6) else "this"
+    english, french, tags = draft.rng.draw(options)
+    noun = draft.rng.draw(lexicon.nouns(tags))
+    kind = "the" if draft.rng.chance(0.7) else "a" if draft.rng.chance(0.6) else "this"
     landmark = noun_phrase(draft, noun, determiner=kind, plural=False, share=0.15)
     bit = draft.link()
     target = with_preposition([(word, bit) for word in french], landmark.french)
@@ -92,7 +92,7 @@ def place(draft: Draft, options: Pool[tuple[tuple[str, ...], tuple[str, ...], st
 
 def adjunct(draft: Draft, verb: Verb, tense: str) -> Phrase | None:
     """Return a time or a place, or None."""
-    roll = draft.dice.roll()
+    roll = draft.rng.roll()
     if roll < 0.5:
         return time(draft, verb, tense)
     return place(draft, PLACE_POOL)
@@ -100,7 +100,7 @@ def adjunct(draft: Draft, verb: Verb, tense: str) -> Phrase | None:
 
 def put_time(draft: Draft, made: Clause, added: Phrase) -> Phrase:
     """Add an expression of time at the end or, with a comma, at the beginning."""
-    if draft.dice.chance(0.7):
+    if draft.rng.chance(0.7):
         return made.extend(added).statement()
     comma = draft.link()
     opening = Phrase([*added.english, (",", comma)], [*added.french, (",", comma)])
@@ -109,20 +109,20 @@ def put_time(draft: Draft, made: Clause, added: Phrase) -> Phrase:
 
 def destination(draft: Draft, verb: Verb) -> Phrase:
     """Return where to, where from or where, as *go*, *come* or *live* asks."""
-    dice = draft.dice
+    rng = draft.rng
     bit, goal = draft.link(), draft.link()
     word = {"go": "to", "come": "from", "live": "in"}[verb.english]
-    if dice.chance(0.3) and verb is not lexicon.LIVE:
-        noun = dice.draw(lexicon.nouns("building"))
+    if rng.chance(0.3) and verb is not lexicon.LIVE:
+        noun = rng.draw(lexicon.nouns("building"))
         where = noun_phrase(draft, noun, determiner="the", plural=False, share=0.1)
         joint = "à" if verb is lexicon.GO else "de"
         french = with_preposition([(joint, bit)], where.french)
         return Phrase([(word, bit), *where.english], french, head=noun.english)
-    if dice.chance(0.25):
-        source, target = dice.draw(lexicon.CITIES)
+    if rng.chance(0.25):
+        source, target = rng.draw(lexicon.CITIES)
         joint = "de" if verb is lexicon.COME else "à"
     else:
-        source, target, gender = dice.draw(lexicon.COUNTRIES)
+        source, target, gender = rng.draw(lexicon.COUNTRIES)
         feminine = gender == "f"
         joint = ("de" if feminine else "du") if verb is lexicon.COME else "en" if feminine else "au"
     return Phrase([(word, bit), (source, goal)], [(joint, bit), (target, goal)], head=source)

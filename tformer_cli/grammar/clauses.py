@@ -79,9 +79,9 @@ def clause(
         obj: the object, a phrase or a clitic pronoun.
         negated: whether to negate.
         adverb: an adverb of frequency; *never* becomes *ne … jamais*.
-        gap: an object that stands before the clause (relative or question): the participle agrees.
+        gap: an object before the clause (relative or question): the participle agrees.
         asked: whether English needs an auxiliary before the subject.
-        infinitive: what a control verb governs, from `infinitive_phrase`.
+        infinitive: complement of a control verb, from `infinitive_phrase`.
     """
     links = Links(draft.link(), draft.link(), draft.link())
     if tense == "present" and verb.past == verb.english and subject.person != 1:
@@ -158,7 +158,7 @@ def english_group(
 
 
 def _negate(draft: Draft, auxiliary: str, mask: int, negation: int) -> Tokens:
-    if auxiliary == "am" or (auxiliary != "can" and not draft.dice.chance(CONTRACTION_SHARE)):
+    if auxiliary == "am" or (auxiliary != "can" and not draft.rng.chance(CONTRACTION_SHARE)):
         return [(auxiliary, mask), ("not", negation)]
     return [(SHORTENED.get(auxiliary, auxiliary), mask), ("n't", negation)]
 

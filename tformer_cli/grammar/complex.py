@@ -1,12 +1,12 @@
 """The constructions of several clauses: subordination, relatives, coordination."""
 
 from tformer_cli.grammar.adjuncts import draw_tense
+from tformer_cli.grammar.choices import Pool
 from tformer_cli.grammar.clauses import Clause, clause, predicate
 from tformer_cli.grammar.constructions import draw_object
 from tformer_cli.grammar.coreference import because, degree, reason_clause
 from tformer_cli.grammar.descriptions import ANIMATE, definite, draw_predicate
 from tformer_cli.grammar.determiners import with_preposition
-from tformer_cli.grammar.dice import Pool
 from tformer_cli.grammar.phrases import (
     Draft,
     Phrase,
@@ -28,11 +28,11 @@ def word(draft: Draft, english: str, french: str) -> Phrase:
 
 def deed(draft: Draft, subject: Phrase, tense: str, negated: bool = False) -> Clause:
     """Return a short clause of an event, with or without an object."""
-    dice = draft.dice
+    rng = draft.rng
     tags = "animal" if subject.noun and "animal" in subject.noun.tags else "human"
-    pool = lexicon.TRANSITIVE if dice.chance(0.6) else lexicon.INTRANSITIVE
+    pool = lexicon.TRANSITIVE if rng.chance(0.6) else lexicon.INTRANSITIVE
     while True:
-        verb = dice.draw(pool)
+        verb = rng.draw(pool)
         if tags in verb.subjects.split() and not verb.stative and verb.english != "die":
             break
     obj = draw_object(draft, verb, negated) if verb.objects else None
@@ -42,28 +42,28 @@ def deed(draft: Draft, subject: Phrase, tense: str, negated: bool = False) -> Cl
 
 def actor(draft: Draft) -> Phrase:
     """Return a person or an animal."""
-    if draft.dice.chance(0.25):
-        return noun_phrase(draft, draft.dice.draw(lexicon.nouns("animal")), share=0.1)
+    if draft.rng.chance(0.25):
+        return noun_phrase(draft, draft.rng.draw(lexicon.nouns("animal")), share=0.1)
     return someone(draft, "human", pronouns=0.25, names=0.25)
 
 
 def reason(draft: Draft) -> Phrase:
     """Return *The girl left because she was tired*: the pronoun is the subject's."""
-    dice = draft.dice
+    rng = draft.rng
     subject = actor(draft)
-    negated = dice.chance(0.5)
-    tense = "past" if dice.chance(0.75) else "present"
+    negated = rng.chance(0.5)
+    tense = "past" if rng.chance(0.75) else "present"
     main = deed(draft, subject, tense, negated).statement()
-    if dice.chance(0.2):
+    if rng.chance(0.2):
         other = someone(draft, "human", pronouns=0.1, names=0.4)
         return concatenate(main, because(draft), deed(draft, other, tense).statement())
     sign = "-" if negated else "+"
     signs = [a for a in lexicon.ANIMATE if a.sign == sign and a.english not in ABSOLUTE]
     amount = (
-        ("too", "trop") if negated and dice.chance(0.6) else dice.pick([("", ""), ("very", "très")])
+        ("too", "trop") if negated and rng.chance(0.6) else rng.pick([("", ""), ("very", "très")])
     )
     return concatenate(
-        main, because(draft), reason_clause(draft, subject, dice.pick(signs), tense, amount)
+        main, because(draft), reason_clause(draft, subject, rng.pick(signs), tense, amount)
     )
 
 
@@ -73,31 +73,31 @@ FRENCH_CONJUNCTIONS = {"when": "quand", "if": "si", "while": "pendant que"}
 
 def circumstance(draft: Draft) -> Phrase:
     """Return a sentence with *when*, *if* or *while*; English *if* and *when* refuse *will*."""
-    dice = draft.dice
-    kind = dice.draw(CONJUNCTIONS)
+    rng = draft.rng
+    kind = rng.draw(CONJUNCTIONS)
     first, second = actor(draft), someone(draft, "human animal", pronouns=0.2, names=0.2)
     main_tense, side_tense = {
         "when": ("past_progressive", "past"),
         "if": ("future", "present"),
         "while": ("past", "past_progressive"),
     }[kind]
-    main = deed(draft, first, main_tense, kind == "if" and dice.chance(0.3)).statement()
+    main = deed(draft, first, main_tense, kind == "if" and rng.chance(0.3)).statement()
     side = deed(draft, second, side_tense).statement()
     conjunction = word(draft, kind, FRENCH_CONJUNCTIONS[kind])
-    if dice.chance(0.6):
+    if rng.chance(0.6):
         return concatenate(main, conjunction, side)
     return concatenate(conjunction, side, word(draft, ",", ","), main)
 
 
 def opinion(draft: Draft) -> Phrase | None:
     """Return *Mary thinks that the dog is hungry* with any clause after *that*."""
-    dice = draft.dice
-    verb = dice.draw(lexicon.OPINION)
+    rng = draft.rng
+    verb = rng.draw(lexicon.OPINION)
     speaker = someone(draft, "human", names=0.3)
-    tense = dice.pick(["present", "present", "past"])
+    tense = rng.pick(["present", "present", "past"])
     subject = describable_subject(draft)
-    inner_tense = "past" if tense == "past" else dice.pick(["present", "present", "future"])
-    if dice.chance(0.55):
+    inner_tense = "past" if tense == "past" else rng.pick(["present", "present", "future"])
+    if rng.chance(0.55):
         adjective = draw_predicate(draft, subject)
         if adjective is None:
             return None
@@ -105,7 +105,7 @@ def opinion(draft: Draft) -> Phrase | None:
         inner = clause(draft, subject, lexicon.BE, inner_tense).extend(adjective)
     else:
         inner = deed(
-            draft, actor(draft), "past" if tense == "present" and dice.chance(0.4) else "future"
+            draft, actor(draft), "past" if tense == "present" and rng.chance(0.4) else "future"
         )
         if tense == "past":
             return None
@@ -115,50 +115,48 @@ def opinion(draft: Draft) -> Phrase | None:
 
 def describable_subject(draft: Draft) -> Phrase:
     """Return a definite subject of any class."""
-    tags = draft.dice.pick(
-        ["human", "animal", "way", "building", "food", "text", "vehicle", "idea"]
-    )
-    if tags == "human" and draft.dice.chance(0.4):
+    tags = draft.rng.pick(["human", "animal", "way", "building", "food", "text", "vehicle", "idea"])
+    if tags == "human" and draft.rng.chance(0.4):
         return someone(draft, tags, pronouns=0.5, names=0.5)
-    return noun_phrase(draft, draft.dice.draw(lexicon.nouns(tags)), determiner=definite(draft))
+    return noun_phrase(draft, draft.rng.draw(lexicon.nouns(tags)), determiner=definite(draft))
 
 
 def subject_relative(draft: Draft) -> Phrase | None:
     """Return *The boy who lost his key is crying*, *who* or *that* being *qui*."""
-    dice = draft.dice
-    noun = dice.draw(lexicon.nouns(dice.pick(["human", "human", "animal"])))
-    plural = dice.chance(0.2)
-    kind = "the" if plural else dice.pick(["the", "the", "the", "this", "a"])
+    rng = draft.rng
+    noun = rng.draw(lexicon.nouns(rng.pick(["human", "human", "animal"])))
+    plural = rng.chance(0.2)
+    kind = "the" if plural else rng.pick(["the", "the", "the", "this", "a"])
     head = noun_phrase(draft, noun, determiner=kind, plural=plural, share=0.1)
     pronoun = word(draft, "who" if "human" in noun.tags else "that", "qui")
-    inner = deed(draft, head, dice.pick(["past", "past", "present"]))
+    inner = deed(draft, head, rng.pick(["past", "past", "present"]))
     head_with = Phrase(
         head.english + pronoun.english + inner.aux + inner.rest,
         head.french + pronoun.french + inner.finite + inner.tail,
         head.person, head.feminine, head.plural, head.head, head.noun,
     )  # fmt: skip
-    if dice.chance(0.4):
+    if rng.chance(0.4):
         adjective = draw_predicate(draft, head)
         if adjective is None:
             return None
         draft.combine(head.head, "be", adjective.head)
-        tense = dice.pick(["present", "past"])
+        tense = rng.pick(["present", "past"])
         return clause(draft, head_with, lexicon.BE, tense).extend(adjective).statement()
-    return deed(draft, head_with, dice.pick(["past", "future", "present"])).statement()
+    return deed(draft, head_with, rng.pick(["past", "future", "present"])).statement()
 
 
 def _relative_verb(draft: Draft) -> Verb | None:
-    verb = draft.dice.draw(lexicon.TRANSITIVE)
+    verb = draft.rng.draw(lexicon.TRANSITIVE)
     return None if verb.french_preposition or "human" not in verb.subjects else verb
 
 
 def object_relative(draft: Draft) -> Phrase | None:
     """Return *The apples that she ate were ripe* / *… qu'elle a mangées étaient mûres*."""
-    dice = draft.dice
+    rng = draft.rng
     verb = _relative_verb(draft)
     if verb is None:
         return None
-    noun = dice.draw(lexicon.nouns(verb.objects))
+    noun = rng.draw(lexicon.nouns(verb.objects))
     head = noun_phrase(draft, noun, determiner="the", share=0.1)
     inner_subject = someone(draft, "human", pronouns=0.3, names=0.25)
     inner = clause(draft, inner_subject, verb, "past", gap=head)
@@ -166,16 +164,16 @@ def object_relative(draft: Draft) -> Phrase | None:
     joined = concatenate(head, word(draft, "that", "que"), inner.statement())
     whole = Phrase(joined.english, joined.french, head.person, head.feminine, head.plural,
                    head.head, head.noun)  # fmt: skip
-    if dice.chance(0.65):
+    if rng.chance(0.65):
         adjective = draw_predicate(draft, head)
         if adjective is None:
             return None
         draft.combine(head.head, "be", adjective.head)
-        made = clause(draft, whole, lexicon.BE, dice.pick(["present", "past", "past"]))
-        if dice.chance(0.3):
+        made = clause(draft, whole, lexicon.BE, rng.pick(["present", "past", "past"]))
+        if rng.chance(0.3):
             made.extend(degree(draft, "very", "très"))
         return made.extend(adjective).statement()
-    outer = dice.draw(lexicon.TRANSITIVE)
+    outer = rng.draw(lexicon.TRANSITIVE)
     if (
         noun.tags.isdisjoint(outer.objects.split())
         or outer is verb
@@ -189,18 +187,18 @@ def object_relative(draft: Draft) -> Phrase | None:
 
 def contrast(draft: Draft) -> Phrase:
     """Return two clauses joined by *but* or *and*; the second may take up the first's subject."""
-    dice = draft.dice
+    rng = draft.rng
     subject = actor(draft)
-    tense = dice.pick(["past", "past", "future"])
-    if dice.chance(0.5):
+    tense = rng.pick(["past", "past", "future"])
+    if rng.chance(0.5):
         first = deed(draft, subject, tense)
         other = standing_for(draft, subject)
         other.noun = subject.noun
         second = deed(draft, other, tense, negated=True)
     else:
         first = deed(draft, subject, tense)
-        second = deed(draft, actor(draft), tense, negated=dice.chance(0.6))
-    joint = word(draft, "but", "mais") if dice.chance(0.7) else word(draft, "and", "et")
+        second = deed(draft, actor(draft), tense, negated=rng.chance(0.6))
+    joint = word(draft, "but", "mais") if rng.chance(0.7) else word(draft, "and", "et")
     return concatenate(first.statement(), word(draft, ",", ","), joint, second.statement())
 
 
@@ -212,17 +210,17 @@ def joined_subjects(draft: Draft) -> Phrase:
     both.person, both.plural = 4, True
     both.feminine = first.feminine and second.feminine
     both.head = first.head
-    if draft.dice.chance(0.3):
-        adjective = draft.dice.draw(ANIMATE)
+    if draft.rng.chance(0.3):
+        adjective = draft.rng.draw(ANIMATE)
         draft.combine(first.head, second.head, adjective.english)
-        made = clause(draft, both, lexicon.BE, draft.dice.pick(["present", "past"]))
+        made = clause(draft, both, lexicon.BE, draft.rng.pick(["present", "past"]))
         return made.extend(predicate(draft, adjective, both)).statement()
-    return deed(draft, both, draft.dice.pick(["past", "past", "future", "progressive"])).statement()
+    return deed(draft, both, draft.rng.pick(["past", "past", "future", "progressive"])).statement()
 
 
 def joined_objects(draft: Draft) -> Phrase:
     """Return *The man bought an apple and three pears*."""
-    verb = draft.dice.draw(lexicon.TRANSITIVE)
+    verb = draft.rng.draw(lexicon.TRANSITIVE)
     subject = someone(draft, verb.subjects)
     first, second = draw_object(draft, verb), draw_object(draft, verb)
     draft.combine(subject.head, verb.english, first.head)

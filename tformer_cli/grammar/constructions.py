@@ -1,4 +1,4 @@
-"""Statements of one clause about what somebody does.
+"""Statements of one clause about an action.
 
 Each function takes a `Draft` and returns a `Phrase` without the final mark, or None if the draw
 does not make a sentence.
@@ -15,13 +15,13 @@ from tformer_cli.grammar.adjuncts import (
     put_time,
     time,
 )
+from tformer_cli.grammar.choices import Pool
 from tformer_cli.grammar.clauses import (
     clause,
     infinitive_phrase,
 )
 from tformer_cli.grammar.descriptions import definite
 from tformer_cli.grammar.determiners import with_preposition
-from tformer_cli.grammar.dice import Pool
 from tformer_cli.grammar.phrases import (
     Draft,
     Phrase,
@@ -38,11 +38,11 @@ from tformer_cli.grammar.words.morphology_french import agree
 
 def draw_object(draft: Draft, verb: Verb, negated: bool = False) -> Phrase:
     """Return an object that ``verb`` can have."""
-    noun = draft.dice.draw(lexicon.nouns(verb.objects))
+    noun = draft.rng.draw(lexicon.nouns(verb.objects))
     if "instrument" in verb.objects:
         return noun_phrase(draft, noun, determiner="the", plural=False, share=0.0)
     kind = ""
-    if verb.french_preposition and (draft.dice.chance(0.7) or "mass" in noun.tags):
+    if verb.french_preposition and (draft.rng.chance(0.7) or "mass" in noun.tags):
         kind = "the"
     return noun_phrase(
         draft, noun, determiner=kind, negated=negated and not verb.french_preposition
@@ -51,16 +51,16 @@ def draw_object(draft: Draft, verb: Verb, negated: bool = False) -> Phrase:
 
 def transitive(draft: Draft) -> Phrase:
     """Return a transitive clause, now and then with a time."""
-    dice = draft.dice
-    verb = dice.draw(lexicon.TRANSITIVE if dice.chance(0.88) else lexicon.PREPOSITIONAL)
+    rng = draft.rng
+    verb = rng.draw(lexicon.TRANSITIVE if rng.chance(0.88) else lexicon.PREPOSITIONAL)
     subject = someone(draft, verb.subjects)
     tense = draw_tense(draft, verb)
-    negated = dice.chance(NEGATION_SHARE)
+    negated = rng.chance(NEGATION_SHARE)
     obj = draw_object(draft, verb, negated)
     draft.combine(subject.head, verb.english, obj.head)
     adverb = frequency(draft, tense, negated)
     made = clause(draft, subject, verb, tense, obj=obj, negated=negated, adverb=adverb)
-    if adverb is None and dice.chance(0.3):
+    if adverb is None and rng.chance(0.3):
         added = time(draft, verb, tense)
         if added:
             return put_time(draft, made, added)
@@ -69,17 +69,17 @@ def transitive(draft: Draft) -> Phrase:
 
 def intransitive(draft: Draft) -> Phrase:
     """Return *The old man is sleeping in the garden*."""
-    dice = draft.dice
-    verb = dice.draw(lexicon.INTRANSITIVE)
+    rng = draft.rng
+    verb = rng.draw(lexicon.INTRANSITIVE)
     subject = someone(draft, verb.subjects)
     tense = draw_tense(draft, verb)
-    negated = dice.chance(NEGATION_SHARE)
+    negated = rng.chance(NEGATION_SHARE)
     adverb = frequency(draft, tense, negated)
     made = clause(draft, subject, verb, tense, negated=negated, adverb=adverb)
     added: Phrase | None = None
-    if verb.english in ("run", "walk", "swim", "sing", "dance", "work", "fly") and dice.chance(0.3):
-        added = expression(draft, dice.draw(lexicon.MANNER))
-    elif dice.chance(0.65) and verb.english not in ("shine", "disappear", "leave", "escape"):
+    if verb.english in ("run", "walk", "swim", "sing", "dance", "work", "fly") and rng.chance(0.3):
+        added = expression(draft, rng.draw(lexicon.MANNER))
+    elif rng.chance(0.65) and verb.english not in ("shine", "disappear", "leave", "escape"):
         added = adjunct(draft, verb, tense)
     draft.combine(subject.head, verb.english, "")
     return made.extend(added).statement() if added else made.statement()
@@ -87,10 +87,10 @@ def intransitive(draft: Draft) -> Phrase:
 
 def giving(draft: Draft) -> Phrase:
     """Return *The girl gave a book to her friend*."""
-    dice = draft.dice
-    verb = dice.draw(lexicon.DITRANSITIVE)
+    rng = draft.rng
+    verb = rng.draw(lexicon.DITRANSITIVE)
     subject = someone(draft, "human")
-    negated = dice.chance(NEGATION_SHARE)
+    negated = rng.chance(NEGATION_SHARE)
     obj = draw_object(draft, verb, negated)
     receiver = someone(draft, "human", pronouns=0.0)
     made = clause(draft, subject, verb, draw_tense(draft, verb), obj=obj, negated=negated)
@@ -102,17 +102,17 @@ def giving(draft: Draft) -> Phrase:
 
 def controlled(draft: Draft) -> Phrase:
     """Return *He wants to cross the street*, also with *can*, *must*, *decide*, *try*."""
-    dice = draft.dice
-    roll = dice.roll()
+    rng = draft.rng
+    roll = rng.roll()
     control = (
-        lexicon.CAN if roll < 0.3 else lexicon.MUST if roll < 0.42 else dice.draw(lexicon.CONTROL)
+        lexicon.CAN if roll < 0.3 else lexicon.MUST if roll < 0.42 else rng.draw(lexicon.CONTROL)
     )
-    verb = dice.draw(lexicon.TRANSITIVE if dice.chance(0.7) else lexicon.INTRANSITIVE)
+    verb = rng.draw(lexicon.TRANSITIVE if rng.chance(0.7) else lexicon.INTRANSITIVE)
     while verb.stative or verb.english in ("disappear", "die", "get", "shine", "fall", "bark"):
-        verb = dice.draw(lexicon.TRANSITIVE)
+        verb = rng.draw(lexicon.TRANSITIVE)
     human = verb.subjects.split()[0] if "human" in verb.subjects else verb.subjects
     subject = someone(draft, human)
-    negated = dice.chance(0.2)
+    negated = rng.chance(0.2)
     modal = control in (lexicon.CAN, lexicon.MUST)
     tense = "present" if control is lexicon.MUST else draw_tense(draft, control)
     tense = "past" if modal and tense == "future" else tense
@@ -127,33 +127,33 @@ TRAVEL_VERBS = Pool([lexicon.GO, lexicon.COME, lexicon.LIVE], [5.0, 2.0, 2.0])
 
 def travel(draft: Draft) -> Phrase:
     """Return *Mary went to France last year*: countries, cities and places with *to* and *from*."""
-    dice = draft.dice
+    rng = draft.rng
     subject = someone(draft, "human", names=0.3)
-    verb = dice.draw(TRAVEL_VERBS)
-    tense = dice.draw(STATE_TENSES if verb is lexicon.LIVE else TENSES)
-    negated = dice.chance(0.15)
+    verb = rng.draw(TRAVEL_VERBS)
+    tense = rng.draw(STATE_TENSES if verb is lexicon.LIVE else TENSES)
+    negated = rng.chance(0.15)
     made = clause(draft, subject, verb, tense, negated=negated)
     goal = destination(draft, verb)
     draft.combine(subject.head, verb.english, goal.head)
     made.extend(goal)
-    added = time(draft, verb, tense) if dice.chance(0.4) else None
+    added = time(draft, verb, tense) if rng.chance(0.4) else None
     return made.extend(added).statement() if added else made.statement()
 
 
 def passive(draft: Draft) -> Phrase | None:
     """Return *The house was built by my uncle* / *… a été construite par mon oncle*."""
-    dice = draft.dice
-    verb = dice.draw(lexicon.TRANSITIVE)
+    rng = draft.rng
+    verb = rng.draw(lexicon.TRANSITIVE)
     if (
         verb.stative
         or verb.etre
         or verb.english in ("leave", "enter", "climb", "look", "wait", "listen")
     ):
         return None
-    noun = dice.draw(lexicon.nouns(verb.objects))
+    noun = rng.draw(lexicon.nouns(verb.objects))
     subject = noun_phrase(draft, noun, determiner=definite(draft), share=0.15)
     agent = someone(draft, verb.subjects, pronouns=0.0)
-    tense = "past" if dice.chance(0.8) else "future"
+    tense = "past" if rng.chance(0.8) else "future"
     draft.combine(agent.head, verb.english, subject.head)
     was, bit, by = draft.link(), draft.link(), draft.link()
     plural, person = subject.plural, subject.person
@@ -185,15 +185,15 @@ USING = _named(
 
 def taking(draft: Draft) -> Phrase | None:
     """Return *The boy found the apple and ate it* / *… et l'a mangée*: the object comes back."""
-    dice = draft.dice
-    first, second = dice.draw(GETTING), dice.draw(USING)
-    noun = dice.draw(lexicon.nouns(first.objects))
+    rng = draft.rng
+    first, second = rng.draw(GETTING), rng.draw(USING)
+    noun = rng.draw(lexicon.nouns(first.objects))
     if first is second or "human" in noun.tags or noun.tags.isdisjoint(second.objects.split()):
         return None
     subject = someone(draft, "human", names=0.25)
-    tense = "past" if dice.chance(0.8) else "future"
-    plural = dice.chance(0.25)
-    kind = "the" if plural or dice.chance(0.6) else dice.pick(["a", "this"])
+    tense = "past" if rng.chance(0.8) else "future"
+    plural = rng.chance(0.25)
+    kind = "the" if plural or rng.chance(0.6) else rng.pick(["a", "this"])
     kind = "some" if kind == "a" and not noun.countable else kind
     obj = noun_phrase(draft, noun, determiner=kind, plural=plural)
     draft.combine(subject.head, first.english, obj.head)

@@ -1,11 +1,11 @@
 """The family of *The animal didn't cross the street because it was too tired (too wide)*.
 
-What *it* stands for follows from the adjective alone: some describe only animate beings, the
+The referent of *it* follows from the adjective alone: some describe only animate beings, the
 others only places and things; French *il* or *elle* follows from the gender of that noun.
 """
 
+from tformer_cli.grammar.choices import Pool
 from tformer_cli.grammar.clauses import Clause, clause, infinitive_phrase, predicate
-from tformer_cli.grammar.dice import Pool
 from tformer_cli.grammar.phrases import (
     Draft,
     Phrase,
@@ -51,26 +51,26 @@ def degree(draft: Draft, english: str, french: str) -> Phrase:
 
 
 def _actors(draft: Draft, verb: Verb) -> Phrase:
-    """Draw the one who acts: mostly animals, whose pronoun is *it*, like that of things."""
-    if "animal" in verb.subjects and draft.dice.chance(0.8):
-        noun = draft.dice.draw(lexicon.nouns("animal", lexicon.STEEP))
+    """Draw the agent: mostly animals, whose pronoun is *it*, like that of things."""
+    if "animal" in verb.subjects and draft.rng.chance(0.8):
+        noun = draft.rng.draw(lexicon.nouns("animal", lexicon.STEEP))
         return noun_phrase(draft, noun, determiner=_plain(draft), plural=_seldom(draft), share=0.08)
     return someone(draft, "human", pronouns=0.0, names=0.4)
 
 
 def _plain(draft: Draft) -> str:
-    return "the" if draft.dice.chance(0.85) else "this"
+    return "the" if draft.rng.chance(0.85) else "this"
 
 
 def _seldom(draft: Draft) -> bool:
-    return draft.dice.chance(0.15)
+    return draft.rng.chance(0.15)
 
 
 def _object(draft: Draft, verb: Verb) -> Phrase:
     tags = FAMILY_OBJECTS.get(verb.english, verb.objects)
-    noun = draft.dice.draw(lexicon.nouns(tags, lexicon.STEEP))
-    plural = draft.dice.chance(0.12)
-    kind = "the" if draft.dice.chance(0.85) else "these" if plural and noun.countable else "this"
+    noun = draft.rng.draw(lexicon.nouns(tags, lexicon.STEEP))
+    plural = draft.rng.chance(0.12)
+    kind = "the" if draft.rng.chance(0.85) else "these" if plural and noun.countable else "this"
     return noun_phrase(draft, noun, determiner=kind, plural=plural, share=0.06)
 
 
@@ -78,9 +78,9 @@ def _main_clause(
     draft: Draft, subject: Phrase, verb: Verb, obj: Phrase, tense: str, negated: bool
 ) -> Clause:
     """Return the main clause, sometimes with *can*, *want* or *refuse*."""
-    dice = draft.dice
-    if dice.chance(0.18) and tense != "future":
-        control = lexicon.CAN if negated and dice.chance(0.6) else lexicon.CONTROL.items[0]
+    rng = draft.rng
+    if rng.chance(0.18) and tense != "future":
+        control = lexicon.CAN if negated and rng.chance(0.6) else lexicon.CONTROL.items[0]
         deed = infinitive_phrase(draft, control, subject, verb, obj)
         return clause(draft, subject, control, tense, negated=negated, infinitive=deed)
     return clause(draft, subject, verb, tense, obj=obj, negated=negated)
@@ -88,7 +88,7 @@ def _main_clause(
 
 def _reason(draft: Draft, noun: Noun, sign: str) -> Adjective | None:
     pool = lexicon.reasons(noun, sign)
-    return draft.dice.draw(pool) if pool else None
+    return draft.rng.draw(pool) if pool else None
 
 
 def reason_clause(
@@ -104,18 +104,18 @@ def reason_clause(
 
 def family(draft: Draft, tense: str = "") -> Phrase | None:
     """Return a sentence of the family, or None when no adjective fits the draw."""
-    dice = draft.dice
-    verb = dice.draw(FAMILY_VERBS)
+    rng = draft.rng
+    verb = rng.draw(FAMILY_VERBS)
     subject, obj = _actors(draft, verb), _object(draft, verb)
-    negated = dice.chance(0.7) and verb.english not in AVERSE
-    about_subject = dice.chance(0.5)
+    negated = rng.chance(0.7) and verb.english not in AVERSE
+    about_subject = rng.chance(0.5)
     sign = "-" if negated or (verb.english in AVERSE and not about_subject) else "+"
     if verb.english in AVERSE and about_subject:
         sign = "-"
-    tense = tense or ("past" if dice.chance(0.8) else "present")
+    tense = tense or ("past" if rng.chance(0.8) else "present")
     noun = subject.noun if about_subject else obj.noun
     if noun is None:
-        adjective: Adjective | None = dice.pick([a for a in lexicon.ANIMATE if a.sign == sign])
+        adjective: Adjective | None = rng.pick([a for a in lexicon.ANIMATE if a.sign == sign])
     else:
         adjective = _reason(draft, noun, sign)
     if adjective is None:
@@ -123,15 +123,15 @@ def family(draft: Draft, tense: str = "") -> Phrase | None:
     draft.combine(subject.head, verb.english, obj.head)
     main = _main_clause(draft, subject, verb, obj, tense, negated).statement()
     referent = subject if about_subject else obj
-    amount = dice.pick(DEGREES[sign]) if adjective.english not in ABSOLUTE else ("", "")
+    amount = rng.pick(DEGREES[sign]) if adjective.english not in ABSOLUTE else ("", "")
     reason = reason_clause(draft, referent, adjective, tense, amount)
     return concatenate(main, because(draft), reason)
 
 
 def consequence(draft: Draft) -> Phrase | None:
     """Return *The street was too wide, so the animal didn't cross it*."""
-    dice = draft.dice
-    verb = dice.draw(FAMILY_VERBS)
+    rng = draft.rng
+    verb = rng.draw(FAMILY_VERBS)
     obj = _object(draft, verb)
     adjective = _reason(draft, obj.noun, "-") if obj.noun else None
     if adjective is None or adjective.english in ABSOLUTE:
@@ -156,15 +156,15 @@ def dated_family(draft: Draft) -> Phrase | None:
     if made is None:
         return None
     comma = draft.link()
-    opening = expression(draft, draft.dice.draw(lexicon.PAST_TIMES))
+    opening = expression(draft, draft.rng.draw(lexicon.PAST_TIMES))
     return concatenate(opening, Phrase([(",", comma)], [(",", comma)]), made)
 
 
 def reported_family(draft: Draft) -> Phrase | None:
     """Return *Mary thinks that the animal didn't cross the street because …*."""
-    dice = draft.dice
+    rng = draft.rng
     speaker = someone(draft, "human", names=0.3)
-    main = clause(draft, speaker, dice.draw(lexicon.OPINION), "present").statement()
+    main = clause(draft, speaker, rng.draw(lexicon.OPINION), "present").statement()
     made = family(draft, tense="past")
     bit = draft.link()
     that = Phrase([("that", bit)], [("que", bit)])

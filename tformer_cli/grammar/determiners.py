@@ -1,6 +1,6 @@
-"""Determiners and what they merge with: articles, possessives, quantities, *du* and *aux*."""
+"""Determiners and their contractions: articles, possessives, quantities, *du* and *aux*."""
 
-from tformer_cli.grammar.dice import Dice, Pool
+from tformer_cli.grammar.choices import Choices, Pool
 from tformer_cli.grammar.surface import Token
 from tformer_cli.grammar.words.entries import Noun
 from tformer_cli.grammar.words.morphology_french import starts_with_vowel
@@ -80,14 +80,14 @@ def owned(noun: Noun) -> bool:
     return "owned" in noun.tags or noun.tags.isdisjoint({"human", "way", "climbable", "sky"})
 
 
-def draw_determiner(dice: Dice, noun: Noun, plural: bool) -> str:
+def draw_determiner(rng: Choices, noun: Noun, plural: bool) -> str:
     """Return a determiner that ``noun`` can have: an English word or a kind such as ``number``."""
     if "single" in noun.tags:
         return "the"
     if "mass" in noun.tags:
-        kind = dice.draw(MASS_DETERMINERS)
+        kind = rng.draw(MASS_DETERMINERS)
     else:
-        kind = dice.draw(PLURAL_DETERMINERS if plural else SINGULAR_DETERMINERS)
+        kind = rng.draw(PLURAL_DETERMINERS if plural else SINGULAR_DETERMINERS)
     if kind in ("possessive", "owner") and not owned(noun):
         return "the"
-    return dice.draw(POSSESSIVE_POOL) if kind == "possessive" else kind
+    return rng.draw(POSSESSIVE_POOL) if kind == "possessive" else kind

@@ -10,7 +10,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.grammar import complex as several
 from tformer_cli.grammar import constructions as single
 from tformer_cli.grammar import coreference, descriptions, questions
-from tformer_cli.grammar.dice import Dice, Pool
+from tformer_cli.grammar.choices import Choices, Pool
 from tformer_cli.grammar.phrases import Draft
 from tformer_cli.grammar.surface import AlignedPair, finish
 
@@ -48,7 +48,7 @@ CONSTRUCTIONS = Pool(
 
 
 def split_of(combinations: list[str]) -> Split:
-    """Return where a sentence belongs, from its combinations of subject, verb and object.
+    """Return the corpus of a sentence, from its combinations of subject, verb and object.
 
     A sentence with a test combination in any clause is test material, so no combination that
     marks a test sentence occurs in the training corpus; likewise for validation.
@@ -66,11 +66,11 @@ def split_of(combinations: list[str]) -> Split:
     return found
 
 
-def draw_pair(dice: Dice) -> tuple[Split, AlignedPair]:
+def draw_pair(rng: Choices) -> tuple[Split, AlignedPair]:
     """Return one sentence pair and the corpus that it belongs to."""
     while True:
-        construction, mark = dice.draw(CONSTRUCTIONS)
-        draft = Draft(dice)
+        construction, mark = rng.draw(CONSTRUCTIONS)
+        draft = Draft(rng)
         phrase = construction(draft)
         if phrase is not None:
             return split_of(draft.combinations), finish(phrase.english, phrase.french, mark)
@@ -89,7 +89,7 @@ def generate_corpus(n_pairs: int, seed: int = 1) -> Iterator[tuple[Split, Aligne
     Raises:
         DataError: if ``n_pairs`` is less than 1, or more than the grammar can make.
     """
-    return _stream(split_sizes(n_pairs), Dice(seed))
+    return _stream(split_sizes(n_pairs), Choices(seed))
 
 
 def split_sizes(n_pairs: int) -> dict[str, int]:
@@ -104,18 +104,18 @@ def split_sizes(n_pairs: int) -> dict[str, int]:
     return {"train": n_pairs, "valid": held_out, "test": held_out}
 
 
-def _stream(wanted: dict[str, int], dice: Dice) -> Iterator[tuple[Split, AlignedPair]]:
+def _stream(wanted: dict[str, int], rng: Choices) -> Iterator[tuple[Split, AlignedPair]]:
     total = wanted["train"]
     seen = DigestSet(sum(wanted.values()))
     for adjective in ("tired", "wide"):
-        phrase = coreference.winograd(Draft(dice), adjective)
+        phrase = coreference.winograd(Draft(rng), adjective)
         pair = finish(phrase.english, phrase.french, ".")
         seen.add(_digest(pair.source))
         wanted["test"] -= 1
         yield "test", pair
     idle = 0
     while any(wanted.values()):
-        split, pair = draw_pair(dice)
+        split, pair = draw_pair(rng)
         idle += 1
         if wanted[split] and seen.add(_digest(pair.source)):
             wanted[split] -= 1
@@ -147,7 +147,7 @@ class DigestSet:
         self._slots = np.zeros(self._n_slots, dtype=np.uint64).data
 
     def add(self, number: int) -> bool:
-        """Adds a number; says whether it is new."""
+        """Adds a number; True if it is new."""
         number = number or 1
         slots, slot = self._slots, number % self._n_slots
         while (found := slots[slot]) and found != number:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from tformer_cli.grammar.choices import Choices, Pool
 from tformer_cli.grammar.determiners import (
     ANYWHERE,
     FRENCH_QUANTITIES,
@@ -12,19 +13,18 @@ from tformer_cli.grammar.determiners import (
     partitive,
     with_preposition,
 )
-from tformer_cli.grammar.dice import Dice, Pool
 from tformer_cli.grammar.words import lexicon
 from tformer_cli.grammar.words.entries import Adjective, Expression, Noun
 from tformer_cli.grammar.words.morphology_english import indefinite_article
 
 
 class Draft:
-    """A sentence being made: its dice, its next link and its combinations of content words."""
+    """A sentence being made: its generator, its next link and its combinations of content words."""
 
-    __slots__ = ("combinations", "dice", "next_link")
+    __slots__ = ("combinations", "next_link", "rng")
 
-    def __init__(self, dice: Dice) -> None:
-        self.dice = dice
+    def __init__(self, rng: Choices) -> None:
+        self.rng = rng
         self.next_link = 1
         self.combinations: list[str] = []
 
@@ -56,7 +56,7 @@ class Phrase:
 
     @property
     def human(self) -> bool:
-        """True if *he* or *she* may stand for it."""
+        """True if its pronoun is *he* or *she*."""
         return self.noun is None or "human" in self.noun.tags
 
 
@@ -86,13 +86,13 @@ def expression(draft: Draft, fixed: Expression) -> Phrase:
 
 def _adjectives(draft: Draft, noun: Noun, share: float) -> list[Adjective]:
     """Draw no, one or (rarely) two adjectives, one before and one after the French noun."""
-    dice = draft.dice
+    rng = draft.rng
     pool = lexicon.describing(noun)
-    if pool is None or not dice.chance(share):
+    if pool is None or not rng.chance(share):
         return []
-    first = dice.draw(pool)
-    if dice.chance(0.15):
-        second = dice.draw(pool)
+    first = rng.draw(pool)
+    if rng.chance(0.15):
+        second = rng.draw(pool)
         if second.precedes != first.precedes:
             return [first, second] if first.precedes else [second, first]
     return [first]
@@ -138,11 +138,11 @@ def noun_phrase(
         negated: whether it is the object of a negated verb, where *de* replaces the indefinite.
         share: how often it gets an adjective.
     """
-    dice = draft.dice
+    rng = draft.rng
     if plural is None:
-        plural = dice.chance(0.26)
+        plural = rng.chance(0.26)
     plural = plural and noun.countable
-    kind = determiner or draw_determiner(dice, noun, plural)
+    kind = determiner or draw_determiner(rng, noun, plural)
     if determiner and determiner not in ANYWHERE and not owned(noun):
         kind = "the"
     english, french, first, bit = _nucleus(draft, noun, plural, share)
@@ -163,7 +163,7 @@ def _add_determiner(draft: Draft, phrase: Phrase, kind: str, negated: bool, firs
     if negated and kind in ("some", "many", "several", "a lot of", "number"):
         kind = "any"
     if kind == "number":
-        source, target = draft.dice.draw(lexicon.NUMBERS)
+        source, target = draft.rng.draw(lexicon.NUMBERS)
         source_words, words = [source], [target]
     elif kind in FRENCH_QUANTITIES:
         source_words, words = kind.split(), list(FRENCH_QUANTITIES[kind])
@@ -181,7 +181,7 @@ def _add_determiner(draft: Draft, phrase: Phrase, kind: str, negated: bool, firs
 
 def _add_owner(draft: Draft, phrase: Phrase) -> None:
     """Put *the boy's* before the English noun and *le … du garçon* around the French one."""
-    owner = name(draft) if draft.dice.chance(0.5) else _plain_human(draft)
+    owner = name(draft) if draft.rng.chance(0.5) else _plain_human(draft)
     bit = draft.link()
     phrase.english[:0] = [*owner.english, ("'s", bit)]
     article = french_determiner("the", phrase.feminine, phrase.plural, phrase.french[0][0])
@@ -190,20 +190,20 @@ def _add_owner(draft: Draft, phrase: Phrase) -> None:
 
 
 def _plain_human(draft: Draft) -> Phrase:
-    noun = draft.dice.draw(lexicon.nouns("human"))
+    noun = draft.rng.draw(lexicon.nouns("human"))
     return noun_phrase(draft, noun, determiner="the", plural=False, share=0.0)
 
 
 def name(draft: Draft) -> Phrase:
     """Return a person's name."""
-    source, target, gender = draft.dice.draw(lexicon.NAMES)
+    source, target, gender = draft.rng.draw(lexicon.NAMES)
     bit = draft.link()
     return Phrase([(source, bit)], [(target, bit)], 1, gender == "f", False, source)
 
 
 def pronoun(draft: Draft, word: str = "") -> Phrase:
-    """Return a subject pronoun that stands for no one named: *he*, *we*, *you*."""
-    word = word or draft.dice.draw(PRONOUN_POOL)
+    """Return a subject pronoun without an antecedent: *he*, *we*, *you*."""
+    word = word or draft.rng.draw(PRONOUN_POOL)
     french, person, feminine, plural = PRONOUNS[word]
     bit = draft.link()
     return Phrase([(word, bit)], [(french, bit)], person, feminine, plural, word, pronoun=True)
@@ -242,14 +242,14 @@ def object_pronoun(draft: Draft, referent: Phrase) -> Phrase:
 
 def someone(draft: Draft, tags: str, *, pronouns: float = 0.22, names: float = 0.15) -> Phrase:
     """Return a subject from the classes ``tags``: often a noun, for humans also name or pronoun."""
-    dice = draft.dice
+    rng = draft.rng
     if "human" in tags:
-        roll = dice.roll()
+        roll = rng.roll()
         if roll < pronouns:
             return pronoun(draft)
         if roll < pronouns + names:
             return name(draft)
-    return noun_phrase(draft, dice.draw(lexicon.nouns(tags)))
+    return noun_phrase(draft, rng.draw(lexicon.nouns(tags)))
 
 
 def concatenate(*parts: Phrase) -> Phrase:

@@ -1,10 +1,10 @@
 """Questions and commands."""
 
+from tformer_cli.grammar.choices import Pool
 from tformer_cli.grammar.clauses import Clause, clause, govern, question
 from tformer_cli.grammar.complex import deed, describable_subject, word
 from tformer_cli.grammar.constructions import draw_object
 from tformer_cli.grammar.descriptions import draw_predicate
-from tformer_cli.grammar.dice import Pool
 from tformer_cli.grammar.phrases import Draft, Phrase, concatenate, noun_phrase, someone
 from tformer_cli.grammar.words import lexicon
 from tformer_cli.grammar.words.entries import Verb
@@ -16,7 +16,7 @@ QUALITY = {(False, False): "quel", (True, False): "quelle",
 
 def _human_verb(draft: Draft, prepositions: bool = True) -> Verb:
     while True:
-        verb = draft.dice.draw(lexicon.TRANSITIVE)
+        verb = draft.rng.draw(lexicon.TRANSITIVE)
         simple = prepositions or not (verb.french_preposition or verb.particle)
         if "human" in verb.subjects and not verb.stative and simple:
             return verb
@@ -27,19 +27,19 @@ def _asked_deed(draft: Draft) -> Clause:
     subject = someone(draft, "human", pronouns=0.4)
     obj = draw_object(draft, verb)
     draft.combine(subject.head, verb.english, obj.head)
-    return clause(draft, subject, verb, draft.dice.draw(ASKED_TENSES), obj=obj, asked=True)
+    return clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), obj=obj, asked=True)
 
 
 def yes_no(draft: Draft) -> Phrase | None:
     """Return *Did the dog eat the apple*? or *Are you tired*?"""
-    if draft.dice.chance(0.6):
+    if draft.rng.chance(0.6):
         return question(_asked_deed(draft))
     subject = describable_subject(draft)
     adjective = draw_predicate(draft, subject)
     if adjective is None:
         return None
     draft.combine(subject.head, "be", adjective.head)
-    asked = clause(draft, subject, lexicon.BE, draft.dice.pick(["present", "past"]))
+    asked = clause(draft, subject, lexicon.BE, draft.rng.pick(["present", "past"]))
     return question(asked.extend(adjective))
 
 
@@ -49,18 +49,18 @@ ADVERBS = Pool([("why", "pourquoi"), ("where", "où"), ("when", "quand"), ("how"
 
 def adverbial(draft: Draft) -> Phrase:
     """Return a question with *why*, *where*, *when* or *how*."""
-    dice = draft.dice
-    if dice.chance(0.2):
+    rng = draft.rng
+    if rng.chance(0.2):
         return _where_is(draft)
-    return question(_asked_deed(draft), word(draft, *dice.draw(ADVERBS)))
+    return question(_asked_deed(draft), word(draft, *rng.draw(ADVERBS)))
 
 
 def _where_is(draft: Draft) -> Phrase:
     """Return *Where is the cat?* / *Où est le chat ?*: the noun itself is inverted."""
-    dice = draft.dice
-    tags = dice.pick(["human", "animal", "portable", "building"])
+    rng = draft.rng
+    tags = rng.pick(["human", "animal", "portable", "building"])
     subject = someone(draft, tags, pronouns=0.4)
-    made = clause(draft, subject, lexicon.BE, dice.pick(["present", "present", "past"]))
+    made = clause(draft, subject, lexicon.BE, rng.pick(["present", "present", "past"]))
     draft.combine(subject.head, "be", "where")
     where = word(draft, "where", "où")
     if subject.pronoun:
@@ -70,10 +70,10 @@ def _where_is(draft: Draft) -> Phrase:
 
 def which(draft: Draft) -> Phrase:
     """Return *Which apples did you buy?*, *How many apples …*: the participle agrees."""
-    dice = draft.dice
+    rng = draft.rng
     verb = _human_verb(draft, prepositions=False)
-    noun = dice.draw(lexicon.nouns(verb.objects))
-    many = noun.countable and dice.chance(0.45)
+    noun = rng.draw(lexicon.nouns(verb.objects))
+    many = noun.countable and rng.chance(0.45)
     thing = noun_phrase(draft, noun, determiner="the", plural=many or None, share=0.0)
     bit = thing.english[0][1]
     if many:
@@ -84,7 +84,7 @@ def which(draft: Draft) -> Phrase:
         front = Phrase([("which", bit), *thing.english[1:]], [(quality, bit), *thing.french[1:]])
     subject = someone(draft, "human", pronouns=0.5)
     draft.combine(subject.head, verb.english, noun.english)
-    asked = clause(draft, subject, verb, draft.dice.draw(ASKED_TENSES), gap=thing, asked=True)
+    asked = clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), gap=thing, asked=True)
     return question(asked, front)
 
 
@@ -92,7 +92,7 @@ def who(draft: Draft) -> Phrase:
     """Return *Who ate the cake?* / *Qui a mangé le gâteau ?*."""
     person = word(draft, "who", "qui")
     person.head = "who"
-    return deed(draft, person, draft.dice.pick(["past", "past", "future"])).statement()
+    return deed(draft, person, draft.rng.pick(["past", "past", "future"])).statement()
 
 
 def what(draft: Draft) -> Phrase:
@@ -100,7 +100,7 @@ def what(draft: Draft) -> Phrase:
     verb = _human_verb(draft, prepositions=False)
     subject = someone(draft, "human", pronouns=0.4)
     draft.combine(subject.head, verb.english, "what")
-    made = clause(draft, subject, verb, draft.dice.draw(ASKED_TENSES), asked=True)
+    made = clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), asked=True)
     bit = draft.link()
     aux = made.aux[0][1]
     return Phrase(
@@ -128,9 +128,9 @@ COMMANDS = Pool(
 
 def command(draft: Draft) -> Phrase:
     """Return *Open the window!*, *Don't touch the cake!* in the polite plural."""
-    dice = draft.dice
-    verb = dice.draw(COMMANDS)
-    negated = dice.chance(0.35)
+    rng = draft.rng
+    verb = rng.draw(COMMANDS)
+    negated = rng.chance(0.35)
     obj = draw_object(draft, verb, negated)
     bit, do, negation = draft.link(), draft.link(), draft.link()
     draft.combine("you", verb.english, obj.head)
@@ -142,4 +142,4 @@ def command(draft: Draft) -> Phrase:
     polite = word(draft, "please", "s' il vous plaît")
     comma = word(draft, ",", ",")
     made = Phrase(english, french)
-    return concatenate(made, comma, polite) if dice.chance(0.25) else made
+    return concatenate(made, comma, polite) if rng.chance(0.25) else made

@@ -40,7 +40,7 @@ def write_corpus(
         The number of pairs of each split.
 
     Raises:
-        DataError: if the directory cannot be written, or holds files of somebody else, or
+        DataError: if the directory cannot be written, or holds other files of these names, or
             ``n_pairs`` is out of range.
     """
     stream = generate_corpus(n_pairs, seed)
@@ -86,10 +86,10 @@ def write_corpus(
 
 
 def _check_ours(directory: Path) -> None:
-    """Makes sure that files which would be replaced are those of a whole corpus.
+    """Checks that files which would be replaced are those of a whole corpus.
 
     Raises:
-        DataError: if they are somebody else's.
+        DataError: if they are not.
     """
     there = [name for name in NAMES if os.path.lexists(directory / name)]
     if not there or (
@@ -104,7 +104,7 @@ def _check_ours(directory: Path) -> None:
 
 
 def _is_aligned(directory: Path, split: str) -> bool:
-    """Returns whether the files of a split have as many lines as each other, as we write them."""
+    """True if the files of a split have equally many lines, as those written here have."""
     counts = set()
     for suffix in SUFFIXES:
         with open_regular(directory / f"{split}.{suffix}") as file:

@@ -79,18 +79,18 @@ def benchmark(
     Args:
         model: a model directory.
         lines: source sentences; blank ones count for nothing and are omitted.
-        settings: what to compare.
+        settings: settings to compare.
         rounds: measurements of each.
         threads: CPU threads (0: torch's choice).
         device: "auto", "cpu", "cuda" or "cuda:N".
-        progress: is told how many lines have been translated in batches.
+        progress: called with the number of lines translated in batches.
 
     Returns:
         One result a setting, in order.
 
     Raises:
         DataError: if there is nothing to translate.
-        TformerError: what stopped a measurement, as `open_translator` raises it.
+        TformerError: if a measurement fails, as `open_translator` raises it.
     """
     kept = [line for line in lines if line.strip()]
     if not kept:

@@ -9,8 +9,8 @@ from tformer_cli.workflows.inspect_align import read_pairs
 from tformer_cli.workflows.open_translator import Opened
 
 BUFFER_LINES = 256
-"""Lines that are translated together. Of 1,024 the search left its memory in more pieces, and what
-looks at them took 50 MiB more from the second buffer on."""
+"""Lines that are translated together. With 1,024 the search fragments memory, and the inspection
+takes 50 MiB more from the second buffer on."""
 
 
 def corpus_pairs(
@@ -22,7 +22,7 @@ def corpus_pairs(
     """Yields a pair for each line, a buffer at a time; a blank side has no tokens.
 
     Args:
-        opened: the model; without targets its translations are looked for.
+        opened: the model; without targets it translates.
         lines: the sentences.
         targets: a target for each, instead of its translation.
         buffer_lines: lines of a buffer.

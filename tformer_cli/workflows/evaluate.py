@@ -32,7 +32,7 @@ LARGEST_EXPONENT = 700.0
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Scores, and what they were computed from."""
+    """Scores, with the hypotheses they were computed from."""
 
     scores: tuple[Score, ...]
     """BLEU, chrF2 and TER."""
@@ -82,13 +82,13 @@ def evaluate_model(
     """Translates the sources, scores the result and measures the loss of the first reference.
 
     Args:
-        model: a model directory, its path, or what `open_translator` returned.
+        model: a model directory, its path, or an opened model of `open_translator`.
         sources: source sentences.
         references: one or several streams of reference translations.
         lowercase: score in lower case.
         tokenize: sacreBLEU's tokenizer for BLEU.
-        counts: is told of every translation.
-        progress: is told how many lines are translated.
+        counts: counts every translation.
+        progress: called with the number of lines translated.
         **options: of `open_translator`.
 
     Raises:
@@ -111,7 +111,7 @@ def evaluate_model(
 
 
 def _check_texts(references: Sequence[Sequence[str]], **texts: Sequence[str]) -> None:
-    """Makes sure that texts are lists of strings, and references lists of such lists.
+    """Checks that texts are lists of strings, and references lists of such lists.
 
     Raises:
         TypeError: if they are not.

@@ -1,4 +1,4 @@
-"""A model in another form: for another engine, or with weights in integers."""
+"""A model in another form: for another engine, or with int8 weights."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,6 @@ from tformer_cli.artifacts.model_directory import (
 from tformer_cli.errors import UsageError
 from tformer_cli.fast.products import quantized_matrices
 
-ExportFormat = Literal["ctranslate2", "int8"]
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
 
@@ -28,15 +27,15 @@ def export(
         model: a model directory.
         output: folder to write; None: `ctranslate2` in the model directory, where
             `open_engine` looks for it.
-        quantization: what the weights are stored as. The engine converts while it loads, so
+        quantization: type of the stored weights. The engine converts while it loads, so
             float32 loses nothing, and the others save space.
 
     Returns:
         The folder.
 
     Raises:
-        UsageError: if the engine's package is not installed, or the folder holds something else
-            than an earlier export.
+        UsageError: if the engine's package is not installed, or the folder is not empty and not
+            an earlier export.
         ArtifactError: if the model cannot be read or the folder cannot be written.
     """
     path = Path(model) / EXPORT if output is None else Path(output)
@@ -55,13 +54,13 @@ def export_int8(model: Path | str, output: Path | str) -> tuple[int, int]:
 
     Args:
         model: a model directory with float32 weights.
-        output: directory to write; there must be nothing.
+        output: directory to write; it must not exist, or be empty.
 
     Returns:
         Bytes of the weights before and after.
 
     Raises:
-        UsageError: if there is something.
+        UsageError: if it has files.
         ArtifactError: if the model cannot be read or the directory cannot be written.
     """
     path = Path(output)
@@ -83,6 +82,6 @@ def export_int8(model: Path | str, output: Path | str) -> tuple[int, int]:
 
 
 def _check_free(path: Path) -> None:
-    """Refuses a place where something is: it would be lost."""
+    """Refuses a path with files, which would be lost."""
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):
         raise UsageError(f"--output: {path} is already there; name a new directory")

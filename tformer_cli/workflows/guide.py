@@ -24,13 +24,13 @@ class Guide:
     """A guide about one topic."""
 
     topic: str
-    """Its name: what `tformer guide` takes."""
+    """Its name, as `tformer guide` takes it."""
     title: str
     """Its first heading."""
     summary: str
     """Its first sentence, without markup."""
     text: str
-    """The whole of it, in Markdown, without comments: those tell tests what examples need."""
+    """Its Markdown, without the comments, which are for tests of the examples."""
 
 
 def guides() -> list[Guide]:
@@ -44,7 +44,7 @@ def find_guide(topic: str) -> Guide:
     """Finds the guide about a topic.
 
     Raises:
-        UsageError: if there is none; it names the nearest.
+        UsageError: if there is no such guide; it names the nearest.
     """
     found = {guide.topic: guide for guide in guides()}
     if topic.lower() in found:

@@ -49,17 +49,17 @@ class ModelDetails:
     tformer_version: str
     """Version that wrote it."""
     weight_type: str
-    """Numbers that most of its weights are stored in."""
+    """Type of most of its stored weights."""
     n_model_bytes: int
     """Size of the files that a model needs."""
     n_bytes: int
     """Size of all files in the directory."""
     recipe: Recipe | None
-    """The recipe of the run; None if the directory holds none that can be read."""
+    """The recipe of the run; None if missing or unreadable."""
     progress: Mapping[str, float] | None
-    """The last report of training: step, epoch, tokens and seconds; None if there is none."""
+    """The last report of training: step, epoch, tokens and seconds, if any."""
     problems: tuple[str, ...]
-    """Problems of unreadable parts, in one line each."""
+    """Problems with unreadable parts, in one line each."""
 
     def record(self) -> dict[str, Any]:
         """Returns everything as one JSON object."""
@@ -94,7 +94,7 @@ class ModelDetails:
 
 
 def model_details(path: Path) -> ModelDetails:
-    """Reads what a model directory says of its model.
+    """Reads the facts about a model from its directory.
 
     Raises:
         ArtifactError: if it is not a model directory, or its weights cannot be read.
@@ -109,7 +109,7 @@ def model_details(path: Path) -> ModelDetails:
     recipe, progress = None, None
     try:
         recipe = load_recipe(str(path / RECIPE)) if (path / RECIPE).is_file() else None
-    except TformerError as error:  # such as one of a newer tformer
+    except TformerError as error:  # such as a recipe of a newer tformer
         problems.append(str(error))
     try:
         progress = _last_report(path) if (path / METRICS_FILE).is_file() else None
@@ -137,7 +137,7 @@ def model_details(path: Path) -> ModelDetails:
 
 
 def corpus_name(corpus: CorpusConfig) -> str:
-    """Names a corpus by what is read: files, a dataset, or the built-in corpus."""
+    """Names a corpus by its source: files, a dataset, or the built-in corpus."""
     if corpus.built_in:
         pairs = f" of {corpus.pairs:,} pairs" if corpus.built_in == "train" else ""
         return f"built-in corpus, {corpus.built_in}{pairs}"
@@ -147,7 +147,7 @@ def corpus_name(corpus: CorpusConfig) -> str:
 
 
 def _weights(path: Path) -> tuple[str, int]:
-    """Reads from the head of a file what most of its numbers are stored in, and its size."""
+    """Reads the type of most weights from the header of a file, and its size in bytes."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -155,7 +155,7 @@ def _weights(path: Path) -> tuple[str, int]:
     numbers: Counter[str] = Counter()
     try:
         with safe_open(path, framework="np") as file:
-            for name in file.keys():  # noqa: SIM118 - it is no mapping
+            for name in file.keys():  # noqa: SIM118 - not a mapping
                 tensor = file.get_slice(name)
                 numbers[tensor.get_dtype()] += prod(tensor.get_shape())
         n_bytes = path.stat().st_size

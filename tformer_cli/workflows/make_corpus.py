@@ -1,4 +1,4 @@
-"""Writing the built-in corpus to files."""
+"""The built-in corpus as files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +15,10 @@ def make_corpus(
     """Writes `train|valid|test.{en,fr}`, the tokenized forms and the gold alignments.
 
     Args:
-        directory: where; it is made if it is not there.
+        directory: the output, made if missing.
         n_pairs: training pairs.
         seed: the same seed gives the same bytes.
-        progress: is told how many pairs are done.
+        progress: called with the number of pairs written.
 
     Returns:
         Pairs of each split.

@@ -15,10 +15,10 @@ def plot_runs(
 
     Args:
         runs: run directories, finished or at work; at least one.
-        x: what the curves go along.
-        metrics: what to draw; none: the usual ones, as far as the runs have them.
+        x: the horizontal axis.
+        metrics: metrics to draw; none: the usual ones, as far as the runs have them.
 
     Raises:
-        DataError: if a run cannot be read, or has nothing to draw.
+        DataError: if a run cannot be read, or has no metrics.
     """
     return make_chart([read_run(run) for run in runs], x, metrics)

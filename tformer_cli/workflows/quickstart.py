@@ -64,11 +64,11 @@ def quickstart(
 
     Args:
         run: the run directory; a finished or interrupted run is taken up.
-        recipe: what decides the run; its first corpus is a built-in one.
+        recipe: recipe of the run; its first corpus is a built-in one.
         device: "auto", "cpu", "cuda" or "cuda:N".
         threads: CPU threads (0: torch's choice).
-        observers: who is told of training events.
-        progress: who is told of the preparation of data.
+        observers: observers of training events.
+        progress: called with the progress of preparing the data.
 
     Raises:
         TformerError: as `train` does.

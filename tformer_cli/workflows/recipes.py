@@ -1,4 +1,4 @@
-"""The recipes that ship with the package: what they are, and copies to change."""
+"""The recipes that ship with the package: their summaries, and copies to change."""
 
 import re
 import tomllib
@@ -15,15 +15,15 @@ class RecipeSummary:
     """Entry of a recipe in the list."""
 
     name: str
-    """Its name: what `tformer train` takes."""
+    """Its name, as `tformer train` takes it."""
     summary: str
     """The first sentence of its first comment."""
     origin: str
-    """Origin of its data; empty if it does not say."""
+    """Origin of its data; empty if unknown."""
 
 
 def shipped_recipes() -> list[RecipeSummary]:
-    """Reads what each shipped recipe is."""
+    """Summarizes each shipped recipe."""
     return [_summary(name, recipe_text(name)) for name in recipe_names()]
 
 
@@ -31,7 +31,7 @@ def recipe_text(name: str) -> str:
     """Reads a recipe with its comments.
 
     Raises:
-        RecipeError: if there is none of that name; it names the nearest.
+        RecipeError: if there is no such recipe; it names the nearest.
     """
     return find_recipe(name).read_text(encoding="utf-8")
 

@@ -28,7 +28,7 @@ _MOSES_LINE = re.compile(r"(\d+) \|\|\| (.*?) \|\|\|(?: (.*?))??(?: \|\|\| .*)?"
 
 @dataclass(frozen=True, slots=True)
 class ScoredPair:
-    """A pair of sentences and what a model thinks of it."""
+    """A pair of sentences and its log-probabilities by a model."""
 
     index: int
     """Number of the line, from 0."""
@@ -59,10 +59,10 @@ def score_lines(
     """Scores translations by forced decoding, line by line, some at a time.
 
     Args:
-        opened: what `open_translator` returned; its length and coverage penalties count.
+        opened: from `open_translator`; its length and coverage penalties count.
         sources: source sentences.
         targets: a translation of each.
-        counts: is told of every pair.
+        counts: counts every pair.
 
     Raises:
         DataError: if one side has more lines.
@@ -79,18 +79,18 @@ def rank_again(
     """Ranks the translations of an n-best list in moses' format by the model's scores.
 
     Args:
-        opened: what `open_translator` returned.
+        opened: from `open_translator`.
         sources: the source sentences that the list's indices count from 0.
         lines: ``index ||| translation ||| features ||| score``, those of an index together.
         name: the list's name, for messages.
-        counts: is told of every translation.
+        counts: counts every translation.
 
     Yields:
         The list's lines, best first for each index, with the model's log-probability added to the
         features and its score in place of theirs.
 
     Raises:
-        DataError: naming the line that is none of such a list.
+        DataError: naming the line that does not fit an n-best list.
     """
     entries = (_entry(line, number, name, sources) for number, line in enumerate(lines, 1))
     for index, group in groupby(entries, key=lambda entry: entry[0]):
@@ -107,7 +107,7 @@ def format_score(pair: ScoredPair, output_format: ScoreFormat) -> str:
     """Writes a scored pair as a line, without its end.
 
     Args:
-        pair: what to write.
+        pair: the scored pair.
         output_format: "text": the log-probability; "tsv": index, source, target, log-probability,
             score; "jsonl": an object with the tokens' log-probabilities, too.
     """

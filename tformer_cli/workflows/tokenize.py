@@ -19,7 +19,7 @@ BATCH_LINES = 1000
 
 @dataclass(frozen=True)
 class TrainedTokenizer:
-    """A new tokenizer and what it was made from."""
+    """A new tokenizer, and counts of its training text."""
 
     tokenizer: Tokenizer
     lines: LineCounts
@@ -69,7 +69,7 @@ def train(
         files: text files, also compressed; `-` is standard input.
         config: algorithm and vocabulary size.
         output: where to write `tokenizer.json`; an existing file is replaced at the end.
-        progress: told the lines read so far.
+        progress: called with the number of lines read.
 
     Raises:
         DataError: if a file cannot be read or holds no text.
@@ -101,12 +101,12 @@ def decode_lines(
 
     Args:
         tokenizer: the one they come from.
-        lines: what `encode_lines` gave.
+        lines: lines from `encode_lines`.
         ids: whether they are ids.
         first_line: number of the first line, for messages.
 
     Raises:
-        DataError: if something is not in the vocabulary; it names the line.
+        DataError: if a word is not in the vocabulary; it names the line.
     """
     read = _id_from_number if ids else _id_from_piece
     encoded = []

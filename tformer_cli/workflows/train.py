@@ -22,7 +22,7 @@ from tformer_cli.artifacts.atomic import (
 from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.lock import locked
 from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
-from tformer_cli.artifacts.overwriting import Output, Place, Writes, check_outputs
+from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
 from tformer_cli.artifacts.token_frequencies import (
     FREQUENCIES,
     load_frequencies,
@@ -189,7 +189,7 @@ def train(
         )
 
 
-def _inputs(recipe: Recipe) -> list[Place]:
+def _inputs(recipe: Recipe) -> list[NamedPath]:
     """The files that a recipe names."""
     data = recipe.data
     named = [
@@ -201,7 +201,7 @@ def _inputs(recipe: Recipe) -> list[Place]:
     ]
     if recipe.tokenizer.path:
         named.append(("tokenizer.path", Path(data.directory) / recipe.tokenizer.path))
-    return [Place(name=name, path=path) for name, path in named]
+    return [NamedPath(name=name, path=path) for name, path in named]
 
 
 def has_run(run: Path) -> bool:

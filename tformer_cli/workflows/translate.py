@@ -87,13 +87,13 @@ def translate_file(
     """
     from tformer_cli.artifacts.atomic import written_aside
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.artifacts.overwriting import Output, Place, check_outputs
+    from tformer_cli.artifacts.overwriting import NamedPath, Output, check_outputs
     from tformer_cli.data.lines import read_lines
 
     directory = model.path if isinstance(model, ModelDirectory) else Path(model)
     check_outputs(
         [Output(name="target", path=Path(target))],
-        [Place(name="source", path=Path(source)), Place(name="model", path=directory)],
+        [NamedPath(name="source", path=Path(source)), NamedPath(name="model", path=directory)],
     )
     translator = open_translator(model, **options).translator
     counts = TranslationCounts()

@@ -175,6 +175,6 @@ def show_speeds(console: "Console", speeds: "list[Speed]") -> None:
 
 
 def _engine_name(speed: "Speed") -> str:
-    """Names the engine, and for tformer's own who computes: compiled kernels or torch."""
+    """Names the engine, and for tformer's own its kernels: compiled or torch's."""
     engine = speed.setting.engine
     return engine if speed.kernels == engine else f"{engine} {speed.kernels}"

@@ -234,7 +234,7 @@ def _write_text(result: "Evaluation") -> None:
 
 
 def show_evaluation(console: "Console", result: "Evaluation") -> None:
-    """Prints a line for each score, with what it was computed from."""
+    """Prints a line for each score, with its signature."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)

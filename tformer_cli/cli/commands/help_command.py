@@ -1,4 +1,4 @@
-"""`tformer help`: what `--help` says, by a word."""
+"""`tformer help`: the text of `--help` as a command."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`--shard` and `--resume` of `translate`: which lines of a file this run is to translate."""
+"""`--shard` and `--resume` of `translate`: the lines of a file that this run translates."""
 
 import json
 import re
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Reads I/N, counted from 0: `--shard $RANK/$WORLD_SIZE` is what launchers give.
+    """Reads I/N, I from 0; launchers provide it as `--shard $RANK/$WORLD_SIZE`.
 
     Raises:
-        UsageError: if it is not that.
+        UsageError: if the text has another form.
     """
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     if match is None or int(match[1]) >= int(match[2]):
@@ -32,7 +32,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def shard_range(n_lines: int, index: int, count: int) -> range:
-    """The lines of a shard: a run of them, so that the joined outputs are in order."""
+    """The lines of a shard: contiguous, so that the joined outputs are in order."""
     return range(n_lines * index // count, n_lines * (index + 1) // count)
 
 
@@ -43,11 +43,11 @@ def chosen_lines(
 
     Args:
         lines: all lines of the input.
-        file: what `--input` was given.
-        shard: what `--shard` was given; None: all lines (the range is then empty).
+        file: value of `--input`.
+        shard: value of `--shard`; None: all lines (the range is then empty).
 
     Raises:
-        UsageError: if a shard is asked for of what cannot be counted first.
+        UsageError: if the lines of a stream would have to be counted for a shard.
     """
     if shard is None:
         return range(0), lines
@@ -60,7 +60,7 @@ def chosen_lines(
 
 
 def count_lines(file: str | None) -> int | None:
-    """Counts the lines of a file; of a stream nothing is known before its end."""
+    """Counts the lines of a file; None for a stream, which can be read only once."""
     if file is None or not Path(file).is_file():
         return None
     return sum(1 for _ in read_lines(file))
@@ -70,7 +70,7 @@ def count_lines(file: str | None) -> int | None:
 def opened_output(
     files: FileOptions, model: Path, settings: Mapping[str, object], *, resume: bool
 ) -> Iterator[tuple[BinaryIO, "ResumableFile | None"]]:
-    """Opens where results go: as `results` does, or, to resume, behind what is done.
+    """Opens the output as `results` does or, to resume, behind the lines that are done.
 
     Args:
         files: input and output.
@@ -79,7 +79,7 @@ def opened_output(
         resume: whether `--resume` was given.
 
     Raises:
-        UsageError: if there is no file to resume from or to.
+        UsageError: if `--resume` lacks an input file or an output file.
         ArtifactError: if the output to resume was made from something else.
     """
     output, input_file = files.output, files.input_file

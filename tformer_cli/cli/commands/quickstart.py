@@ -1,4 +1,4 @@
-"""`tformer quickstart`: from nothing to a trained model and a look into its heads."""
+"""`tformer quickstart`: trains a model from nothing and shows its heads."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 NAME = "quickstart"
-"""Of the recipe."""
+"""Name of the recipe."""
 
 
 def quickstart(
@@ -70,7 +70,7 @@ def quickstart(
 
 
 def show_quickstart(console: "Console", result: "QuickstartResult") -> None:
-    """Prints samples, scores and what to type next."""
+    """Prints samples, scores and the next commands."""
     from rich.table import Table
     from rich.text import Text
 

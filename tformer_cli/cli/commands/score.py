@@ -1,4 +1,4 @@
-"""`tformer score`: what a model thinks of given translations."""
+"""`tformer score`: log-probabilities of given translations."""
 
 from dataclasses import dataclass
 from enum import StrEnum

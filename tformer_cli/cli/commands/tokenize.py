@@ -223,7 +223,7 @@ def stats(
 
 
 def _reported(lines: Iterable[str], counts: "LineCounts", progress: LineProgress) -> Iterator[str]:
-    """Yields lines; progress is told how many of all files have been read."""
+    """Yields lines and updates the progress by the lines read of all files."""
     for line in lines:
         progress.update(counts.lines)
         yield line
@@ -267,7 +267,7 @@ def show_statistics(console: "Console", found: "dict[str, TokenizerStatistics]")
     columns = [Column(head="", cells=[name.replace("_", " ") for name in names], at_left=True)]
     most = console.width - columns[0].natural - 2
     for file, summary in zip(found, summaries, strict=True):
-        # of a long path the end tells more
+        # A long path is cut at its beginning: its end tells files apart
         head = cut(shown(file, is_ascii=is_ascii)[::-1], most, is_ascii=is_ascii)[::-1]
         columns.append(Column(head=head, cells=[_shown(name, summary[name]) for name in names]))
     for line in table_lines(columns, console.width, is_ascii=is_ascii):

@@ -31,10 +31,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class TrainingView:
-    """Warnings and nothing else: what `--quiet` shows of a run."""
+    """Warnings alone, for `--quiet`."""
 
     def prepare(self, what: str, n_pairs: int) -> None:
-        """Hears how far the preparation of data is."""
+        """Receives the progress of preparing the data."""
 
     def notify(self, event: TrainingEvent) -> None:
         """Warns where something went wrong and the run continues."""
@@ -49,12 +49,12 @@ class PlainView(TrainingView):
         self._said_at = monotonic()
 
     def prepare(self, what: str, n_pairs: int) -> None:
-        """Says every few seconds how far the preparation of data is."""
+        """Reports the progress of preparing the data every few seconds."""
         if monotonic() - self._said_at > 5.0:
             self._say(f"{what}: {count_of(n_pairs, 'pair')}" if n_pairs else what)
 
     def notify(self, event: TrainingEvent) -> None:
-        """Describes what happened."""
+        """Writes the lines of an event."""
         super().notify(event)
         for line in event_lines(event):
             self._say(line)
@@ -216,7 +216,7 @@ def training_progress(*, quiet: bool) -> Iterator[TrainingView]:
 
 
 def event_lines(event: TrainingEvent) -> list[str]:
-    """Says an event in plain lines."""
+    """Describes an event in plain lines."""
     match event:
         case RunStarted():
             verb = f"resuming from step {event.step:,}" if event.step else "starting"
@@ -269,7 +269,7 @@ def limit_share(report: StepReport, limit: str) -> str:
 
 
 def warnings(event: TrainingEvent) -> list[str]:
-    """Describes what went wrong in a run that continues."""
+    """Describes a problem that does not end the run."""
     match event:
         case RunStarted():
             return list(event.doubts)
@@ -320,7 +320,7 @@ def clock(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Writes an estimate of time, rounded to what it can know: 45 s, 3 min 40 s, 3 d 4 h."""
+    """Writes an estimate of time in two units at most: 45 s, 3 min 40 s, 3 d 4 h."""
     if seconds < 90.0:
         return f"{max(1, round(seconds))} s"
     if seconds < 600.0:

@@ -87,7 +87,7 @@ def translate(
     settings = {name: value for name, value in ctx.params.items() if name not in CHANGES_NOTHING}
     chosen, lines = chosen_lines(lines, files.input_file, job.shard)
     translated, terms = TranslationCounts(), constraints.terms()
-    # The output first: what cannot be written is an error at once, not when the model is open
+    # The output first: an unwritable one is an error at once, not after the model is loaded
     with opened_output(files, model, settings, resume=job.resume) as (stream, resumed):
         n_done = resumed.done if resumed is not None else 0
         opened = options.open(model, quiet=quiet, n_best=formats.n_best, **more, **decoding)
@@ -113,7 +113,7 @@ def translate(
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Within it, what is imported is not searched for garbage, and later not again.
+    """Exempts the objects that an import makes from garbage collection, then and later.
 
     torch makes some 200,000 objects that live as long as the program does. Looking through them
     while they are made is a twentieth of the time of the import; omitted of every later look, they
@@ -139,7 +139,7 @@ def _write_all(
     progress: Callable[[int], None],
     resumed: "ResumableFile | None",
 ) -> None:
-    """Writes lines as UTF-8 and hands them on whenever a buffer is done."""
+    """Writes lines as UTF-8 and flushes after each buffer."""
     n_before = resumed.done if resumed is not None else 0
     for lines in buffers:
         stream.writelines(map(utf8_line, lines))
@@ -152,7 +152,7 @@ def _write_all(
 def _report(
     read: LineCounts, translated: "TranslationCounts", seconds: float, *, quiet: bool
 ) -> None:
-    """Notes the speed, and warns of lines that were not read or translated as they stood."""
+    """Notes the speed, and warns of lines that were replaced, split or cut off."""
     rate = translated.lines / max(seconds, 1e-9)
     done = f"{count_of_lines(translated.lines)} in {seconds:.1f} s"
     note(f"{done}, {rate:,.1f} lines/s", quiet=quiet)

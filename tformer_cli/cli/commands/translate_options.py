@@ -221,7 +221,7 @@ class LargeJobOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FormatOptions:
-    """Formats of input and output, and what stands in the output."""
+    """Formats of input and output, and the contents of the output."""
 
     n_best: Annotated[
         int,

@@ -85,7 +85,7 @@ def encode_corpus(
     tokenizer: Tokenizer,
     progress: Callable[[int], None] | None = None,
 ) -> EncodedCorpus:
-    """Opens a corpus's tokenized form, making it first if the cache has none that is whole.
+    """Opens a corpus's tokenized form, building it first if the cache has no complete one.
 
     Several processes may do so at once: each builds aside and renames, and all build the same.
 
@@ -93,7 +93,7 @@ def encode_corpus(
         config: the corpus.
         data: filters, and where the cache is.
         tokenizer: of both sides.
-        progress: told the pairs read so far, while building.
+        progress: called with the pairs read so far, while building.
 
     Raises:
         DataError: if the corpus cannot be read or the cache cannot be written.
@@ -117,7 +117,7 @@ def cache_directory(data: DataConfig) -> Path:
 
 
 def _open_counts(directory: Path, key: str) -> Counts | None:
-    """The counts of a corpus that is there and whole, else None."""
+    """The counts of a complete corpus, else None."""
     try:
         counts = Counts(**json.loads(read_regular(directory / f"{key}.json", MIB)))
         path = directory / f"{key}.arrow"
@@ -200,7 +200,7 @@ def _chunks(pairs: Iterator[SentencePair]) -> Iterator[list[SentencePair]]:
 def _encode(
     chunk: list[SentencePair], data: DataConfig, tokenizer: Tokenizer, counts: Counts
 ) -> pa.RecordBatch:
-    """Tokenizes a chunk and filters it, counting what is dropped."""
+    """Tokenizes a chunk and filters it, counting the pairs dropped."""
     pairs = [pair for pair in chunk if pair.source.strip() and pair.target.strip()]
     counts.dropped["blank"] += len(chunk) - len(pairs)
     ids = tokenizer.encode_batch(list(chain.from_iterable(pairs)))
@@ -211,7 +211,7 @@ def _encode(
 
 
 def _kept(lengths: NDArray[np.int64], data: DataConfig, counts: Counts) -> list[bool]:
-    """Returns which pairs pass the filters, given their (N, 2) tokens."""
+    """(N,) bool: the pairs that pass the filters, given their (N, 2) tokens."""
     shorter, longer = lengths.min(axis=1), lengths.max(axis=1)
     too_long = longer > data.max_length
     uneven = ~too_long & (longer > data.max_length_ratio * shorter)
@@ -230,7 +230,7 @@ def _aside(directory: Path, key: str) -> Path:
 
 
 def _remove_stale(directory: Path) -> None:
-    """Removes what builds that were killed have left."""
+    """Removes leftovers of builds that were killed."""
     for path in directory.glob(f"*{PARTIAL}"):
         try:
             if time.time() - path.stat().st_mtime > STALE_SECONDS:

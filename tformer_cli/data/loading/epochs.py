@@ -29,7 +29,7 @@ class Mixture:
     """
 
     def __init__(self, sizes: Sequence[int], weights: Sequence[float], seed: int) -> None:
-        """Takes the pairs and the weight of each corpus."""
+        """Sets the number of pairs and the weight of each corpus."""
         self._sizes = list(sizes)
         self._seed = seed
         n_examples = [round(weight * size) for size, weight in zip(sizes, weights, strict=True)]

@@ -61,10 +61,10 @@ class _Window:
 class TrainingLoader:
     """Batches of epoch after epoch, each newly shuffled, the same for the same seed.
 
-    `Mixture` says what an epoch holds. It is planned window by window: memory does not grow with
-    the corpora.
+    `Mixture` decides the pairs of an epoch. It is planned window by window: memory does not grow
+    with the corpora.
 
-    Iterating starts at `position`, and what follows depends on it alone: a run that stops and
+    Iterating starts at `position`, and the rest depends on it alone: a run that stops and
     resumes sees the batches it would have seen.
     """
 
@@ -82,7 +82,7 @@ class TrainingLoader:
         """Prepares a stream.
 
         Args:
-            corpora: what to train on.
+            corpora: the training corpora.
             weights: how often an epoch sees each pair of each corpus.
             tokenizer: that encoded them; used again for BPE-dropout.
             tokens_per_batch: the budget of a batch, see `plan_batches`.

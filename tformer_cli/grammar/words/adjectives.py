@@ -1,4 +1,4 @@
-"""The adjectives: ``english french`` with what they can describe, ordered from frequent to rare.
+"""The adjectives: ``english french`` with the nouns they fit, ordered from frequent to rare.
 
 The French forms are masculine, feminine, masculine before a vowel (``beau/belle/bel``); what is
 left out follows the rules. ``ANIMATE`` adjectives describe only people and animals, the classes of

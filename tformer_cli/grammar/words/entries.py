@@ -8,7 +8,7 @@ from tformer_cli.grammar.words import morphology_french as french
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Noun:
-    """A noun: its forms in both languages, the French gender and what it means."""
+    """A noun: its forms in both languages, the French gender and its classes of meaning."""
 
     english: str
     english_plural: str

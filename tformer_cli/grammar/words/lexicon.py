@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from tformer_cli.grammar.dice import FLATTENING, Pool
+from tformer_cli.grammar.choices import FLATTENING, Pool
 from tformer_cli.grammar.words import adjectives, other, verbs
 from tformer_cli.grammar.words.entries import (
     Adjective,
@@ -115,7 +115,7 @@ def _general(noun: Noun) -> list[Adjective]:
 
 
 def specific(noun: Noun) -> list[Adjective]:
-    """Return the adjectives of the noun's meaning class, which tell persons from things."""
+    """Return the adjectives of the noun's class of meaning, for persons or for things."""
     found: list[Adjective] = []
     if not noun.tags.isdisjoint({"human", "animal"}):
         found += ANIMATE
@@ -129,7 +129,7 @@ def specific(noun: Noun) -> list[Adjective]:
 
 @cache
 def reasons(noun: Noun, sign: str) -> Pool[Adjective] | None:
-    """Return the adjectives that speak for (``+``) or against (``-``) doing something."""
+    """Return the adjectives that give a reason for (``+``) or against (``-``) an action."""
     pool = ANIMATE if not noun.tags.isdisjoint({"human", "animal"}) else specific(noun)
     found = [a for a in pool if a.sign == sign]
     return Pool(found, flattening=STEEP) if found else None

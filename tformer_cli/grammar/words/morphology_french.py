@@ -1,4 +1,4 @@
-"""French word forms: verbs, adjectives, nouns, and what a following vowel changes.
+"""French word forms: verbs, adjectives, nouns, and elision before a vowel.
 
 Persons are numbered 0 *je*, 1 *il/elle*, 2 *nous*, 3 *vous*, 4 *ils/elles*; the grammar says *vous*
 to everybody, so *tu* has no forms here.
@@ -68,7 +68,6 @@ reconnaître|reconnais reconnaît reconnaissons reconnaissez reconnaissent|recon
 recevoir|reçois reçoit recevons recevez reçoivent|recevr|reçu
 """
 DOUBLING = frozenset({"jeter", "appeler", "rappeler"})
-PRESENT_ENDINGS = ("e", "e", "ons", "ez", "ent")
 IMPERFECT_ENDINGS = ("ais", "ait", "ions", "iez", "aient")
 FUTURE_ENDINGS = ("ai", "a", "ons", "ez", "ont")
 Forms = tuple[str, ...]

@@ -16,7 +16,7 @@ FLATTENING = 16.0
 
 
 class Pool(Generic[T]):
-    """Items with cumulative weights, drawn by `Dice.draw`."""
+    """Items with cumulative weights, drawn by `Choices.draw`."""
 
     __slots__ = ("cumulative", "items", "last", "total")
 
@@ -39,7 +39,7 @@ class Pool(Generic[T]):
         self.total = total
 
 
-class Dice:
+class Choices:
     """A seeded source of choices."""
 
     __slots__ = ("roll",)
