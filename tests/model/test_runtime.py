@@ -131,21 +131,6 @@ def test_real_errors_of_the_allocators_are_known_and_others_are_not():
     assert not is_out_of_memory(wrong.value)
 
 
-def test_casts_are_not_kept_where_that_is_asked_for():
-    cpu = torch.device("cpu")
-    with autocast(cpu, "float32", keeps_casts=False):
-        assert not torch.is_autocast_enabled("cpu")
-    with autocast(cpu, "bfloat16", keeps_casts=False):
-        assert not torch.is_autocast_cache_enabled()
-    with autocast(cpu, "bfloat16"):
-        assert torch.is_autocast_cache_enabled()
-        with autocast(
-            cpu, "float32", keeps_casts=False
-        ):  # as the caller computes, without its casts
-            assert torch.is_autocast_enabled("cpu")
-            assert not torch.is_autocast_cache_enabled()
-
-
 FORK = """
 import os, torch
 from tformer_cli.model import runtime

@@ -197,23 +197,16 @@ def has_fast_bfloat16(device_type: str) -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
-def autocast(
-    device: torch.device, precision: Precision, *, keeps_casts: bool = True
-) -> AbstractContextManager[object]:
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
     """Makes the context in which a model computes with the given precision.
 
     Args:
         device: of the model.
         precision: "float32" changes nothing.
-        keeps_casts: whether rounded weights are kept until the context ends, when they are freed:
-            a CUDA graph that is replayed later must not read them.
     """
-    dtype = torch.bfloat16
     if precision == "float32":
-        if keeps_casts or not torch.is_autocast_enabled(device.type):
-            return nullcontext()
-        dtype = torch.get_autocast_dtype(device.type)  # the caller's
-    return torch.autocast(device.type, dtype=dtype, cache_enabled=keeps_casts)
+        return nullcontext()
+    return torch.autocast(device.type, dtype=torch.bfloat16)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -41,7 +41,7 @@ def search_engines(
     if name == "continuous":
         from tformer_cli.fast.continuous.continuous_search import ContinuousEngine
 
-        return [ContinuousEngine(device, precision, tell)]
+        return [ContinuousEngine(device, precision)]
     try:
         from tformer_cli.fast.native_search import CompiledEngine
     except ModuleNotFoundError:

@@ -9,7 +9,7 @@ from tformer_cli.decoding.engine import EngineUnavailableError, Searcher, Senten
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.decoding.torch_engine import TorchEngine
 from tformer_cli.errors import UsageError
-from tformer_cli.fast.continuous import continuous_search, step_graphs
+from tformer_cli.fast.continuous import continuous_search
 from tformer_cli.fast.continuous.continuous_search import ContinuousEngine, ContinuousSearch
 from tformer_cli.fast.products import unpack, use_bfloat16
 from tformer_cli.model.config import ModelConfig
@@ -44,7 +44,7 @@ def make_sources(n=14, vocab_size=12, seed=1):
 
 
 @pytest.fixture
-def narrowing(monkeypatch):
+def with_bfloat16_shapes(monkeypatch):
     """A search with the shapes of bfloat16 and the numbers of float32."""
     monkeypatch.setattr(
         continuous_search, "autocast", lambda *_, **__: torch.autocast("cpu", enabled=False)
@@ -87,10 +87,10 @@ def check(search, model, sources, config):
         {"beam_size": 2, "length_penalty": 0.0, "max_length_ratio": 0.1},
     ],
 )
-def test_it_finds_what_beam_search_finds(narrowing, settings):
+def test_it_finds_what_beam_search_finds(with_bfloat16_shapes, settings):
     model = make_model()
     config = DecodingConfig(batch_tokens=96, **settings)
-    assert len(check(narrowing(model), model, make_sources(), config)) > 1
+    assert len(check(with_bfloat16_shapes(model), model, make_sources(), config)) > 1
 
 
 @pytest.mark.parametrize(
@@ -100,16 +100,16 @@ def test_it_finds_what_beam_search_finds(narrowing, settings):
         {"decoder_heads": (1, 2), "cross_heads": (2, 0), "bias": False},
     ],
 )
-def test_so_it_does_with_other_models(narrowing, changes):
+def test_so_it_does_with_other_models(with_bfloat16_shapes, changes):
     model = make_model(seed=5, **changes)
     config = DecodingConfig(beam_size=3, n_best=2, batch_tokens=64)
-    check(narrowing(model), model, make_sources(12), config)
+    check(with_bfloat16_shapes(model), model, make_sources(12), config)
 
 
-def test_a_beam_wider_than_the_vocabulary(narrowing):
+def test_a_beam_wider_than_the_vocabulary(with_bfloat16_shapes):
     model = make_model(vocab_size=6, seed=2)
     config = DecodingConfig(beam_size=5, n_best=5, batch_tokens=64, max_length=6)
-    check(narrowing(model), model, make_sources(10, vocab_size=6), config)
+    check(with_bfloat16_shapes(model), model, make_sources(10, vocab_size=6), config)
 
 
 def test_in_float32_a_sentence_has_the_same_bits_whatever_is_beside_it(monkeypatch):
@@ -130,7 +130,7 @@ def test_float32_finds_what_beam_search_finds(monkeypatch):
     check(exact(model), model, make_sources(9), DecodingConfig(beam_size=3))
 
 
-def test_places_are_filled_again_while_others_are_searched(narrowing, monkeypatch):
+def test_places_are_filled_again_while_others_are_searched(with_bfloat16_shapes, monkeypatch):
     """Fewer steps than batches of as many sentences would take, each as long as its longest."""
     model = make_model()
     sources = [source[:14] for source in make_sources(48)]
@@ -140,16 +140,16 @@ def test_places_are_filled_again_while_others_are_searched(narrowing, monkeypatc
     monkeypatch.setattr(
         continuous_search, "search_step", lambda *given: (n_steps.append(1), step(*given))
     )
-    found = run(narrowing(model), sources, config)
+    found = run(with_bfloat16_shapes(model), sources, config)
     in_order = [one[0].n_tokens for one in found]
     in_batches = sum(max(in_order[i : i + 8]) for i in range(0, 48, 8))
     assert len(n_steps) < in_batches
 
 
-def test_a_search_that_was_ended_leaves_nothing_to_the_next_one(narrowing):
+def test_a_search_that_was_ended_leaves_nothing_to_the_next_one(with_bfloat16_shapes):
     model = make_model()
     config = DecodingConfig(beam_size=3, batch_tokens=96)
-    search = narrowing(model)
+    search = with_bfloat16_shapes(model)
     n_calls = []
 
     def end():
@@ -162,9 +162,9 @@ def test_a_search_that_was_ended_leaves_nothing_to_the_next_one(narrowing):
     check(search, model, make_sources(9, seed=3), config)
 
 
-def test_other_settings_and_other_weights_are_seen(narrowing):
+def test_other_settings_and_other_weights_are_seen(with_bfloat16_shapes):
     model = make_model()
-    search = narrowing(model)
+    search = with_bfloat16_shapes(model)
     sources = make_sources(6)
     for config in (DecodingConfig(beam_size=2), DecodingConfig(beam_size=2, max_length=3)):
         check(search, model, sources, config)
@@ -206,10 +206,10 @@ def test_demands_on_a_sentence_are_for_another_engine():
     assert found[1][0].token_ids[:1] == (7,)
 
 
-def test_without_memory_for_another_width_the_others_are_given_up(narrowing, monkeypatch):
+def test_without_memory_for_a_width_the_others_are_given_up(with_bfloat16_shapes, monkeypatch):
     model = make_model()
     config = DecodingConfig(beam_size=2, batch_tokens=64)
-    search = narrowing(model)
+    search = with_bfloat16_shapes(model)
     short, long = (5, 6), tuple(range(4, 12)) * 2
     check(search, model, [short], config)
     made = continuous_search._RunningBatch
@@ -230,19 +230,19 @@ def test_without_memory_for_another_width_the_others_are_given_up(narrowing, mon
     assert len(search._batches) == 1
 
 
-def test_without_memory_for_one_it_fails(narrowing, monkeypatch):
+def test_without_memory_for_one_it_fails(with_bfloat16_shapes, monkeypatch):
     def make(*_, **__):
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(continuous_search, "_RunningBatch", make)
     with pytest.raises(EngineUnavailableError):
-        run(narrowing(make_model()), [(5,)], DecodingConfig())
+        run(with_bfloat16_shapes(make_model()), [(5,)], DecodingConfig())
 
 
-def test_other_products_are_seen(narrowing):
+def test_other_products_are_seen(with_bfloat16_shapes):
     model = make_model()
     config = DecodingConfig(beam_size=2)
-    search = narrowing(model)
+    search = with_bfloat16_shapes(model)
     run(search, [(5, 6)], config)
     (before,) = search._batches.values()
     run(search, [(5, 6)], config)
@@ -275,24 +275,13 @@ def test_without_memory_it_is_left_aside(monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_on_a_gpu_graphs_find_what_the_cpu_finds(monkeypatch, precision):
-    monkeypatch.setattr(step_graphs, "CAPTURED_AFTER", 2)
-    device, told = torch.device("cuda"), []
-    model = make_model()
+def test_a_gpu_finds_what_the_cpu_finds(monkeypatch):
+    device, model = torch.device("cuda"), make_model()
     monkeypatch.setattr(continuous_search, "EXACT_TOKENS", 128)
     config = DecodingConfig(beam_size=3, n_best=2, batch_tokens=96)
     sources = make_sources(40)
     expected = run(exact(model), sources, config)
-    if precision == "bfloat16":  # the shapes of bfloat16, the numbers of float64
-        monkeypatch.setattr(
-            continuous_search, "autocast", lambda *_, **__: torch.autocast("cpu", enabled=False)
-        )
-    search = ContinuousSearch(model.to(device), device, precision, told.append)
-    for _ in range(2):
-        found = run(search, sources, config)
-        assert [[h.token_ids for h in one] for one in found] == [
-            [h.token_ids for h in one] for one in expected
-        ]
-    assert not told  # of graphs that cannot be used
-    assert all(batch._graphs._graphs for batch in search._batches.values())
+    found = run(ContinuousSearch(model.to(device), device), sources, config)
+    assert [[h.token_ids for h in one] for one in found] == [
+        [h.token_ids for h in one] for one in expected
+    ]

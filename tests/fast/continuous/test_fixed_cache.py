@@ -73,19 +73,3 @@ def test_places_are_at_positions_of_their_own_and_slots_change(make_model, sente
                 rtol=1e-4,
                 atol=1e-4,
             )
-
-
-def test_what_is_moved_or_narrowed_is_the_same(make_model, sentences):
-    source, source_mask, target = sentences
-    model = make_model()
-    whole, moved = (start(model, source, source_mask) for _ in range(2))
-    for cache in (whole, moved):
-        decode(model, cache, target[:, :2])
-    with torch.inference_mode():
-        moved.move(torch.tensor([2]), torch.tensor([0]))
-    narrow = moved.narrowed(2, 4)
-    assert (narrow.n_sentences, narrow.target_mask.shape) == (2, (2, 1, BEAM_SIZE, 4 * BEAM_SIZE))
-    with torch.inference_mode():
-        logits = model.decode_step(target[[2, 1], 2:4].flatten(), narrow)
-        other = model.decode_step(target[:, 2:4].flatten(), whole).view(N_PLACES, BEAM_SIZE, -1)
-    torch.testing.assert_close(logits.view(2, BEAM_SIZE, -1), other[[2, 1]], rtol=1e-5, atol=1e-5)

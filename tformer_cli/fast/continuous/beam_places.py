@@ -2,9 +2,8 @@
 
 It finds what `beam_search` finds, by the same rules, for P sentences in as many places. But no
 step asks the device anything: each place is at a length of its own, finished hypotheses are kept
-where the place has them, and a place that is done continues without effect until somebody takes the
-hypotheses and `put`s another sentence there. So a step can be a CUDA graph, and steps can be sent
-ahead of the device.
+where the place has them, and a place that is done continues without effect until the hypotheses are
+taken out and another sentence is `put` there. So steps can be sent ahead of the device.
 """
 
 from __future__ import annotations
@@ -110,21 +109,9 @@ class BeamPlaces:
             found_own_ends=booleans(*numbers),
         )
 
-    def narrowed(self, n_places: int) -> BeamPlaces:
-        """The first places, in the same memory."""
-        return BeamPlaces(**{name: tensor[:n_places] for name, tensor in self.tensors().items()})
-
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by their names."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def lasting(self) -> list[Tensor]:
-        """What a later step or `found` reads: all but number W, where what is none is written."""
-        beam_size = self.last.shape[1]
-        return [
-            tensor[:, :beam_size] if name.startswith("found_") else tensor
-            for name, tensor in self.tensors().items()
-        ]
 
     def put(self, places: Tensor, limits: Tensor, largest_divisors: Tensor) -> None:
         """Starts sentences: the empty hypothesis is in the first slot.
@@ -143,11 +130,6 @@ class BeamPlaces:
         self.is_active.index_fill_(0, places, value=True)
         self.n_found.index_fill_(0, places, 0)
         self.found_scores.index_fill_(0, places, IMPOSSIBLE)
-
-    def move(self, origins: Tensor, places: Tensor) -> None:
-        """Moves sentences from places (N) to other ones (N)."""
-        for tensor in self.tensors().values():
-            tensor.index_copy_(0, places, tensor.index_select(0, origins))
 
     def found(self, places: Tensor) -> list[Tensor]:
         """Copies of what was found in some places (N), for `hypotheses`."""
@@ -171,47 +153,37 @@ def search_step(
         divisors: (≥ L + 2) float64, length penalty of each length, the end of sentence counted.
         n_searched: a sentence ends as soon as no live hypothesis can be among that many best.
     """
-    n_places, beam_size = places.last.shape
+    beam_size = places.last.shape[1]
     logits = model.decode_step(places.last.flatten(), cache).float()
-    n_candidates = min(beam_size, logits.shape[1] - EOS_ID)
-    normalizer = logits.logsumexp(dim=-1, keepdim=True)
-    ends = (logits[:, EOS_ID, None] - normalizer).clamp_(max=0.0)
-    logits[:, :EOS_ID] = IMPOSSIBLE
-    values, tokens = top_tokens(logits, n_candidates)
-    gains = (values - normalizer).clamp_(max=0.0)
-    # (P·W, C) -> (P, W, C)
-    shape = (n_places, beam_size, n_candidates)
-    gains, tokens, ends = (part.view(*shape[:2], -1) for part in (gains, tokens, ends))
-    # Of a hypothesis that is as long as it may be only the end of sentence remains
-    is_full = (cache.positions == places.limits)[:, None, None]
-    is_first = torch.arange(n_candidates, device=gains.device) == 0
-    own_ends = (tokens[:, :, :1] == EOS_ID) | ~is_full
-    gains = torch.where(is_full, torch.where(is_first, ends, IMPOSSIBLE), gains)
-    tokens = torch.where(is_full & is_first, EOS_ID, tokens)
-    # The best continuations of the sentence; stable, so that equal ones keep the order of slots
-    totals, order = (
-        (places.totals.unsqueeze(2) + gains).flatten(1).sort(dim=1, descending=True, stable=True)
-    )
+    gains, tokens, own_ends = _candidates(logits, places, cache.positions)
+    # (P, W, 1) + (P, W, C) -> (P, W·C): all continuations of a sentence compete; the sort is
+    # stable, so that equal ones keep the order of slots, and those of empty slots (-inf) come last
+    n_candidates = gains.shape[2]
+    totals = (places.totals.unsqueeze(2) + gains).flatten(1)
+    totals, order = totals.sort(dim=1, descending=True, stable=True)
     totals, order = totals[:, :beam_size], order[:, :beam_size]
-    slots = order // n_candidates
+    slots = order // n_candidates  # (P, W) which hypothesis each one continues
     gains, tokens = (part.flatten(1).gather(1, order) for part in (gains, tokens))
+    # As many are kept as there are slots left: a finished hypothesis has taken its slot for good
     ranks = torch.arange(totals.shape[1], device=totals.device)
     is_kept = (ranks < places.slots_left.unsqueeze(1)) & totals.isfinite()
     is_kept &= places.is_active.unsqueeze(1)
     is_end = is_kept & (tokens == EOS_ID)
     histories = [_of_slots(history, slots) for history in (places.tokens, places.steps)]
     scores = totals / divisors[cache.positions + 1].unsqueeze(1)
-    _record(places, is_end, histories, gains, totals, scores, own_ends.squeeze(2).gather(1, slots),
+    _record(places, is_end, histories, gains, totals, scores, own_ends.gather(1, slots),
             cache.positions)  # fmt: skip
     # Live ones first, in their order, then empty slots, which repeat whatever is there
     is_live = is_kept & ~is_end
     order = (~is_live).to(torch.int8).sort(dim=1, stable=True).indices
     totals = totals.masked_fill(~is_live, IMPOSSIBLE).gather(1, order)
     slots, gains, tokens = (part.gather(1, order) for part in (slots, gains, tokens))
+    # A sentence is done without a live hypothesis or slot, or when its best ones are certain
     best = places.found_scores[:, :beam_size].sort(dim=1, descending=True).values
     is_certain = best[:, n_searched - 1] >= totals[:, 0] / places.largest_divisors
     goes_on = totals[:, 0].isfinite() & (places.slots_left > 0) & ~is_certain
     places.is_active.logical_and_(goes_on)
+    # The state is overwritten where it lies: (P, W, L) histories take the new token at its position
     here = cache.positions[:, None, None].expand(-1, beam_size, 1)
     for kept, history, new in zip(
         (places.tokens, places.steps), histories, (tokens, gains), strict=True
@@ -220,6 +192,39 @@ def search_step(
     places.totals.copy_(totals)
     places.last.copy_(tokens)
     cache.follow(slots, places.is_active)
+
+
+def _candidates(
+    logits: Tensor, places: BeamPlaces, positions: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Finds the best next tokens of each hypothesis.
+
+    Args:
+        logits: (P·W, V) float32; changed in place.
+        places: the search's state.
+        positions: (P) tokens that the hypotheses of a place have.
+
+    Returns:
+        Log-probabilities (P, W, C) and tokens (P, W, C), best first; (P, W) whether a hypothesis
+        that is as long as it may be would have ended by itself.
+    """
+    n_places, beam_size = places.last.shape
+    n_candidates = min(beam_size, logits.shape[1] - EOS_ID)
+    # Normalized over the whole vocabulary, before the ids that are never generated are skipped
+    normalizer = logits.logsumexp(dim=-1, keepdim=True)
+    ends = (logits[:, EOS_ID, None] - normalizer).clamp_(max=0.0)
+    logits[:, :EOS_ID] = IMPOSSIBLE
+    values, tokens = top_tokens(logits, n_candidates)
+    gains = (values - normalizer).clamp_(max=0.0)
+    # (P·W, C) -> (P, W, C)
+    gains, tokens, ends = (part.view(n_places, beam_size, -1) for part in (gains, tokens, ends))
+    # Of a hypothesis that is as long as it may be only the end of sentence remains
+    is_full = (positions == places.limits)[:, None, None]
+    is_first = torch.arange(n_candidates, device=gains.device) == 0
+    own_ends = (tokens[:, :, :1] == EOS_ID) | ~is_full
+    gains = torch.where(is_full, torch.where(is_first, ends, IMPOSSIBLE), gains)
+    tokens = torch.where(is_full & is_first, EOS_ID, tokens)
+    return gains, tokens, own_ends.squeeze(2)
 
 
 def _of_slots(history: Tensor, slots: Tensor) -> Tensor:
@@ -238,6 +243,7 @@ def _record(
     lengths: Tensor,
 ) -> None:
     """Keeps the hypotheses that end now (`is_end`, (P, W)) and takes their slots."""
+    # The next free numbers, in order of rank; what does not end goes to the dump, number W
     numbers = places.n_found.unsqueeze(1) + is_end.cumsum(dim=1) - 1
     numbers = torch.where(is_end, numbers, places.last.shape[1])
     by_history = numbers.unsqueeze(2).expand_as(histories[0])

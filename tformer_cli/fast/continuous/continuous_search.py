@@ -7,8 +7,10 @@ done is read one step late, and what was found is fetched while the next step is
 
 Sentences of about one length share places, so that their sources are padded to one width. In
 float32 everything is computed in shapes that follow from that width alone, whatever is translated
-beside it; in bfloat16 steps look only as far back as any place needs, and the last sentences are
-computed in fewer and fewer places.
+beside it.
+
+It is experimental: that it finds what the padded search finds, and that no step waits, is tested on
+a CPU; whether it is faster on a GPU has not been measured.
 """
 
 from __future__ import annotations
@@ -35,7 +37,6 @@ from tformer_cli.fast.continuous.beam_places import (
     search_step,
 )
 from tformer_cli.fast.continuous.fixed_cache import FixedCache
-from tformer_cli.fast.continuous.step_graphs import StepGraphs
 from tformer_cli.fast.native.torch_weights import interference
 from tformer_cli.model.linear import Linear
 from tformer_cli.model.runtime import Precision, StandardProducts, autocast, is_out_of_memory
@@ -52,12 +53,10 @@ if TYPE_CHECKING:
 
 NARROWEST_SOURCE = 16
 """Sources are padded to this times a power of two."""
-FEWEST_POSITIONS = 16
-"""In bfloat16 steps look back to this times a power of two."""
 EXACT_TOKENS = 2048
 """Source tokens of a batch in float32, whatever there is to translate."""
 MOST_BATCHES = 4
-"""Widths whose places and graphs are kept from one search to the next."""
+"""Widths whose places are kept from one search to the next."""
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -87,8 +86,6 @@ class ContinuousEngine:
     """Where the model is."""
     precision: Precision = "float32"
     """"bfloat16" computes the products in it."""
-    tell: Callable[[str], None] | None = None
-    """Is told, in a line, if something makes the search slower."""
     name: ClassVar[str] = "continuous"
 
     def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
@@ -111,7 +108,7 @@ class ContinuousEngine:
         """See `SearchEngine`; the memory for places is taken by the first search."""
         if not isinstance(model, Transformer):
             raise EngineUnavailableError("the model is not a single Transformer")
-        return ContinuousSearch(model, self.device, self.precision, self.tell)
+        return ContinuousSearch(model, self.device, self.precision)
 
 
 class ContinuousSearch:
@@ -122,13 +119,11 @@ class ContinuousSearch:
         model: Transformer,
         device: torch.device,
         precision: Precision = "float32",
-        tell: Callable[[str], None] | None = None,
     ) -> None:
         """Remembers a model in evaluation mode; see `ContinuousEngine`."""
         self._model = model
         self._device = device
         self._precision = precision
-        self._tell = tell
         self._batches: dict[int, _RunningBatch] = {}
         self._made_for: object = None
 
@@ -175,19 +170,19 @@ class ContinuousSearch:
         with (
             torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext(),
             nullcontext() if is_on_cpu else StandardProducts(),  # once, not in every attention
-            autocast(self._device, self._precision, keeps_casts=False),
+            autocast(self._device, self._precision),
         ):
             yield
 
     def _forget_what_has_changed(self, config: DecodingConfig) -> None:
-        """Graphs read weights where they lay when they were captured, and search by one config.
+        """Gives up places that were made for other settings or other types of numbers.
 
-        Products hold weights of their own: they are kept alive here, and known by identity.
+        Products decide the type of keys and values; they are kept alive here, known by identity.
         """
         modules = [module for module in self._model.modules() if isinstance(module, Linear)]
         products = [module.product for module in modules] + [self._model.output_product]
-        pointers = [weight.data_ptr() for weight in self._model.parameters()]
-        made_for = config, pointers, products
+        types = [weight.dtype for weight in self._model.parameters()]
+        made_for = config, types, products
         if made_for != self._made_for:
             self._batches.clear()
             self._made_for = made_for
@@ -200,34 +195,24 @@ class ContinuousSearch:
     def _batch_of(self, width: int, n_sentences: int, config: DecodingConfig) -> _RunningBatch:
         """The places for sources of a width, as many as there can be use for."""
         most = LARGEST_LOGITS // (config.beam_size * self._model.vocab_size)
-        is_exact = self._precision == "float32"
-        n_tokens = EXACT_TOKENS if is_exact else config.batch_tokens
-        n_places = max(1, min(n_tokens // width, most))
-        if not is_exact:
-            n_places = min(_power_of_two(n_sentences), n_places)
+        if self._precision == "float32":
+            n_places = max(1, min(EXACT_TOKENS // width, most))
+        else:
+            n_places = max(1, min(config.batch_tokens // width, most, _power_of_two(n_sentences)))
         batch = self._batches.pop(width, None)
         if batch is None or batch.n_places < n_places:
             batch = None  # its memory is free before more is taken
             while len(self._batches) >= MOST_BATCHES:
                 del self._batches[next(iter(self._batches))]
-            batch = self._new_batch(config, width, n_places, is_exact=is_exact)
+            batch = self._new_batch(config, width, n_places)
         self._batches[width] = batch  # the last one used
         return batch
 
-    def _new_batch(
-        self, config: DecodingConfig, width: int, n_places: int, *, is_exact: bool
-    ) -> _RunningBatch:
+    def _new_batch(self, config: DecodingConfig, width: int, n_places: int) -> _RunningBatch:
         """Takes the memory of a batch; where that is too much, gives up the others."""
         while True:
             try:
-                return _RunningBatch(
-                    self._model,
-                    config,
-                    width,
-                    n_places,
-                    StepGraphs(self._device, self._tell),
-                    is_exact=is_exact,
-                )
+                return _RunningBatch(self._model, config, width, n_places)
             except RuntimeError as error:
                 if not (is_out_of_memory(error) and self._batches):
                     raise
@@ -262,27 +247,12 @@ class _Schedule:
         """Places where a sentence is still searched."""
         return sum(occupant is not None for occupant in self.occupants) - len(self.done)
 
-    def oldest(self) -> int:
-        """Steps that the sentence has had that has been searched longest."""
-        return max(
-            (self.n_steps - one.since for i, one in enumerate(self.occupants)
-             if one is not None and i not in self.done),
-            default=0,
-        )  # fmt: skip
-
 
 class _RunningBatch:
-    """The places for sources of one width, and the graphs of their steps."""
+    """The places for sources of one width."""
 
     def __init__(
-        self,
-        model: Transformer,
-        config: DecodingConfig,
-        width: int,
-        n_places: int,
-        graphs: StepGraphs,
-        *,
-        is_exact: bool,
+        self, model: Transformer, config: DecodingConfig, width: int, n_places: int
     ) -> None:
         """Takes the memory.
 
@@ -291,26 +261,20 @@ class _RunningBatch:
             config: how to search.
             width: S, tokens that sources are padded to.
             n_places: P.
-            graphs: makes the steps.
-            is_exact: whether shapes may not depend on how many sentences there are.
         """
         self._model = model
         self._config = config
         self._width = width
         self.n_places = n_places
-        self._graphs = graphs
-        self._is_exact = is_exact
         self._device = next(model.parameters()).device
         self._most_refilled = max(1, n_places // REFILLED_SHARE)
-        self._steps: dict[tuple[int, int], tuple[Callable[[], None], list[Tensor]]] = {}
         max_positions = model.max_positions
         longest_line = min(width - 1, longest_source(max_positions))
         longest = longest_translation(longest_line, config, max_positions)
-        self._room = longest + 1
         self._divisors = divisor_table(longest, config, self._device)
         self._places = BeamPlaces.empty(n_places, config.beam_size, longest, self._device)
         memory, _ = self._encoded([(0, ())])
-        self._cache = FixedCache.empty(model, n_places, config.beam_size, self._room, memory)
+        self._cache = FixedCache.empty(model, n_places, config.beam_size, longest + 1, memory)
 
     def search(
         self,
@@ -319,28 +283,24 @@ class _RunningBatch:
         before_batch: Callable[[], None],
     ) -> None:
         """Searches sentences, each with its index; empties the queue."""
-        n_places = (
-            self.n_places if self._is_exact else min(self.n_places, _power_of_two(len(queue)))
-        )
         self._places.is_active.zero_()  # of a search that was ended
-        schedule = _Schedule([None] * n_places)
+        schedule = _Schedule([None] * self.n_places)
         seen: _AsyncCopy | None = None
         while queue or schedule.n_searched:
             n_free = schedule.occupants.count(None) + len(schedule.done)
-            if queue and (n_free >= min(len(queue), self._most_refilled) or n_free == n_places):
+            is_worth_it = n_free >= min(len(queue), self._most_refilled)
+            if queue and (is_worth_it or n_free == self.n_places):
                 before_batch()
                 self._take_out(schedule)
                 self._fill(schedule, queue)
-            elif not queue and not self._is_exact and schedule.n_searched <= n_places // 2:
-                self._take_out(schedule)
-                n_places //= 2
-                self._move_together(schedule, n_places)
-                seen = None
-            self._step(schedule, n_places)
-            now = _AsyncCopy(self._places.is_active[:n_places], schedule.n_steps)
+            n_searched = self._config.n_searched
+            search_step(self._model, self._places, self._cache, self._divisors, n_searched)
+            schedule.n_steps += 1
+            now = _AsyncCopy(self._places.is_active, schedule.n_steps)
+            # while the device computes this step, the host works on the one before
             self._deliver(schedule, results)
             if seen is not None:
-                self._look(schedule, seen)
+                self._note_done(schedule, seen)
             seen = now
         self._take_out(schedule)
         self._deliver(schedule, results)
@@ -380,29 +340,7 @@ class _RunningBatch:
         mask = self._to_device(torch.arange(self._width) < lengths.unsqueeze(1))
         return self._model.encode(self._to_device(torch.tensor(rows)), mask), mask
 
-    def _step(self, schedule: _Schedule, n_places: int) -> None:
-        """Sends a step."""
-        n_positions = self._room
-        if not self._is_exact:
-            needed = schedule.oldest() + 1
-            n_positions = min(max(FEWEST_POSITIONS, _power_of_two(needed)), self._room)
-        shape = n_places, n_positions
-        if shape not in self._steps:
-            self._steps[shape] = self._step_of(*shape)
-        self._graphs.run(shape, *self._steps[shape])
-        schedule.n_steps += 1
-
-    def _step_of(self, n_places: int, n_positions: int) -> tuple[Callable[[], None], list[Tensor]]:
-        """The step of a shape, and the state that it changes; see `StepGraphs.run`."""
-        places = self._places.narrowed(n_places)
-        cache = self._cache.narrowed(n_places, n_positions)
-
-        def step() -> None:
-            search_step(self._model, places, cache, self._divisors, self._config.n_searched)
-
-        return step, [*places.lasting(), cache.positions, cache.ancestors]
-
-    def _look(self, schedule: _Schedule, seen: _AsyncCopy) -> None:
+    def _note_done(self, schedule: _Schedule, seen: _AsyncCopy) -> None:
         """Notes which places are done, by what they were after a step."""
         is_active = seen.arrived().tolist()
         for place, occupant in enumerate(schedule.occupants):
@@ -434,19 +372,6 @@ class _RunningBatch:
             best = hypotheses(found, self._config.n_searched)
             results.update(zip(indices, best, strict=True))
         schedule.fetched.clear()
-
-    def _move_together(self, schedule: _Schedule, n_places: int) -> None:
-        """Moves what is searched behind the first places into them."""
-        occupants = schedule.occupants
-        origins = [i for i in range(n_places, len(occupants)) if occupants[i] is not None]
-        places = [i for i in range(n_places) if occupants[i] is None][: len(origins)]
-        if origins:
-            moved = self._to_device(torch.tensor(origins)), self._to_device(torch.tensor(places))
-            self._places.move(*moved)
-            self._cache.move(*moved)
-        for origin, place in zip(origins, places, strict=True):
-            occupants[place] = occupants[origin]
-        del occupants[n_places:]
 
     def _to_device(self, tensor: Tensor) -> Tensor:
         """Sends a tensor to the device without waiting for it."""

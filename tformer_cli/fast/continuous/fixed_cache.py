@@ -2,7 +2,7 @@
 
 `DecoderCache` grows by a position a step and shrinks when a sentence ends. Here every sentence has
 a place, is at a position of its own, and the next one takes its place when it ends. So a step is
-the same operations on the same memory each time, which is what a CUDA graph can repeat.
+the same operations on the same memory each time, and asks the device nothing.
 """
 
 from __future__ import annotations
@@ -162,22 +162,3 @@ class FixedCache:
         slots = torch.arange(self.beam_size, device=places.device)
         own = torch.ones((), dtype=torch.bool, device=places.device)  # a plain True would wait
         self.ancestors.index_put_((places.unsqueeze(1), slots, slots), own)
-
-    def narrowed(self, n_places: int, n_positions: int) -> FixedCache:
-        """The first places and their first positions, in the same memory."""
-        return FixedCache(
-            beam_size=self.beam_size,
-            n_keys=n_positions * self.beam_size,
-            memory_heads=[(key[:n_places], value[:n_places]) for key, value in self.memory_heads],
-            source_mask=self.source_mask[:n_places],
-            heads=[(key[:n_places], value[:n_places]) for key, value in self.heads],
-            positions=self.positions[:n_places],
-            ancestors=self.ancestors[:n_places],
-        )
-
-    def move(self, origins: Tensor, places: Tensor) -> None:
-        """Moves sentences from places (N) to other ones (N)."""
-        pairs = [*self.memory_heads, *self.heads]
-        tensors = [tensor for pair in pairs for tensor in pair]
-        for tensor in (*tensors, self.source_mask, self.positions, self.ancestors):
-            tensor.index_copy_(0, places, tensor.index_select(0, origins))
