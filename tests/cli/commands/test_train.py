@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tformer_cli.artifacts.lock import locked
 from tformer_cli.cli.app import app
-from tformer_cli.cli.commands.train import asked_group, parse_minutes
+from tformer_cli.cli.commands.train_options import ProcessOptions, parse_minutes
 from tformer_cli.errors import UsageError
 from tformer_cli.training.launch import Group
 
@@ -389,10 +389,10 @@ def test_a_dry_run_checks_the_device(recipe, run):
 
 
 def test_groups_of_processes_are_read():
-    assert asked_group(None, None, None) is None
-    assert asked_group(3, None, None) == Group(n_processes=3)
+    assert ProcessOptions().group() is None
+    assert ProcessOptions(processes=3).group() == Group(n_processes=3)
     several = Group(n_processes=1, min_machines=1, max_machines=4, meeting_point="node1:29500")
-    assert asked_group(None, "1:4", "node1:29500") == several
+    assert ProcessOptions(processes=None, nodes="1:4", meet="node1:29500").group() == several
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ def test_groups_of_processes_are_read():
 )
 def test_groups_that_cannot_meet_are_refused(nodes, meet, message):
     with pytest.raises(UsageError, match=message):
-        asked_group(2, nodes, meet)
+        ProcessOptions(processes=2, nodes=nodes, meet=meet).group()
 
 
 def test_processes_are_not_started_by_two(monkeypatch):
@@ -416,4 +416,4 @@ def test_processes_are_not_started_by_two(monkeypatch):
     for name, value in {**place, "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UsageError, match="torchrun"):
-        asked_group(2, None, None)
+        ProcessOptions(processes=2).group()

@@ -1,156 +1,37 @@
 """`tformer train`: a recipe in, a model directory out."""
 
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from tformer_cli.cli.completion import complete_keys, complete_recipes
-from tformer_cli.cli.console import is_live, note, warn, write_line
-from tformer_cli.cli.help_screen import MACHINE
-from tformer_cli.cli.options import (
-    DeviceOption,
-    PrecisionOption,
-    QuietOption,
-    ThreadsOption,
-    TrainingSeedOption,
+from tformer_cli.cli.commands.train_options import (
+    ProcessOptions,
+    RecipeArgument,
+    RecipeOptions,
+    RunOptions,
 )
-from tformer_cli.cli.options import PrecisionChoice as Precision
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted, UsageError
+from tformer_cli.cli.console import note, warn, write_line
+from tformer_cli.cli.option_groups import takes_groups
+from tformer_cli.cli.options import QuietOption
+from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.recipe import Recipe
     from tformer_cli.training.launch import Group
 
-DIAGNOSIS = "Diagnosis"
-"""The panel of options that look at a training."""
 
-
+@takes_groups
 def train(
-    recipe: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECIPE",
-            help="TOML file, or the name of a shipped recipe; `tformer recipes` lists them.",
-            autocompletion=complete_recipes,
-        ),
-        PathRole.reads_file,
-    ],
+    recipe: RecipeArgument,
     *,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="RUN",
-            help="Run directory to write, which is a model directory.",
-            show_default="runs/RECIPE",
-        ),
-        PathRole.writes_run,
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Override a key of the recipe, such as training.learning_rate=1e-3. Repeatable.",
-            autocompletion=complete_keys,
-        ),
-    ] = None,
-    max_steps: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Stop after N steps.", show_default="the recipe's"),
-    ] = None,
-    max_epochs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Stop after N epochs, passes over the corpora.",
-            show_default="the recipe's",
-        ),
-    ] = None,
-    max_time: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and "
-            "decay are fitted to it.",
-            show_default="the recipe's",
-        ),
-    ] = None,
-    seed: TrainingSeedOption = None,
-    precision: PrecisionOption = Precision.auto,
-    device: DeviceOption = "auto",
-    threads: ThreadsOption = 0,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Train in N processes on this machine; a lost one is started again.",
-            show_default="this one",
-            rich_help_panel=MACHINE,
-        ),
-    ] = None,
-    nodes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MIN:MAX",
-            help="Machines that train together; between MIN and MAX they "
-            "may come and go. One number fixes it.",
-            show_default="1",
-            rich_help_panel=MACHINE,
-        ),
-    ] = None,
-    meet: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="One of the machines, where all of --nodes meet.",
-            show_default="this machine",
-            rich_help_panel=MACHINE,
-        ),
-    ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Delete an earlier run in RUN and start over.")
-    ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before --fresh deletes a run.")
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Show the resolved recipe, the model's size and a sample batch; train nothing.",
-        ),
-    ] = False,
-    tensorboard: Annotated[
-        bool,
-        typer.Option(
-            "--tensorboard",
-            help="Also write TensorBoard events to RUN/tensorboard.",
-            rich_help_panel=DIAGNOSIS,
-        ),
-    ] = False,
-    profile: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Profile N steps and show where the time goes; keeps no model.",
-            show_default="no profile",
-            rich_help_panel=DIAGNOSIS,
-        ),
-    ] = None,
+    changes: RecipeOptions,
+    processes: ProcessOptions,
+    kind: RunOptions,
     quiet: QuietOption = False,
 ) -> None:
     """Train a model from a recipe, or resume a run.
@@ -164,86 +45,44 @@ def train(
         tformer train my.toml --dry-run
         tformer train my.toml -o runs/mine --set training.learning_rate=1e-3
     """
-    if profile is not None:  # read when torch is loaded: its profiler would chat on stderr
+    if kind.profile is not None:  # read when torch is loaded: its profiler would chat on stderr
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from tformer_cli.recipe import load_recipe
     from tformer_cli.training.launch import end_with_agent, launched, one_error_per_node
 
     place = launched()
     if place.agent:
         end_with_agent(place.agent)
-    run = output or Path("runs") / Path(recipe).stem
-    trains = not dry_run and profile is None
+    run = kind.output or Path("runs") / Path(recipe).stem
     with one_error_per_node():
-        group = asked_group(processes, nodes, meet)
-        limits = {
-            "training.max_steps": max_steps,
-            "training.max_epochs": max_epochs,
-            "training.max_minutes": None if max_time is None else parse_minutes(max_time),
-            "training.seed": seed,
-            "training.precision": None if precision == Precision.auto else precision.value,
-        }
-        given = [f"{key}={value}" for key, value in limits.items() if value is not None]
-        chosen = load_recipe(recipe, [*(overrides or []), *given])
-        if dry_run and profile is not None:
-            raise UsageError("--dry-run, --profile: exclude each other; omit one of the two")
-        if fresh and group is not None and group.max_machines > 1:
-            raise UsageError("--fresh, --nodes: exclude each other; name another directory with -o")
-        if fresh and trains and not (yes or place.agent):
-            _ask_before_removing(run)
-    if group is not None and trains and not place.agent:
+        group = processes.group()
+        chosen = changes.load(recipe)
+        kind.check(run, group, may_ask=not place.agent)
+    if group is not None and kind.trains and not place.agent:
         run_processes(group, run, quiet=quiet)
         return
     is_first = place.rank == 0
-    with _naming_recipe(recipe), _leaving_words_to(place.agent):
-        if trains:
+    device, threads = processes.device, processes.threads
+    with _naming_recipe(recipe), _reporting_stops_to(place.agent):
+        if kind.trains:
             run_training(
                 chosen,
                 run,
                 device=device,
                 threads=threads,
-                fresh=fresh and not place.resumes,
+                # The restart of a lost process resumes, though the command says --fresh
+                fresh=kind.fresh and not place.resumes,
                 quiet=quiet or not is_first,
-                tensorboard=tensorboard,
+                tensorboard=kind.tensorboard,
                 is_shared=group is not None and group.max_machines > group.min_machines,
             )
         if not is_first:
             return
-        if dry_run:
+        if kind.dry_run:
             show_plan(chosen, device=device, threads=threads)
-        elif profile is not None:
-            show_profile(chosen, profile, device=device, threads=threads, quiet=quiet)
+        elif kind.profile is not None:
+            show_profile(chosen, kind.profile, device=device, threads=threads, quiet=quiet)
         else:
             write_line(str(run))
-
-
-def asked_group(processes: int | None, nodes: str | None, meet: str | None) -> "Group | None":
-    """Reads --processes, --nodes and --meet; None if this process is to train alone.
-
-    Raises:
-        UsageError: if they make no sense, or torchrun has started this process already.
-    """
-    from tformer_cli.training.launch import Group, Launch, launched
-
-    place = launched()
-    if processes is None and nodes is None and meet is None:
-        return None
-    if place != Launch() and not place.agent:
-        raise UsageError("--processes: torchrun has started this process; use one of the two")
-    match = re.fullmatch(r"([1-9]\d*)(?::([1-9]\d*))?", nodes or "1")
-    if match is None or int(match[2] or match[1]) < int(match[1]):
-        raise UsageError(f'--nodes: "{nodes}" is not MIN or MIN:MAX; write 2 or 1:4')
-    if (nodes is None) != (meet is None):
-        given, missing = ("--nodes", "--meet HOST:PORT") if nodes else ("--meet", "--nodes MIN:MAX")
-        raise UsageError(f"{given}: {missing} is missing; give both, the same on all machines")
-    if meet is not None and not re.fullmatch(r".+:\d{1,5}", meet):
-        raise UsageError(f'--meet: "{meet}" is not HOST:PORT; write one such as node1:29500')
-    return Group(
-        n_processes=processes or 1,
-        min_machines=int(match[1]),
-        max_machines=int(match[2] or match[1]),
-        meeting_point=meet or "",
-    )
 
 
 def run_processes(group: "Group", run: Path, *, quiet: bool) -> None:
@@ -256,8 +95,8 @@ def run_processes(group: "Group", run: Path, *, quiet: bool) -> None:
 
 
 @contextmanager
-def _leaving_words_to(agent: int) -> Iterator[None]:
-    """Makes a note of a stop: the agent also stops its processes to start them anew."""
+def _reporting_stops_to(agent: int) -> Iterator[None]:
+    """Turns a stop into a note: the agent also stops its processes to restart them."""
     try:
         yield
     except Interrupted as error:
@@ -269,7 +108,7 @@ def _leaving_words_to(agent: int) -> Iterator[None]:
 
 @contextmanager
 def _naming_recipe(name: str) -> Iterator[None]:
-    """Puts the recipe's file before what is wrong with the data that one of its keys names."""
+    """Names the recipe before an error about the data of one of its keys."""
     from tformer_cli.recipe import find_recipe
 
     try:
@@ -318,28 +157,8 @@ def run_training(
         note(f"{run} is finished: {reason} (step {result.state.step}).", quiet=quiet)
 
 
-def parse_minutes(text: str) -> float:
-    """Reads a duration such as 90s, 10m, 1h30m or 2h; a bare number is minutes.
-
-    Raises:
-        UsageError: if it is not a duration.
-    """
-    match = re.fullmatch(
-        r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)(?:m|$))?(?:(\d+(?:\.\d+)?)s)?", text
-    )
-    if not text or match is None or not any(match.groups()):
-        raise UsageError(f'--max-time: "{text}" is not a duration; write 90s, 10m or 1h30m')
-    hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    total = 60 * hours + minutes + seconds / 60
-    if total <= 0:
-        raise UsageError(
-            f'--max-time: must be above zero, but is "{text}"; write 90s, 10m or 1h30m'
-        )
-    return total
-
-
 def show_plan(recipe: "Recipe", *, device: str, threads: int) -> None:
-    """Prints the resolved recipe, the size of the model and what a batch will look like."""
+    """Prints the resolved recipe, the size of the model and a sample batch."""
     from tformer_cli.cli.commands.training_progress import visible
     from tformer_cli.training.launch import launched
     from tformer_cli.workflows.training.device import training_device
@@ -365,15 +184,3 @@ def show_profile(recipe: "Recipe", n_steps: int, *, device: str, threads: int, q
         )
     for line in profile.lines():
         write_line(line)
-
-
-def _ask_before_removing(run: Path) -> None:
-    from tformer_cli.training.launch import launched
-    from tformer_cli.workflows.train import has_model
-
-    if not has_model(run):
-        return
-    if launched().world_size > 1 or not (sys.stdin.isatty() and is_live()):
-        raise UsageError(f"--fresh: would remove the run in {run}; add --yes to agree")
-    if not typer.confirm(f"Remove the run in {run} and start over?", err=True):
-        raise UsageError(f"{run}: nothing was removed; use another directory with -o")

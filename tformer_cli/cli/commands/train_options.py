@@ -1,0 +1,269 @@
+"""Options of `train`: changes to the recipe, processes and machines, the kind of run."""
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tformer_cli.cli.completion import complete_keys, complete_recipes
+from tformer_cli.cli.console import is_live
+from tformer_cli.cli.help_screen import MACHINE
+from tformer_cli.cli.options import (
+    DeviceOption,
+    PrecisionOption,
+    ThreadsOption,
+    TrainingSeedOption,
+)
+from tformer_cli.cli.options import PrecisionChoice as Precision
+from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.recipe import Recipe
+    from tformer_cli.training.launch import Group
+
+DIAGNOSIS = "Diagnosis"
+"""The panel of options that examine a training."""
+RecipeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="TOML file, or the name of a shipped recipe; `tformer recipes` lists them.",
+        autocompletion=complete_recipes,
+    ),
+    PathRole.reads_file,
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions:
+    """Changes to the recipe."""
+
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override a key of the recipe, such as training.learning_rate=1e-3. Repeatable.",
+            autocompletion=complete_keys,
+        ),
+    ] = None
+    max_steps: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Stop after N steps.", show_default="the recipe's"),
+    ] = None
+    max_epochs: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Stop after N epochs, passes over the corpora.",
+            show_default="the recipe's",
+        ),
+    ] = None
+    max_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and "
+            "decay are fitted to it.",
+            show_default="the recipe's",
+        ),
+    ] = None
+    seed: TrainingSeedOption = None
+    precision: PrecisionOption = Precision.auto
+
+    def load(self, name: str) -> "Recipe":
+        """Reads a recipe with these changes.
+
+        Raises:
+            RecipeError: if it cannot be used.
+            UsageError: if `--max-time` is not a duration.
+        """
+        from tformer_cli.recipe import load_recipe
+
+        precision = None if self.precision == Precision.auto else self.precision.value
+        minutes = None if self.max_time is None else parse_minutes(self.max_time)
+        limits = {
+            "training.max_steps": self.max_steps,
+            "training.max_epochs": self.max_epochs,
+            "training.max_minutes": minutes,
+            "training.seed": self.seed,
+            "training.precision": precision,
+        }
+        given = [f"{key}={value}" for key, value in limits.items() if value is not None]
+        return load_recipe(name, [*(self.overrides or []), *given])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessOptions:
+    """Device, processes and machines."""
+
+    device: DeviceOption = "auto"
+    threads: ThreadsOption = 0
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Train in N processes on this machine; a lost one is started again.",
+            show_default="this one",
+            rich_help_panel=MACHINE,
+        ),
+    ] = None
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MIN:MAX",
+            help="Machines that train together; between MIN and MAX they "
+            "may come and go. One number fixes it.",
+            show_default="1",
+            rich_help_panel=MACHINE,
+        ),
+    ] = None
+    meet: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="One of the machines, where all of --nodes meet.",
+            show_default="this machine",
+            rich_help_panel=MACHINE,
+        ),
+    ] = None
+
+    def group(self) -> "Group | None":
+        """Reads --processes, --nodes and --meet; None if this process trains alone.
+
+        Raises:
+            UsageError: if they contradict each other, or torchrun has started this process.
+        """
+        from tformer_cli.training.launch import Group, Launch, launched
+
+        place = launched()
+        nodes, meet = self.nodes, self.meet
+        if self.processes is None and nodes is None and meet is None:
+            return None
+        if place != Launch() and not place.agent:
+            raise UsageError("--processes: torchrun has started this process; use one of the two")
+        match = re.fullmatch(r"([1-9]\d*)(?::([1-9]\d*))?", nodes or "1")
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise UsageError(f'--nodes: "{nodes}" is not MIN or MIN:MAX; write 2 or 1:4')
+        if (nodes is None) != (meet is None):
+            given, missing = (
+                ("--nodes", "--meet HOST:PORT") if nodes else ("--meet", "--nodes MIN:MAX")
+            )
+            raise UsageError(f"{given}: {missing} is missing; give both, the same on all machines")
+        if meet is not None and not re.fullmatch(r".+:\d{1,5}", meet):
+            raise UsageError(f'--meet: "{meet}" is not HOST:PORT; write one such as node1:29500')
+        return Group(
+            n_processes=self.processes or 1,
+            min_machines=int(match[1]),
+            max_machines=int(match[2] or match[1]),
+            meeting_point=meet or "",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The run directory and the kind of run: a new one, a dry one, one with a diagnosis."""
+
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="RUN",
+            help="Run directory to write, which is a model directory.",
+            show_default="runs/RECIPE",
+        ),
+        PathRole.writes_run,
+    ] = None
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Delete an earlier run in RUN and start over.")
+    ] = False
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before --fresh deletes a run.")
+    ] = False
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Show the resolved recipe, the model's size and a sample batch; train nothing.",
+        ),
+    ] = False
+    tensorboard: Annotated[
+        bool,
+        typer.Option(
+            "--tensorboard",
+            help="Also write TensorBoard events to RUN/tensorboard.",
+            rich_help_panel=DIAGNOSIS,
+        ),
+    ] = False
+    profile: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Profile N steps and show where the time goes; keeps no model.",
+            show_default="no profile",
+            rich_help_panel=DIAGNOSIS,
+        ),
+    ] = None
+
+    @property
+    def trains(self) -> bool:
+        """True if a model is trained and kept."""
+        return not self.dry_run and self.profile is None
+
+    def check(self, run: Path, group: "Group | None", *, may_ask: bool) -> None:
+        """Checks that the options fit, and asks before a run is removed.
+
+        Args:
+            run: the run directory.
+            group: processes to start, if any.
+            may_ask: false in a process that an agent has started: the agent's command has asked.
+
+        Raises:
+            UsageError: if two options exclude each other, or the answer is no.
+        """
+        if self.dry_run and self.profile is not None:
+            raise UsageError("--dry-run, --profile: exclude each other; omit one of the two")
+        if self.fresh and group is not None and group.max_machines > 1:
+            raise UsageError("--fresh, --nodes: exclude each other; name another directory with -o")
+        if self.fresh and self.trains and may_ask and not self.yes:
+            _ask_before_removing(run)
+
+
+def parse_minutes(text: str) -> float:
+    """Reads a duration such as 90s, 10m, 1h30m or 2h; a bare number is minutes.
+
+    Raises:
+        UsageError: if it is not a duration.
+    """
+    match = re.fullmatch(
+        r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)(?:m|$))?(?:(\d+(?:\.\d+)?)s)?", text
+    )
+    if not text or match is None or not any(match.groups()):
+        raise UsageError(f'--max-time: "{text}" is not a duration; write 90s, 10m or 1h30m')
+    hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    total = 60 * hours + minutes + seconds / 60
+    if total <= 0:
+        raise UsageError(
+            f'--max-time: must be above zero, but is "{text}"; write 90s, 10m or 1h30m'
+        )
+    return total
+
+
+def _ask_before_removing(run: Path) -> None:
+    from tformer_cli.training.launch import launched
+    from tformer_cli.workflows.train import has_model
+
+    if not has_model(run):
+        return
+    if launched().world_size > 1 or not (sys.stdin.isatty() and is_live()):
+        raise UsageError(f"--fresh: would remove the run in {run}; add --yes to agree")
+    if not typer.confirm(f"Remove the run in {run} and start over?", err=True):
+        raise UsageError(f"{run}: nothing was removed; use another directory with -o")
