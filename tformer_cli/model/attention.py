@@ -348,7 +348,8 @@ class MultiHeadAttention(nn.Module):
         if not self.positions.turns or spans.positions is None:
             return projected
         # (1, Q, 3·H·E) -> (Q, 3, H, E) -> (3, H, Q, E), turned, and back
-        heads = projected.view(-1, 3, self.n_heads, self.head_width).permute(1, 2, 0, 3)
+        split = projected.view(projected.shape[1], 3, self.n_heads, self.head_width)
+        heads = split.permute(1, 2, 0, 3)
         turned = self.positions.turned(heads[:2], spans.positions).to(projected.dtype)
         return torch.cat((turned, heads[2:])).permute(2, 0, 1, 3).reshape(projected.shape)
 
