@@ -76,7 +76,7 @@ def refused(directory, kind=ArtifactError):
 
 
 @pytest.mark.parametrize("tied", ["all", "decoder", "none"])
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
 def test_what_was_saved_comes_back_equal(tmp_path, tokenizer, tied, positions):
     changes = {"tied_embeddings": tied, "positions": positions, "norm": "pre", "max_positions": 64}
     model = save(tmp_path, tokenizer, **changes)

@@ -26,17 +26,28 @@ def translations(model, sentences, config, batch_tokens):
 
 @pytest.mark.parametrize("n_threads", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("d_model", "n_heads", "d_ff"), [(64, 2, 256), (256, 4, 1536), (66, 3, 130)]
+    ("d_model", "n_heads", "d_ff", "changes"),
+    [
+        (64, 2, 256, {}),
+        (256, 4, 1536, {}),
+        (66, 3, 130, {}),
+        (66, 3, 130, {"positions": "rotary"}),
+    ],
 )
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_line_alone_equals_the_line_in_a_batch(
-    d_model, n_heads, d_ff, beam_size, n_threads, repeatable_products
+    d_model, n_heads, d_ff, changes, beam_size, n_threads, repeatable_products
 ):
     if not repeatable_products:
         pytest.skip("oneDNN's float32 products are not to be had here")
     torch.manual_seed(3)
     config = ModelConfig(
-        d_model=d_model, n_heads=n_heads, d_ff=d_ff, n_encoder_layers=1, n_decoder_layers=2
+        d_model=d_model,
+        n_heads=n_heads,
+        d_ff=d_ff,
+        n_encoder_layers=1,
+        n_decoder_layers=2,
+        **changes,
     )
     model = Transformer(config, 300).eval()
     lengths = (1, 2, 3, 3, 8, 13, 15, 16, 17, 20, 31, 40, 200)

@@ -121,11 +121,14 @@ def test_the_kernels_find_what_torch_finds(kernels, translator_of, by_torch, set
     check_equal(translator.translate(LINES), expected)
 
 
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", range(10))
 def test_models_of_every_kind(kernels, translator_of, by_torch, number):
     choices = list(
         itertools.product(
-            ("post", "pre"), ("relu", "gelu"), ("sinusoidal", "learned"), ("all", "decoder", "none")
+            ("post", "pre"),
+            ("relu", "gelu"),
+            ("sinusoidal", "learned", "rotary"),
+            ("all", "decoder", "none"),
         )
     )
     norm, activation, positions, tied = choices[number * 3 % len(choices)]

@@ -1,8 +1,10 @@
 import math
 
+import pytest
 import torch
 
-from tformer_cli.model.positions import SinusoidalPositions, sinusoids
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.positions import RotaryPositions, SinusoidalPositions, sinusoids
 
 
 def test_the_table_is_the_papers_formula():
@@ -26,3 +28,67 @@ def test_rows_far_out_are_computed_when_they_are_asked_for():
     positions = SinusoidalPositions(5000, 32)
     assert torch.equal(positions.rows(4990, 5000, torch.device("cpu")), sinusoids(5000, 32)[4990:])
     assert torch.equal(positions.rows(0, 3, torch.device("cpu")), sinusoids(3, 32))
+
+
+def arrows(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(4))
+
+
+def test_rotary_positions_turn_pairs_as_complex_numbers():
+    heads = arrows(2, 3, 50, 12)
+    pairs = torch.complex(heads[..., :6].double(), heads[..., 6:].double())
+    angle = torch.arange(50.0, dtype=torch.float64)[:, None] * 10_000 ** -(
+        torch.arange(6.0, dtype=torch.float64) / 6
+    )
+    expected = pairs * torch.polar(torch.ones_like(angle), angle)
+    turned = RotaryPositions(64, 12).turned(heads, slice(0, 50))
+    assert torch.allclose(turned[..., :6], expected.real.float(), atol=1e-5)
+    assert torch.allclose(turned[..., 6:], expected.imag.float(), atol=1e-5)
+
+
+def test_they_are_those_of_llama_and_gpt_neox():
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    neox = pytest.importorskip("transformers.models.gpt_neox.modeling_gpt_neox")
+    query, key = arrows(2, 4, 300, 16), arrows(2, 4, 300, 16) + 1.0
+    config = llama.LlamaConfig(hidden_size=64, num_attention_heads=4, max_position_embeddings=512)
+    cosine, sine = llama.LlamaRotaryEmbedding(config)(query, torch.arange(300)[None])
+    ours = RotaryPositions(512, 16)
+    found = [ours.turned(heads, slice(0, 300)) for heads in (query, key)]
+    for theirs in (llama, neox):
+        expected = theirs.apply_rotary_pos_emb(query, key, cosine, sine)
+        for one, other in zip(found, expected, strict=True):
+            assert torch.allclose(one, other, atol=1e-4)  # their late angles are float32
+
+
+def test_scores_of_turned_arrows_depend_on_the_offset_alone():
+    query, key = arrows(1, 8), arrows(1, 8) - 0.5
+    rotary = RotaryPositions(100, 8)
+    at = [rotary.turned(query, slice(p, p + 1)) @ rotary.turned(key, slice(p + 7, p + 8)).T
+          for p in (0, 1, 60)]  # fmt: skip
+    assert torch.allclose(at[0], at[1], atol=1e-5)
+    assert torch.allclose(at[0], at[2], atol=1e-5)
+    assert not torch.allclose(at[0], query @ key.T, atol=1e-2)
+
+
+def test_positions_of_each_row_turn_like_those_of_all_rows():
+    heads = arrows(2, 3, 4, 8)
+    rotary = RotaryPositions(100, 8)
+    places = torch.tensor([[[5, 5, 5, 5]], [[9, 9, 9, 9]]])
+    turned = rotary.turned(heads, places)
+    assert torch.equal(turned[0], rotary.turned(heads[0], slice(5, 6)))
+    assert torch.equal(turned[1], rotary.turned(heads[1], slice(9, 10)))
+    assert rotary.turned(heads.bfloat16(), places).dtype == torch.bfloat16
+
+
+def test_a_table_made_while_translating_serves_training():
+    rotary = RotaryPositions(100, 8)
+    with torch.inference_mode():
+        rotary.turned(arrows(4, 8), slice(0, 4))
+    heads = arrows(4, 8).requires_grad_()
+    rotary.turned(heads, slice(0, 4)).square().sum().backward()
+    assert torch.allclose(heads.grad, 2 * heads, atol=1e-5)  # a turn changes no length
+
+
+def test_rotary_heads_have_an_even_width():
+    with pytest.raises(ValueError, match=r"even width, but d_model / n_heads is 3"):
+        ModelConfig(d_model=6, n_heads=2, positions="rotary")

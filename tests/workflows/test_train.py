@@ -213,6 +213,17 @@ def test_r_drop_and_growing_batches_resume_exactly(make, tmp_path):
     assert (first.tokens, first.padding) == (plain.tokens, plain.padding)
 
 
+def test_rotary_positions_learn_and_resume_exactly(make, tmp_path):
+    recipe = make(model__positions="rotary")
+    watcher = Watcher()
+    train(recipe, tmp_path / "whole", observers=[watcher])
+    losses = [report.loss for report in watcher.of(StepReport)]
+    assert losses[-1] < losses[0] - 0.3
+    crash_at(recipe, tmp_path / "run", 11)
+    train(recipe, tmp_path / "run")
+    assert digest(tmp_path / "run") == digest(tmp_path / "whole")
+
+
 def test_before_there_is_a_run_nothing_is_removed(make, tmp_path):
     (tmp_path / "film.partial").write_text("mine")
     with pytest.raises(DataError):

@@ -43,7 +43,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
         "activation": ACTIVATIONS,
-        "positions": ("sinusoidal", "learned"),
+        "positions": ("sinusoidal", "learned", "rotary"),
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
         # numbers that differ from layer to layer are refused with a message of their own
@@ -102,6 +102,12 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
         pre_norm=config.norm == "pre",
         activation=activation,
     )
+    if config.positions == "rotary":
+        for layer in (*spec.encoder.layer, *spec.decoder.layer):
+            turned = specs.attention_spec.MultiHeadAttentionSpec(
+                self_attention=True, rotary_dim=config.head_width, rotary_interleave=False
+            )
+            layer.self_attention = turned
     vocabulary = tokenizer.pieces(range(tokenizer.vocab_size))
     spec.register_source_vocabulary(vocabulary)
     spec.register_target_vocabulary(vocabulary)

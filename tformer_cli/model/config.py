@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu"]
-PositionKind = Literal["sinusoidal", "learned"]
+PositionKind = Literal["sinusoidal", "learned", "rotary"]
 TiedEmbeddings = Literal["all", "decoder", "none"]
 
 
@@ -63,7 +63,8 @@ class ModelConfig:
     activation: Activation = "relu"
     """Feed-forward activation; "gelu" is the exact form x·Φ(x)."""
     positions: PositionKind = "sinusoidal"
-    """Sinusoids of the paper's section 3.5, or one learned vector a position."""
+    """Sinusoids of the paper's section 3.5, one learned vector a position, or "rotary": queries and
+    keys are turned (Su et al. 2021)."""
     max_positions: int = 1024
     """Longest sentence in tokens, specials included, that the model reads or writes."""
     tied_embeddings: TiedEmbeddings = "all"
@@ -93,6 +94,11 @@ class ModelConfig:
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(
                 f"d_model: sinusoidal positions need an even width, but it is {self.d_model}"
+            )
+        if self.positions == "rotary" and self.head_width % 2:
+            raise ValueError(
+                "n_heads: rotary positions need heads of an even width, but d_model / n_heads is "
+                f"{self.head_width}"
             )
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             value = getattr(self, name)

@@ -93,8 +93,17 @@ class SinusoidTable:
         if self._table.shape[0] < stop or self._table.device != device:
             # twice as many as needed, for the next sentence may be longer
             n_positions = min(max(256, 2 * stop), max(stop, self._max_positions))
-            self._table = sinusoids(n_positions, self._width).to(device)
+            with torch.inference_mode(mode=False):  # a later training step uses it, too
+                self._table = sinusoids(n_positions, self._width).to(device)
         return self._table[start:stop]
+
+    def at(self, places: Places, device: torch.device) -> Tensor:
+        """Returns the rows of some positions, (…, width)."""
+        if isinstance(places, slice):
+            return self.rows(places.start, places.stop, device)
+        # Looking for the last one would wait for a GPU: there all rows are made
+        stop = self._max_positions if places.is_cuda else int(places.max()) + 1
+        return self.rows(0, stop, device)[places]
 
 
 class SinusoidalPositions(Positions):
@@ -121,6 +130,35 @@ class LearnedPositions(Positions):
         return self.table[start:stop].to(device)
 
 
+class RotaryPositions(Positions):
+    """Queries and keys that turn with their position (Su et al. 2021, "RoFormer", section 3.2).
+
+    Numbers i and i + E/2 of a head are the two sides of an arrow, which position p turns by the
+    angle p·ω_i with ω_i = 10000^(-2i/E). So q·k depends on how far apart both are and not on where.
+    The halves of a head are paired as in the models of GPT-NeoX and of LLaMA at Hugging Face; the
+    paper and Meta's files pair neighbors, which is the same after sorting rows of W_Q and W_K.
+    """
+
+    turns = True
+
+    def __init__(self, max_positions: int, head_width: int) -> None:
+        super().__init__()
+        self._sinusoids = SinusoidTable(max_positions, head_width)
+
+    def turned(self, heads: Tensor, at: Places) -> Tensor:
+        """Turns queries or keys (…, Q, E) by the angles of their positions."""
+        rows = self._sinusoids.at(at, heads.device)
+        sine, cosine = rows[..., 0::2], rows[..., 1::2]
+        first, second = heads.chunk(2, dim=-1)
+        # float32 even of bfloat16: a late position's angle has no digits to spare
+        turned = (first * cosine - second * sine, second * cosine + first * sine)
+        return torch.cat(turned, dim=-1).to(heads.dtype)
+
+    def vectors(self, n_positions: int) -> Tensor:
+        """Returns (n_positions, E) sine and cosine of each pair's angle, where an arrow ends up."""
+        return self._sinusoids.rows(0, n_positions, torch.device("cpu"))
+
+
 def make_positions(
     kind: PositionKind, max_positions: int, d_model: int, head_width: int
 ) -> Positions:
@@ -132,9 +170,9 @@ def make_positions(
         d_model: D, of vectors that are added to embeddings.
         head_width: E, of queries and keys that are changed.
     """
-    del head_width
     methods: dict[PositionKind, Callable[[], Positions]] = {
         "sinusoidal": lambda: SinusoidalPositions(max_positions, d_model),
         "learned": lambda: LearnedPositions(max_positions, d_model),
+        "rotary": lambda: RotaryPositions(max_positions, head_width),
     }
     return methods[kind]()

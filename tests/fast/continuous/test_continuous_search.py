@@ -97,6 +97,7 @@ def test_it_finds_what_beam_search_finds(with_bfloat16_shapes, settings):
     "changes",
     [
         {"positions": "learned", "tied_embeddings": "none", "norm": "post"},
+        {"positions": "rotary"},
         {"decoder_heads": (1, 2), "cross_heads": (2, 0), "bias": False},
     ],
 )

@@ -23,6 +23,8 @@ SHAPES = {
     "pre-norm": {"norm": "pre"},
     "gelu": {"activation": "gelu"},
     "learned positions": {"positions": "learned"},
+    "rotary positions": {"positions": "rotary"},
+    "rotary positions, odd halves": {"positions": "rotary", "d_model": 30, "n_heads": 3},
     "no biases": {"bias": False},
     "no biases, pre-norm": {"bias": False, "norm": "pre"},
     "untied": {"tied_embeddings": "none"},

@@ -360,7 +360,9 @@ def gradients(model, precision="float32", r_drop=0.0):
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize(("activation", "positions"), [("relu", "sinusoidal"), ("gelu", "learned")])
+@pytest.mark.parametrize(
+    ("activation", "positions"), [("relu", "sinusoidal"), ("gelu", "learned"), ("relu", "rotary")]
+)
 @pytest.mark.parametrize("r_drop", [0.0, 5.0])
 def test_a_models_gradients_are_the_same(training_library, norm, activation, positions, r_drop):
     config = ModelConfig(

@@ -45,6 +45,14 @@ def test_similarity_of_sinusoids_depends_on_the_offset_alone_and_the_norm_is_hal
     assert table.distance_from_sinusoids == 0
 
 
+def test_rotary_positions_are_seen_as_where_an_arrow_ends_up():
+    record = read_positions(made("rotary"), SUMMARY, 50)
+    (table,) = record.tables
+    assert (record.kind, table.stack, table.table.shape) == ("rotary", "both", (50, 32))
+    assert table.squared_norms.tolist() == pytest.approx([16.0] * 50, abs=1e-5)
+    assert table.share_by_offset == pytest.approx(1)
+
+
 def test_learned_positions_are_measured_for_each_stack():
     model = made("learned")
     with torch.no_grad():
@@ -61,7 +69,7 @@ def test_learned_positions_are_measured_for_each_stack():
     assert "cosine 1.000" in facts_of(decoder)[-1][1]
 
 
-@pytest.mark.parametrize(("kind", "width"), [("sinusoidal", 64), ("learned", 10)])
+@pytest.mark.parametrize(("kind", "width"), [("sinusoidal", 64), ("learned", 10), ("rotary", 32)])
 def test_every_rendering_is_well_formed_and_the_same_each_time(kind, width):
     record = read_positions(made(kind, width), SUMMARY, 20)
     ET.fromstring(render_positions_svg(record))  # noqa: S314 - ours

@@ -28,7 +28,7 @@ HEADS = [
 ]
 
 
-def made_model(norm, *, even=False) -> Transformer:
+def made_model(norm, *, even=False, **changes) -> Transformer:
     torch.manual_seed(3)
     config = ModelConfig(
         d_model=32,
@@ -39,6 +39,7 @@ def made_model(norm, *, even=False) -> Transformer:
         max_positions=300,
         norm=norm,
         tied_embeddings="none",
+        **changes,
     )
     model = Transformer(config, 40).eval()
     with torch.no_grad():
@@ -84,6 +85,29 @@ def test_every_step_is_what_the_model_computed(model, head):
     checked = [step.number for step in record.steps if step.checks]
     assert set(checked) >= {1, 2, 3, 4, 6, 7, 8, 9, 10}
     assert (0 in checked) == (model.config.norm == "pre" or head in HEADS[:3:2])
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("head", HEADS, ids=str)
+def test_turned_queries_and_keys_are_a_part_of_the_scores(norm, head):
+    model = made_model(norm, positions="rotary")
+    record = walk_through(model, subject_of(model, head, 2))
+    assert record.difference < 1e-5
+    is_turned = head.kind != "cross"
+    first, _, scores = record.steps[:3]
+    assert [table.name for table in scores.tables] == [
+        *(["q_turned", "k_turned"] if is_turned else []), "scores"
+    ]  # fmt: skip
+    assert any("cos(p·ω_i)" in formula for formula in scores.formulas) == is_turned
+    assert "PE" not in str(first)
+
+
+def test_a_turn_that_is_not_the_models_fails_the_scores():
+    model, head = made_model("post", positions="rotary"), HeadId("enc", 0, 1)
+    subject = subject_of(model, head, 2)
+    observed = observe(model, subject.sentence.maps.source_ids, (2, *TARGET), head)
+    tampered = explain(model, subject, replace(observed, key=observed.key.flip(1)))
+    assert {step.number for step in tampered.steps if (step.difference or 0) > 1e-4} == {2, 3}
 
 
 def test_the_fused_path_is_explained_too(model):

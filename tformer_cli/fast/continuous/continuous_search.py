@@ -67,7 +67,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         ),
         "norm": ("post", "pre"),
         "activation": ("relu", "gelu"),
-        "positions": ("sinusoidal", "learned"),
+        "positions": ("sinusoidal", "learned", "rotary"),
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
     }

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ACTIVATIONS = MappingProxyType({"relu": 0, "gelu": 1})
 """Activations by their number in model.h."""
-POSITIONS = MappingProxyType({"sinusoidal": 0, "learned": 0})
+POSITIONS = MappingProxyType({"sinusoidal": 0, "learned": 0, "rotary": 1})
 """Positions by the number of what they change."""
 SCALE = "_scale"
 """Ends the name of the scales of an int8 matrix, behind the matrix's name."""
@@ -197,10 +197,14 @@ def _vectors(weights: Mapping[str, Array], name: str) -> Array:
 
 
 def _positions(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Array]:
-    """Positions of the encoder and of the decoder, (max_positions, D) each."""
+    """Positions of the encoder and of the decoder, (max_positions, D) each, or what turns heads."""
     if config.positions == "learned":
         yield weights["encoder_input.positions.table"]
         yield weights["decoder_input.positions.table"]
+    elif config.positions == "rotary":  # cosines, then sines, (max_positions, E)
+        table = sinusoids(config.max_positions, config.head_width)
+        table = np.concatenate((table[:, 1::2], table[:, 0::2]), axis=1)
+        yield from (table, table)
     else:
         table = sinusoids(config.max_positions, config.d_model)
         yield from (table, table)

@@ -18,7 +18,11 @@ from tformer_cli.inspection.walkthrough.step import (
 from tformer_cli.inspection.walkthrough.trace import HeadTrace, trace_head
 from tformer_cli.model.transformer import Transformer
 
-TURNS = ("q' = turned(q, position)", "k'_j = turned(k_j, position j)")
+TURNS = (
+    "q'_i = q_i·cos(p·ω_i) − q_{i+d/2}·sin(p·ω_i)",
+    "q'_{i+d/2} = q_{i+d/2}·cos(p·ω_i) + q_i·sin(p·ω_i)",
+    "ω_i = 10000^(−2i/d_k), p the position of q; k_j likewise, by its own position",
+)
 """Formulas of queries and keys in models whose positions turn them."""
 TERMS = 4
 """Terms of the sum that are written out."""

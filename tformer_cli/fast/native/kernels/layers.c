@@ -44,11 +44,28 @@ void embed(const Model *model, const Embedding *embedding, int32_t token, size_t
     const size_t d_model = (size_t)model->shape.d_model;
     const float scale = sqrtf((float)d_model);
     const float *vector = embedding->tokens + (size_t)token * d_model;
-    const float *place = embedding->positions + position * d_model;
     hidden += row * workspace->hidden_stride;
     workspace->positions[row] = position;
+    if (model->shape.positions == TURNED) {
+        for (size_t i = 0; i < d_model; i++)
+            hidden[i] = vector[i] * scale;
+        return;
+    }
+    const float *place = embedding->positions + position * d_model;
     for (size_t i = 0; i < d_model; i++)
         hidden[i] = vector[i] * scale + place[i];
+}
+
+/* Turns the pairs (i, i + E/2) of heads (n_heads, E) by the angles of a position, of which `turn`
+   has the E/2 cosines and then the sines. */
+static void turn_heads(const float *turn, size_t n_heads, size_t width, float *heads) {
+    const size_t half = width / 2;
+    for (size_t head = 0; head < n_heads; head++, heads += width)
+        for (size_t i = 0; i < half; i++) {
+            const float first = heads[i], second = heads[half + i];
+            heads[i] = first * turn[i] - second * turn[half + i];
+            heads[half + i] = second * turn[i] + first * turn[half + i];
+        }
 }
 
 void project_own(const Model *model, const Embedding *embedding, const Attention *attention,
@@ -58,7 +75,12 @@ void project_own(const Model *model, const Embedding *embedding, const Attention
     multiply_any(&input->matrix, x, workspace->hidden_stride, n_rows,
                  (Epilogue){.bias = input->bias}, workspace->projected, stride,
                  &workspace->quantized);
-    (void)model, (void)embedding; /* where positions are added, all has been done */
+    if (model->shape.positions != TURNED)
+        return;
+    const size_t width = (size_t)model->shape.head_width;
+    for (size_t row = 0; row < n_rows; row++) /* queries, and keys behind them */
+        turn_heads(embedding->positions + workspace->positions[row] * width,
+                   2 * attention->n_heads, width, workspace->projected + row * stride);
 }
 
 const float *before_sublayer(const Model *model, const Norm *norm, const float *hidden,

@@ -13,8 +13,9 @@
 /* Functions between the products of feed-forward layers. */
 typedef enum { RELU = 0, GELU = 1 } Activation;
 
-/* What positions change: embeddings, to which a vector is added. */
-typedef enum { ADDED = 0 } Positions;
+/* What positions change: embeddings, to which a vector is added, or queries and keys, which are
+   turned (Su et al. 2021, section 3.2). */
+typedef enum { ADDED = 0, TURNED = 1 } Positions;
 
 /* The model's shape, as Python hands it over. */
 typedef struct {
@@ -62,7 +63,7 @@ typedef struct {
 /* What a stack knows of tokens and their positions. */
 typedef struct {
     const float *tokens;    /* (V, D) */
-    const float *positions; /* (max_positions, D) */
+    const float *positions; /* (max_positions, D); TURNED: (max_positions, E), cosines and sines */
 } Embedding;
 
 typedef struct {
