@@ -1,7 +1,9 @@
 """What the build of the package compiles, with which compiler, and where it runs."""
 
 import ctypes
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,7 @@ from tformer_cli.fast.native.build import (
     wheel_platform,
 )
 from tformer_cli.fast.native.levels import (
+    KERNELS,
     NATIVE,
     SANITIZED,
     Level,
@@ -126,6 +129,52 @@ def test_a_program_that_cannot_be_started(sources, tmp_path):
 @pytest.mark.parametrize("level", levels_of_processor(), ids=lambda level: level.name)
 def test_the_kernels_compile_without_warnings(compiler, tmp_path, level):
     build([level], tmp_path, compiler=compiler, extra=("-O1", *module.STRICT))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="loads the sanitizers before all else")
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [(3, ""), (4, "AddressSanitizer: use-after-poison"), (40, "shift exponent 40 is too large")],
+)
+def test_the_sanitizers_end_what_leaves_its_part_of_an_arena(compiler, tmp_path, index, message):
+    for name in ("arena.c", "arena.h"):
+        shutil.copy(KERNELS / name, tmp_path)
+    (tmp_path / "wrong.c").write_text("""
+#include "arena.h"
+int element(int index);
+int element(int index) {
+    Arena arena = {0};
+    char *first = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        first = arena_take(&arena, 4, 1);
+        arena_take(&arena, 64, 1);
+        if (pass == 0 && !arena_allocate(&arena))
+            return 1;
+    }
+    const int is_wide = (1 << index) > 64; /* undefined from 32 on */
+    first[is_wide ? 0 : index] = 1;
+    arena_free(&arena);
+    return 0;
+}
+""")
+    extra = (*module.STRICT, *module.SANITIZERS)
+    (made,) = build([LEVEL], tmp_path, compiler=compiler, sources=tmp_path, extra=extra)
+    find = (*compiler.command, "-print-file-name=libasan.so")
+    sanitizer = module.subprocess.run(
+        find, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    if not Path(sanitizer).is_absolute():
+        pytest.skip("the compiler has no shared address sanitizer")
+    program = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).element(int(sys.argv[2])))"
+    done = module.subprocess.run(
+        [sys.executable, "-I", "-c", program, str(made), str(index)],
+        env={"LD_PRELOAD": sanitizer, "ASAN_OPTIONS": "detect_leaks=0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert message in done.stderr
+    assert (done.returncode == 0) == (message == ""), done.stderr
 
 
 def test_the_named_compiler_comes_first_with_its_arguments(fake_compiler, monkeypatch):

@@ -101,6 +101,11 @@ def test_the_kernels_of_each_level_agree_with_torch(library_of, name):
     check_library(library_of(name))
 
 
+def test_the_kernels_in_use_agree_with_torch(kernels):
+    """Those under the sanitizers, too, which are of no level."""
+    check_library(kernels)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),

@@ -7,6 +7,19 @@
 #include <sys/mman.h>
 #endif
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+/* The address sanitizer knows blocks of the allocator, not their parts: what lies between two parts
+   is forbidden by name, and there is always something between. */
+#define FORBID(memory, size) ASAN_POISON_MEMORY_REGION(memory, size)
+#define ALLOW(memory, size) ASAN_UNPOISON_MEMORY_REGION(memory, size)
+#define BETWEEN_PARTS ((size_t)64)
+#else
+#define FORBID(memory, size) ((void)0)
+#define ALLOW(memory, size) ((void)0)
+#define BETWEEN_PARTS ((size_t)0)
+#endif
+
 #define ALIGNMENT ((size_t)64)
 #define HUGE_PAGE ((size_t)1 << 21)
 
@@ -18,12 +31,14 @@ size_t saturated_product(size_t a, size_t b) {
 void *arena_take(Arena *arena, size_t count, size_t size) {
     size_t bytes, rounded, end;
     if (__builtin_mul_overflow(count, size, &bytes) ||
-        __builtin_add_overflow(bytes, ALIGNMENT - 1, &rounded) ||
+        __builtin_add_overflow(bytes, ALIGNMENT - 1 + BETWEEN_PARTS, &rounded) ||
         __builtin_add_overflow(arena->used, rounded / ALIGNMENT * ALIGNMENT, &end)) {
         arena->is_too_large = true;
         return NULL;
     }
     char *taken = arena->memory ? arena->memory + arena->used : NULL;
+    if (taken)
+        FORBID(taken + bytes, end - arena->used - bytes);
     arena->used = end;
     return taken;
 }
@@ -48,6 +63,8 @@ bool arena_allocate(Arena *arena) {
 }
 
 void arena_free(Arena *arena) {
+    if (arena->memory)
+        ALLOW(arena->memory, arena->used);
     free(arena->memory);
     *arena = (Arena){0};
 }
