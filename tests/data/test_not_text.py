@@ -37,7 +37,7 @@ REFUSED = {
         "is a PDF document, not text; save it as plain text (UTF-8), one sentence a line",
     ),
     "a.txt": (
-        gzip.compress(GERMAN.encode()),
+        gzip.compress(GERMAN.encode(), mtime=0),
         "is compressed by gzip; name it a.txt.gz, or decompress it with gzip -d",
     ),
     "b.txt": (
@@ -53,7 +53,7 @@ REFUSED = {
         "is compressed by zstd; decompress it with zstd -d",
     ),
     "twice.gz": (
-        gzip.compress(gzip.compress(GERMAN.encode())),
+        gzip.compress(gzip.compress(GERMAN.encode(), mtime=0), mtime=0),
         "is compressed by gzip; decompress it with gzip -d",
     ),
     "wide.txt": (
@@ -92,7 +92,7 @@ REFUSED = {
         ),
     ),
     "packed.txt.gz": (
-        gzip.compress("\ufeffIch.\n".encode("utf-16-le")),
+        gzip.compress("\ufeffIch.\n".encode("utf-16-le"), mtime=0),
         "is UTF-16 text, not UTF-8; decompress it and convert it with iconv -f utf-16 -t utf-8",
     ),
     "weights.bin": (
@@ -140,7 +140,7 @@ def test_corpora_are_refused_like_translation_input(tmp_path, kind):
 @pytest.mark.parametrize(
     ("content", "cure"),
     [
-        (gzip.compress(b"a\n"), "is compressed by gzip; pipe it through gzip -dc first"),
+        (gzip.compress(b"a\n", mtime=0), "is compressed by gzip; pipe it through gzip -dc first"),
         (
             "a\n".encode("utf-16"),
             "is UTF-16 text, not UTF-8; pipe it through iconv -f utf-16 -t utf-8 first",
