@@ -3,7 +3,7 @@
 Standard input holds JSON: a list of jobs, done one after the other. A job has `arguments` of the
 program, the `run` directory, `n` processes, and two faults. `end`: [] or [signal name, rank, step],
 with which one process sends itself a signal as it begins a step. `nan`: [] or [rank, step]: that
-process's gradients of that step are no numbers, the first time it is made. Standard
+process's loss of that step is NaN, the first time it is made. Standard
 output gets a list of jobs, each a list of [exit status, standard output, standard error] of its
 processes.
 """
@@ -15,12 +15,13 @@ import signal
 import sys
 from pathlib import Path
 
-from torch import Tensor, nn
 from torch.distributed import TCPStore
 
 import tformer_cli.workflows.train  # noqa: F401 - imported once, before forking
 from tformer_cli.cli.app import main as program
+from tformer_cli.training import gradients
 from tformer_cli.training.distributed import JoinedProcesses
+from tformer_cli.training.loss import Loss
 from tformer_cli.training.processes import Processes
 
 
@@ -38,22 +39,21 @@ def end_at_step(kind: type[Processes], name: str, last: int) -> None:
 
 def spoil_step(kind: type[Processes], bad: int) -> None:
     """Makes this process's part of a step end in NaN, once."""
-    seed_step, sum_gradients = kind.seed_step, kind.sum_gradients
+    seed_step, batch_loss = kind.seed_step, gradients.batch_loss
     state = {"step": 0, "is_spoilt": False}
 
     def seed(self: Processes, seed: int, step: int) -> None:
         seed_step(self, seed, step)
         state["step"] = step
 
-    def spoil(self: Processes, model: nn.Module, *numbers: Tensor | float) -> tuple:
+    def spoil(*arguments: object, **settings: object) -> Loss:
+        loss = batch_loss(*arguments, **settings)
         if state["step"] == bad and not state["is_spoilt"]:
             state["is_spoilt"] = True
-            for parameter in model.parameters():
-                if parameter.grad is not None:
-                    parameter.grad.fill_(math.nan)
-        return sum_gradients(self, model, *numbers)
+            return loss._replace(smoothed=loss.smoothed * math.nan)
+        return loss
 
-    kind.seed_step, kind.sum_gradients = seed, spoil  # type: ignore[method-assign]
+    kind.seed_step, gradients.batch_loss = seed, spoil  # type: ignore[method-assign]
 
 
 def start(job: dict, rank: int, port: int, streams: tuple[Path, Path]) -> int:

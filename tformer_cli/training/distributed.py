@@ -26,6 +26,8 @@ from torch.distributed.rendezvous import rendezvous
 from tformer_cli.data.batching import Batch
 from tformer_cli.errors import AnotherProcessFailed, Interrupted, ProcessLost, TformerError
 from tformer_cli.training.adam import Adam
+from tformer_cli.training.data_parallel import SummingPasses, collective_errors
+from tformer_cli.training.gradients import BackwardPasses
 from tformer_cli.training.launch import RESTART_STATUS, Launch, wait_for_first_error
 from tformer_cli.training.optimizer import optimizer_tensors
 from tformer_cli.training.processes import Processes
@@ -80,7 +82,7 @@ def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> I
     except ProcessLost as error:
         raise _lost(launch, error) from error
     try:
-        yield JoinedProcesses(launch, store, shards_optimizer=shards_optimizer)
+        yield JoinedProcesses(launch, store, device, shards_optimizer=shards_optimizer)
         with collective_errors():
             dist.barrier()
             dist.destroy_process_group()
@@ -128,12 +130,15 @@ def _lost(launch: Launch, error: ProcessLost) -> TformerError:
 class JoinedProcesses(Processes):
     """One of several processes; see `Processes` for what each method means."""
 
-    def __init__(self, launch: Launch, store: KeyStore, *, shards_optimizer: bool) -> None:
+    def __init__(
+        self, launch: Launch, store: KeyStore, device: torch.device, *, shards_optimizer: bool
+    ) -> None:
         """Takes its place; the process group is there already."""
         self.rank = launch.rank
         self.world_size = launch.world_size
         self._launch = launch
         self._store = store
+        self._device = device
         self._shards_optimizer = shards_optimizer
         self._n_waits = 0
 
@@ -185,20 +190,17 @@ class JoinedProcesses(Processes):
         """Returns this process's part, as balanced as whole pairs allow."""
         return share_of(batches, self.rank, self.world_size)
 
-    def sum_gradients(
-        self, model: nn.Module, *numbers: Tensor | float
-    ) -> tuple[Tensor | float, ...]:
-        """Sums in flat buckets; a process without pairs adds zeros."""
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        device = parameters[0].device
-        beside = torch.stack(
-            [torch.as_tensor(number, dtype=torch.float32, device=device) for number in numbers]
-        )
-        tensors = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        *sums, beside = self._summed([*tensors, beside])
-        for parameter, total in zip(parameters, sums, strict=True):
-            parameter.grad = total
-        return tuple(beside.unbind())
+    def backward_passes(self, model: nn.Module) -> BackwardPasses:
+        """Sums gradients during the last backward pass."""
+        return SummingPasses(model)
+
+    def sums(self, *numbers: Tensor | float) -> tuple[Tensor | float, ...]:
+        """Sums a few numbers."""
+        one = torch.ones((), device=self._device)  # nothing waits for a GPU
+        total = torch.stack([one * number for number in numbers])
+        with collective_errors():
+            dist.all_reduce(total)
+        return tuple(total.unbind())
 
     def update(self, model: nn.Module, optimizer: Adam) -> None:
         """Makes the optimizer's step; of a sharded one each makes its share and sends the weights.
@@ -273,15 +275,6 @@ class JoinedProcesses(Processes):
                 dist.broadcast(tensor.view(-1).view(torch.uint8), sender)
             yield name, tensor
 
-    def _summed(self, tensors: list[Tensor]) -> list[Tensor]:
-        sums = []
-        for bucket in buckets(tensors):
-            flat = torch.cat([tensor.flatten() for tensor in bucket])
-            with collective_errors():
-                dist.all_reduce(flat)
-            sums += cut(flat, bucket)
-        return sums
-
     def _owners(self, parameters: Sequence[Tensor]) -> list[int | None]:
         """The process that updates each parameter: contiguous shares of like size; None: all."""
         if not self._shards_optimizer:
@@ -317,19 +310,3 @@ def cut(flat: Tensor, shapes: Sequence[Tensor]) -> list[Tensor]:
     """Cuts what was joined into views of the shapes that it came from."""
     parts = flat.split_with_sizes([tensor.numel() for tensor in shapes])
     return [part.view_as(tensor) for part, tensor in zip(parts, shapes, strict=True)]
-
-
-@contextmanager
-def collective_errors() -> Iterator[None]:
-    """Turns the loss of another process into an error of one line.
-
-    Raises:
-        ProcessLost: if the others cannot be reached.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        raise ProcessLost(
-            "train: another training process has ended or cannot be reached; start all of "
-            "them again, the last checkpoint is kept"
-        ) from error

@@ -1,6 +1,7 @@
 """The gradient of a step: one batch's, or the sum over several."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,6 +20,31 @@ _ROOM = 1e-6
 """Constant that torch adds to a norm before dividing by it."""
 
 
+class BackwardPasses:
+    """The backward passes of one process alone; `data_parallel` has those of several."""
+
+    def add(self, compute: Callable[[], Loss], n_target_tokens: int, *, is_last: bool) -> Loss:  # noqa: ARG002 - all are alike
+        """Adds the gradient of a part of a step.
+
+        Args:
+            compute: does the forward pass of the part.
+            n_target_tokens: of the whole step.
+            is_last: whether it is this process's last part of the step.
+        """
+        loss = compute()
+        (loss.smoothed / n_target_tokens).backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    def add_nothing(self) -> None:
+        """Takes part in a step of which this process has no batches."""
+
+    def start_again(self) -> None:
+        """Prepares to compute a step anew whose passes did not fit in memory."""
+
+
+ALONE = BackwardPasses()
+
+
 def add_gradients(
     model: Transformer,
     batches: Sequence[Batch],
@@ -28,6 +54,7 @@ def add_gradients(
     precision: Precision,
     n_target_tokens: int | None = None,
     r_drop: float = 0.0,
+    passes: BackwardPasses = ALONE,
 ) -> None:
     """Adds the gradient of the mean loss per target token over all batches together.
 
@@ -40,15 +67,23 @@ def add_gradients(
         n_target_tokens: target tokens of the whole step, where other processes have batches of it,
             too (None: these are all).
         r_drop: R-Drop's α (0: one pass through the model).
+        passes: how the processes that train together make their backward passes.
     """
     if n_target_tokens is None:
         n_target_tokens = sum(batch.n_target_tokens for batch in batches)
-    for batch in batches:
-        loss = batch_loss(
-            model, batch, label_smoothing=label_smoothing, precision=precision, r_drop=r_drop
+    for number, batch in enumerate(batches, start=1):
+        compute = partial(
+            batch_loss,
+            model,
+            batch,
+            label_smoothing=label_smoothing,
+            precision=precision,
+            r_drop=r_drop,
         )
-        (loss.smoothed / n_target_tokens).backward()  # type: ignore[no-untyped-call]
+        loss = passes.add(compute, n_target_tokens, is_last=number == len(batches))
         window.add_batch(batch, loss)
+    if not batches:
+        passes.add_nothing()
 
 
 def batch_loss(

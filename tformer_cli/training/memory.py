@@ -9,7 +9,7 @@ from tformer_cli.data.batching import Batch
 from tformer_cli.errors import TformerError
 from tformer_cli.model.runtime import Precision, is_out_of_memory
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.training.gradients import add_gradients
+from tformer_cli.training.gradients import ALONE, BackwardPasses, add_gradients
 from tformer_cli.training.window import Window
 
 
@@ -21,7 +21,9 @@ class GradientsInMemory:
     is that of the unsplit batches. Batches as large as one that has failed are split at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, passes: BackwardPasses = ALONE) -> None:
+        """Takes how the processes that train together make their backward passes."""
+        self._passes = passes
         self.smallest_failed = 0
         """Positions of the smallest batch that did not fit; 0: all did."""
 
@@ -65,12 +67,14 @@ class GradientsInMemory:
                     precision=precision,
                     n_target_tokens=n_target_tokens,
                     r_drop=r_drop,
+                    passes=self._passes,
                 )
                 break
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
             # outside of the handler, whose traceback keeps tensors alive
+            self._passes.start_again()
             model.zero_grad(set_to_none=True)
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tformer_cli.data.batching import Batch
 from tformer_cli.training.adam import Adam
+from tformer_cli.training.gradients import ALONE, BackwardPasses
 from tformer_cli.training.launch import Launch
 from tformer_cli.training.optimizer import optimizer_tensors
 
@@ -68,12 +69,15 @@ class Processes:
         """Returns this process's part of a step's batches."""
         return list(batches)
 
-    def sum_gradients(
+    def backward_passes(
         self,
         model: nn.Module,  # noqa: ARG002 - there is nothing to add
-        *numbers: Tensor | float,
-    ) -> tuple[Tensor | float, ...]:
-        """Sums all processes' gradients in place; returns the sums of numbers beside them."""
+    ) -> BackwardPasses:
+        """Returns what makes a step's backward passes; after the last one gradients are sums."""
+        return ALONE
+
+    def sums(self, *numbers: Tensor | float) -> tuple[Tensor | float, ...]:
+        """Returns the sums of all processes' numbers."""
         return numbers
 
     def update(

@@ -107,7 +107,7 @@ class Trainer:
         self.look: Callable[[int], None] | None = None
         """Called with the step every `training.inspect_every` steps; it may read the model."""
         self._open_loader = loader
-        self._gradients = GradientsInMemory()
+        self._gradients = GradientsInMemory(self.processes.backward_passes(model))
         self._freed_pages = FreedPages()
         self._pace = Pace()
         self._guesser_loss = guesser_loss(config.label_smoothing, model.vocab_size)
@@ -281,8 +281,7 @@ class Trainer:
             n_target_tokens=n_target_tokens,
             r_drop=self.config.r_drop,
         )
-        sums = self.processes.sum_gradients(self.model, share.loss, share.likelihood)
-        window.add_step(group, *sums)
+        window.add_step(group, *self.processes.sums(share.loss, share.likelihood))
         if n_parts > len(own) and not was_split:
             self._notify(BatchSplit(step=self.state.step, n_parts=n_parts))
         window.add_norm(clip_gradients(self.model, self.config.clip_norm))
