@@ -1,0 +1,47 @@
+"""Beam search of one sentence in plain Python, the oracle of every search engine.
+
+Nothing is batched, cached or ended early, and every next token of every hypothesis is looked at.
+"""
+
+from collections.abc import Callable, Sequence
+
+from tformer_cli.data.tokenizer import EOS_ID
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.length_penalty import length_divisor
+
+
+def plain_beam_search(
+    log_probabilities: Callable[[tuple[int, ...]], Sequence[float]],
+    config: DecodingConfig,
+    limit: int,
+) -> list[tuple[float, tuple[int, ...], bool]]:
+    """Finds the best translations.
+
+    Args:
+        log_probabilities: those of all V next tokens, given the tokens so far.
+        config: beam size, length penalty and how many are wanted.
+        limit: most tokens of a translation, the end of sentence not counted.
+
+    Returns:
+        Score, tokens, and whether the model ended there by itself; best first.
+    """
+    live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    found: list[tuple[float, tuple[int, ...], bool]] = []
+    n_slots = config.beam_size
+    while live and n_slots > 0:
+        grown = []
+        for total, tokens in live:
+            values = list(log_probabilities(tokens))
+            # padding, unknown and beginning are never generated; at the limit only the end is
+            allowed = [EOS_ID] if len(tokens) == limit else range(EOS_ID, len(values))
+            best = max(range(EOS_ID, len(values)), key=values.__getitem__)
+            grown += [(total + values[token], tokens, token, best) for token in allowed]
+        # equal ones stay in the order of the hypotheses that they continue
+        kept = sorted(grown, key=lambda one: -one[0])[:n_slots]
+        for total, tokens, token, best in kept:
+            if token == EOS_ID:  # finished: it keeps its slot
+                score = total / length_divisor(len(tokens) + 1, config)
+                found.append((score, tokens, len(tokens) < limit or best == EOS_ID))
+                n_slots -= 1
+        live = [(total, (*tokens, token)) for total, tokens, token, _ in kept if token != EOS_ID]
+    return sorted(found, key=lambda one: -one[0])[: config.n_searched]

@@ -1,0 +1,89 @@
+"""Every search engine finds what the plain beam search of forty lines finds."""
+
+import random
+
+import pytest
+import torch
+
+from tests.oracles.plain_beam_search import plain_beam_search
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.engine import Sentence
+from tformer_cli.decoding.limits import longest_translation
+from tformer_cli.decoding.torch_engine import TorchEngine
+from tformer_cli.fast.continuous.continuous_search import ContinuousEngine
+from tformer_cli.fast.native_search import CompiledEngine
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+
+CPU = torch.device("cpu")
+VOCABULARY = 14
+ENGINES = {"torch": TorchEngine(CPU), "continuous": ContinuousEngine(CPU), "compiled": None}
+MODELS = [
+    {"seed": 9},
+    {"seed": 32, "norm": "pre", "activation": "gelu", "positions": "learned"},
+    {"seed": 10, "tied_embeddings": "none", "bias": False, "cross_heads": (2, 0)},
+]
+"""Their seeds give greedy translations of several lengths."""
+SETTINGS = [
+    {"beam_size": 1},
+    {"beam_size": 1, "max_length": 3},
+    {"beam_size": 4, "n_best": 4},
+    {"beam_size": 5, "n_best": 2, "length_penalty": 0.0},
+    {"beam_size": 3, "n_best": 3, "length_penalty": 1.5, "max_length": 4},
+    {"beam_size": 12, "n_best": 12, "length_normalization": "average", "max_length": 6},
+]
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    if request.param == "compiled":
+        request.getfixturevalue("kernels")
+        return CompiledEngine()
+    return ENGINES[request.param]
+
+
+def random_model(seed, **changes):
+    """Large weights make translations of all lengths, which end by themselves or at the limit."""
+    torch.manual_seed(seed)
+    shape = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 1, "n_decoder_layers": 2}
+    model = Transformer(ModelConfig(**{**shape, "max_positions": 20, **changes}), VOCABULARY).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.dim() > 1 and "embedding" not in name:
+                weight *= 4.0
+    return model
+
+
+def expected(model, source, config):
+    """What the plain search finds, by a pass over the whole prefix for every hypothesis."""
+    tokens = torch.tensor([[*source, EOS_ID]])
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+
+    @torch.inference_mode()
+    def log_probabilities(prefix):
+        logits = model(tokens, mask, torch.tensor([[BOS_ID, *prefix]]))
+        return logits[0, -1].double().log_softmax(-1).tolist()
+
+    limit = longest_translation(len(source), config, model.max_positions)
+    return plain_beam_search(log_probabilities, config, limit)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=repr)
+@pytest.mark.parametrize("number", range(len(MODELS)))
+def test_every_engine_finds_what_the_plain_search_finds(engine, number, settings):
+    model, config = random_model(**MODELS[number]), DecodingConfig(**settings)
+    draw = random.Random(number)
+    sources = [
+        tuple(draw.randrange(4, VOCABULARY) for _ in range(draw.randrange(1, 12))) for _ in range(6)
+    ]
+    assert engine.supports(config, model) is None
+    sentences = [Sentence(tokens=source) for source in sources]
+    results = engine.prepare(model).search(sentences, config, lambda: None)
+    lengths = set()
+    for source, found in zip(sources, results, strict=True):
+        plain = expected(model, source, config)
+        assert [(h.token_ids, h.is_finished) for h in found] == [one[1:] for one in plain]
+        assert [h.score for h in found] == pytest.approx([one[0] for one in plain], abs=1e-4)
+        lengths |= {len(h.token_ids) for h in found}
+    assert len(lengths) > 1 or config.max_length
