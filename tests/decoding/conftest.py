@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tformer_cli.data.tokenizer import EOS_ID
-from tformer_cli.decoding.length_penalty import length_penalty
+from tformer_cli.decoding.hypothesis import length_penalty
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.runtime import prepare_cpu
 from tformer_cli.model.transformer import Transformer

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.length_penalty import length_divisor
+from tformer_cli.decoding.hypothesis import length_divisor
 
 
 def plain_beam_search(

@@ -11,9 +11,7 @@ other token. So the search looks for the best among all token sequences up to th
 score can be reproduced by feeding the hypothesis through the decoder.
 
 A sentence is done when it has no slots left, or as soon as no live hypothesis can come among its
-first `n_searched` any more. The second rule changes no result: log-probabilities only fall,
-whatever rules there are, so a live hypothesis can at best keep its own and be divided by the
-penalty of the longest translation.
+first `n_searched` any more (`hypothesis.is_certain`, which changes no result).
 
 Padding, unknown token and beginning of sentence are never generated. A sentence that is done
 leaves the batch. The number of slots computed stays W for all, finished or not, because kernels
@@ -24,17 +22,20 @@ its last bit, on when its neighbors finish.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.beam_state import IMPOSSIBLE, BeamSentence, Candidates, Continuations
-from tformer_cli.decoding.hypothesis import Hypothesis
-from tformer_cli.decoding.length_penalty import length_divisor
-from tformer_cli.decoding.limits import longest_translation
+from tformer_cli.decoding.hypothesis import (
+    Hypothesis,
+    is_certain,
+    length_divisor,
+    longest_translation,
+    worst_wanted,
+)
 from tformer_cli.decoding.processors import ScoreProcessor, StepRows, process
-from tformer_cli.decoding.top_tokens import top_tokens
 from tformer_cli.model.cache import filled_from_the_end
 
 if TYPE_CHECKING:
@@ -44,6 +45,53 @@ if TYPE_CHECKING:
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.engine import DecodingCache, DecodingModel
+
+IMPOSSIBLE = float("-inf")
+BLOCK = 64
+"""Tokens of a block; a block whose best is not among the k best holds none of the k best tokens."""
+LEAST_TOKENS = 2048
+"""From this many tokens on two stages are faster than torch's own `topk`."""
+
+
+@dataclass
+class BeamSentence:
+    """Hypotheses that a sentence has found so far."""
+
+    limit: int
+    """Most tokens of a translation, the end of sentence not counted."""
+    largest_divisor: float
+    """Length penalty of the longest translation possible; no score is divided by more."""
+    n_slots: int
+    found: list[Hypothesis] = field(default_factory=list)
+    worst_wanted: float = IMPOSSIBLE
+    """Score of the last of the first `n_searched` found; -inf while there are fewer."""
+
+
+@dataclass
+class Continuations:
+    """The best continuations of each sentence, best first; (B, C) each, C at most W."""
+
+    total: Tensor
+    """Rank value of the hypothesis with its new token; -inf where there is none."""
+    token_log_probability: Tensor
+    """Of the new token, by the model."""
+    token: Tensor
+    """The new token."""
+    slot: Tensor
+    """The slot of the hypothesis that it continues."""
+
+
+@dataclass
+class Candidates:
+    """The best next tokens of each row; (B·W, C) each, best first."""
+
+    gain: Tensor
+    """Gain of the token for its hypothesis's rank value."""
+    log_probability: Tensor
+    """Of the token, by the model."""
+    token: Tensor
+    own_ends: Tensor | None
+    """(B·W) where rows are as long as they may be: whether the model ends there by itself."""
 
 
 @torch.inference_mode()
@@ -183,6 +231,7 @@ class BeamSearch:
             values = gains = (values - normalizer).clamp_(max=0.0)
         if self._length < self._first_limit:
             return Candidates(gains, values, tokens, None)
+        # Of hypotheses as long as they may be only the end of sentence remains, whatever its rank
         at_limit = torch.tensor(
             [self._sentences[sentence].limit == self._length for sentence in self._active],
             device=logits.device,
@@ -228,8 +277,10 @@ class BeamSearch:
 
     def _record(self, best: Continuations, is_end: Tensor, own_ends: Tensor | None) -> None:
         """Takes finished hypotheses off the beam and keeps them with their scores."""
+        # (N) sentence and rank of each continuation that ends, in that order
         where, ranks = is_end.nonzero(as_tuple=True)
         slots = best.slot[where, ranks]
+        # one transfer from the device for each column, not one for each hypothesis
         rows = zip(
             where.tolist(),
             self._tokens[where, slots].tolist(),
@@ -239,21 +290,21 @@ class BeamSearch:
             [True] * len(slots) if own_ends is None else own_ends[where, slots].tolist(),
             strict=True,
         )
+        # all are of one length: so many tokens and the end of sentence
         divisor = length_divisor(self._length + 1, self._config)
-        wanted = self._config.n_searched
         for row, tokens, steps, last_step, total, is_finished in rows:
             sentence = self._sentences[self._active[row]]
             sentence.n_slots -= 1
             steps.append(last_step)
+            # rules change what hypotheses are ranked by; what is reported stays the model's own
             log_probability = math.fsum(steps) if self._processors else total
             sentence.found.append(
                 Hypothesis(
                     tuple(tokens), log_probability, total / divisor, tuple(steps), is_finished
                 )
             )
-            if len(sentence.found) >= wanted:
-                scores = sorted((found.score for found in sentence.found), reverse=True)
-                sentence.worst_wanted = scores[wanted - 1]
+            scores = (found.score for found in sentence.found)
+            sentence.worst_wanted = worst_wanted(scores, self._config.n_searched)
 
     def _advance(self, best: Continuations, is_live: Tensor) -> None:
         """Makes the kept continuations the new live hypotheses and drops sentences that are done.
@@ -295,7 +346,9 @@ class BeamSearch:
             sentence = self._sentences[self._active[row]]
             if total == IMPOSSIBLE or sentence.n_slots < 1:
                 continue
-            if self._stops_early and sentence.worst_wanted >= total / sentence.largest_divisor:
+            if self._stops_early and is_certain(
+                sentence.worst_wanted, total, sentence.largest_divisor
+            ):
                 continue
             kept.append(row)
         return kept
@@ -310,3 +363,32 @@ class BeamSearch:
 def _by_score(hypothesis: Hypothesis) -> float:
     """Sorts best first."""
     return -hypothesis.score
+
+
+def top_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Finds the k largest scores of each row, as `torch.topk` does.
+
+    The largest of each block comes first; then only the k best blocks are looked into.
+
+    Args:
+        scores: (R, V).
+        k: how many.
+
+    Returns:
+        Values and token ids, (R, k) each, largest first.
+    """
+    n_blocks = scores.shape[1] // BLOCK
+    if scores.shape[1] < LEAST_TOKENS or n_blocks < k:
+        return scores.topk(k, dim=1)
+    n_whole = n_blocks * BLOCK
+    # (R, V) -> (R, V / 64, 64), what is left over is looked at whole
+    blocks = scores[:, :n_whole].view(-1, n_blocks, BLOCK)
+    chosen = blocks.amax(dim=2).topk(k, dim=1).indices
+    inside = blocks.gather(1, chosen.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)
+    values, places = torch.cat((inside, scores[:, n_whole:]), dim=1).topk(k, dim=1)
+    n_inside = k * BLOCK
+    block = chosen.gather(1, (places // BLOCK).clamp_(max=k - 1))
+    tokens = torch.where(
+        places < n_inside, block * BLOCK + places % BLOCK, places - n_inside + n_whole
+    )
+    return values, tokens

@@ -21,9 +21,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.hypothesis import Hypothesis
-from tformer_cli.decoding.length_penalty import length_divisor
-from tformer_cli.decoding.limits import longest_translation
+from tformer_cli.decoding.hypothesis import (
+    Hypothesis,
+    is_certain,
+    length_divisor,
+    longest_translation,
+    worst_wanted,
+)
 from tformer_cli.decoding.processors import StepRows, process
 
 if TYPE_CHECKING:
@@ -266,12 +270,10 @@ class _Search:
 
     def _is_certain(self) -> bool:
         """Returns whether no live hypothesis can come among the first that are wanted."""
-        wanted = self._config.n_searched
-        if len(self.found) < wanted:
-            return False
-        worst = sorted((found.score for found in self.found), reverse=True)[wanted - 1]
+        worst = worst_wanted((found.score for found in self.found), self._config.n_searched)
         best = max((hypothesis.total for hypothesis in self.live), default=-math.inf)
-        return worst >= best / length_divisor(self._limit + 1, self._config)
+        divisor = length_divisor(self._limit + 1, self._config)
+        return not math.isinf(worst) and is_certain(worst, best, divisor)
 
 
 def _goes_on(token: bytes) -> bool:

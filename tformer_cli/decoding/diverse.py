@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tformer_cli.decoding.beam_search import BeamSearch
-from tformer_cli.decoding.beam_state import Continuations
-from tformer_cli.decoding.length_penalty import length_divisor
+from tformer_cli.decoding.beam_search import BeamSearch, Continuations
+from tformer_cli.decoding.hypothesis import length_divisor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.hypothesis import Hypothesis
-from tformer_cli.decoding.length_penalty import length_divisor
-from tformer_cli.decoding.limits import longest_translation
+from tformer_cli.decoding.hypothesis import Hypothesis, length_divisor, longest_translation
 from tformer_cli.model.cache import filled_from_the_end
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from tformer_cli.data.tokenizer import EOS_ID, PAD_ID
-from tformer_cli.decoding.limits import longest_translation, shortest_translation
+from tformer_cli.decoding.hypothesis import longest_translation, shortest_translation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,7 @@ import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.decoding.engine import SearchedModel
-from tformer_cli.decoding.hypothesis import Hypothesis
-from tformer_cli.decoding.length_penalty import length_divisor
+from tformer_cli.decoding.hypothesis import Hypothesis, length_divisor
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, padded_length, source_batch
 from tformer_cli.model.runtime import Precision, autocast
 

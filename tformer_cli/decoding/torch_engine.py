@@ -14,7 +14,7 @@ from tformer_cli.decoding.constraints import constrained_search
 from tformer_cli.decoding.diverse import diverse_beam_search
 from tformer_cli.decoding.engine import DecodingModel, EngineUnavailableError, Sentence
 from tformer_cli.decoding.greedy import greedy_search
-from tformer_cli.decoding.length_penalty import length_divisor
+from tformer_cli.decoding.hypothesis import length_divisor
 from tformer_cli.decoding.processors import make_processors
 from tformer_cli.decoding.sampling import sample
 from tformer_cli.decoding.scoring import score_pairs, takes_targets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from copy import copy
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -13,9 +14,7 @@ from tformer_cli.data.prefetch import buffers
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.demands import NO_DEMANDS, Constraints, Demands, holds, unsatisfied
 from tformer_cli.decoding.engine import Choice, Searcher, Sentence
-from tformer_cli.decoding.length_penalty import length_divisor
-from tformer_cli.decoding.limits import longest_source
-from tformer_cli.decoding.risk import by_expected_utility
+from tformer_cli.decoding.hypothesis import length_divisor, longest_source
 from tformer_cli.decoding.splitting import split_line
 from tformer_cli.errors import DataError
 
@@ -377,3 +376,35 @@ def line_key(seed: int, line: int, part: int) -> int:
     """Returns the number that decides what is drawn for a part of a line."""
     digest = blake2b(f"{seed} {line} {part}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
+
+
+def by_expected_utility(texts: Sequence[str], utility: Literal["chrf", "bleu"]) -> list[int]:
+    """Ranks candidates by how much all others agree with them: minimum-Bayes-risk decoding.
+
+    Each is compared with every other as if that were the reference; the one with the highest mean
+    score is first (Kumar & Byrne 2004; with samples, Eikema & Aziz 2020). Scores are sacreBLEU's
+    for sentences.
+
+    Args:
+        texts: the candidates; equal ones, as samples may be, count as often as they occur.
+        utility: "chrf" (chrF2) or "bleu" (smoothed, with effective order).
+
+    Returns:
+        Indices of all candidates, best first; of equal worth the earlier first.
+    """
+    score = _sentence_score(utility)
+    counts = Counter(texts)
+    worth = {
+        text: sum(score(text, other) * n for other, n in counts.items() if other != text)
+        + 100.0 * (counts[text] - 1)
+        for text in counts
+    }
+    return sorted(range(len(texts)), key=lambda index: -worth[texts[index]])
+
+
+def _sentence_score(utility: Literal["chrf", "bleu"]) -> Callable[[str, str], float]:
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric = CHRF() if utility == "chrf" else BLEU(effective_order=True)
+    return lambda text, reference: float(metric.sentence_score(text, [reference]).score)

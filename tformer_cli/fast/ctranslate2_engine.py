@@ -9,9 +9,7 @@ from tformer_cli.allow_list import unknown_setting
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import BEAM_SEARCH
 from tformer_cli.decoding.engine import demand_of
-from tformer_cli.decoding.hypothesis import Hypothesis
-from tformer_cli.decoding.length_penalty import length_penalty
-from tformer_cli.decoding.limits import longest_translation
+from tformer_cli.decoding.hypothesis import Hypothesis, length_penalty, longest_translation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

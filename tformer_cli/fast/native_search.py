@@ -20,9 +20,7 @@ import numpy as np
 from tformer_cli.allow_list import unknown_setting
 from tformer_cli.decoding.config import PLAIN_SEARCH
 from tformer_cli.decoding.engine import EngineUnavailableError, demand_of
-from tformer_cli.decoding.hypothesis import Hypothesis
-from tformer_cli.decoding.length_penalty import length_divisor
-from tformer_cli.decoding.limits import longest_translation
+from tformer_cli.decoding.hypothesis import Hypothesis, length_divisor, longest_translation
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS
 from tformer_cli.fast.native.library import Refused, load_library
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tformer_cli.data.pharaoh import Link, format_links
-from tformer_cli.decoding.limits import longest_source
+from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.inspection.alignment.links import (
     ALIGNING,

@@ -6,7 +6,7 @@ from itertools import islice
 
 import numpy as np
 
-from tformer_cli.decoding.limits import longest_source
+from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.inspection.capture.batches import CapturedBatch, IdPair, capture_batches
 from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, count_tokens

@@ -7,7 +7,7 @@ from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencies
-from tformer_cli.decoding.limits import longest_source
+from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspection.capture.batches import IdPair, capture_pairs
 from tformer_cli.inspection.capture.forced import capture_maps

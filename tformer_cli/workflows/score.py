@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.decoding.formats import TSV_ENDS
-from tformer_cli.decoding.limits import longest_source
+from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.decoding.scoring import score_pairs
 from tformer_cli.errors import DataError
 

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tformer_cli.data.given_lines import check_lines
 from tformer_cli.decoding.demands import NO_DEMANDS, Demands, Term, demands_of, with_terms
-from tformer_cli.decoding.details import NO_DETAILS, Details
-from tformer_cli.decoding.formats import OutputFormat, format_lines, read_records
+from tformer_cli.decoding.formats import (
+    NO_DETAILS,
+    Details,
+    OutputFormat,
+    format_lines,
+    read_records,
+)
 from tformer_cli.decoding.translator import BUFFER_LINES, Translation, Translator
 from tformer_cli.workflows.open_translator import open_translator
 

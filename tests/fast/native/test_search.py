@@ -8,8 +8,7 @@ import torch
 
 from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.length_penalty import length_divisor
-from tformer_cli.decoding.limits import longest_translation
+from tformer_cli.decoding.hypothesis import length_divisor, longest_translation
 from tformer_cli.decoding.scoring import score_pairs
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.fast.native.search import Stopped

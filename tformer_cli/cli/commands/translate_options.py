@@ -298,7 +298,7 @@ class FormatOptions:
 
     def arguments(self, opened: "Opened", *, quiet: bool) -> dict[str, Any]:
         """Returns them as arguments of `translated_text`, an aligner of the model included."""
-        from tformer_cli.decoding.details import Details
+        from tformer_cli.decoding.formats import Details
 
         arguments = {
             "output_format": self.output_format.value,

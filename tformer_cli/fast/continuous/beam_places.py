@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.beam_state import IMPOSSIBLE
-from tformer_cli.decoding.hypothesis import Hypothesis
-from tformer_cli.decoding.length_penalty import length_divisor
-from tformer_cli.decoding.top_tokens import top_tokens
+from tformer_cli.decoding.beam_search import IMPOSSIBLE, top_tokens
+from tformer_cli.decoding.hypothesis import Hypothesis, is_certain, length_divisor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,8 +178,8 @@ def search_step(
     slots, gains, tokens = (part.gather(1, order) for part in (slots, gains, tokens))
     # A sentence is done without a live hypothesis or slot, or when its best ones are certain
     best = places.found_scores[:, :beam_size].sort(dim=1, descending=True).values
-    is_certain = best[:, n_searched - 1] >= totals[:, 0] / places.largest_divisors
-    goes_on = totals[:, 0].isfinite() & (places.slots_left > 0) & ~is_certain
+    is_over = is_certain(best[:, n_searched - 1], totals[:, 0], places.largest_divisors)
+    goes_on = totals[:, 0].isfinite() & (places.slots_left > 0) & ~is_over
     places.is_active.logical_and_(goes_on)
     # The state is overwritten where it lies: (P, W, L) histories take the new token at its position
     here = cache.positions[:, None, None].expand(-1, beam_size, 1)

@@ -27,8 +27,7 @@ from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.data.tokenizer import EOS_ID, PAD_ID
 from tformer_cli.decoding.config import PLAIN_SEARCH
 from tformer_cli.decoding.engine import EngineUnavailableError, demand_of
-from tformer_cli.decoding.length_penalty import length_divisor
-from tformer_cli.decoding.limits import longest_source, longest_translation
+from tformer_cli.decoding.hypothesis import length_divisor, longest_source, longest_translation
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS
 from tformer_cli.fast.continuous.beam_places import (
     BeamPlaces,

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import is_beam_search
-from tformer_cli.decoding.length_penalty import length_divisor
-from tformer_cli.decoding.limits import longest_translation
+from tformer_cli.decoding.hypothesis import length_divisor, longest_translation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

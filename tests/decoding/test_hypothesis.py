@@ -1,8 +1,7 @@
 import pytest
 
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.length_penalty import length_penalty
-from tformer_cli.decoding.limits import longest_translation
+from tformer_cli.decoding.hypothesis import length_penalty, longest_translation
 
 
 def test_the_penalty_is_the_one_of_wu_et_al():
