@@ -24,12 +24,10 @@ from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.embedding import PositionedEmbedding
-from tformer_cli.model.feed_forward import FeedForward
+from tformer_cli.model.feed_forward import ACTIVATIONS, FeedForward
 
 EXPORT = "ctranslate2"
 """Folder of the export inside a model directory, where `translate` looks for it."""
-ACTIVATIONS = MappingProxyType({"relu": "RELU", "gelu": "GELU"})
-"""The engine's names of activations."""
 ORIGIN = "origin.json"
 """File with the hash of the exported weights."""
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
@@ -95,7 +93,13 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
             f"{directory.path}: some heads are pruned, but CTranslate2 needs the same number "
             "in every layer; export the unpruned model"
         )
-    activation = getattr(specs.Activation, ACTIVATIONS[config.activation])
+    # the engine and the model give activations the same names
+    activation = getattr(specs.Activation, config.activation.upper(), None)
+    if activation is None:
+        raise UsageError(
+            f'{directory.path}: CTranslate2 has no activation "{config.activation}"; translate '
+            "with the default engine"
+        )
     spec = specs.TransformerSpec.from_config(
         (config.n_encoder_layers, config.n_decoder_layers),
         config.n_heads,

@@ -37,6 +37,7 @@ from tformer_cli.fast.continuous.beam_places import (
 )
 from tformer_cli.fast.continuous.fixed_cache import FixedCache
 from tformer_cli.fast.native.torch_weights import interference
+from tformer_cli.model.feed_forward import ACTIVATIONS
 from tformer_cli.model.linear import Linear
 from tformer_cli.model.runtime import Precision, StandardProducts, autocast, is_out_of_memory
 from tformer_cli.model.transformer import Transformer
@@ -65,7 +66,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
             ANY,
         ),
         "norm": ("post", "pre"),
-        "activation": ("relu", "gelu"),
+        "activation": ACTIVATIONS,
         "positions": ("sinusoidal", "learned", "rotary"),
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),

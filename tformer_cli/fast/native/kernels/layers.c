@@ -8,6 +8,9 @@
 /* Rows whose inner states stay in the second cache between both projections. */
 #define FEED_FORWARD_ROWS ((size_t)112)
 
+/* Functions between the products of feed-forward layers, by the numbers that weights.py gives. */
+typedef enum { RELU = 0, GELU = 1 } Activation;
+
 static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
 
 void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t longest_source,

@@ -10,9 +10,6 @@
 #include "matmul.h"
 #include "norm.h"
 
-/* Functions between the products of feed-forward layers. */
-typedef enum { RELU = 0, GELU = 1 } Activation;
-
 /* What positions change: embeddings, to which a vector is added, or queries and keys, which are
    turned (Su et al. 2021, section 3.2). */
 typedef enum { ADDED = 0, TURNED = 1 } Positions;
@@ -31,7 +28,7 @@ typedef struct {
     const int64_t *cross_heads;
     float norm_epsilon;
     int32_t is_pre_norm;
-    int32_t activation; /* an Activation */
+    int32_t activation; /* an Activation of layers.c */
     int32_t positions;  /* a Positions */
 } Shape;
 
