@@ -18,7 +18,7 @@ from tformer_cli.model.transformer import Transformer
 VARIANTS = [
     {"norm": "pre", "activation": "gelu", "positions": "learned", "tied_embeddings": "none"},
     {"norm": "post", "tied_embeddings": "decoder", "norm_epsilon": 1e-3},
-    {"norm": "pre", "positions": "rotary"},
+    {"norm": "pre", "positions": "rotary", "activation": "swish"},
     {"norm": "pre", "bias": False, "n_encoder_layers": 1, "n_decoder_layers": 3},
 ]
 

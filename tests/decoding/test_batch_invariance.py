@@ -31,7 +31,7 @@ def translations(model, sentences, config, batch_tokens):
         (64, 2, 256, {}),
         (256, 4, 1536, {}),
         (66, 3, 130, {}),
-        (66, 3, 130, {"positions": "rotary"}),
+        (66, 3, 130, {"positions": "rotary", "activation": "swish"}),
     ],
 )
 @pytest.mark.parametrize("beam_size", [1, 4])

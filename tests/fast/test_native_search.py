@@ -126,7 +126,7 @@ def test_models_of_every_kind(kernels, translator_of, by_torch, number):
     choices = list(
         itertools.product(
             ("post", "pre"),
-            ("relu", "gelu"),
+            ("relu", "gelu", "swish"),
             ("sinusoidal", "learned", "rotary"),
             ("all", "decoder", "none"),
         )

@@ -83,7 +83,7 @@ def test_a_sentence_attends(threads, n_heads, width, attention, n_queries, n_key
             assert torch.equal(attended(chosen), together[chosen])
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "swish"])
 @pytest.mark.parametrize("d_ff", [1, 17, 64])
 def test_a_row_is_fed_forward(activation, d_ff):
     torch.manual_seed(3)

@@ -17,7 +17,7 @@ VARIANTS = [
     {"norm": "pre"},
     {"activation": "gelu", "positions": "learned"},
     {"tied_embeddings": "none", "bias": False},
-    {"positions": "rotary"},
+    {"positions": "rotary", "activation": "swish"},
     {"tied_embeddings": "decoder", "norm": "pre", "n_encoder_layers": 3, "n_decoder_layers": 1},
 ]
 

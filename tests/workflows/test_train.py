@@ -213,8 +213,8 @@ def test_r_drop_and_growing_batches_resume_exactly(make, tmp_path):
     assert (first.tokens, first.padding) == (plain.tokens, plain.padding)
 
 
-def test_rotary_positions_learn_and_resume_exactly(make, tmp_path):
-    recipe = make(model__positions="rotary")
+def test_rotary_positions_and_swish_learn_and_resume_exactly(make, tmp_path):
+    recipe = make(model__positions="rotary", model__activation="swish")
     watcher = Watcher()
     train(recipe, tmp_path / "whole", observers=[watcher])
     losses = [report.loss for report in watcher.of(StepReport)]

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 Norm = Literal["post", "pre"]
-Activation = Literal["relu", "gelu"]
+Activation = Literal["relu", "gelu", "swish"]
 PositionKind = Literal["sinusoidal", "learned", "rotary"]
 TiedEmbeddings = Literal["all", "decoder", "none"]
 
@@ -61,7 +61,7 @@ class ModelConfig:
     norm_epsilon: float = 1e-5
     """Added to the variance in layer norms."""
     activation: Activation = "relu"
-    """Feed-forward activation; "gelu" is the exact form x·Φ(x)."""
+    """Feed-forward activation; "gelu" is the exact form x·Φ(x), "swish" is x·σ(x), or SiLU."""
     positions: PositionKind = "sinusoidal"
     """Sinusoids of the paper's section 3.5, one learned vector a position, or "rotary": queries and
     keys are turned (Su et al. 2021)."""

@@ -14,10 +14,21 @@ from tformer_cli.model.linear import Linear
 from tformer_cli.model.operations import Operations
 from tformer_cli.model.repeatable import by_rows
 
+
+def swish(values: Tensor) -> Tensor:
+    """Computes x·σ(x) = x / (1 + e^-x), SiLU (Hendrycks & Gimpel 2016, section 4)."""
+    if torch.is_grad_enabled():
+        return functional.silu(values)
+    # torch's kernel rounds the last values of a tensor otherwise, so that bits would depend on
+    # what is computed beside a row
+    return values / (1.0 + torch.exp(-values))
+
+
 ACTIVATIONS: MappingProxyType[Activation, Callable[[Tensor], Tensor]] = MappingProxyType(
     {
         "relu": functional.relu,
         "gelu": functional.gelu,  # x·Φ(x), exactly (Hendrycks & Gimpel 2016)
+        "swish": swish,
     }
 )
 """Functions between the two products."""

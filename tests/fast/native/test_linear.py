@@ -77,7 +77,9 @@ def test_feed_forward_has_torchs_results_and_gradients(
         assert torch.dist(own.float(), right) <= 1.1 * torch.dist(torchs.float(), right) + 1e-6
 
 
-@pytest.mark.parametrize("changed", [{"activation": "gelu"}, {"dropout": 0.5}])
+@pytest.mark.parametrize(
+    "changed", [{"activation": "gelu"}, {"activation": "swish"}, {"dropout": 0.5}]
+)
 def test_other_feed_forward_layers_are_computed_step_by_step(operations, changed):
     plain, by_kernels = layers(operations, FeedForward(16, 24, **changed))
     values, slope = torch.randn(1, 9, 16), torch.randn(1, 9, 16)

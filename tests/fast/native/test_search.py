@@ -21,6 +21,7 @@ SHAPES = {
     "post-norm": {},
     "pre-norm": {"norm": "pre"},
     "gelu": {"activation": "gelu"},
+    "swish": {"activation": "swish"},
     "learned positions": {"positions": "learned"},
     "rotary positions": {"positions": "rotary"},
     "rotary positions, odd halves": {"positions": "rotary", "d_model": 30, "n_heads": 3},

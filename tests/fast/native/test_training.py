@@ -361,7 +361,7 @@ def gradients(model, precision="float32", r_drop=0.0):
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize(
-    ("activation", "positions"), [("relu", "sinusoidal"), ("gelu", "learned"), ("relu", "rotary")]
+    ("activation", "positions"), [("relu", "sinusoidal"), ("gelu", "learned"), ("swish", "rotary")]
 )
 @pytest.mark.parametrize("r_drop", [0.0, 5.0])
 def test_a_models_gradients_are_the_same(training_library, norm, activation, positions, r_drop):

@@ -15,7 +15,7 @@ from tformer_cli.model.transformer import Transformer
 SHAPES = (
     {},
     {"norm": "pre", "activation": "gelu", "positions": "learned", "tied_embeddings": "none"},
-    {"bias": False, "tied_embeddings": "decoder", "positions": "rotary"},
+    {"bias": False, "tied_embeddings": "decoder", "positions": "rotary", "activation": "swish"},
     {"cross_heads": (0, 2), "encoder_heads": (1, 4)},
 )
 

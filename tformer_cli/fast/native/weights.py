@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic]
 
-ACTIVATIONS = MappingProxyType({"relu": 0, "gelu": 1})
+ACTIVATIONS = MappingProxyType({"relu": 0, "gelu": 1, "swish": 2})
 """Activations by their number in layers.c."""
 POSITIONS = MappingProxyType({"sinusoidal": 0, "learned": 0, "rotary": 1})
 """Positions by the number of what they change."""

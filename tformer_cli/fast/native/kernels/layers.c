@@ -9,7 +9,7 @@
 #define FEED_FORWARD_ROWS ((size_t)112)
 
 /* Functions between the products of feed-forward layers, by the numbers that weights.py gives. */
-typedef enum { RELU = 0, GELU = 1 } Activation;
+typedef enum { RELU = 0, GELU = 1, SWISH = 2 } Activation;
 
 static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -113,10 +113,17 @@ void add_attention(const Model *model, const Attention *attention, float *hidden
     after_sublayer(model, &attention->norm, hidden, n_rows);
 }
 
+/* x / (1 + e^-x); from -88 on down e^-x is as large as `exponential` can make it. */
+INLINE Vector swish(Vector x) {
+    return x / (broadcast(1.0f) + exponential(-larger(broadcast(-88.0f), x)));
+}
+
 INLINE Vector activated(Vector x, Activation activation) {
     switch (activation) {
     case GELU:
         return gelu(x);
+    case SWISH:
+        return swish(x);
     default: /* products have max(0, x) built in */
         return x;
     }
