@@ -5,10 +5,9 @@ is a field of `DecodingConfig`.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -29,29 +28,6 @@ from tformer_cli.cli.text_io import say_choices
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.open_translator import Opened
-
-
-class TooLongChoice(StrEnum):
-    """Values of `--too-long`."""
-
-    in_parts = "split"
-    cut_off = "truncate"
-    stop = "error"
-
-
-class NormalizationChoice(StrEnum):
-    """Values of `--length-normalization`."""
-
-    gnmt = "gnmt"
-    average = "average"
-
-
-class RiskChoice(StrEnum):
-    """Values of `--risk`."""
-
-    none = "none"
-    chrf = "chrf"
-    bleu = "bleu"
 
 
 THE_MODELS = "the model's"
@@ -75,7 +51,7 @@ LengthPenaltyOption = _option(
     min=0.0,
 )
 NormalizationOption = _option(
-    NormalizationChoice,
+    Literal["gnmt", "average"],
     SEARCH,
     "What log-probabilities are divided by: the length penalty's formula (gnmt), or the number of "
     "tokens (average).",
@@ -132,7 +108,7 @@ _DECODING_OPTIONS: dict[str, Any] = {
         "Nucleus sampling: sample from the fewest tokens whose probabilities sum to X.",
     ),
     "risk": _option(
-        RiskChoice,
+        Literal["none", "chrf", "bleu"],
         SAMPLING,
         "Minimum Bayes risk decoding with this utility, over the beam or over sampled candidates.",
     ),
@@ -154,13 +130,13 @@ class TranslatorOptions:
     """Options of a translator besides those of its search."""
 
     too_long: Annotated[
-        TooLongChoice,
+        Literal["split", "truncate", "error"],
         typer.Option(
             help="A line longer than the model can take: translate it in parts (split), cut it off "
             "(truncate), or stop (error).",
             rich_help_panel=LARGE_JOBS,
         ),
-    ] = TooLongChoice.in_parts
+    ] = "split"
     heads: Annotated[
         list[str] | None,
         typer.Option(
@@ -196,7 +172,7 @@ class TranslatorOptions:
             engine=self.engine.value,
             threads=self.threads,
             seed=self.seed,
-            too_long=self.too_long.value,
+            too_long=self.too_long,
             heads=self.heads or (),
             tell=partial(note, quiet=quiet),
             **more,

@@ -2,20 +2,12 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from tformer_cli.cli.help_screen import MACHINE, MESSAGES
 from tformer_cli.cli.path_roles import PathRole
-
-
-class PrecisionChoice(StrEnum):
-    """Values of `--precision`."""
-
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
 
 
 class DecodingPrecisionChoice(StrEnum):
@@ -51,7 +43,7 @@ DeviceOption = Annotated[
     ),
 ]
 PrecisionOption = Annotated[
-    PrecisionChoice,
+    Literal["auto", "float32", "bfloat16"],
     typer.Option(
         help="Precision to train in; bfloat16 is mixed precision. auto takes the recipe's.",
         rich_help_panel=MACHINE,

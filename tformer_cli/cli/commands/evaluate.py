@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 import typer
 
@@ -42,16 +42,6 @@ class ReportFormat(StrEnum):
 
     text = "text"
     json = "json"
-
-
-class BleuTokenizer(StrEnum):
-    """Values of `--tokenize`."""
-
-    mteval = "13a"
-    international = "intl"
-    characters = "char"
-    chinese = "zh"
-    none = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +114,10 @@ class ScoreOptions:
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case when scoring.")] = (
         False
     )
-    tokenize: Annotated[BleuTokenizer, typer.Option(help="sacreBLEU's tokenizer for BLEU.")] = (
-        BleuTokenizer.mteval
-    )
+    tokenize: Annotated[
+        Literal["13a", "intl", "char", "zh", "none"],
+        typer.Option(help="sacreBLEU's tokenizer for BLEU."),
+    ] = "13a"
 
 
 @takes_decoding_options
@@ -165,7 +156,7 @@ def evaluate(
     read, translated = LineCounts(), TranslationCounts()
     tell_to_type(files=texts.files, quiet=quiet)
     scored, *references = workflow.read_texts(texts.files, read)
-    how: dict[str, Any] = {"lowercase": scores.lowercase, "tokenize": scores.tokenize.value}
+    how: dict[str, Any] = {"lowercase": scores.lowercase, "tokenize": scores.tokenize}
     if model is None:
         result = workflow.score_hypotheses(scored, references, **how)
     else:

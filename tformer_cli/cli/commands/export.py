@@ -1,8 +1,7 @@
 """`tformer export`: a model for another engine, or with weights in integers."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -10,23 +9,6 @@ from tformer_cli.cli.console import note
 from tformer_cli.cli.options import ModelArgument, QuietOption
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
-
-
-class ExportFormatChoice(StrEnum):
-    """Values of `--format`."""
-
-    ctranslate2 = "ctranslate2"
-    int8 = "int8"
-
-
-class QuantizationChoice(StrEnum):
-    """Values of `--quantization`."""
-
-    float32 = "float32"
-    float16 = "float16"
-    bfloat16 = "bfloat16"
-    int16 = "int16"
-    int8 = "int8"
 
 
 def export(
@@ -44,15 +26,15 @@ def export(
         PathRole.writes_directory,
     ] = None,
     export_format: Annotated[
-        ExportFormatChoice,
+        Literal["ctranslate2", "int8"],
         typer.Option(
             "--format",
             help="ctranslate2: a model for that engine. int8: a tformer model directory, "
             "quantized to a quarter of the size.",
         ),
-    ] = ExportFormatChoice.ctranslate2,
+    ] = "ctranslate2",
     quantization: Annotated[
-        QuantizationChoice | None,
+        Literal["float32", "float16", "bfloat16", "int16", "int8"] | None,
         typer.Option(
             help="Type of the weights for ctranslate2, which converts them when it loads.",
             show_default="float32",
@@ -73,7 +55,7 @@ def export(
     """
     from tformer_cli.workflows import export as workflow
 
-    if export_format == ExportFormatChoice.int8:
+    if export_format == "int8":
         if output is None:
             raise UsageError("--output: must be given with --format int8; name a new directory")
         if quantization is not None:
@@ -82,6 +64,6 @@ def export(
         sizes = f"{after / 1e6:,.1f} MB instead of {before / 1e6:,.1f} MB"
         note(f"{output}: int8 weights, {sizes}", quiet=quiet)
         return
-    stored = quantization or QuantizationChoice.float32
-    path = workflow.export(model, output, quantization=stored.value)
-    note(f"{path}: {export_format.value} model, weights in {stored.value}", quiet=quiet)
+    stored = quantization or "float32"
+    path = workflow.export(model, output, quantization=stored)
+    note(f"{path}: {export_format} model, weights in {stored}", quiet=quiet)

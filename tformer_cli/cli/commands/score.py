@@ -1,8 +1,7 @@
 """`tformer score`: log-probabilities of given translations."""
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -40,14 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class ScoreFormatChoice(StrEnum):
-    """Values of `--format`."""
-
-    text = "text"
-    tsv = "tsv"
-    jsonl = "jsonl"
-
-
 @dataclass(frozen=True, kw_only=True)
 class PairOptions:
     """The pairs to score: sources, with targets or with n-best lists."""
@@ -75,13 +66,13 @@ class PairOptions:
     ] = None
     output: OutputOption = STANDARD_STREAM
     output_format: Annotated[
-        ScoreFormatChoice,
+        Literal["text", "tsv", "jsonl"],
         typer.Option(
             "--format",
             help="text: the log-probability. tsv: index, source, target, log-probability, score. "
             "jsonl: one object per line, with the log-probability of every token.",
         ),
-    ] = ScoreFormatChoice.text
+    ] = "text"
 
     def files(self) -> tuple[str, str]:
         """Returns the files of sources and of targets.
@@ -93,7 +84,7 @@ class PairOptions:
             raise UsageError(
                 "--target-file: is missing or doubled; give either it or --n-best-file"
             )
-        if self.n_best_file is not None and self.output_format != ScoreFormatChoice.text:
+        if self.n_best_file is not None and self.output_format != "text":
             raise UsageError("--format: an n-best list keeps its own; omit it")
         return self.source, self.target_file or self.n_best_file or ""
 
@@ -135,9 +126,7 @@ def score(
             precision=precision.value,
             threads=threads,
             length_penalty=length_penalty,
-            length_normalization=None
-            if length_normalization is None
-            else length_normalization.value,
+            length_normalization=length_normalization,
             coverage_penalty=coverage_penalty,
         )
         say_choices(opened, quiet=quiet)
@@ -147,7 +136,7 @@ def score(
             lines = workflow.rank_again(opened, list(sources), targets, pairs.n_best_file, scored)
         else:
             given = workflow.score_lines(opened, sources, targets, scored)
-            lines = (workflow.format_score(pair, pairs.output_format.value) for pair in given)
+            lines = (workflow.format_score(pair, pairs.output_format) for pair in given)
         with line_progress(None, "scoring", quiet=quiet) as progress:
             for line in lines:
                 stream.write(utf8_line(line))

@@ -24,7 +24,7 @@ from tformer_cli.cli.text_io import (
     warn_of_bytes,
 )
 from tformer_cli.cli.usage import HelpfulGroup
-from tformer_cli.data.config import MOST_PIECES
+from tformer_cli.data.config import MOST_PIECES, Algorithm
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
@@ -42,16 +42,6 @@ tokenize_app = typer.Typer(
     "  tformer tokenize encode tokenizer.json -i a.en > a.pieces",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class AlgorithmChoice(StrEnum):
-    """Values of `--algorithm`."""
-
-    bpe = "bpe"
-    unigram = "unigram"
-    word = "word"
-    char = "char"
-    byte = "byte"
 
 
 class StatisticsFormat(StrEnum):
@@ -97,9 +87,9 @@ def train(
         PathRole.writes_file,
     ],
     algorithm: Annotated[
-        AlgorithmChoice,
+        Algorithm,
         typer.Option(help="bpe, unigram and byte can represent any text; word and char cannot."),
-    ] = AlgorithmChoice.bpe,
+    ] = "bpe",
     vocab_size: Annotated[
         int,
         typer.Option(
@@ -121,7 +111,7 @@ def train(
     from tformer_cli.workflows import tokenize
 
     try:
-        config = TokenizerConfig(algorithm=algorithm.value, vocab_size=vocab_size)
+        config = TokenizerConfig(algorithm=algorithm, vocab_size=vocab_size)
     except ValueError as error:
         raise UsageError(str(error).replace("vocab_size", "--vocab-size", 1)) from None
     to_stdout = str(output) == STANDARD_STREAM

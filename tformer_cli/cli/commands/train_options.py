@@ -17,7 +17,6 @@ from tformer_cli.cli.options import (
     ThreadsOption,
     TrainingSeedOption,
 )
-from tformer_cli.cli.options import PrecisionChoice as Precision
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
 
@@ -74,7 +73,7 @@ class RecipeOptions:
         ),
     ] = None
     seed: TrainingSeedOption = None
-    precision: PrecisionOption = Precision.auto
+    precision: PrecisionOption = "auto"
 
     def load(self, name: str) -> "Recipe":
         """Reads a recipe with these changes.
@@ -85,7 +84,7 @@ class RecipeOptions:
         """
         from tformer_cli.recipe import load_recipe
 
-        precision = None if self.precision == Precision.auto else self.precision.value
+        precision = None if self.precision == "auto" else self.precision
         minutes = None if self.max_time is None else parse_minutes(self.max_time)
         limits = {
             "training.max_steps": self.max_steps,

@@ -1,9 +1,8 @@
 """Options of `translate`: input and output, constraints, ensembles, large jobs."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,36 +17,6 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from tformer_cli.decoding.demands import Term
     from tformer_cli.workflows.open_translator import Opened
-
-
-class OutputFormatChoice(StrEnum):
-    """Values of `--format`."""
-
-    text = "text"
-    tsv = "tsv"
-    jsonl = "jsonl"
-    moses = "moses"
-
-
-class AlignmentChoice(StrEnum):
-    """Values of `--alignments`."""
-
-    pharaoh = "pharaoh"
-    soft = "soft"
-
-
-class InputFormatChoice(StrEnum):
-    """Values of `--input-format`."""
-
-    text = "text"
-    jsonl = "jsonl"
-
-
-class EnsembleSpaceChoice(StrEnum):
-    """Values of `--ensemble-space`."""
-
-    probability = "probability"
-    log = "log"
 
 
 TextArgument = Annotated[
@@ -146,12 +115,12 @@ class EnsembleOptions:
         ),
     ] = None
     ensemble_space: Annotated[
-        EnsembleSpaceChoice,
+        Literal["probability", "log"],
         typer.Option(
             help="Average the models' probabilities, or their log-probabilities.",
             rich_help_panel=ENSEMBLES,
         ),
-    ] = EnsembleSpaceChoice.probability
+    ] = "probability"
 
     def arguments(self) -> dict[str, Any]:
         """Returns them as arguments of `open_translator`.
@@ -172,7 +141,7 @@ class EnsembleOptions:
         return {
             "ensemble": self.ensemble or (),
             "ensemble_weights": weights,
-            "ensemble_space": self.ensemble_space.value,
+            "ensemble_space": self.ensemble_space,
         }
 
 
@@ -233,24 +202,24 @@ class FormatOptions:
         ),
     ] = 1
     output_format: Annotated[
-        OutputFormatChoice,
+        Literal["text", "tsv", "jsonl", "moses"],
         typer.Option(
             "--format",
             help="text: one translation per line. tsv: index, source, translation, score. jsonl: "
             "one object per line. moses: index ||| translation ||| features ||| score.",
         ),
-    ] = OutputFormatChoice.text
+    ] = "text"
     input_format: Annotated[
-        InputFormatChoice,
+        Literal["text", "jsonl"],
         typer.Option(
             help='jsonl: one object per line, with the text in "source". Optional: "target_prefix" '
             'begins the translation, phrases in "required" must occur in it, phrases in "banned" '
             "must not. Other fields are passed through to jsonl output.",
             rich_help_panel=FORMATS,
         ),
-    ] = InputFormatChoice.text
+    ] = "text"
     alignments: Annotated[
-        AlignmentChoice | None,
+        Literal["pharaoh", "soft"] | None,
         typer.Option(
             help="Add word alignments to tsv, jsonl or moses. pharaoh: links i-j of source and "
             "target words. soft: for each target word, the attention weights of the source words "
@@ -282,17 +251,17 @@ class FormatOptions:
         Raises:
             UsageError: if there are any.
         """
-        if self.output_format == OutputFormatChoice.text and self.n_best > 1:
+        if self.output_format == "text" and self.n_best > 1:
             raise UsageError(
                 f"--n-best: {self.n_best} translations per line do not fit text output; choose "
                 "--format tsv, jsonl or moses"
             )
-        if self.output_format == OutputFormatChoice.text and self.alignments is not None:
+        if self.output_format == "text" and self.alignments is not None:
             raise UsageError(
                 "--alignments: text output has no place for them; choose --format tsv, jsonl or "
                 "moses"
             )
-        if self.output_format != OutputFormatChoice.jsonl and (self.token_scores or self.flags):
+        if self.output_format != "jsonl" and (self.token_scores or self.flags):
             option = "--token-scores" if self.token_scores else "--flags"
             raise UsageError(f"{option}: only jsonl has a place for them; add --format jsonl")
 
@@ -301,8 +270,8 @@ class FormatOptions:
         from tformer_cli.decoding.formats import Details
 
         arguments = {
-            "output_format": self.output_format.value,
-            "input_format": self.input_format.value,
+            "output_format": self.output_format,
+            "input_format": self.input_format,
             "lists_hypotheses": self.n_best > 1,
             "details": Details(token_scores=self.token_scores, flags=self.flags),
         }
@@ -312,4 +281,4 @@ class FormatOptions:
 
         aligner = Aligner(opened.directory)
         note(f"aligning by {aligner.choice}", quiet=quiet)
-        return {**arguments, "aligner": aligner, "alignment_format": self.alignments.value}
+        return {**arguments, "aligner": aligner, "alignment_format": self.alignments}
