@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from tformer_cli.artifacts.atomic import directory_aside, written_aside
 from tformer_cli.files.aside import aside_of
+from tformer_cli.files.atomic import directory_aside, written_aside
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_directories_that_killed_processes_have_left_go_too(tmp_path, dead):
 def test_a_killed_program_leaves_nothing_for_ever(tmp_path):
     code = (
         "import os, sys, pathlib\n"
-        "from tformer_cli.artifacts.atomic import written_aside\n"
+        "from tformer_cli.files.atomic import written_aside\n"
         "with written_aside(pathlib.Path(sys.argv[1])) as aside:\n"
         "    aside.write_text('half')\n"
         "    os.kill(os.getpid(), 9)\n"

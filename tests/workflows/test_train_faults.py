@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from tformer_cli.artifacts import atomic
-from tformer_cli.artifacts.lock import locked
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError, TformerError
+from tformer_cli.files.lock import locked
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import divergence, gradients, memory
 from tformer_cli.training.checkpoints import Checkpoints

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from tformer_cli.allow_list import ANY, unknown_setting
-from tformer_cli.artifacts.atomic import directory_aside, write_text
 from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.files.atomic import directory_aside, write_text
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.model.attention import MultiHeadAttention

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tformer_cli import __version__
-from tformer_cli.artifacts.atomic import make_directory, write_text
 from tformer_cli.artifacts.config_file import (
     CONFIG,
     FORMAT_VERSIONS,
@@ -28,6 +27,7 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weights
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError
+from tformer_cli.files.atomic import make_directory, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from tformer_cli.artifacts.atomic import flush_directory, not_writable, write_text
-from tformer_cli.artifacts.lock import hold
 from tformer_cli.errors import ArtifactError
+from tformer_cli.files.atomic import flush_directory, not_writable, write_text
+from tformer_cli.files.lock import hold
 from tformer_cli.files.regular_file import MIB, read_regular
 
 PART, RECORD = ".part", ".part.json"

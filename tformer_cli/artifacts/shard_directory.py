@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tformer_cli.artifacts.atomic import (
+from tformer_cli.errors import ArtifactError
+from tformer_cli.files.aside import remove_leftovers_of
+from tformer_cli.files.atomic import (
     make_directory,
     not_writable,
     remove_leftovers,
     write_text,
     written_aside,
 )
-from tformer_cli.artifacts.lock import hold
-from tformer_cli.errors import ArtifactError
-from tformer_cli.files.aside import remove_leftovers_of
 from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.lock import hold
 from tformer_cli.files.regular_file import read_regular
 
 MANIFEST = "manifest.json"

@@ -10,9 +10,9 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tformer_cli.artifacts.atomic import not_writable, written_aside
 from tformer_cli.artifacts.weights_file import open_tensors
 from tformer_cli.files.aside import ASIDE
+from tformer_cli.files.atomic import not_writable, written_aside
 
 
 def save_tensors(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tformer_cli.artifacts.atomic import write_text
 from tformer_cli.errors import ArtifactError
+from tformer_cli.files.atomic import write_text
 from tformer_cli.files.regular_file import read_regular
 
 FREQUENCIES = "frequencies.json"

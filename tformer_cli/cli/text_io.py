@@ -141,7 +141,7 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    from tformer_cli.artifacts.atomic import not_writable, written_aside
+    from tformer_cli.files.atomic import not_writable, written_aside
 
     path = Path(output).resolve()
     try:

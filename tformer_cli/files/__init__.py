@@ -1,1 +1,1 @@
-"""What every part does with files: write aside and rename, read regular ones only."""
+"""Files for every part: written aside and renamed, locked, cached, read if they are regular."""

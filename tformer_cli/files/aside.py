@@ -3,12 +3,16 @@
 import os
 import re
 import shutil
+import tempfile
+import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 ASIDE = ".partial"
 """Ends them; before it stands the number of the process that writes."""
+STALE_SECONDS = 24 * 3600
+"""Age from which on a file of a directory that machines share is taken for left behind."""
 _BEGUN_BY = re.compile(rf"(?:\.removed)?\.(\d{{1,10}}){re.escape(ASIDE)}")
 
 
@@ -34,6 +38,21 @@ def remove_leftovers_of(path: Path) -> None:
                 shutil.rmtree(entry, ignore_errors=True)
             else:
                 entry.unlink(missing_ok=True)
+
+
+def aside_in_shared(directory: Path, name: str) -> Path:
+    """Makes an empty file to write in a directory that several machines may write into.
+
+    The number of a process says nothing there: names are drawn, and what killed processes have left
+    is known by its age.
+    """
+    for path in directory.glob(f"*{ASIDE}"):
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                path.unlink()
+    descriptor, made = tempfile.mkstemp(ASIDE, f"{name}.", directory)
+    os.close(descriptor)
+    return Path(made)
 
 
 def _is_alive(process: int) -> bool:

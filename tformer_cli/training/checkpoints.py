@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tformer_cli.artifacts.atomic import (
+from tformer_cli.artifacts.tensors import load_tensors, save_tensors
+from tformer_cli.artifacts.weights_file import check_length
+from tformer_cli.errors import ArtifactError, UnreadableError
+from tformer_cli.files.atomic import (
     directory_aside,
     remove_leftovers,
     remove_tree,
     write_text,
 )
-from tformer_cli.artifacts.tensors import load_tensors, save_tensors
-from tformer_cli.artifacts.weights_file import check_length
-from tformer_cli.errors import ArtifactError, UnreadableError
 from tformer_cli.files.regular_file import open_regular, read_regular
 from tformer_cli.training.state import TrainingState
 

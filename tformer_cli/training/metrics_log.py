@@ -6,8 +6,8 @@ from collections.abc import Container, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tformer_cli.artifacts.atomic import not_writable, write_text
 from tformer_cli.errors import ArtifactError
+from tformer_cli.files.atomic import not_writable, write_text
 from tformer_cli.files.regular_file import read_regular
 from tformer_cli.training.events import RolledBack, StepReport, TrainingEvent, ValidationReport
 from tformer_cli.training.state import TrainingState

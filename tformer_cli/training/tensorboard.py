@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tformer_cli.artifacts.atomic import make_directory, not_writable
 from tformer_cli.errors import UsageError
+from tformer_cli.files.atomic import make_directory, not_writable
 from tformer_cli.training.events import RunEnded, StepReport, TrainingEvent, ValidationReport
 
 DIRECTORY = "tensorboard"

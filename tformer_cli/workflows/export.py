@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from tformer_cli.artifacts.atomic import directory_aside
 from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.ctranslate2_export import EXPORT, ORIGIN, export_ctranslate2
 from tformer_cli.artifacts.model_directory import (
@@ -14,6 +13,7 @@ from tformer_cli.artifacts.model_directory import (
 )
 from tformer_cli.errors import UsageError
 from tformer_cli.fast.products import quantized_matrices
+from tformer_cli.files.atomic import directory_aside
 
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tformer_cli.artifacts.atomic import not_writable, write_text
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.hypothesis import longest_source
+from tformer_cli.files.atomic import not_writable, write_text
 from tformer_cli.inspection.capture.batches import IdPair
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
 from tformer_cli.inspection.heads.steps import look_at_heads

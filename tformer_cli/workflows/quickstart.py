@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tformer_cli.artifacts.atomic import write_text
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import SentencePair, read_corpus
+from tformer_cli.files.atomic import write_text
 from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.recipe import Recipe
 from tformer_cli.training.events import TrainingObserver

@@ -5,8 +5,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tformer_cli.artifacts.atomic import write_text
 from tformer_cli.errors import UsageError
+from tformer_cli.files.atomic import write_text
 from tformer_cli.recipe import find_recipe, recipe_names
 
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
-from tformer_cli.artifacts.atomic import write_text
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.data.tokenizer import UNK_ID, Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
+from tformer_cli.files.atomic import write_text
 
 PROGRESS_LINES = 10_000
 BATCH_LINES = 1000

@@ -13,14 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tformer_cli.artifacts.atomic import (
-    make_directory,
-    remove_leftovers,
-    remove_tree,
-    write_text,
-)
 from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
-from tformer_cli.artifacts.lock import locked
 from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
 from tformer_cli.artifacts.token_frequencies import (
@@ -40,6 +33,13 @@ from tformer_cli.errors import (
     TformerError,
     UsageError,
 )
+from tformer_cli.files.atomic import (
+    make_directory,
+    remove_leftovers,
+    remove_tree,
+    write_text,
+)
+from tformer_cli.files.lock import locked
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
 from tformer_cli.inspection.heads.timeline import HEADS_LOG
 from tformer_cli.model.config import parameter_count

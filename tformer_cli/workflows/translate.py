@@ -90,10 +90,10 @@ def translate_file(
     Raises:
         UsageError: if the target is the source, or a file of the model.
     """
-    from tformer_cli.artifacts.atomic import written_aside
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.artifacts.overwriting import NamedPath, Output, check_outputs
     from tformer_cli.data.lines import read_lines
+    from tformer_cli.files.atomic import written_aside
 
     directory = model.path if isinstance(model, ModelDirectory) else Path(model)
     check_outputs(

@@ -6,7 +6,6 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from tformer_cli.artifacts.atomic import directory_aside
 from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.model_directory import (
     ModelDirectory,
@@ -15,6 +14,7 @@ from tformer_cli.artifacts.model_directory import (
 )
 from tformer_cli.errors import UsageError
 from tformer_cli.evaluation.significance import PairedScores
+from tformer_cli.files.atomic import directory_aside
 from tformer_cli.inspection.ablation.pruning import prune_heads
 from tformer_cli.inspection.ablation.record import AblationSettings, ModelCost, Pruning
 from tformer_cli.inspection.capture.heads import HeadId, head_layout

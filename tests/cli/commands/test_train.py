@@ -12,10 +12,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tformer_cli.artifacts.lock import locked
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.train_options import ProcessOptions, parse_minutes
 from tformer_cli.errors import UsageError
+from tformer_cli.files.lock import locked
 from tformer_cli.training.launch import Group
 
 RECIPE = """

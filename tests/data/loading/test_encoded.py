@@ -178,12 +178,9 @@ def test_a_cache_that_cannot_be_written_names_the_setting(corpus, data, bpe, tmp
         encode_corpus(corpus, blocked, bpe)
 
 
-def test_the_cache_is_where_xdg_puts_it(data, monkeypatch, tmp_path):
+def test_without_a_setting_the_cache_is_the_common_one(data, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_directory(replace(data, cache_directory="")) == tmp_path / "tformer"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_directory(replace(data, cache_directory="")) == tmp_path / ".cache" / "tformer"
 
 
 def test_the_built_in_corpus_and_local_datasets_are_cached_too(tmp_path, data, bpe):

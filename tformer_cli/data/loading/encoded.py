@@ -1,9 +1,6 @@
 """Corpora tokenized once, kept in a memory-mapped cache named by content."""
 
 import json
-import os
-import tempfile
-import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,13 +18,14 @@ from tformer_cli.data.lines import LineCounts
 from tformer_cli.data.loading.arrow_table import SCHEMA, ArrowTable, record_batch
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError
+from tformer_cli.files.aside import aside_in_shared
+from tformer_cli.files.atomic import flush_file
+from tformer_cli.files.cache import cache_directory as default_cache_directory
 from tformer_cli.files.regular_file import MIB, read_regular
 
 CHUNK_PAIRS = 8192
 CHUNK_CHARACTERS = 4_000_000
 """A chunk is tokenized at once and becomes one record batch; both bound its memory."""
-PARTIAL = ".partial"
-STALE_SECONDS = 24 * 3600
 
 
 @dataclass
@@ -112,8 +110,7 @@ def cache_directory(data: DataConfig) -> Path:
     """Directory of tokenized corpora: as configured, or by the XDG rules."""
     if data.cache_directory:
         return Path(data.cache_directory).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "tformer"
+    return default_cache_directory()
 
 
 def _open_counts(directory: Path, key: str) -> Counts | None:
@@ -140,15 +137,14 @@ def _build(
     asides: list[Path] = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _remove_stale(directory)
-        asides = [_aside(directory, key) for _ in range(2)]
+        asides = [aside_in_shared(directory, key[:16]) for _ in range(2)]
         counts = _write_pairs(asides[0], config, data, tokenizer, progress)
         if cache_key(config, data, tokenizer) != key:
             raise DataError(f"{corpus_name(config)}: changed while it was read; start again")
         asides[1].write_text(json.dumps(asdict(counts), indent=1) + "\n", encoding="utf-8")
         # The counts come last: they vouch for the pairs.
         for aside, ending in zip(asides, ("arrow", "json"), strict=True):
-            _flush(aside)
+            flush_file(aside)
             aside.replace(directory / f"{key}.{ending}")
     except OSError as error:
         raise DataError(
@@ -221,27 +217,6 @@ def _kept(lengths: NDArray[np.int64], data: DataConfig, counts: Counts) -> list[
     counts.dropped["ratio"] += int(uneven.sum())
     is_kept: list[bool] = (~(too_long | uneven)).tolist()
     return is_kept
-
-
-def _aside(directory: Path, key: str) -> Path:
-    descriptor, name = tempfile.mkstemp(PARTIAL, f"{key[:16]}.", directory)
-    os.close(descriptor)
-    return Path(name)
-
-
-def _remove_stale(directory: Path) -> None:
-    """Removes leftovers of builds that were killed."""
-    for path in directory.glob(f"*{PARTIAL}"):
-        try:
-            if time.time() - path.stat().st_mtime > STALE_SECONDS:
-                path.unlink()
-        except FileNotFoundError:
-            continue
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def _crc32(path: Path) -> int:

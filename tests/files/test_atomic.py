@@ -2,14 +2,14 @@ import contextlib
 
 import pytest
 
-from tformer_cli.artifacts.atomic import (
+from tformer_cli.errors import ArtifactError
+from tformer_cli.files.atomic import (
     directory_aside,
     make_directory,
     remove_tree,
     write_text,
     written_aside,
 )
-from tformer_cli.errors import ArtifactError
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tformer_cli.artifacts.atomic import not_writable
 from tformer_cli.errors import ArtifactError
+from tformer_cli.files.atomic import not_writable
 
 
 @contextmanager
