@@ -6,7 +6,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.diff_view import show_diff, signed_map
+from tformer_cli.inspection.views.diff import show_diff, signed_map
 from tformer_cli.workflows.inspect_diff import inspect_diff
 
 

@@ -7,8 +7,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.flow_view import show_flow
-from tformer_cli.workflows.inspect_flow import inspect_flow
+from tformer_cli.inspection.views.flow import show_flow
+from tformer_cli.workflows.inspect_views import inspect_view
 
 
 def run(*arguments, stdin=None):
@@ -66,7 +66,7 @@ def shown(record, method="alti", width=80, encoding="utf-8"):
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_the_terminal_view_fits_the_width(model, width):
-    record = next(inspect_flow(model, ["A man 漢字 sleeps."], targets=["dogs run"]))
+    record = next(inspect_view("flow", model, ["A man 漢字 sleeps."], targets=["dogs run"]))
     text = shown(record, width=width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     assert "given target" in text
@@ -76,7 +76,7 @@ def test_the_terminal_view_fits_the_width(model, width):
 
 
 def test_the_bar_is_the_share_of_the_source_without_unicode_too(model):
-    record = next(inspect_flow(model, ["A man"], targets=["dogs"]))
+    record = next(inspect_view("flow", model, ["A man"], targets=["dogs"]))
     lines = shown(record, "rollout", 120, "ascii").splitlines()
     bars = [line for line in lines if "########........" in line]  # half of 16
     assert len(bars) == len(record.sentence.target_pieces)

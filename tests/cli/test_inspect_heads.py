@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from tformer_cli.artifacts.token_frequencies import save_frequencies
 from tformer_cli.cli.app import app
 from tformer_cli.cli.heads_screen import show_record
-from tformer_cli.cli.heat_map import heat_map
-from tformer_cli.cli.role_grid import role_grid
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.figures.heat_map import heat_map
+from tformer_cli.inspection.figures.role_grid import role_grid
 from tformer_cli.inspection.heads import rare_tokens
 from tformer_cli.inspection.heads.roles import role_of
 from tformer_cli.workflows.inspect_heads import inspect_heads

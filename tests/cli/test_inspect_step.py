@@ -1,5 +1,7 @@
 import io
 import json
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,11 +9,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.step_view import show_steps
 from tformer_cli.errors import TformerError
+from tformer_cli.inspection.views.step import show_steps
 from tformer_cli.inspection.walkthrough.quiz import make_quiz
-from tformer_cli.workflows.inspect_logits import inspect_logits
-from tformer_cli.workflows.inspect_step import inspect_step
+from tformer_cli.workflows.inspect_views import inspect_view
 from tformer_cli.workflows.translate import translate_lines
 
 LINE = "A man sleeps."
@@ -24,13 +25,13 @@ def run(*arguments, stdin=None):
 
 @pytest.fixture(scope="module")
 def record(model):
-    return inspect_step(model, LINE, **CHOSEN)
+    return next(inspect_view("step", model, [LINE], settings=CHOSEN))
 
 
 def shown(record, width=80, encoding="utf-8", quiz=None, color=None):
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=file, width=width, color_system=color, force_terminal=color is not None)
-    show_steps(console, record, quiz)
+    show_steps(console, replace(record, quiz=quiz))
     file.flush()
     return file.buffer.getvalue().decode(encoding)
 
@@ -84,7 +85,7 @@ def test_a_worksheet_and_its_answers_go_to_two_files(model, tmp_path):
     given = ("inspect-step", model, LINE, "--token", "0", "--head", "cross.0.1", "--quiz")
     assert run(*given, "-o", sheet, "--answers", key).exit_code == 0
     first = sheet.read_bytes()
-    assert b"Answers" not in first
+    assert b'"value"' not in re.search(rb'"quiz":(.*?\])', first)[1]
     assert key.read_text().splitlines()[1].startswith("1\t")
     run(*given, "-o", sheet, "--answers", key)
     assert sheet.read_bytes() == first
@@ -120,12 +121,12 @@ def test_wrong_usage_is_one_line_and_status_2(model, tmp_path, arguments, messag
 
 def test_a_difference_above_the_tolerance_fails(model):
     with pytest.raises(TformerError, match="from the model's own"):
-        inspect_step(model, LINE, **CHOSEN, tolerance=0.0)
+        next(inspect_view("step", model, [LINE], settings=CHOSEN | {"tolerance": 0.0}))
 
 
 def test_log_probabilities_are_those_of_the_search_and_ranks_agree_with_candidates(model):
     hypothesis = next(translate_lines(model, [LINE])).hypotheses[0]
-    (record,) = inspect_logits(model, [LINE], with_lens=True, n_top=3)
+    (record,) = inspect_view("logits", model, [LINE], settings={"lens": True, "top_k": 3})
     found = sum(position.log_probability for position in record.positions)
     assert found == pytest.approx(hypothesis.log_probability, abs=1e-4)
     for position in record.positions:
@@ -147,7 +148,9 @@ def test_logits_stream_as_lines_blank_ones_included(model, tmp_path):
     assert [len(p["top"]) for p in first["positions"]] == [2] * len(first["positions"])
     assert "first_layer" in first["positions"][0]
     assert run("inspect-logits", model, LINE, "-o", tmp_path / "a.html").exit_code == 0
-    assert b"<script" not in (tmp_path / "a.html").read_bytes()
+    page = (tmp_path / "a.html").read_bytes()
+    assert b"default-src 'none'" in page
+    assert b'"tformer.logits/1"' in page
     text = run("inspect-logits", model, LINE, "--format", "text", "--lens").stdout
     assert "logit lens" in text
 

@@ -1,6 +1,7 @@
 """Every terminal view at three widths, with tokens that are long, wide or run from right to left.
 
-A view is a function `show_…(console, …)` of `cli`; one that is not drawn here fails a test.
+A view is a function `show_…(console, …)` of `cli` or `inspection/views`; one that is not drawn here
+fails a test.
 """
 
 import ast
@@ -8,6 +9,7 @@ import io
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +20,8 @@ import typer
 from rich.cells import cell_len
 from rich.console import Console
 
-import tformer_cli.cli
+import tformer_cli
 from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
-from tformer_cli.cli.ablation_view import show_ablation, show_pruning
 from tformer_cli.cli.alignment_table import show_scores
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.benchmark import show_speeds
@@ -30,15 +31,8 @@ from tformer_cli.cli.commands.plot import show_chart
 from tformer_cli.cli.commands.quickstart import show_quickstart
 from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.corpus_table import show_summaries
-from tformer_cli.cli.diff_view import show_diff
-from tformer_cli.cli.flow_view import show_flow
-from tformer_cli.cli.heads_over_time import show_timeline
 from tformer_cli.cli.heads_screen import show_record
 from tformer_cli.cli.help_screen import show_help, show_list
-from tformer_cli.cli.logits_view import show_logits
-from tformer_cli.cli.positions_view import show_positions
-from tformer_cli.cli.role_grid import show_role_rules
-from tformer_cli.cli.step_view import show_steps
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
@@ -54,8 +48,16 @@ from tformer_cli.inspection.ablation.record import (
     Pruning,
 )
 from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.figures.role_grid import show_role_rules
 from tformer_cli.inspection.heads.roles import ROLES
 from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
+from tformer_cli.inspection.views.ablation import show_ablation, show_pruning
+from tformer_cli.inspection.views.diff import show_diff
+from tformer_cli.inspection.views.flow import show_flow
+from tformer_cli.inspection.views.logits import show_logits
+from tformer_cli.inspection.views.positions import show_positions
+from tformer_cli.inspection.views.step import show_steps
+from tformer_cli.inspection.views.timeline import show_timeline
 from tformer_cli.inspection.walkthrough.quiz import make_quiz
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -63,11 +65,8 @@ from tformer_cli.workflows.benchmark import Setting, Speed
 from tformer_cli.workflows.evaluate import Evaluation, score_hypotheses
 from tformer_cli.workflows.inspect_corpus import CorpusInspector
 from tformer_cli.workflows.inspect_diff import inspect_diff
-from tformer_cli.workflows.inspect_flow import inspect_flow
 from tformer_cli.workflows.inspect_heads import inspect_heads
-from tformer_cli.workflows.inspect_logits import inspect_logits
-from tformer_cli.workflows.inspect_positions import inspect_positions
-from tformer_cli.workflows.inspect_step import inspect_step
+from tformer_cli.workflows.inspect_views import inspect_view
 from tformer_cli.workflows.open_translator import open_translator
 from tformer_cli.workflows.plot import plot_runs
 from tformer_cli.workflows.score_alignment import AlignmentScore, AlignmentScores
@@ -238,14 +237,17 @@ def draw(models, chart):
     """Draws a view by its name on a console; records are made once."""
     model, other = models
     record = next(inspect_heads(model, [SOURCE], targets=[TARGET]))
-    logits = next(inspect_logits(model, [SOURCE], targets=[TARGET], n_top=5, with_lens=True))
-    flow = next(inspect_flow(model, [SOURCE], targets=[TARGET]))
-    step = inspect_step(model, SOURCE, token="0", head="cross.1.15", target=TARGET)  # noqa: S106
+
+    def view(name, **settings):
+        return next(inspect_view(name, model, [SOURCE], targets=[TARGET], settings=settings))
+
+    logits, flow = view("logits", lens=True), view("flow")
+    step = view("step", token="0", head="cross.1.15")  # noqa: S106
     diff = inspect_diff(model, other, [SOURCE], targets=[TARGET])
     corpus = CorpusInspector(open_translator(model, device="cpu", precision="float32", n_best=1))
     assert list(corpus.read([SOURCE, TARGET], [TARGET, SOURCE]))
     summaries = corpus.summaries()
-    positions = inspect_positions(model)
+    positions = view("positions")
     tokenizer = Tokenizer.from_file(model)
     statistics = {f"/corpora/{name}/test.en": measure(tokenizer, [SOURCE]) for name in (LONG, WIDE)}
     scored = score_hypotheses([TARGET], [[SOURCE]])
@@ -267,8 +269,8 @@ def draw(models, chart):
             lambda c: show_flow(c, flow, "rollout"),
         ],
         "show_steps": [
-            lambda c: show_steps(c, step, None),
-            lambda c: show_steps(c, step, make_quiz(step, 1)),
+            lambda c: show_steps(c, step),
+            lambda c: show_steps(c, replace(step, quiz=make_quiz(step, 1))),
         ],
         "show_diff": [lambda c: show_diff(c, diff)],
         "show_summaries": [lambda c: show_summaries(c, summaries, f"no {LONG}")],
@@ -334,9 +336,11 @@ def context_of(name):
 
 
 def _views():
-    """The names of all functions of `cli` that show something on the console they are handed."""
+    """The names of all functions that show something on the console they are handed."""
     names = []
-    for path in sorted(Path(tformer_cli.cli.__file__).parent.rglob("*.py")):
+    package = Path(tformer_cli.__file__).parent
+    folders = package / "cli", package / "inspection" / "views"
+    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("show_"):
                 takes_console = [one for one in node.args.args if one.arg == "console"]

@@ -9,11 +9,11 @@ import json
 import sys
 from pathlib import Path
 
-from tformer_cli.inspection.views.render_report import SAMPLE, report_data, report_texts
+from tformer_cli.inspection.page.report_page import SAMPLE, report_data, report_texts
 from tformer_cli.workflows.inspect_report import inspect_report
 from tformer_cli.workflows.quickstart import FAMOUS
 
-N_VECTORS = 16
+N_VECTORS = 13
 """Heads whose queries and keys are kept, so that the file stays small."""
 
 

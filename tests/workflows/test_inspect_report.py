@@ -6,10 +6,10 @@ import torch
 
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.views.report import TELLING_WEIGHT, telling_row
+from tformer_cli.inspection.walkthrough.choice import TELLING_WEIGHT, telling_row
 from tformer_cli.workflows.inspect_heads import inspect_heads
 from tformer_cli.workflows.inspect_report import inspect_report
-from tformer_cli.workflows.inspect_step import inspect_step
+from tformer_cli.workflows.inspect_views import inspect_view
 
 LINE = "A man sleeps."
 CHOSEN = {"token": "man", "head": "enc.1.0"}
@@ -21,20 +21,20 @@ def test_a_report_holds_what_the_single_inspections_give(model):
     (record,) = inspect_heads(model, [LINE], device="cpu")
     assert sentence.heads.metrics == record.metrics
     assert sentence.heads.target == record.target
-    (steps,) = sentence.steps
-    alone = inspect_step(model, LINE, device="cpu", **CHOSEN)
+    (steps,) = sentence.views["step"]
+    alone = next(inspect_view("step", model, [LINE], settings=CHOSEN, device="cpu"))
     assert (steps.row, steps.where) == (alone.row, alone.where)
     assert torch.equal(steps.table("weights").values, alone.table("weights").values)
     weights = (model / "model.safetensors").read_bytes()
     assert report.model_hash == hashlib.sha256(weights).hexdigest()
-    assert len(report.positions.tables[0].table) == 32
+    assert len(report.views["positions"].tables[0].table) == 32
 
 
 def test_a_walk_through_is_of_the_sentences_that_have_the_token(model):
     report = inspect_report(
         model, [LINE, "Two dogs."], device="cpu", steps=["enc.0.0:man", "enc.0.1:dogs"]
     )
-    assert [[str(s.head) for s in one.steps] for one in report.sentences] == [
+    assert [[str(s.head) for s in one.views["step"]] for one in report.sentences] == [
         ["enc.0.0"],
         ["enc.0.1"],
     ]
@@ -59,7 +59,7 @@ def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, hypothes
             sentence.heads.maps.layers(kind), record.maps.layers(kind), strict=True
         ):
             assert torch.equal(ours, theirs)
-    assert tuple(p.chosen.piece for p in sentence.logits.positions) == record.target_pieces
+    assert tuple(p.chosen.piece for p in sentence.views["logits"].positions) == record.target_pieces
     # the page alone has more: the words, the vectors, and of a search that was heard its tree
     assert record.extras is None
     extras = sentence.heads.extras
@@ -79,7 +79,7 @@ def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, hypothes
     [
         ({"lines": ["", " "]}, DataError, "has no sentence to show"),
         ({"steps": ["enc.0.0"]}, UsageError, '--step: "enc.0.0" is not HEAD:TOKEN'),
-        ({"steps": ["enc.0:man"]}, UsageError, '--step: "enc.0" names 2 heads; name one'),
+        ({"steps": ["enc.0:man"]}, UsageError, '--step: "enc.0" names 2 heads, from enc.0.0'),
         ({"steps": ["enc.9.9:man"]}, UsageError, '--step: "enc.9.9" matches no head'),
         (
             {"steps": ["enc.0.0:wolf"]},

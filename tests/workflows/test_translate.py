@@ -6,7 +6,7 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.workflows.evaluate import evaluate_model, score_hypotheses
 from tformer_cli.workflows.inspect_heads import inspect_heads
-from tformer_cli.workflows.inspect_logits import inspect_logits
+from tformer_cli.workflows.inspect_views import inspect_view
 from tformer_cli.workflows.open_translator import open_translator
 from tformer_cli.workflows.score import score_lines
 from tformer_cli.workflows.tokenize import encode_lines
@@ -113,7 +113,7 @@ def test_lines_from_python_are_several_strings(model, wrong):
     for call in (
         lambda: list(translate_lines(model, wrong)),
         lambda: list(inspect_heads(model, wrong)),
-        lambda: list(inspect_logits(model, wrong)),
+        lambda: list(inspect_view("logits", model, wrong)),
         lambda: list(inspect_heads(model, ["A man"], targets=1 if wrong is None else wrong)),
         lambda: list(score_lines(open_translator(model), *both)),
         lambda: list(score_lines(open_translator(model), *both[::-1])),

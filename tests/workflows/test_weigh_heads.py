@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from tformer_cli.errors import UsageError
-from tformer_cli.workflows.inspect_flow import inspect_flow
 from tformer_cli.workflows.inspect_heads import inspect_heads
+from tformer_cli.workflows.inspect_views import inspect_view
 from tformer_cli.workflows.weigh_heads import weigh_heads
 
 LINES = ["A man sleeps.", "", "Two dogs run in the snow."]
@@ -72,7 +72,7 @@ def test_what_only_heads_have_is_refused_before_anything_is_read(model, heads, m
 
 
 def test_a_record_of_flow_for_each_line(model):
-    records = list(inspect_flow(model, LINES, targets=["dogs run", "", "the street"]))
+    records = list(inspect_view("flow", model, LINES, targets=["dogs run", "", "the street"]))
     assert [bool(record.flows) for record in records] == [True, False, True]
     assert records[0].sentence.is_forced
     weighed = next(weigh_heads(model, LINES, "alti", targets=["dogs run"] * 3))

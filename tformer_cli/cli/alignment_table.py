@@ -29,7 +29,7 @@ def show_scores(console: "Console", scores: "AlignmentScores") -> None:
     """Prints a table with a row for each head and layer, and the bounds below it."""
     from rich.text import Text
 
-    from tformer_cli.cli.fitted_table import Column, table_lines
+    from tformer_cli.terminal.fitted_table import Column, table_lines
 
     records = _records(scores)
     conventions = list(dict.fromkeys(record["convention"] for record in records[:-2]))

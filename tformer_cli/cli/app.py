@@ -32,16 +32,15 @@ from tformer_cli.cli.help_screen import DEPLOY, EXAMPLES, LOOK_INSIDE, START, TR
 from tformer_cli.cli.inspect_ablate import inspect_ablate
 from tformer_cli.cli.inspect_align import inspect_align
 from tformer_cli.cli.inspect_diff import inspect_diff
-from tformer_cli.cli.inspect_flow import inspect_flow
 from tformer_cli.cli.inspect_heads import inspect_heads
-from tformer_cli.cli.inspect_logits import inspect_logits
-from tformer_cli.cli.inspect_positions import inspect_positions
 from tformer_cli.cli.inspect_report import inspect_report
 from tformer_cli.cli.inspect_step import inspect_step
+from tformer_cli.cli.inspect_view import view_command
 from tformer_cli.cli.standard_streams import discard_stdout, prepare_standard_streams
 from tformer_cli.cli.usage import HelpfulGroup, usage_message
 from tformer_cli.cli.weights_option import CommandWithWeights
 from tformer_cli.errors import TformerError
+from tformer_cli.inspection.views import all_views
 from tformer_cli.training.launch import launched, wait_for_first_error
 
 CLOSED_PIPE_STATUS = 141
@@ -223,9 +222,9 @@ _inspection = partial(app.command, cls=CheckedCommand, rich_help_panel=LOOK_INSI
 app.command("inspect-heads", cls=CommandWithWeights, rich_help_panel=LOOK_INSIDE)(inspect_heads)
 _inspection("inspect-report")(inspect_report)
 _inspection("inspect-step")(inspect_step)
-_inspection("inspect-positions")(inspect_positions)
-_inspection("inspect-logits")(inspect_logits)
-_inspection("inspect-flow")(inspect_flow)
+for _view in all_views().values():
+    if _view.help:
+        _inspection(f"inspect-{_view.name}")(view_command(_view))
 _inspection("inspect-align")(inspect_align)
 _inspection("inspect-ablate")(inspect_ablate)
 _inspection("inspect-diff")(inspect_diff)

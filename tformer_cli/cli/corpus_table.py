@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from tformer_cli.cli.console import utf8_line
-from tformer_cli.cli.fitted_table import Column, table_lines
-from tformer_cli.cli.labels import is_ascii_only
-from tformer_cli.cli.role_grid import role_grid, sign_of
+from tformer_cli.inspection.figures.role_grid import role_grid, sign_of
+from tformer_cli.terminal.fitted_table import Column, table_lines
+from tformer_cli.terminal.labels import is_ascii_only
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tformer_cli.cli.console import utf8_line
-from tformer_cli.cli.text_io import results, text_console
+from tformer_cli.cli.emit import emit, page_bytes
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,37 +41,34 @@ def write_records(
     selected: bool,
 ) -> None:
     """Renders records to stdout, or to a file that is there whole in the end or not at all."""
-    with results(output) as stream:
-        if chosen == HeadsFormat.text:
-            _show(text_console(output, stream), records, selected=selected)
-            return
-        for part in _rendered(records, chosen, with_weights=with_weights):
-            stream.write(part)
-            stream.flush()
 
+    def lines() -> Iterator[str]:
+        from tformer_cli.inspection.json_lines import render_json
 
-def _rendered(
-    records: Iterator["HeadsRecord"], chosen: HeadsFormat, *, with_weights: bool
-) -> Iterator[bytes]:
-    """Renders records as the bytes of a format: as they come, or all together."""
-    if chosen == HeadsFormat.jsonl:
-        from tformer_cli.inspection.views.render_json import render_json
+        return (render_json(record, with_weights=with_weights) for record in records)
 
-        for record in records:
-            yield utf8_line(render_json(record, with_weights=with_weights))
-    elif chosen == HeadsFormat.html:
+    def page() -> Iterator[bytes]:
         from tformer_cli.inspection.page.heads_data import render_html
 
-        yield render_html(list(records)).encode("utf-8")
-    else:
+        yield page_bytes(render_html(list(records)))
+
+    def picture() -> Iterator[bytes]:
         yield _picture(_only(records, chosen), chosen)
+
+    emit(
+        output,
+        chosen,
+        show=partial(_show, records=records, selected=selected),
+        others=dict.fromkeys(HeadsFormat, picture)
+        | {HeadsFormat.jsonl: lines, HeadsFormat.html: page},
+    )
 
 
 def _picture(record: "HeadsRecord", chosen: HeadsFormat) -> bytes:
     """Renders a sentence in one of the formats that hold one."""
     from tformer_cli.inspection.figures.heads_png import render_png
     from tformer_cli.inspection.figures.heads_svg import render_svg
-    from tformer_cli.inspection.views.render_tensors import render_npz, render_safetensors
+    from tformer_cli.inspection.figures.heads_tensors import render_npz, render_safetensors
 
     if chosen == HeadsFormat.svg:
         return render_svg(record).encode("utf-8")

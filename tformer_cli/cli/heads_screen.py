@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console, Group
 from rich.text import Text
 
-from tformer_cli.cli.heat_map import heat_map
-from tformer_cli.cli.labels import is_ascii_only, isolated, sentence_lines, shown
-from tformer_cli.cli.role_grid import role_grid
+from tformer_cli.inspection.figures.heat_map import heat_map
+from tformer_cli.inspection.figures.role_grid import role_grid
+from tformer_cli.terminal.labels import is_ascii_only, isolated, sentence_lines, shown
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
 from tformer_cli.cli.completion import complete_heads
-from tformer_cli.cli.console import utf8_line
+from tformer_cli.cli.emit import emit
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection_options import (
     HeadsOption,
@@ -23,13 +24,12 @@ from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
-    results,
     tell_to_type,
-    text_console,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+from tformer_cli.inspection.views.ablation import render_ablation, show_ablation, show_pruning
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -184,7 +184,7 @@ def inspect_ablate(
         seed=opening["seed"],
     )
     pruning = None
-    with results(output) as stream, _stages(quiet=quiet) as stages:
+    with _stages(quiet=quiet) as stages:
         named = _named_heads(opened, prune)
         ablation = ablate(opened, sources, references, settings=settings, observe=stages.observe)
         if write_pruned is not None:
@@ -199,10 +199,12 @@ def inspect_ablate(
                 observe=stages.observe,
             )
         stages.end()
-        if chosen == AblationFormat.jsonl:
-            stream.writelines(_json_lines(ablation, pruning))
-        else:
-            _show(text_console(output, stream), ablation, pruning)
+    emit(
+        output,
+        chosen,
+        show=partial(_show, ablation=ablation, pruning=pruning),
+        others={"jsonl": partial(render_ablation, ablation, pruning)},
+    )
     warn_of_bytes(counts)
 
 
@@ -265,18 +267,7 @@ def _all_but(opened: "Opened", ablation: "Ablation", keep: int) -> "list[HeadId]
     return heads_to_remove(ablation, list(head_layout(opened.directory.model)), keep)
 
 
-def _json_lines(ablation: "Ablation", pruning: "Pruning | None") -> Iterator[bytes]:
-    from tformer_cli.inspection.views.render_ablation import render_ablation, render_pruning
-
-    for line in render_ablation(ablation):
-        yield utf8_line(line)
-    if pruning is not None:
-        yield utf8_line(render_pruning(pruning))
-
-
 def _show(console: "Console", ablation: "Ablation", pruning: "Pruning | None") -> None:
-    from tformer_cli.cli.ablation_view import show_ablation, show_pruning
-
     show_ablation(console, ablation)
     if pruning is not None:
         show_pruning(console, pruning)

@@ -1,16 +1,16 @@
 """`tformer inspect-diff`: which head of one model is which of another, and what has changed."""
 
 import sys
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import Annotated, Unpack
 
 import typer
 
 from tformer_cli.cli.completion import complete_heads
-from tformer_cli.cli.console import utf8_line, warn
+from tformer_cli.cli.console import warn
 from tformer_cli.cli.format_choice import chosen_format, format_option
+from tformer_cli.cli.inspect_view import emit_view
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
     SourceOption,
@@ -24,16 +24,12 @@ from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     count_of_lines,
-    results,
     say_choices,
-    text_console,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
-
-if TYPE_CHECKING:
-    from tformer_cli.inspection.comparison.diff import HeadDiff
+from tformer_cli.inspection.views.diff import VIEW, DiffOptions
 
 
 class DiffFormat(StrEnum):
@@ -148,28 +144,5 @@ def inspect_diff(
     diff = comparer.diff()
     if not diff.changes:
         warn("--heads: no head meets the conditions")
-    with results(output) as stream:
-        if chosen == DiffFormat.text:
-            from tformer_cli.cli.diff_view import show_diff
-
-            show_diff(text_console(output, stream), diff)
-        else:
-            for part in _rendered(diff, chosen, with_maps=maps):
-                stream.write(part)
+    emit_view(VIEW, [diff], chosen, output, DiffOptions(maps=maps))
     warn_of_bytes(counts)
-
-
-def _rendered(diff: "HeadDiff", chosen: DiffFormat, *, with_maps: bool) -> Iterator[bytes]:
-    from tformer_cli.inspection.views import render_diff as render
-
-    if chosen == DiffFormat.jsonl:
-        for change in diff.changes:
-            yield utf8_line(render.render_diff_json(diff, change, with_map=with_maps))
-    elif chosen == DiffFormat.svg:
-        yield render.render_diff_svg(diff).encode("utf-8")
-    elif chosen == DiffFormat.png:
-        from tformer_cli.inspection.figures.diff_png import render_diff_png
-
-        yield render_diff_png(diff)
-    else:
-        yield render.render_diff_html(diff).encode("utf-8")

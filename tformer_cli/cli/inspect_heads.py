@@ -44,7 +44,7 @@ def _explain(is_asked: bool) -> None:
     """Prints the rules of the roles, and ends the command."""
     if not is_asked:
         return
-    from tformer_cli.cli.role_grid import show_role_rules
+    from tformer_cli.inspection.figures.role_grid import show_role_rules
 
     show_role_rules(stdout_console())
     raise typer.Exit

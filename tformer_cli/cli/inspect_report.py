@@ -84,7 +84,7 @@ def inspect_report(
     counts = LineCounts()
     lines, targets = sentences_and_targets(text, source, target, target_file, counts, quiet=quiet)
 
-    from tformer_cli.inspection.views.render_report import render_report
+    from tformer_cli.inspection.page.report_page import render_report
     from tformer_cli.workflows.inspect_report import Reporter
 
     opened = open_model(model, opening, quiet=quiet, rank=rank)

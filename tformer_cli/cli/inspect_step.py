@@ -1,13 +1,14 @@
 """`tformer inspect-step`: one head for one token, step by step."""
 
+from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import Annotated, Unpack
 
 import typer
 
 from tformer_cli.cli.completion import complete_heads
-from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
+from tformer_cli.cli.inspect_view import emit_view
 from tformer_cli.cli.inspection_options import (
     OpeningArguments,
     SourceOption,
@@ -22,15 +23,11 @@ from tformer_cli.cli.text_io import (
     argument_lines,
     input_lines,
     results,
-    text_console,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
-
-if TYPE_CHECKING:
-    from tformer_cli.inspection.walkthrough.quiz import Quiz
-    from tformer_cli.inspection.walkthrough.step import StepRecord
+from tformer_cli.inspection.views.step import VIEW, StepOptions
 
 
 class StepFormat(StrEnum):
@@ -125,13 +122,24 @@ def inspect_step(
     counts = LineCounts()
     line = _only_line(text, source, counts, quiet=quiet)
 
-    from tformer_cli.workflows.inspect_step import step_of
+    from tformer_cli.inspection.walkthrough.quiz import answer_key, make_quiz
+    from tformer_cli.workflows.inspect_views import read_sentences
 
     opened = open_model(model, opening, quiet=quiet)
-    if target is not None:
-        target = next(argument_lines([target], counts))
-    record = step_of(opened, line, token=token, head=head, key=key, target=target, tolerance=verify)
-    _write(record, chosen, output, _quiz_of(record, opening["seed"]) if quiz else None, answers)
+    targets = None if target is None else argument_lines([target], counts)
+    options = StepOptions(head=head, token=token, key=key, tolerance=verify)
+    record = next(read_sentences(VIEW, opened, [line], targets, options))
+    key_of_quiz = ""
+    if quiz:
+        record = replace(
+            record, quiz=make_quiz(record, opening["seed"]), with_answers=answers is None
+        )
+        key_of_quiz = answer_key(record)
+    after = f"\n{key_of_quiz}" if quiz and answers is None else ""
+    emit_view(VIEW, [record], chosen, output, options, after_text=after)
+    if quiz and answers is not None:
+        with results(answers) as stream:
+            stream.write(key_of_quiz.encode("utf-8", "replace"))
     warn_of_bytes(counts)
 
 
@@ -150,45 +158,3 @@ def _only_line(text: str | None, source: str | None, counts: LineCounts, *, quie
         number = "none" if first is None else "several"
         raise UsageError(f"TEXT: must be one sentence, but there are {number}; give one")
     return first
-
-
-def _quiz_of(record: "StepRecord", seed: int) -> "Quiz":
-    from tformer_cli.inspection.walkthrough.quiz import make_quiz
-
-    return make_quiz(record, seed)
-
-
-def _write(
-    record: "StepRecord",
-    chosen: StepFormat,
-    output: str,
-    quiz: "Quiz | None",
-    answers: str | None,
-) -> None:
-    from tformer_cli.inspection.walkthrough.quiz import answer_key
-
-    with results(output) as stream:
-        if chosen == StepFormat.text:
-            from tformer_cli.cli.step_view import show_steps
-
-            show_steps(text_console(output, stream), record, quiz)
-            if quiz is not None and answers is None:
-                stream.write(f"\n{answer_key(record, quiz)}".encode("utf-8", "replace"))
-        else:
-            stream.write(_rendered(record, chosen, quiz, with_answers=answers is None))
-    if quiz is not None and answers is not None:
-        with results(answers) as stream:
-            stream.write(answer_key(record, quiz).encode("utf-8", "replace"))
-
-
-def _rendered(
-    record: "StepRecord", chosen: StepFormat, quiz: "Quiz | None", *, with_answers: bool
-) -> bytes:
-    if chosen == StepFormat.json:
-        from tformer_cli.inspection.views.render_step_json import render_step_json
-
-        return utf8_line(render_step_json(record, quiz, with_answers=with_answers))
-    from tformer_cli.inspection.views.render_step_html import render_step_html
-
-    html = render_step_html(record, quiz, with_answers=with_answers)
-    return html.encode("utf-8", "replace")

@@ -132,16 +132,19 @@ class OpeningArguments(TypedDict):
     threads: int
 
 
+OPENING_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "beam_size": (BeamSizeOption, None),
+    "length_penalty": (LengthPenaltyOption, None),
+    "device": (DeviceOption, "auto"),
+    "seed": (_SeedOption, 1),
+    "threads": (ThreadsOption, 0),
+}
+"""The annotated types and the defaults of `OpeningArguments`."""
+
+
 def takes_opening_options(command: Command) -> Command:
     """Gives a command that ends in ``**opening`` the options that `open_model` needs."""
-    options: dict[str, tuple[Any, Any]] = {
-        "beam_size": (BeamSizeOption, None),
-        "length_penalty": (LengthPenaltyOption, None),
-        "device": (DeviceOption, "auto"),
-        "seed": (_SeedOption, 1),
-        "threads": (ThreadsOption, 0),
-    }
-    return with_options(command, options)
+    return with_options(command, OPENING_OPTIONS)
 
 
 def open_model(model: Path, opening: OpeningArguments, *, quiet: bool, rank: int = 1) -> "Opened":

@@ -15,15 +15,6 @@ from tformer_cli.inspection.heads.rare_tokens import UNKNOWN, RareTokens
 from tformer_cli.inspection.heads.roles import Role, role_of
 from tformer_cli.inspection.weighting.weighting import ALPHA, Weighting
 
-SCHEMA = "tformer.heads/1"
-AXES: dict[Kind, tuple[str, str]] = {
-    "enc": ("source.pieces", "source.pieces"),
-    "dec": ("target.pieces", "target.input_pieces"),
-    "cross": ("target.pieces", "source.pieces"),
-}
-"""Labels of the rows and columns of each kind."""
-
-
 CaptureMode = Literal["forced", "live"]
 """One pass over the finished hypothesis, or the rows of the search that found it."""
 

@@ -1,6 +1,7 @@
 """A few sentences in, all of their inspection out, for one page."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -8,29 +9,19 @@ from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.files.hashes import hash_file
-from tformer_cli.inspection.capture.heads import HeadId, head_layout
-from tformer_cli.inspection.heads.selectors import select_heads
+from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.page.report_page import Report, SentenceReport
 from tformer_cli.inspection.record import CaptureMode, HeadsRecord
-from tformer_cli.inspection.views.flow import read_flow
-from tformer_cli.inspection.views.logits import read_logits
-from tformer_cli.inspection.views.report import (
-    Report,
-    SentenceReport,
-    ablate_sentence,
-    clearest_heads,
-    telling_row,
-)
-from tformer_cli.inspection.walkthrough.step import StepRecord, Subject
+from tformer_cli.inspection.view import ModelView, SentenceView, Wishes
+from tformer_cli.inspection.views import all_views
+from tformer_cli.inspection.views.positions import N_POSITIONS
+from tformer_cli.inspection.views.step import TOLERANCE, one_head
 from tformer_cli.inspection.walkthrough.tokens import find_token
-from tformer_cli.inspection.walkthrough.walkthrough import walk_through
 from tformer_cli.workflows.inspect_heads import HeadInspector
-from tformer_cli.workflows.inspect_positions import N_POSITIONS, inspect_positions
-from tformer_cli.workflows.inspect_step import TOLERANCE, check_steps
+from tformer_cli.workflows.inspect_views import subject_of
 from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
 
-N_TOP = 5
-"""Most probable tokens that are kept of each position."""
 FEWEST_POSITIONS = 32
 """Position vectors that are shown even if the sentences are shorter."""
 
@@ -101,16 +92,17 @@ class Reporter:
 
         The search must return as many hypotheses as `hypothesis` says.
         """
-        self._tolerance = tolerance
         self._opened = opened
         self._model = opened.directory.model
         self._inspector = HeadInspector(
             opened, heads, mode=mode, hypothesis=hypothesis, for_page=True
         )
-        self._steps = [self._parse_step(step) for step in steps]
-        self._with_ablation = with_ablation
-        tokenizer = opened.directory.tokenizer
-        self._labels = tuple(tokenizer.pieces(range(tokenizer.vocab_size)))
+        self._subject = subject_of(opened.directory)
+        self._wishes = Wishes(
+            steps=[self._parse_step(step) for step in steps],
+            with_ablation=with_ablation,
+            tolerance=tolerance,
+        )
 
     def report(
         self,
@@ -137,63 +129,45 @@ class Reporter:
             observe(record.index + 1)
         if not sentences:
             raise DataError("the input: has no sentence to show; give one that is not blank")
-        for head, token in self._steps:
-            if not any(step.head == head for sentence in sentences for step in sentence.steps):
+        for head, token in self._wishes.steps:
+            walks = [walk for sentence in sentences for walk in sentence.views.get("step", ())]
+            if not any(walk.head == head for walk in walks):
                 find_token(token, sentences[0].heads.row_labels(head.kind), "--step")
+        wishes = replace(self._wishes, n_positions=self._n_positions(sentences))
         return Report(
             model_hash=hash_file(self._opened.directory.path / WEIGHTS),
-            positions=inspect_positions(
-                self._opened.directory, n_positions=self._n_positions(sentences)
-            ),
+            views={
+                name: found
+                for name, view in all_views().items()
+                if isinstance(view, ModelView)
+                and (found := view.report(self._subject, wishes)) is not None
+            },
             sentences=tuple(sentences),
         )
 
     def _inspect(self, record: HeadsRecord) -> SentenceReport:
         residual = record.captured.residual
-        if not residual <= self._tolerance:
+        if not residual <= self._wishes.tolerance:
             raise TformerError(
                 f"line {record.index + 1}: residual {residual:.2g} exceeds --verify "
-                f"{self._tolerance:.2g}; the maps do not reproduce the model's output so "
+                f"{self._wishes.tolerance:.2g}; the maps do not reproduce the model's output so "
                 "exactly"
             )
         return SentenceReport(
             heads=record,
-            steps=tuple(self._walk_throughs(record)),
-            logits=read_logits(self._model, record, self._labels, n_top=N_TOP, with_lens=True),
-            flow=read_flow(self._model, record),
-            ablation=ablate_sentence(self._model, record, record.heads)
-            if self._with_ablation
-            else None,
+            views={
+                name: found
+                for name, view in all_views().items()
+                if isinstance(view, SentenceView)
+                and (found := view.report(self._subject, record, self._wishes)) is not None
+            },
         )
-
-    def _walk_throughs(self, record: HeadsRecord) -> list[StepRecord]:
-        """The walk-throughs of a sentence: those asked for that it has, or the clearest ones."""
-        chosen = [(head, telling_row(record, head)) for head in clearest_heads(record)]
-        if self._steps:
-            chosen = [
-                (head, row)
-                for head, token in self._steps
-                if (row := _row_of(token, record.row_labels(head.kind))) is not None
-            ]
-        records = [
-            walk_through(
-                self._model,
-                Subject(sentence=record, head=head, row=row, output_labels=self._labels),
-            )
-            for head, row in chosen
-        ]
-        for walk in records:
-            check_steps(walk, self._tolerance)
-        return records
 
     def _parse_step(self, text: str) -> tuple[HeadId, str]:
         name, colon, token = text.partition(":")
         if not colon or not token:
             raise UsageError(f'--step: "{text}" is not HEAD:TOKEN; write cross.0.1:word')
-        selected = select_heads([name], head_layout(self._model), option="--step")
-        if len(selected) > 1:
-            raise UsageError(f'--step: "{name}" names {len(selected)} heads; name one')
-        return selected[0], token
+        return one_head(self._subject, name, "--step"), token
 
     def _n_positions(self, sentences: Sequence[SentenceReport]) -> int:
         """As many positions as the longest sentence has, within what can be shown."""
@@ -202,11 +176,3 @@ class Reporter:
             for sentence in sentences
         )
         return min(max(longest, FEWEST_POSITIONS), N_POSITIONS, self._model.config.max_positions)
-
-
-def _row_of(token: str, labels: Sequence[str]) -> int | None:
-    """Position of a token; None if a sentence does not have it."""
-    try:
-        return find_token(token, labels)
-    except UsageError:
-        return None

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tests.inspection.conftest import batch_of
 from tformer_cli.inspection.comparison.distance import LARGEST, HeadDistances, divergence_sums
 from tformer_cli.inspection.heads.means import MetricMeans
 from tformer_cli.inspection.heads.statistics import HeadStatistics
@@ -74,7 +75,7 @@ def test_means_of_metrics_are_those_of_the_corpus_statistics(make_record):
     statistics = HeadStatistics(layout, ["enc", "dec", "cross"], resamples=2)
     for number, record in enumerate(records):
         means.add(record.captured)
-        statistics.add(number, record.captured)
+        statistics.add_batch([number], batch_of(record.captured))
     found = means.means()
     assert list(found) == list(layout)
     for summary in statistics.summaries():

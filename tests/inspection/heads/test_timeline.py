@@ -1,4 +1,5 @@
 import json
+import re
 import struct
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -7,10 +8,13 @@ import pytest
 
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.figures.timeline import render_timeline_html, render_timeline_svg
 from tformer_cli.inspection.figures.timeline_png import render_timeline_png
+from tformer_cli.inspection.figures.timeline_svg import render_timeline_svg
 from tformer_cli.inspection.heads.steps import HeadAtStep
 from tformer_cli.inspection.heads.timeline import read_timeline
+from tformer_cli.inspection.page.report_page import render_view
+from tformer_cli.inspection.view import NoOptions
+from tformer_cli.inspection.views.timeline import VIEW
 
 METRICS = {
     "broad": {"entropy_norm": 0.9},
@@ -130,10 +134,11 @@ def test_the_picture_has_a_bar_for_each_stretch_of_a_role(run):
         "cross.0.1: broad, steps 0 to 20",
         "cross.0.1: aligner, steps 30 to 30",
     ]
-    page = render_timeline_html(timeline)
-    assert svg.strip() in page
-    assert "<a&" not in page.replace(svg.strip(), "")
-    assert page == render_timeline_html(timeline)
+    page = render_view(VIEW, [timeline], NoOptions())
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+    assert data["views"]["timeline"]["figure"] == svg
+    assert "<a&" not in page
+    assert page == render_view(VIEW, [timeline], NoOptions())
 
 
 def test_the_picture_grows_with_the_heads_and_is_the_same_every_time(run):

@@ -14,11 +14,20 @@ import pytest
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.heads.metrics import METRICS
+from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
 from tformer_cli.inspection.page.heads_data import render_html
-from tformer_cli.inspection.views.render_report import render_report, sample_page
+from tformer_cli.inspection.page.report_page import render_report, render_view, sample_page
+from tformer_cli.inspection.views import all_views
+from tformer_cli.inspection.views.diff import DiffOptions
+from tformer_cli.inspection.views.positions import PositionsOptions
+from tformer_cli.inspection.walkthrough.quiz import make_quiz
+from tformer_cli.workflows.inspect_diff import inspect_diff
 from tformer_cli.workflows.inspect_report import inspect_report
 
-SELFTEST = Path(__file__).with_name("selftest.js").read_text(encoding="utf-8")
+SELFTEST, ALONE = (
+    Path(__file__).with_name(name).read_text(encoding="utf-8")
+    for name in ("selftest.js", "alone.js")
+)
 HOSTILE = (
     "</script><img src=x onerror=alert(1)>",
     '"><svg onload=alert(2)>',
@@ -278,3 +287,41 @@ def test_no_tab_is_wider_than_the_window(hostile_report, visit, width):
     assert visited.console == []
     assert visited.selftest["inner"] <= width
     assert max(visited.selftest["wide"].values()) <= 0, visited.selftest
+
+
+def alone(view, records, options, visit):
+    """What a browser has seen of the page of one view."""
+    visited = visit(render_view(view, records, options), script=ALONE)
+    assert visited.console == []
+    found = visited.selftest
+    assert found["seen"] == found["printed"]
+    assert (found["tabs"], found["injected"], found["scripts"]) == (True, 0, 2)
+    assert found["wide"] <= 0
+    assert found["length"] > 150
+    return found
+
+
+@pytest.mark.parametrize("name", ["logits", "flow", "step"])
+def test_a_view_of_a_sentence_is_a_page_of_its_own(hostile_report, visit, name):
+    view = all_views()[name]
+    records = [one.views[name] for one in hostile_report.sentences]
+    if name == "step":
+        (record, *_), *_ = records
+        records = [replace(record, quiz=make_quiz(record, 1))]
+    options = None if name == "step" else view.Options()
+    found = alone(view, records, options, visit)
+    assert found["seen"] == [f"panel-{'steps' if name == 'step' else name}"]
+    assert (found["blanks"] > 5) == found["answers"] == (name == "step")
+
+
+def test_views_of_models_are_pages_of_their_own(model, hostile_report, visit):
+    found = alone(
+        all_views()["positions"], [hostile_report.views["positions"]], PositionsOptions(), visit
+    )
+    assert found["seen"] == ["panel-positions"]
+    diff = inspect_diff(model, model, ["A man <b>sleeps</b>."], device="cpu")
+    found = alone(all_views()["diff"], [diff], DiffOptions(), visit)
+    assert found["seen"] == ["panel-diff"]
+    head = HeadCourse(head=HeadId("enc", 0, 0), roles=("other", "self"), metrics={})
+    run = HeadTimeline(run="<img src=x>", steps=(0, 10), n_sentences=3, courses=(head,))
+    assert alone(all_views()["timeline"], [run], None, visit)["seen"] == ["panel-timeline"]

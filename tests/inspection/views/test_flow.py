@@ -4,8 +4,8 @@ import re
 import pytest
 import torch
 
-from tformer_cli.inspection.views.flow import Flow, FlowRecord, read_flow
-from tformer_cli.inspection.views.render_flow import render_flow_html, render_flow_json
+from tformer_cli.inspection.page.report_page import render_view
+from tformer_cli.inspection.views.flow import VIEW, Flow, FlowOptions, FlowRecord, read_flow
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_the_largest_shares_are_of_both_sides_and_of_what_was_read(flows):
 
 
 def test_an_object_holds_both_methods_and_rows_that_sum_to_one(flows):
-    data = json.loads(render_flow_json(flows))
+    data = VIEW.line(flows)
     assert data["schema"] == "tformer.flow/1"
     assert data["methods"]["alti"]["source_share"] == 0.5
     assert data["methods"]["alti"]["residual"] == 2e-7
@@ -52,32 +52,38 @@ def test_an_object_holds_both_methods_and_rows_that_sum_to_one(flows):
 
 def test_a_blank_line_has_no_positions(make_blank_record):
     blank = FlowRecord(sentence=make_blank_record(2), flows={})
-    data = json.loads(render_flow_json(blank))
+    data = VIEW.line(blank)
     assert data["index"] == 2
     assert data["positions"] == []
     assert data["methods"] == {}
-    assert "<section" not in render_flow_html([blank])
+    assert data_of(render_view(VIEW, [blank], FlowOptions()))["sentences"] == []
 
 
-def test_the_page_has_a_row_for_each_token_and_fetches_nothing(flows):
-    text = render_flow_html([flows])
-    assert text.count("<tbody>") == 2  # both methods
-    assert text.index("ALTI+ (") < text.index("attention rollout (")
-    other = render_flow_html([flows], "rollout")
-    assert other.index("attention rollout (") < other.index("ALTI+ (")
-    rows = re.findall(r"<tr><th scope=\"row\">(.*?)</th><td>(.*?)</td>", text)
-    assert rows[:3] == [("x", "0.75"), ("y", "0.50"), ("&lt;/s&gt;", "0.25")]
-    assert "script" not in text.lower()
-    assert not re.search(r"https?:", text)
-    assert text == render_flow_html([flows])
+def data_of(page):
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1]
+    )
+
+
+def test_the_page_holds_both_methods_and_shows_the_one_asked_for(flows):
+    page = render_view(VIEW, [flows], FlowOptions(method="rollout"))
+    (one,) = data_of(page)["sentences"]
+    assert one["heads"] == []
+    assert list(one["views"]) == ["flow"]
+    shown = one["views"]["flow"]
+    assert shown["first"] == "rollout"
+    assert [p["alti"]["source_share"] for p in shown["positions"]] == [0.75, 0.5, 0.25]
+    assert list(shown["names"]) == list(shown["methods"]) == ["alti", "rollout"]
+    assert not re.search(r"https?:", page.replace("http://www.w3.org/2000/svg", ""))
+    assert page == render_view(VIEW, [flows], FlowOptions(method="rollout"))
 
 
 def test_no_token_becomes_markup(flows, make_record):
     hostile = ("</td><script>alert(1)</script>", "<img src=x>", "&", "שלום")
     record = make_record(source=hostile, target=hostile[:2])
-    text = render_flow_html([FlowRecord(sentence=record, flows=flows.flows)])
-    assert "<script" not in text
-    assert "<img" not in text
+    page = render_view(VIEW, [FlowRecord(sentence=record, flows=flows.flows)], FlowOptions())
+    assert page.count("<script") == 2
+    assert "<img" not in page
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

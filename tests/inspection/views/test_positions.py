@@ -1,14 +1,15 @@
-import json
 import xml.etree.ElementTree as ET
 
 import pytest
 import torch
 
+from tformer_cli.inspection.page.report_page import render_view
 from tformer_cli.inspection.record import ModelSummary
-from tformer_cli.inspection.views.positions import facts_of, read_positions
-from tformer_cli.inspection.views.render_positions import (
-    render_positions_html,
-    render_positions_json,
+from tformer_cli.inspection.views.positions import (
+    VIEW,
+    PositionsOptions,
+    facts_of,
+    read_positions,
     render_positions_svg,
 )
 from tformer_cli.model.config import ModelConfig
@@ -73,9 +74,11 @@ def test_learned_positions_are_measured_for_each_stack():
 def test_every_rendering_is_well_formed_and_the_same_each_time(kind, width):
     record = read_positions(made(kind, width), SUMMARY, 20)
     ET.fromstring(render_positions_svg(record))  # noqa: S314 - ours
-    data = json.loads(render_positions_json(record))
+    data = VIEW.json(record)
     assert data["schema"] == "tformer.positions/1"
     assert len(data["tables"][0]["by_offset"]) == 20
-    html = render_positions_html(record)
-    assert "&lt;m&amp;&gt;" in html
-    assert html == render_positions_html(read_positions(made(kind, width), SUMMARY, 20))
+    page = render_view(VIEW, [record], PositionsOptions())
+    assert "<m&>" not in page
+    assert '"kind":"' + kind in page
+    again = read_positions(made(kind, width), SUMMARY, 20)
+    assert page == render_view(VIEW, [again], PositionsOptions())

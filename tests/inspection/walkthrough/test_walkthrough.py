@@ -9,9 +9,9 @@ import torch
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.capture.observed import observe
+from tformer_cli.inspection.page.report_page import render_view
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
-from tformer_cli.inspection.views.render_step_html import render_step_html
-from tformer_cli.inspection.views.render_step_json import render_step_json
+from tformer_cli.inspection.views.step import VIEW, StepOptions
 from tformer_cli.inspection.walkthrough.quiz import answer_key, make_quiz
 from tformer_cli.inspection.walkthrough.step import Subject
 from tformer_cli.inspection.walkthrough.walkthrough import explain, walk_through
@@ -249,22 +249,45 @@ def test_a_worksheet_hides_its_blanks_everywhere_and_the_same_seed_the_same_ones
     quiz = make_quiz(record, 7)
     assert quiz == make_quiz(record, 7) != make_quiz(record, 8)
     assert {blank.step for blank in quiz.blanks} >= {3, 4, 5, 6, 9}
-    text = render_step_json(record, quiz, with_answers=False)
+    sheet = replace(record, quiz=quiz, with_answers=False)
     values = [
-        v for s in json.loads(text)["steps"] for t in s["tables"] for r in t["values"] for v in r
+        v for s in VIEW.line(sheet)["steps"] for t in s["tables"] for r in t["values"] for v in r
     ]
+    (walk,) = on_page(sheet)
+    blanks = [number for s in walk["steps"] for t in s["tables"] for number in t["blanks"].values()]
     for blank in quiz.blanks:
         assert float(f"{blank.value:.6g}") not in values
-        assert f"{blank.number}\t{blank.value:.3f}\tstep {blank.step}" in answer_key(record, quiz)
-        assert f'aria-label="blank {blank.number}"' in render_step_html(record, quiz)
+        assert f"{blank.number}\t{blank.value:.3f}\tstep {blank.step}" in answer_key(sheet)
+        assert blank.number in blanks
+    assert not any("value" in blank for blank in walk["quiz"])
+    (answered,) = on_page(replace(record, quiz=quiz))
+    assert [blank["value"] for blank in answered["quiz"]] == pytest.approx(
+        [blank.value for blank in quiz.blanks], rel=1e-5
+    )
     masked = walk_through(model, subject_of(model, HEADS[3], 2))
-    page = render_step_html(masked, make_quiz(masked, 7))
-    assert page.count('<td class="masked">') == 2  # one key, in two tables, and never a blank
-    assert "Answers" not in render_step_html(record, quiz, with_answers=False)
+    (walk,) = on_page(replace(masked, quiz=make_quiz(masked, 7)))
+    hidden = [
+        (i, j)
+        for s in walk["steps"]
+        for t in s["tables"]
+        for i, row in enumerate(t["values"])
+        for j, value in enumerate(row)
+        if value is None and f"{i},{j}" not in t["blanks"]
+    ]
+    assert len(hidden) == 2  # one masked key, in two tables, and never a blank
+
+
+def page_of(record):
+    return render_view(VIEW, [record], StepOptions(head="", token=""))
+
+
+def on_page(record):
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page_of(record))
+    return json.loads(data[1])["sentences"][0]["views"]["step"]
 
 
 def test_json_has_every_number_and_masked_cells_are_null(model):
-    data = json.loads(render_step_json(walk_through(model, subject_of(model, HEADS[3], 1))))
+    data = VIEW.line(walk_through(model, subject_of(model, HEADS[3], 1)))
     assert data["schema"] == "tformer.step/1"
     tables = {table["name"]: table for step in data["steps"] for table in step["tables"]}
     assert [row[1] is None for row in tables["scaled"]["values"]] == [False, False, True, True]
@@ -277,25 +300,25 @@ def test_json_has_every_number_and_masked_cells_are_null(model):
 def test_no_token_becomes_markup_and_nothing_is_fetched(model):
     tags = re.compile(r"</?[a-z][a-z0-9]*")
     labels = tuple(HOSTILE[i % len(HOSTILE)] for i in range(40))
-    plain = render_step_html(walk_through(model, subject_of(model, HEADS[4], 1)))
-    hostile = render_step_html(walk_through(model, subject_of(model, HEADS[4], 1, labels=labels)))
+    plain = page_of(walk_through(model, subject_of(model, HEADS[4], 1)))
+    hostile = page_of(walk_through(model, subject_of(model, HEADS[4], 1, labels=labels)))
     assert tags.findall(plain) == tags.findall(hostile)
-    assert "<script" not in hostile
-    assert "default-src 'none'; style-src 'unsafe-inline'" in plain
-    assert not re.search(r"https?:|\bsrc\s*=", plain)
-    # links lead to the steps of the page itself, each of which is there
-    linked = re.findall(r'\bhref\s*="([^"]*)"', plain)
-    assert linked == [
-        f"#{name}" for name in re.findall(r'<section class="card" id="([^"]*)"', plain)
-    ]
-    assert len(linked) > 5
-    record = walk_through(model, subject_of(model, HEADS[4], 1))
-    top = plain.partition("<details>")[0]
-    assert top.count(f'<bdi class="text">{record.sentence.source}</bdi>') == 1
-    assert top.count(f'<bdi class="text">{record.sentence.target}</bdi>') == 1
-    weight = record.sentence.captured.weights(record.head)[record.row, record.key]
-    assert f"<bdi>{record.token}</bdi></b>, this head gives {weight:.0%} of its attention" in top
-    assert "norm" not in top
-    assert hostile == render_step_html(
-        walk_through(model, subject_of(model, HEADS[4], 1, labels=labels))
+    assert plain.count("<script") == 2
+    assert "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'" in plain
+    assert not re.search(
+        r"https?:|<\w[^>]*\ssrc\s*=", plain.replace("http://www.w3.org/2000/svg", "")
     )
+    assert hostile == page_of(walk_through(model, subject_of(model, HEADS[4], 1, labels=labels)))
+
+
+def test_a_page_of_its_own_has_every_component_and_details(model):
+    record = walk_through(model, subject_of(model, HEADS[4], 1))
+    (walk,) = on_page(record)
+    assert walk["is_whole"]
+    weight = record.sentence.captured.weights(record.head)[record.row, record.key].item()
+    assert walk["weight"] == pytest.approx(weight, rel=1e-5)
+    for step, shown in zip(record.steps, walk["steps"], strict=True):
+        for table, found in zip(step.tables, shown["tables"], strict=True):
+            assert len(found["values"]) == len(table.rows)
+            assert {len(row) for row in found["values"]} == {table.values.shape[1]}
+            assert found["is_detail"] == table.is_detail

@@ -149,7 +149,7 @@ def benchmark(
 
 def show_speeds(console: "Console", speeds: "list[Speed]") -> None:
     """Prints a line for each setting; where columns do not fit they are continued below."""
-    from tformer_cli.cli.fitted_table import Column, table_lines
+    from tformer_cli.terminal.fitted_table import Column, table_lines
 
     rows = [
         (

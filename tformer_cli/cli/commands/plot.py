@@ -101,8 +101,8 @@ def show_chart(console: "Console", chart: "Chart") -> None:
     """Prints the panels with characters, as many beside each other as there is room for."""
     from rich.text import Text
 
-    from tformer_cli.cli.labels import is_ascii_only
     from tformer_cli.curves.scales import x_scale
+    from tformer_cli.terminal.labels import is_ascii_only
 
     is_ascii = is_ascii_only(console)
     n_columns = max(1, min(3, len(chart.panels), console.width // _NARROWEST))
@@ -124,8 +124,8 @@ def show_chart(console: "Console", chart: "Chart") -> None:
 def _legend(chart: "Chart", *, is_ascii: bool) -> "Text":
     from rich.text import Text
 
-    from tformer_cli.cli.labels import isolated, shown
     from tformer_cli.curves.palette import TERMINAL, style_of
+    from tformer_cli.terminal.labels import isolated, shown
 
     names = [
         Text(isolated(shown(label, is_ascii=is_ascii)), style=f"bold {TERMINAL[style_of(run)[0]]}")

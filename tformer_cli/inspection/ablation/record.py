@@ -7,7 +7,6 @@ from tformer_cli.evaluation.significance import RESAMPLES, PairedDifference
 from tformer_cli.inspection.ablation.importance import Granularity
 from tformer_cli.inspection.capture.heads import HeadId
 
-SCHEMA = "tformer.ablation/1"
 RankBy = Literal["importance", "layer-importance", "delta"]
 
 

@@ -1,11 +1,15 @@
 """The names of heads: ``enc.L.H``, ``dec.L.H`` and ``cross.L.H``, counted from 0."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from __future__ import annotations
 
-from tformer_cli.model.attention import MultiHeadAttention
-from tformer_cli.model.transformer import Transformer
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tformer_cli.model.attention import MultiHeadAttention
+    from tformer_cli.model.transformer import Transformer
 
 Kind = Literal["enc", "dec", "cross"]
 KINDS: tuple[Kind, ...] = ("enc", "dec", "cross")

@@ -14,8 +14,10 @@ from tformer_cli.inspection.comparison.matching import HeadMatch, Matching, matc
 from tformer_cli.inspection.heads.means import MetricMeans
 from tformer_cli.inspection.heads.roles import Role, role_of
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
+from tformer_cli.wording import count_of
 
-SCHEMA = "tformer.headdiff/1"
+MAPS_DRAWN = 8
+"""Most pairs whose maps a picture shows; of more, those that have changed most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,3 +107,31 @@ def changes_of(
         for kind in kinds
         for match in match_heads(*layouts, distances, kind, matching)
     ]
+
+
+def drawn(diff: HeadDiff) -> list[HeadChange]:
+    """The pairs whose maps are drawn: the most changed ones, the most changed first."""
+    paired = [change for change in diff.changes if change.match.divergence is not None]
+    return sorted(paired, key=lambda change: -(change.match.divergence or 0.0))[:MAPS_DRAWN]
+
+
+def summary_of(diff: HeadDiff) -> str:
+    """Sums a comparison up in a sentence or two."""
+    divergences = [c.match.divergence for c in diff.changes if c.match.divergence is not None]
+    moved = sum(change.match.has_moved for change in diff.changes)
+    changed = sum(change.has_changed_role for change in diff.changes)
+    how = "within their layer" if diff.matching == "layer" else "across layers"
+    mean = sum(divergences) / len(divergences) if divergences else 0.0
+    text = (
+        f"{count_of(diff.n_sentences, 'sentence')}; "
+        f"{count_of(len(divergences), 'head')} paired {how}, mean divergence {mean:.4f}; "
+        f"{moved} moved, {changed} changed role"
+    )
+    only = {
+        "A": [str(c.match.first) for c in diff.changes if c.match.second is None],
+        "B": [str(c.match.second) for c in diff.changes if c.match.first is None],
+    }
+    parts = [f"only in {side}: {', '.join(heads)}" for side, heads in only.items() if heads]
+    if diff.rare_reason and any(change.kind == "enc" for change in diff.changes):
+        parts.append(f"rare-word heads are not classified: {diff.rare_reason}")
+    return "; ".join([text, *parts])

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from tformer_cli.figures import new_figure, png_bytes
-from tformer_cli.inspection.comparison.diff import HeadChange, HeadDiff
+from tformer_cli.inspection.comparison.diff import HeadChange, HeadDiff, drawn, summary_of
 from tformer_cli.inspection.figures.palette import LIGHT_RAMPS, SIGNED_RAMP
 from tformer_cli.inspection.figures.png_figure import draw_map, label_map
-from tformer_cli.inspection.views.render_diff import drawn, summary_of
 
 Panel = tuple[str, Tensor, Sequence[str], float]
 LABELLED_TOKENS = 40

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.figures import new_figure, png_bytes
 from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
-from tformer_cli.inspection.figures.timeline import color_of_role
+from tformer_cli.inspection.figures.timeline_svg import color_of_role
 from tformer_cli.inspection.heads.roles import ROLES
 from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
 

@@ -19,7 +19,7 @@ from tformer_cli.inspection.capture.batches import CapturedBatch
 from tformer_cli.inspection.capture.heads import HeadId, HeadLayout, Kind
 from tformer_cli.inspection.heads.metrics import batch_metric_sums, metric_sums
 from tformer_cli.inspection.heads.roles import Role, role_of
-from tformer_cli.inspection.views.render_json import rounded
+from tformer_cli.inspection.json_lines import rounded
 
 SCHEMA = "tformer.headstats/1"
 RESAMPLES = 1000

@@ -14,7 +14,7 @@ from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.heads.means import MetricMeans
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, rare_positions
 from tformer_cli.inspection.heads.roles import role_of
-from tformer_cli.inspection.views.render_json import rounded
+from tformer_cli.inspection.json_lines import rounded
 from tformer_cli.model.transformer import Transformer
 
 SCHEMA = "tformer.headsteps/1"

@@ -1,6 +1,6 @@
 // What the page shows: the data that were put into it, and how maps are packed in them.
 
-const data = JSON.parse(byId("data").textContent);
+const data = JSON.parse(byId("data").textContent, (_, value) => value?.i16 ? numbersOf(value) : value);
 const KINDS = Object.keys(data.kinds);
 const SIGNS = { previous: "◀", self: "●", next: "▶", sink: "▼", aligner: "≡", broad: "▒", rare: "★" };
 
@@ -21,6 +21,17 @@ function rowsOf(head) {
 /** Labels of the columns: the keys. */
 function columnsOf(head) {
   return head.kind === "dec" ? sentence.inputPieces : sentence.sourcePieces;
+}
+
+/** Data of a view, of a sentence or of the whole model. */
+function viewOf(one, name) {
+  return one.views?.[name] ?? data.views?.[name];
+}
+
+/** Unpacks a long list of numbers: parts of the largest, in 16 bits. */
+function numbersOf({ i16, largest }) {
+  const packed = unpacked(i16);
+  return Array.from({ length: packed.byteLength / 2 }, (_, n) => packed.getInt16(2 * n, true) / 32767 * largest);
 }
 
 /** Reads base64 as a view of bytes. */
@@ -67,7 +78,7 @@ function neighbors(head, scope) {
 
 /** A measure of a head by its name; "loss" is what the loss becomes without it. */
 function measure(head, name) {
-  return name === "loss" ? sentence.ablation?.effects[head.id] : head.metrics[name];
+  return name === "loss" ? viewOf(sentence, "ablation")?.effects[head.id] : head.metrics[name];
 }
 
 /** The name of a kind with a capital. */

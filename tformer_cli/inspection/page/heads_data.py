@@ -41,16 +41,21 @@ def render_html(records: Sequence[HeadsRecord]) -> str:
     title = "Layers" if weighting.is_of_layers else "Attention heads"
     if weighting is not ALPHA:
         title += f": {weighting.name}"
-    return fill_page(title, heads_data(records))
+    return fill_page(title, heads_data([record for record in records if record.heads]))
 
 
 def heads_data(records: Sequence[HeadsRecord]) -> dict[str, Any]:
-    """Makes the data of the heads, as `page/data.js` reads them."""
+    """Makes the data of the heads, as `page/data.js` reads them.
+
+    Args:
+        records: sentences that are not blank. Of one without a head there is all but the maps, for
+            a page that shows another view.
+    """
     weighting = records[0].weighting if records else ALPHA
     return {
         "model": vars(records[0].model) if records else None,
         **page_texts(weighting),
-        "sentences": [_sentence(record) for record in records if record.heads],
+        "sentences": [_sentence(record) for record in records],
     }
 
 
@@ -100,7 +105,7 @@ def _sentence(record: HeadsRecord) -> dict[str, Any]:
         "rareReason": record.rare.reason,
         "bits": bits,
         "heads": heads,
-        "first": record.heads.index(record.clearest_head()),
+        "first": record.heads.index(record.clearest_head()) if record.heads else None,
     } | _extras(record, sum(len(head["weights"]) for head in heads))
 
 

@@ -29,6 +29,7 @@ function toggleKeys() {
 
 /** Does what a key says; true if it says something. */
 function press(key) {
+  if (!sentence.heads.length && !"[]t?".includes(key) && key !== "Escape") return false;
   const heads = sentence.heads.filter(filterOf(state.q)), head = chosenHead();
   if (key in STEPS) {
     const at = heads.indexOf(head), next = at < 0 ? heads[0] : heads[at + STEPS[key]];

@@ -10,7 +10,7 @@ function update(changes) {
     if (changed.some(name => ["head", "view", "scope", "least"].includes(name))) showHead();
     if (changed.includes("q")) applyFilter();
     if (changed.includes("tab")) showTab();
-    if (changed.includes("row") || changed.includes("key")) {
+    if (sentence.heads.length && (changed.includes("row") || changed.includes("key"))) {
       showGuide();
       markAll();
     }
@@ -24,11 +24,11 @@ function openSentence() {
   if (!data.sentences[number]) state.s = "0";
   sentence = data.sentences[Number(state.s)];
   byId("sentence").value = state.s;
-  if (!headNamed(state.head)) state.head = sentence.heads[sentence.first].id;
+  if (sentence.heads.length && !headNamed(state.head)) state.head = sentence.heads[sentence.first].id;
   hovered = null;
   showFacts();
   showStrips();
-  showOverview();
+  if (sentence.heads.length) showOverview();
   showTabs();
   showHead();
 }
@@ -37,6 +37,11 @@ function openSentence() {
 function showHead() {
   hovered = null;
   byId("tip").style.display = "none";
+  byId("guide").hidden = !sentence.heads.length;
+  if (!sentence.heads.length) {
+    showTabs();
+    return;
+  }
   markOverview();
   showMeasures();
   // Figures take their width from the page; a tab that is hidden has none.
@@ -84,14 +89,21 @@ function drawAtNextFrame() {
 }
 
 function begin() {
+  if (data.views && !data.sentences.length) {
+    // A page about a model, or about two: there is no sentence on top.
+    data.sentences.push({ source: "", target: "", sourcePieces: [], targetPieces: [], inputPieces: [], heads: [], rare: [] });
+    for (const one of document.querySelectorAll(".sentences, .strips")) one.hidden = true;
+  }
   if (!data.sentences.length) {
     for (const id of ["guide", "panel-heads", "about"]) byId(id).hidden = true;
     byId("sentences").replaceChildren(make("dt", {}, "Sentences"), make("dd", {}, "There is no sentence to show."));
     return;
   }
   const { name, meaning, source } = data.weighting;
-  byId("footer").textContent = name === "alpha" ? "Attention weights show where a head looks, not how much that matters."
-    : `${name}: ${meaning} (${source}).`;
+  if (data.sentences.some(one => one.heads.length)) {
+    byId("footer").textContent = name === "alpha" ? "Attention weights show where a head looks, not how much that matters."
+      : `${name}: ${meaning} (${source}).`;
+  }
   fillChooser();
   fillKeys();
   readAddress();

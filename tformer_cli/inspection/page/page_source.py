@@ -8,7 +8,7 @@ is written ``\u003c``, so that no token can end the element. Whoever adds a view
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 SCRIPTS = (
@@ -36,6 +36,8 @@ SCRIPTS = (
     "tab_flow.js",
     "tab_positions.js",
     "tab_ablation.js",
+    "tab_diff.js",
+    "tab_timeline.js",
     "keyboard.js",
     "main.js",
 )
@@ -46,7 +48,7 @@ DATA_SLOT = "{{data}}"
 """Place of the data in the frame."""
 
 
-def fill_page(title: str, data: Mapping[str, object]) -> str:
+def fill_page(title: str, data: Mapping[str, object], scripts: Sequence[str] = ()) -> str:
     """Puts data into the page.
 
     The same data give the same bytes: the page holds no time and no name of the machine.
@@ -54,20 +56,22 @@ def fill_page(title: str, data: Mapping[str, object]) -> str:
     Args:
         title: what the page is called; plain words of ours.
         data: what `page/data.js` reads.
+        scripts: more parts of the script, each of which adds a tab.
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    before, after = empty_page(title).split(DATA_SLOT)
+    before, after = empty_page(title, scripts).split(DATA_SLOT)
     # Lone surrogates, from a shell's argument that is not UTF-8, have no place in a file.
     return (before + text + after).encode("utf-8", "replace").decode("utf-8")
 
 
-def empty_page(title: str) -> str:
-    """Puts the parts of the page together."""
+def empty_page(title: str, scripts: Sequence[str] = ()) -> str:
+    """Puts the parts of the page together, other parts of the script behind those of the tabs."""
     page = _part("page.html").replace("{{title}}", title)
     page = page.replace("{{style}}", _part("style.css").rstrip())
-    return page.replace("{{script}}", "\n".join(map(_part, SCRIPTS)).rstrip())
+    *parts, last, main = map(_part, SCRIPTS)
+    return page.replace("{{script}}", "\n".join([*parts, *scripts, last, main]).rstrip())
 
 
 def _part(name: str) -> str:

@@ -4,18 +4,20 @@
 function showFacts() {
   byId("source-text").textContent = clean(sentence.source);
   byId("target-text").textContent = clean(sentence.target);
+  byId("about").hidden = !data.model || !sentence.sourcePieces.length;
+  if (byId("about").hidden) return;
   const model = data.model, layers = [model.n_encoder_layers, model.n_decoder_layers].join("+");
   byId("facts").replaceChildren("Model ", make("b", {}, bidi(model.name)), ` · ${layers} layers of ${model.n_heads} head${model.n_heads === 1 ? "" : "s"}`);
   const isWide = sentence.bits === 16, error = (.5 / (2 ** sentence.bits - 1)).toExponential(1);
-  const facts = [
+  const ofHeads = sentence.heads.length > 0, facts = [
     ["Model", `${model.name}: ${model.n_encoder_layers} encoder and ${model.n_decoder_layers} decoder layers, ${model.n_heads} heads each`],
     ["Weights file", data.modelHash && make("code", {}, `SHA-256 ${data.modelHash}`)],
     ["Score", sentence.score !== null && `${decimal(sentence.score)}: log-probability of the translation after the length penalty; nearer to 0 is better`],
-    ["Maps", sentence.isLive ? "Noted down while the search was at work." : "Taken in one pass over the finished translation."],
-    ["Numbers", `${data.weighting.meaning} (${data.weighting.source})`],
-    ["Rows and columns", data.conventions],
-    ["Residual", `${sentence.residual.toExponential(1)}: ${data.weighting.residual}. Near 0, the maps are what the model computed.`],
-    ["Stored", `${isWide ? 16 : 8}-bit fixed-point numbers, within ${error} of those captured${data.weighting.isShare ? "." : ", as parts of the largest."}`],
+    ["Maps", ofHeads && (sentence.isLive ? "Noted down while the search was at work." : "Taken in one pass over the finished translation.")],
+    ["Numbers", ofHeads && `${data.weighting.meaning} (${data.weighting.source})`],
+    ["Rows and columns", ofHeads && data.conventions],
+    ["Residual", ofHeads && `${sentence.residual.toExponential(1)}: ${data.weighting.residual}. Near 0, the maps are what the model computed.`],
+    ["Stored", ofHeads && `${isWide ? 16 : 8}-bit fixed-point numbers, within ${error} of those captured${data.weighting.isShare ? "." : ", as parts of the largest."}`],
   ];
   byId("about-facts").replaceChildren(make("tbody", {}, ...facts.filter(([, text]) => text)
     .map(([name, text]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, text)))));
@@ -51,6 +53,7 @@ function fillStrip(box, pieces, side) {
 
 /** What a token of the strips is in the map of the selected head: a row or a column. */
 function cellOfChip(side, n) {
+  if (!sentence.heads.length) return null;
   const { kind } = chosenHead();
   if (side === "source") return kind === "enc" ? { row: n } : kind === "cross" ? { column: n } : null;
   if (kind === "enc") return null;

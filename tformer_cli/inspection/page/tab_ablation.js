@@ -5,9 +5,9 @@ const MOST_RANKED = 12; // heads of the ranking
 addTab({
   id: "ablation",
   title: "Ablation",
-  holds: one => Boolean(one.ablation),
+  holds: one => Boolean(viewOf(one, "ablation")),
   show(panel, one) {
-    const { loss, n_tokens: nTokens, effects } = one.ablation;
+    const { loss, n_tokens: nTokens, effects } = viewOf(one, "ablation");
     panel.append(card("The loss without each head", make("p", { class: "says" },
       `With all heads the loss of this ${one.isForced ? "target" : "translation"} is ${decimal(loss, 4)} nats a token, over ${nTokens} tokens. A number says how much `
       + "it changes when that head alone is switched off: orange, the head helps here; blue, it does harm. One sentence is little evidence: ",

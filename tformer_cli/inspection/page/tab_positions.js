@@ -3,18 +3,19 @@
 addTab({
   id: "positions",
   title: "Positions",
-  holds: () => Boolean(data.positions),
-  show(panel) {
-    for (const table of data.positions.tables) panel.append(...positionCards(table));
+  holds: one => Boolean(viewOf(one, "positions")),
+  show(panel, one) {
+    const { kind, tables, facts } = viewOf(one, "positions");
+    tables.forEach((table, n) => panel.append(...positionCards(table, kind, facts[n])));
   },
 });
 
-function positionCards(table) {
+function positionCards(table, kind, named) {
   const whose = table.stack === "both" ? "encoder and decoder" : table.stack;
-  const facts = make("table", { class: "plain" }, make("tbody", {}, ...table.facts.map(([name, text]) => make("tr", {},
+  const facts = make("table", { class: "plain" }, make("tbody", {}, ...named.map(([name, text]) => make("tr", {},
     make("th", { scope: "row" }, name), make("td", {}, text)))));
-  const packed = unpacked(table.values), { n_positions: n, width } = table;
-  const values = Float32Array.from({ length: n * width }, (_, at) => packed.getInt8(at) / 127);
+  const n = table.table.length, width = table.table[0].length, numbers = table.table.flat();
+  const scale = numbers.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-30), values = numbers.map(value => value / scale);
   const similarity = new Float32Array(n * n);
   for (let p = 0; p < n; p++) {
     for (let r = 0; r < n; r++) {
@@ -28,12 +29,18 @@ function positionCards(table) {
   const square = make("canvas", { class: "field", role: "img", "aria-label": "Similarity of every two positions", style: "width:300px;height:300px" });
   paintField(square, similarity.map(value => value / largest), n, n, twoSided);
   return [
-    card(`${data.positions.kind[0].toUpperCase()}${data.positions.kind.slice(1)} positions, ${whose}`, facts),
+    card(`${kind[0].toUpperCase()}${kind.slice(1)} positions, ${whose}`, facts),
     card("The vectors", make("p", { class: "says" }, `Row: position 0 to ${n - 1}, column: dimension 0 to ${width - 1}. Blue below 0, orange above; `
-      + `full color is ±${table.scale.toPrecision(3)}, stored in steps of 1/127 of it.`), field),
+      + `full color is ±${scale.toPrecision(3)}.`), field),
     card("How alike positions are", make("p", { class: "says" }, "Left, PE·PEᵀ: row and column are positions. Right, the mean of PE(p)·PE(p+k) over p, by offset k."),
-      make("div", { class: "row" }, square, offsetCurve(table.by_offset))),
+      make("div", { class: "row" }, square, offsetCurve(table.by_offset.map(one => one.mean))), offsetTable(table.by_offset)),
   ];
+}
+
+/** The similarity at each offset in numbers. */
+function offsetTable(offsets) {
+  const rows = offsets.map(({ offset, mean, smallest, largest }) => [String(offset), ...[mean, smallest, largest].map(value => decimal(value, 4))]);
+  return make("details", {}, make("summary", {}, "Table of PE(p)·PE(p+k) by offset k"), plainTable(["k", "mean", "smallest", "largest"], rows, "Similarity by offset"));
 }
 
 /** Colors from −1 to 1: blue, the ground, orange. */

@@ -5,21 +5,28 @@ let walk = 0; // which of the walk-throughs is shown
 addTab({
   id: "steps",
   title: "Step by step",
-  holds: one => Boolean(one.steps?.length),
+  holds: one => Boolean(viewOf(one, "step")?.length),
   show(panel, one) {
-    walk = Math.min(walk, one.steps.length - 1);
-    const chosen = one.steps[walk];
-    const choices = one.steps.map((record, n) => toggle(`${record.head} · `, n === walk, {}, () => {
+    const walks = viewOf(one, "step");
+    walk = Math.min(walk, walks.length - 1);
+    const chosen = walks[walk], checks = chosen.steps.flatMap(step => step.checks);
+    const choices = walks.map((record, n) => toggle(`${record.head} · `, n === walk, {}, () => {
       walk = n;
       showTabs();
     }));
-    choices.forEach((button, n) => button.append(bidi(one.steps[n].token)));
-    panel.append(card("", make("div", { class: "choices", role: "group", "aria-label": "Head and token" }, ...choices),
+    choices.forEach((button, n) => button.append(bidi(walks[n].token)));
+    panel.append(card("", ...(walks.length > 1 ? [make("div", { class: "choices", role: "group", "aria-label": "Head and token" }, ...choices)] : []),
       make("h3", {}, `${chosen.head}: ${data.kinds[chosen.head.split(".")[0]]}`),
+      make("p", { class: "says" }, `When the model ${chosen.head.startsWith("enc") ? "reads" : "writes"} `, make("b", {}, bidi(chosen.token)),
+        `, this head gives ${Math.round(100 * chosen.weight)}% of its attention to `, make("b", {}, bidi(chosen.key_piece)), "."),
       make("p", { class: "says" }, `${chosen.where[0].toUpperCase()}${chosen.where.slice(1)}. This is a ${chosen.norm}-norm model; `
-        + `${chosen.n_checks} comparisons with its own numbers, largest difference ${chosen.difference.toExponential(1)}. `
-        + "Of long vectors the first components are shown; all of them: ",
-      make("code", {}, `tformer inspect-step … --head ${chosen.head} --token ${chosen.row}`))));
+        + `${checks.length} comparisons with its own numbers, largest difference ${chosen.difference.toExponential(1)}. `
+        + `${chosen.is_whole ? "Orange is above 0, blue below." : "Of long vectors the first components are shown; all of them: "}`,
+      ...(chosen.is_whole ? [] : [make("code", {}, `tformer inspect-step … --head ${chosen.head} --token ${chosen.row}`)]))));
+    if (chosen.is_whole) { // the token that it is all about
+      const strip = byId(chosen.head.startsWith("enc") ? "source" : "target").children;
+      strip[chosen.row + (chosen.head.startsWith("enc") ? 0 : 1)].classList.add("query");
+    }
     const cards = chosen.steps.map(step => stepCard(step, chosen));
     const index = make("nav", { class: "panel index", "aria-label": "Steps" }, make("h2", {}, "Steps"), make("ol", {}, ...chosen.steps.map((step, n) => {
       const button = make("button", { type: "button" }, ...symbols(step.title));
@@ -29,22 +36,24 @@ addTab({
       });
       return make("li", { value: String(step.number) }, button);
     })));
+    if (chosen.quiz?.some(blank => "value" in blank)) cards.push(answersCard(chosen.quiz));
     panel.append(make("div", { class: "indexed" }, index, make("div", { class: "cards" }, ...cards)));
   },
 });
 
 function stepCard(step, record) {
   const top = make("div", { class: "step-top" }, make("span", { class: "step-number" }, String(step.number)), make("h3", { tabindex: "-1" }, ...symbols(step.title)));
-  if (step.difference !== null) {
-    const compared = step.checks.map(([what, difference]) => `${what}: ${difference.toExponential(1)}`).join("; ");
-    top.append(make("span", { class: "check", title: compared }, `✓ as the model, max difference ${step.difference.toExponential(1)}`));
+  if (step.checks.length) {
+    const compared = step.checks.map(({ what, difference }) => `${what}: ${difference.toExponential(1)}`).join("; ");
+    const largest = Math.max(...step.checks.map(check => check.difference));
+    top.append(make("span", { class: "check", title: compared }, `✓ as the model, max difference ${largest.toExponential(1)}`));
   }
   const words = make("div", {}, ...step.formulas.map(text => make("p", { class: "formula" }, ...symbols(text))),
     make("p", { class: "says" }, ...symbols(step.says, /\b([dbW])_([kO])\b/)));
   if (step.worked) words.append(make("p", { class: "worked" }, `e.g. ${step.worked}`));
   const tables = make("div", { class: "step-tables" }, ...step.tables.map(stepTable), ...(step.name === "matrix" ? wholeMap(record) : []));
   // Several wide tables need the whole width, and steps of narrow ones stand beside each other; else words stand beside their table.
-  const widths = step.tables.map(table => table.values[0].length), nWide = widths.filter(width => width > 4).length;
+  const widths = step.tables.filter(table => !table.is_detail).map(table => table.values[0].length), nWide = widths.filter(width => width > 4).length;
   const layout = nWide > 1 ? " stacked" : nWide === 0 && widths.length ? " narrow" : "";
   return make("div", { class: `panel step${layout}` }, top, make("div", { class: "step-body" }, words, tables));
 }
@@ -74,21 +83,37 @@ function lowered(text, subscript) {
   return parts.flatMap((part, n) => [[part], [part], [make("sub", {}, part)]][n % 3]);
 }
 
+/** The answers of a worksheet, folded away. */
+function answersCard(quiz) {
+  const rows = quiz.map(blank => [`(${blank.number})`, decimal(blank.value), `step ${blank.step}, ${blank.what}`]);
+  return make("div", { class: "panel" }, make("details", {}, make("summary", {}, "Answers"), plainTable(["blank", "answer", "where"], rows, "Answers")));
+}
+
 function stepTable(table) {
+  if (!table.is_detail) return drawnTable(table);
+  return make("details", {}, make("summary", {}, bidi(table.caption)), drawnTable(table));
+}
+
+function drawnTable(table) {
   const columns = table.columns.length ? table.columns : table.values[0].map((_, n) => String(n));
   const cut = table.width > columns.length ? [make("th", { scope: "col" }, `… ${table.width}`)] : [];
   const shareHead = table.share === null ? [] : [make("th", { class: "text", "aria-hidden": "true" })];
   const largest = Math.max(...table.values.flat().map(value => Math.abs(value ?? 0)), 1e-30);
   const lines = table.rows.map((text, i) => {
-    const cells = table.values[i].map(value => stepCell(value, largest, table.columns.length > 0));
+    const cells = table.values[i].map((value, j) => `${i},${j}` in table.blanks ? blankCell(table.blanks[`${i},${j}`]) : stepCell(value, largest, table.columns.length > 0));
     if (table.share !== null) {
-      cells.push(make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(110 * table.values[i][table.share]).toFixed(1)}px` })));
+      cells.push(make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(110 * (table.values[i][table.share] ?? 0)).toFixed(1)}px` })));
     }
     return make("tr", i === table.marked ? { class: "on" } : {}, make("th", { scope: "row", class: "text" }, bidi(text)), ...cells);
   });
   return make("div", { class: table.rows.length > 2 ? "scroll" : "scroll flat" }, make("table", { class: "wide" }, make("caption", {}, bidi(table.caption)),
     make("thead", {}, make("tr", {}, make("td"), ...columns.map(text => make("th", { scope: "col" }, ...symbols(text))), ...cut, ...shareHead)),
     make("tbody", {}, ...lines)));
+}
+
+/** A gap of a worksheet, to be filled in. */
+function blankCell(number) {
+  return make("td", { class: "blank" }, make("b", {}, `(${number})`), make("input", { "aria-label": `blank ${number}` }));
 }
 
 /** A number of a table; of vectors, the larger it is, the more color: blue below 0, orange above. */

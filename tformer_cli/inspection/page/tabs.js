@@ -1,7 +1,7 @@
 // Tabs. The first is the heads; a file tab_*.js adds another one with addTab.
 
 const isWideScreen = window.matchMedia("(min-width: 1100px)"); // as the style sheet has it
-const tabs = [{ id: "heads", title: "Heads", holds: () => true }];
+const tabs = [{ id: "heads", title: "Heads", holds: one => one.heads.length > 0 }];
 
 /**
  * Adds a tab.
@@ -49,6 +49,23 @@ function moveTab(step) {
   const held = tabs.filter(tab => tab.holds(sentence)), at = held.findIndex(tab => tab.id === state.tab);
   update({ tab: held[(at + step + held.length) % held.length].id });
   byId(`tab-${state.tab}`).focus();
+}
+
+/** A table of texts, the first column its rows' names; a cell may be an element. */
+function plainTable(names, rows, caption) {
+  return make("div", { class: "scroll" }, make("table", { class: "wide" }, make("caption", { class: "unseen" }, caption),
+    make("thead", {}, make("tr", {}, ...names.map(name => make("th", { scope: "col", class: "text" }, name)))),
+    make("tbody", {}, ...rows.map(([name, ...cells]) => make("tr", {}, make("th", { scope: "row", class: "text" }, name), ...cells.map(cell => make("td", { class: "text" }, cell)))))));
+}
+
+/** A figure that was drawn as SVG before; what is no figure is left out. */
+function drawnFigure(text, label) {
+  const svg = document.importNode(new DOMParser().parseFromString(text, "image/svg+xml").documentElement, true);
+  if (svg.namespaceURI !== SVG || svg.localName !== "svg") return make("p", {}, "There is no figure.");
+  svg.setAttribute("aria-label", label);
+  svg.style.maxWidth = "100%";
+  svg.style.height = "auto";
+  return make("div", { class: "scroll" }, svg);
 }
 
 /** A card of a tab with a heading. */

@@ -8,15 +8,28 @@ ALTI+, that is. In rollout each cross-attention counts ½ whatever it does, so w
 the source always has 1 − 2^−L; only how that is shared among the tokens says something.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from torch import Tensor
+from rich.cells import cell_len
+from rich.text import Text
 
-from tformer_cli.inspection.capture.forced import AttentionMaps
-from tformer_cli.inspection.record import HeadsRecord
-from tformer_cli.inspection.weighting.maps import weighted_maps
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.inspection.figures.heat_map import map_lines
+from tformer_cli.inspection.json_lines import packed, rounded
+from tformer_cli.inspection.view import Option, SentenceView, Subject
+from tformer_cli.terminal.fitted_table import GAP, NARROWEST_LABEL, Column, table_lines
+from tformer_cli.terminal.labels import cut, is_ascii_only, isolated, sentence_lines, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from torch import Tensor
+
+    from tformer_cli.inspection.capture.forced import AttentionMaps
+    from tformer_cli.inspection.capture.heads import Kind
+    from tformer_cli.inspection.record import HeadsRecord
+    from tformer_cli.model.transformer import Transformer
 
 SCHEMA = "tformer.flow/1"
 Method = Literal["alti", "rollout"]
@@ -82,6 +95,8 @@ def read_flow(model: Transformer, sentence: HeadsRecord) -> FlowRecord:
         model: the model, in evaluation mode.
         sentence: a sentence that was inspected; a blank one has no flow.
     """
+    from tformer_cli.inspection.weighting.maps import weighted_maps
+
     if sentence.maps is None:
         return FlowRecord(sentence=sentence, flows={})
     maps = sentence.maps
@@ -91,3 +106,189 @@ def read_flow(model: Transformer, sentence: HeadsRecord) -> FlowRecord:
 
 def _last_layer(maps: AttentionMaps) -> Flow:
     return Flow(source=maps.cross[-1][0], prefix=maps.dec[-1][0], residual=maps.residual)
+
+
+CONVENTIONS = (
+    "Position i has read target.input_pieces[0] to [i] and predicts target.pieces[i]. "
+    "source[j] is the share of source.pieces[j], prefix[j] of target.input_pieces[j]; together "
+    "they sum to 1, and source_share is the sum of source."
+)
+
+
+def _position_data(record: FlowRecord, position: int) -> dict[str, Any]:
+    sentence = record.sentence
+    data: dict[str, Any] = {
+        "position": position,
+        "read": sentence.input_pieces[position],
+        "piece": sentence.target_pieces[position],
+    }
+    for method, flow in record.flows.items():
+        data[method] = {
+            "source_share": rounded(flow.source_shares[position]),
+            "source": [rounded(share) for share in flow.source[position].tolist()],
+            "prefix": [rounded(share) for share in flow.prefix[position, : position + 1].tolist()],
+        }
+    return data
+
+
+BAR, SHORT_BAR = 16, 8
+"""Columns of a bar, and of one where there is little room."""
+FULL, EMPTY, ASCII_FULL, ASCII_EMPTY = "█", "░", "#", "."
+LABEL = 14
+"""Most columns of the token written."""
+N_LARGEST = 3
+"""Tokens named for each position at most."""
+ROOM_FOR_LARGEST = 36
+"""Columns that a short bar leaves to them."""
+SIDES = {"source": "cyan", "prefix": "yellow"}
+"""Sides that a token may come from, and the color of each."""
+
+
+def show_flow(console: Console, record: FlowRecord, method: Method) -> None:
+    """Prints the share of the source at each position and where it comes from."""
+    sentence = record.sentence
+    name = "given target" if sentence.is_forced else "translation"
+    rows = [("source", sentence.source), (name, sentence.target)]
+    console.print(sentence_lines(console, rows))
+    if not record.flows:
+        return
+    flow = record.flows[method]
+    facts = f"{METHOD_NAMES[method]}   mean share of the source {flow.source_share:.2f}"
+    console.print(Text(f"{facts}   residual {flow.residual:.1e}"))
+    console.print()
+    for line in _shares(console, record, method):
+        console.print(line)
+    labels, maps = sentence.target_pieces, (flow.source, flow.prefix)
+    largest = max(shares.max().item() for shares in maps)
+    console.print()
+    says = f"row: token written; column: token read; shaded from 0 to {largest:.2f}"
+    console.print(Text(says, style="dim"))
+    kinds: tuple[Kind, ...] = ("cross", "dec")
+    keys = sentence.source_pieces, sentence.input_pieces
+    for shares, side, kind, columns in zip(maps, SIDES, kinds, keys, strict=True):
+        console.print(Text(f"from the {side}", style="bold"))
+        for line in map_lines(console, kind, (labels, columns), shares, largest):
+            console.print(line)
+
+
+def _shares(console: Console, record: FlowRecord, method: Method) -> list[Text]:
+    """A line for each position: the source's share, with a bar, and the largest shares."""
+    is_ascii = is_ascii_only(console)
+    shares = record.flows[method].source_shares
+    pieces = [shown(piece, is_ascii=is_ascii) for piece in record.sentence.target_pieces]
+    width = min(LABEL, max(map(cell_len, pieces)), console.width // 5)
+    head = "writes"
+    labels = [cut(piece, max(width, len(head)), is_ascii=is_ascii) for piece in pieces]
+    before = max(len(head), *map(cell_len, labels)) + len("source") + 3 * GAP
+    bar = BAR if console.width - before - BAR >= ROOM_FOR_LARGEST else SHORT_BAR
+    room = console.width - before - max(bar, len("source/prefix"))
+    largest = [_largest(record, method, p, room, is_ascii) for p in range(len(pieces))]
+    heads = ("source/prefix", "most from (in brackets: prefix)")
+    columns = [
+        Column(head=head, cells=labels, is_label=True),
+        Column(head=heads[0], cells=[_bar(s, bar, is_ascii) for s in shares], at_left=True),
+        Column(head="source", cells=[f"{share:.2f}" for share in shares]),
+        Column(
+            head=heads[1] if room >= len(heads[1]) else "most from", cells=largest, at_left=True
+        ),
+    ]
+    return table_lines(columns, console.width, is_ascii=is_ascii)
+
+
+def _bar(share: float, width: int, is_ascii: bool) -> Text:
+    n_full = round(width * share)
+    full, empty = (ASCII_FULL, ASCII_EMPTY) if is_ascii else (FULL, EMPTY)
+    return Text.assemble(
+        (full * n_full, SIDES["source"]), (empty * (width - n_full), SIDES["prefix"])
+    )
+
+
+def _largest(record: FlowRecord, method: Method, position: int, room: int, is_ascii: bool) -> Text:
+    """The largest shares that have room, the first one in any case."""
+    line = Text()
+    for side, label, share in record.largest(method, position, N_LARGEST):
+        number, brackets = f" {share:.2f}", 2 if side == "prefix" else 0
+        name = shown(label, is_ascii=is_ascii)
+        if not line:
+            most = max(NARROWEST_LABEL, room - len(number) - brackets)
+            name = cut(name, most, is_ascii=is_ascii)
+        name = f"({isolated(name)})" if brackets else isolated(name)
+        gap = " " * GAP if line else ""
+        if line and line.cell_len + cell_len(gap + name + number) > room:
+            break
+        line.append(gap).append(name, SIDES[side]).append(number)
+    return line
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowOptions:
+    """Settings of the view."""
+
+    rank: Annotated[
+        int, Option(help="Inspect the N-th best translation; 1 is the best.", metavar="N", min=1)
+    ] = 1
+    method: Annotated[
+        Method,
+        Option(
+            help="Method to draw: ALTI+ contributions, or attention rollout; jsonl always has both."
+        ),
+    ] = "alti"
+
+
+class FlowView(SentenceView[FlowRecord]):
+    """Shows what each written token is made of."""
+
+    name = "flow"
+    title = "Flow"
+    help = """Show how much source and prefix contribute to each token.
+
+    By ALTI+ contributions (Ferrando et al. 2022) and attention rollout (Abnar & Zuidema 2020),
+    through all layers of encoder and decoder. The shares of a token sum to 1. The larger the
+    source's share, the more the model translates rather than continues its own text.
+
+    Examples:
+        tformer inspect-flow runs/quickstart "The animal was tired."
+        tformer inspect-flow runs/quickstart "It is old." --method rollout -o flow.html
+    """
+    Options = FlowOptions
+
+    def read(self, subject: Subject, sentence: HeadsRecord, options: FlowOptions) -> FlowRecord:
+        """Reads the shares of a sentence by both methods."""
+        return read_flow(subject.model, sentence)
+
+    def json(self, record: FlowRecord) -> dict[str, Any]:
+        """Makes the data of schema `tformer.flow/1`."""
+        from tformer_cli.inspection.weighting.weighting import WEIGHTINGS
+
+        n_positions = len(record.sentence.target_pieces) if record.flows else 0
+        return {
+            "schema": SCHEMA,
+            "conventions": CONVENTIONS,
+            "methods": {
+                method: {
+                    "meaning": WEIGHTINGS[method].meaning,
+                    "source": WEIGHTINGS[method].source,
+                    "residual": rounded(flow.residual),
+                    "source_share": rounded(flow.source_share),
+                }
+                for method, flow in record.flows.items()
+            },
+            "positions": [_position_data(record, position) for position in range(n_positions)],
+        }
+
+    def text(self, console: Console, record: FlowRecord, options: FlowOptions) -> None:
+        """Prints the shares by one method."""
+        show_flow(console, record, options.method)
+
+    def tab(
+        self, record: FlowRecord, options: FlowOptions | None, *, is_alone: bool
+    ) -> dict[str, Any]:
+        """Makes the data of the tab, the method that was asked for shown first."""
+        data: dict[str, Any] = packed(self.json(record))
+        return data | {
+            "names": METHOD_NAMES,
+            "first": "alti" if options is None else options.method,
+        }
+
+
+VIEW = FlowView()

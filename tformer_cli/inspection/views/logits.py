@@ -5,32 +5,49 @@ decoder's final norm, where there is one, then the output projection. For the la
 model's own output, bit for bit.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
-from torch import Tensor, nn
+from rich.cells import cell_len
+from rich.text import Text
 
-from tformer_cli.inspection.capture.forced import forced_pass
-from tformer_cli.inspection.heads.metrics import Measure, entropies
-from tformer_cli.inspection.record import HeadsRecord
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.inspection.json_lines import rounded
+from tformer_cli.inspection.view import Option, SentenceView, Subject, Wishes
+from tformer_cli.terminal.fitted_table import (
+    GAP,
+    NARROWEST_LABEL,
+    Column,
+    column_widths,
+    table_lines,
+)
+from tformer_cli.terminal.labels import cut, is_ascii_only, isolated, sentence_lines, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+    from torch import Tensor, nn
+
+    from tformer_cli.inspection.record import HeadsRecord
+    from tformer_cli.model.transformer import Transformer
 
 SCHEMA = "tformer.logits/1"
 MEASURES = {
-    "p": Measure(
-        "probability", "How probable the model found the token that it wrote, from 0 to 1"
+    "p": ("probability", "How probable the model found the token that it wrote, from 0 to 1"),
+    "rank": ("rank", "The token's place among all tokens by probability: 1 is the first"),
+    "entropy": (
+        "uncertainty",
+        "The entropy of the distribution, in nats: 0 means that one token is certain",
     ),
-    "rank": Measure("rank", "The token's place among all tokens by probability: 1 is the first"),
-    "entropy": Measure(
-        "uncertainty", "The entropy of the distribution, in nats: 0 means that one token is certain"
-    ),
-    "first": Measure(
-        "first at layer", "The layer from which on the written token is the most probable one"
+    "first": (
+        "first at layer",
+        "The layer from which on the written token is the most probable one",
     ),
 }
-"""Columns of a table of positions."""
+"""Columns of a table of positions: the plain name and the meaning of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +118,6 @@ class LogitsRecord:
     """A distribution for each decoder position; none for a blank line."""
 
 
-@torch.inference_mode()
 def layer_logits(
     model: Transformer, source_ids: Sequence[int], target_input_ids: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
@@ -115,16 +131,20 @@ def layer_logits(
     Returns:
         (T, V) the model's logits, and (L, T, V) those of every decoder layer, on the CPU.
     """
+    import torch
+
+    from tformer_cli.inspection.capture.forced import forced_pass
+
     hidden: list[Tensor] = []
 
     def note(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ARG001
         hidden.append(output)
 
-    with ExitStack() as listeners:
+    with torch.inference_mode(), ExitStack() as listeners:
         for layer in model.decoder.layers:
             listeners.callback(layer.register_forward_hook(note).remove)
         logits = model.project(forced_pass(model, source_ids, target_input_ids))
-    lens = [model.project(model.decoder.final_norm(state))[0].cpu() for state in hidden]
+        lens = [model.project(model.decoder.final_norm(state))[0].cpu() for state in hidden]
     return logits[0].cpu(), torch.stack(lens)
 
 
@@ -145,6 +165,8 @@ def read_logits(
         n_top: most probable tokens to keep.
         with_lens: whether every layer is read too.
     """
+    import torch
+
     if sentence.maps is None:
         return LogitsRecord(sentence=sentence, positions=())
     maps = sentence.maps
@@ -169,6 +191,8 @@ def _position(
     labels: Sequence[str],
     n_top: int,
 ) -> PositionLogits:
+    from tformer_cli.inspection.heads.metrics import entropies
+
     token = sentence.captured.target_ids[place]
     probabilities = log_probabilities.exp()
     top = probabilities.sort(descending=True, stable=True).indices[:n_top].tolist()
@@ -202,3 +226,205 @@ def _rank(token: int, probabilities: Tensor) -> int:
     probability = probabilities[token]
     ahead = (probabilities > probability).sum() + (probabilities[:token] == probability).sum()
     return int(ahead) + 1
+
+
+def _position_data(position: PositionLogits) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "position": position.position,
+        "read": position.read,
+        "piece": position.chosen.piece,
+        "id": position.chosen.id,
+        "probability": rounded(position.chosen.probability),
+        "log_probability": rounded(position.log_probability),
+        "rank": position.rank,
+        "entropy": rounded(position.entropy),
+        "top": [_candidate_data(candidate) for candidate in position.top],
+    }
+    if position.lens:
+        data["first_layer"] = position.first_layer
+        data["lens"] = [
+            {
+                "layer": reading.layer,
+                "top": _candidate_data(reading.top),
+                "probability": rounded(reading.probability),
+                "rank": reading.rank,
+            }
+            for reading in position.lens
+        ]
+    return data
+
+
+def _candidate_data(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "piece": candidate.piece,
+        "id": candidate.id,
+        "probability": rounded(candidate.probability),
+    }
+
+
+FEWEST_CANDIDATES = 2
+"""Candidates that tokens leave room for."""
+LEAST_OF_CANDIDATE = 10
+"""Cells of a candidate: a label of four, a gap, its probability."""
+
+
+def show_logits(console: Console, record: LogitsRecord) -> None:
+    """Prints every position's candidates and, where it was asked for, the lens."""
+    sentence = record.sentence
+    name = "given target" if sentence.is_forced else "translation"
+    rows = [("source", sentence.source), (name, sentence.target)]
+    console.print(sentence_lines(console, rows))
+    if not record.positions:
+        return
+    console.print()
+    for line in _position_lines(console, record):
+        console.print(line)
+    if record.positions[0].lens:
+        console.print()
+        console.print(Text("logit lens: what each decoder layer would have written", style="bold"))
+        for line in _lens_lines(console, record):
+            console.print(line)
+        legend = (
+            "number: the probability of that token; bold: the token that was written; settled: the "
+            "layer from which on it stays the most probable one"
+        )
+        console.print(Text(legend, style="dim"))
+
+
+def _position_lines(console: Console, record: LogitsRecord) -> list[Text]:
+    """The tokens read and written with their measures, and as many candidates as there is room for.
+
+    Labels make room for two candidates, candidates never take any from a measure.
+    """
+    is_ascii = is_ascii_only(console)
+    positions = record.positions
+    columns = [
+        Column(
+            head="read", cells=[shown(p.read, is_ascii=is_ascii) for p in positions], is_label=True
+        ),
+        _written(record, is_ascii),
+        Column(head="p", cells=[f"{p.chosen.probability:.3f}" for p in positions]),
+        Column(head="rank", cells=[f"{p.rank:,}" for p in positions]),
+        Column(head="entropy", cells=[f"{p.entropy:.2f}" for p in positions]),
+    ]
+    n_asked = max(len(p.top) for p in positions)
+    reserved = min(n_asked, FEWEST_CANDIDATES) * (LEAST_OF_CANDIDATE + GAP)
+    widths = column_widths(columns, console.width - reserved)
+    room = console.width - sum(widths) - GAP * len(columns)
+    candidates = [_candidates(p.top, room, is_ascii) for p in positions]
+    for place in (0, 1):
+        cells = [cut(str(cell), widths[place], is_ascii=is_ascii) for cell in columns[place].cells]
+        columns[place] = Column(head=columns[place].head, cells=cells, is_label=True)
+    columns.append(
+        Column(head="most probable", cells=[text for text, _ in candidates], at_left=True)
+    )
+    lines = table_lines(columns, console.width, n_repeated=2, is_ascii=is_ascii)
+    legend = "p: probability of the token written; rank: 1 is the most probable; entropy in nats"
+    n_fewest = min(n for _, n in candidates)
+    if n_fewest < n_asked:
+        legend += f"; at least {n_fewest} of {n_asked} candidates shown, --format jsonl has all"
+    return [*lines, Text(legend, style="dim")]
+
+
+def _written(record: LogitsRecord, is_ascii: bool) -> Column:
+    cells = [shown(p.chosen.piece, is_ascii=is_ascii) for p in record.positions]
+    return Column(head="writes", cells=cells, is_label=True)
+
+
+def _candidates(top: Sequence[Candidate], room: int, is_ascii: bool) -> tuple[Text, int]:
+    """As many of the most probable tokens as have room whole, the first one in any case.
+
+    Returns:
+        The candidates, and how many they are.
+    """
+    line = Text()
+    for number, named in enumerate(top):
+        label, probability = shown(named.piece, is_ascii=is_ascii), f" {named.probability:.3f}"
+        if number == 0:
+            label = cut(label, max(1, room - len(probability)), is_ascii=is_ascii)
+        gap = GAP if number else 0
+        if number and line.cell_len + gap + cell_len(label) + len(probability) > room:
+            return line, number
+        line.append(" " * gap + isolated(label)).append(probability, "dim")
+    return line, len(top)
+
+
+def _lens_lines(console: Console, record: LogitsRecord) -> list[Text]:
+    """A column for each layer; layers that do not fit beside each other stand below."""
+    is_ascii = is_ascii_only(console)
+    positions = record.positions
+    n_layers = len(positions[0].lens)
+    settled = ["-" if p.first_layer is None else str(p.first_layer) for p in positions]
+    columns = [_written(record, is_ascii), Column(head="settled", cells=settled)]
+    room = console.width - sum(column.natural + GAP for column in columns)
+    most = max(NARROWEST_LABEL, room // n_layers - GAP - len(" 0.00"))
+    for place in range(n_layers):
+        readings = [position.lens[place] for position in positions]
+        cells = [_reading(one, most, is_ascii) for one in readings]
+        columns.append(Column(head=f"layer {readings[0].layer}", cells=cells, at_left=True))
+    return table_lines(columns, console.width, n_repeated=2, is_ascii=is_ascii)
+
+
+def _reading(reading: LensReading, most: int, is_ascii: bool) -> Text:
+    label = cut(shown(reading.top.piece, is_ascii=is_ascii), most, is_ascii=is_ascii)
+    style = "bold green" if reading.rank == 1 else ""
+    return Text(f"{isolated(label)} {reading.top.probability:.2f}", style)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitsOptions:
+    """Settings of the view."""
+
+    top_k: Annotated[
+        int, Option(help="Show the K most probable tokens per position.", metavar="K", min=1)
+    ] = 5
+    lens: Annotated[
+        bool, Option(help="Logit lens: show what each decoder layer would predict.")
+    ] = False
+
+
+class LogitsView(SentenceView[LogitsRecord]):
+    """Shows what the decoder would write at each position."""
+
+    name = "logits"
+    title = "Logits"
+    help = """Show the decoder's candidates, entropy and rank.
+
+    There is a row for each position of the target. With --lens every decoder layer is read as if it
+    were the last (the logit lens): its hidden state through the final norm and the output
+    projection.
+
+    Examples:
+        tformer inspect-logits runs/quickstart "The animal was tired."
+        tformer inspect-logits runs/quickstart "It is old." --top-k 3 --lens
+        tformer inspect-logits runs/quickstart "It is old." --target "Elle est vieille."
+    """
+    Options = LogitsOptions
+    terms = MEASURES
+
+    def read(self, subject: Subject, sentence: HeadsRecord, options: LogitsOptions) -> LogitsRecord:
+        """Reads the distributions of every position of a sentence."""
+        return read_logits(
+            subject.model, sentence, subject.labels, n_top=options.top_k, with_lens=options.lens
+        )
+
+    def report(self, subject: Subject, sentence: HeadsRecord, wishes: Wishes) -> LogitsRecord:
+        """Reads them with the lens."""
+        return self.read(subject, sentence, LogitsOptions(lens=True))
+
+    def json(self, record: LogitsRecord) -> dict[str, Any]:
+        """Makes the data of schema `tformer.logits/1`."""
+        return {
+            "schema": SCHEMA,
+            "conventions": "Position i has read target.input_pieces[i] and predicts "
+            "target.pieces[i]; probabilities are of the model's softmax, ranks count from 1, "
+            "layers from 0.",
+            "positions": [_position_data(position) for position in record.positions],
+        }
+
+    def text(self, console: Console, record: LogitsRecord, options: LogitsOptions) -> None:
+        """Prints every position's candidates."""
+        show_logits(console, record)
+
+
+VIEW = LogitsView()

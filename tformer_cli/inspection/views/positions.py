@@ -5,17 +5,46 @@ the offset p − q, and ‖PE(p)‖² = d/2. Learned vectors need not be like th
 similarity the offset explains, and how far they are from sinusoids, is measured.
 """
 
+from __future__ import annotations
+
+import io
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
+from xml.etree.ElementTree import Element, SubElement
 
-import torch
-from torch import Tensor
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
 
-from tformer_cli.inspection.record import ModelSummary
-from tformer_cli.model.positions import sinusoids
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.errors import UsageError
+from tformer_cli.inspection.figures.heat_map import ASCII_BLOCKS, BLOCKS
+from tformer_cli.inspection.figures.palette import color
+from tformer_cli.inspection.figures.svg import (
+    MARGIN,
+    draw_cells,
+    draw_text,
+    new_svg,
+    svg_text,
+)
+from tformer_cli.inspection.json_lines import packed, rounded
+from tformer_cli.inspection.view import ModelView, Option, Subject, Wishes
+from tformer_cli.terminal.labels import ASCII_SIGNS, is_ascii_only, shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from torch import Tensor
+
+    from tformer_cli.inspection.record import ModelSummary
+    from tformer_cli.model.transformer import Transformer
 
 SCHEMA = "tformer.positions/1"
+N_POSITIONS = 64
+"""Positions that are read where no number is asked for."""
+_WIDTH = 720.0
+ROWS_SHOWN = 24
+NUMBERS, BAR_WIDTH = 37, 40
+"""Columns of the numbers of an offset, and of its bar at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +113,8 @@ class PositionTable:
     @property
     def share_by_offset(self) -> float:
         """Share of the variance of PE·PEᵀ that the offset alone explains; 1 for sinusoids."""
+        import torch
+
         n = len(self.table)
         means = torch.tensor([one.mean for one in self.by_offset], dtype=torch.float64)
         offsets = (torch.arange(n)[:, None] - torch.arange(n)[None, :]).abs()
@@ -93,6 +124,8 @@ class PositionTable:
 
     @property
     def _sinusoids(self) -> Tensor:
+        from tformer_cli.model.positions import sinusoids
+
         # An odd width, which learned positions may have, leaves the last cosine out.
         n_positions, width = self.table.shape
         return sinusoids(n_positions, width + width % 2)[:, :width].double()
@@ -152,3 +185,213 @@ def facts_of(table: PositionTable) -> list[tuple[str, str]]:
         ("PE(p)·PE(p+k)", f"{share} (of sinusoids' 100 %)"),
         ("from sinusoids", f"{far}{table.cosine_with_sinusoids:.3f}"),
     ]
+
+
+def render_positions_npz(record: PositionsRecord) -> bytes:
+    """Renders tables and similarities, `STACK.table` (P, D) and `STACK.similarity` (P, P)."""
+    import numpy as np
+
+    arrays = {}
+    for table in record.tables:
+        arrays[f"{table.stack}.table"] = table.table.float().numpy()
+        arrays[f"{table.stack}.similarity"] = table.similarity.float().numpy()
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
+
+
+def render_positions_svg(record: PositionsRecord) -> str:
+    """Renders heat maps: positions by dimensions, and the similarity of every two positions."""
+    root = new_svg(f"Positions of {record.model.name}")
+    y = MARGIN
+    for table in record.tables:
+        y = _section(root, record.kind, table, y)
+    return svg_text(root, _WIDTH + 2 * MARGIN, y)
+
+
+def _section(root: Element, kind: str, table: PositionTable, y: float) -> float:
+    """Draws the maps of one table; returns where they end."""
+    draw_text(root, _name(kind, table), MARGIN, y + 14, 14.0, weight="600")
+    y += 24
+    for name, fact in facts_of(table):
+        draw_text(root, f"{name}: {fact}", MARGIN, y + 10, 11.0, fill="#5c6370")
+        y += 16
+    n_positions, width = table.table.shape
+    y = _map(
+        root, "row: position, column: dimension; light −, dark +", shares(table.table), _WIDTH, y
+    )
+    side = min(_WIDTH, _WIDTH * max(n_positions / width, 0.5))
+    low, high = table.similarity.min(), table.similarity.max()
+    caption = f"PE·PEᵀ, row and column: position; light {low:.3g}, dark {high:.3g}"
+    spread = (table.similarity - low) / (high - low).clamp(min=1e-30)
+    return _map(root, caption, spread, side, y)
+
+
+def _map(root: Element, caption: str, values: Tensor, width: float, y: float) -> float:
+    draw_text(root, caption, MARGIN, y + 22, 11.0)
+    y += 30
+    cell = width / values.shape[1]
+    height = min(cell, 14.0) * values.shape[0] if cell > 2 else 6.0 * values.shape[0]
+    scale = f"translate({MARGIN:g} {y:.6g}) scale({cell:.6g} {height / values.shape[0]:.6g})"
+    group = SubElement(root, "g", {"transform": scale, "shape-rendering": "crispEdges"})
+    draw_cells(group, values, "cross")
+    return y + height + 16
+
+
+def shares(values: Tensor) -> Tensor:
+    """Maps numbers to 0 … 1, with 0 in the middle."""
+    largest = max(values.abs().max().item(), 1e-30)
+    return (values / largest + 1) / 2
+
+
+def _name(kind: str, table: PositionTable) -> str:
+    whose = "encoder and decoder" if table.stack == "both" else table.stack
+    return f"{kind.capitalize()} positions, {whose}"
+
+
+def show_positions(console: Console, record: PositionsRecord) -> None:
+    """Prints the position vectors of a model."""
+    is_ascii = is_ascii_only(console)
+
+    def show(text: str, style: str = "") -> None:
+        console.print(Text(text.translate(ASCII_SIGNS) if is_ascii else text, style=style))
+
+    for table in record.tables:
+        whose = "encoder and decoder" if table.stack == "both" else table.stack
+        n_positions, width = table.table.shape
+        name = shown(record.model.name, is_ascii=is_ascii)
+        show(f"{name}  {record.kind} positions, {whose}", "bold")
+        show(f"{n_positions} positions × {width} dimensions".replace("×", "x" if is_ascii else "×"))
+        facts = Table.grid(padding=(0, 2))
+        for overflow in ("crop", "crop", "fold"):
+            facts.add_column(overflow=overflow, no_wrap=overflow == "crop")
+        for what, fact in facts_of(table):
+            facts.add_row("", what, Text(fact.translate(ASCII_SIGNS) if is_ascii else fact))
+        console.print(facts)
+        show("")
+        _show_map(console, table, is_ascii)
+        show("")
+        show("similarity PE(p)·PE(p+k) by offset k: mean, smallest, largest", "bold")
+        largest = max(abs(one.mean) for one in table.by_offset)
+        longest = max(0, min(BAR_WIDTH, console.width - NUMBERS))
+        for one in table.by_offset:
+            if one.offset > 8 and one.offset & (one.offset - 1):
+                continue
+            bar = "█" * round(longest * max(one.mean, 0.0) / largest)
+            numbers = f"{one.mean:9.3f} {one.smallest:9.3f} {one.largest:9.3f}"
+            show(f"{one.offset:5} {numbers}  {bar}".rstrip())
+
+
+def _show_map(console: Console, table: PositionTable, is_ascii: bool) -> None:
+    """A character a cell: rows are positions, columns dimensions.
+
+    Where not all fit, every n-th is shown; with an even n these are sines alone, a smooth picture.
+    """
+    values = shares(table.table)
+    stride = -(-values.shape[1] // max(console.width - 6, 1))
+    chosen = "every dimension" if stride == 1 else f"one dimension in {stride}"
+    console.print(Text(f"position, by {chosen}; light -, dark +", style="dim"))
+    blocks = ASCII_BLOCKS if is_ascii else BLOCKS
+    for place, row in enumerate(values[:ROWS_SHOWN, ::stride].tolist()):
+        line = Text(f"{place:4}  ")
+        for share in row:
+            if console.color_system is None or console.no_color:
+                line.append(blocks[min(int(share * len(blocks)), len(blocks) - 1)])
+            else:
+                red, green, blue = color("cross", share, on_dark=True)
+                line.append(" ", Style(bgcolor=f"#{red:02x}{green:02x}{blue:02x}"))
+        console.print(line, no_wrap=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionsOptions:
+    """Settings of the view."""
+
+    positions: Annotated[
+        int | None,
+        Option(help="Number of positions, from the first.", metavar="N", min=2, shown_default="64"),
+    ] = None
+
+
+class PositionsView(ModelView[PositionsRecord]):
+    """Shows the position vectors and how similar they are."""
+
+    name = "positions"
+    title = "Positions"
+    help = """Show the position vectors and how similar they are.
+
+    Similarity is shown at each offset. For sinusoids the similarity depends on the offset alone and
+    the squared norm is d/2; for learned vectors, how far they are from that is measured.
+
+    Examples:
+        tformer inspect-positions runs/quickstart
+        tformer inspect-positions runs/quickstart --positions 32 -o positions.html
+    """
+    Options = PositionsOptions
+    formats = ("text", "json", "npz", "svg", "html")
+
+    def read(self, subject: Subject, options: PositionsOptions) -> PositionsRecord:
+        """Reads the first position vectors.
+
+        Raises:
+            UsageError: if the model has fewer than are asked for.
+        """
+        limit = subject.model.config.max_positions
+        if options.positions is not None and options.positions > limit:
+            raise UsageError(
+                f"--positions: the model has {limit}, but {options.positions} were asked for"
+            )
+        n_positions = options.positions or min(N_POSITIONS, limit)
+        return read_positions(subject.model, subject.summary, n_positions)
+
+    def report(self, subject: Subject, wishes: Wishes) -> PositionsRecord:
+        """Reads as many as the report's longest sentence has."""
+        return self.read(subject, PositionsOptions(positions=wishes.n_positions))
+
+    def json(self, record: PositionsRecord) -> dict[str, Any]:
+        """Makes the data of schema `tformer.positions/1`."""
+        tables = [
+            {
+                "stack": table.stack,
+                "squared_norms": [rounded(value) for value in table.squared_norms.tolist()],
+                "distance_from_sinusoids": rounded(table.distance_from_sinusoids),
+                "cosine_with_sinusoids": rounded(table.cosine_with_sinusoids),
+                "share_by_offset": rounded(table.share_by_offset),
+                "by_offset": [
+                    {name: rounded(value) for name, value in vars(one).items()}
+                    for one in table.by_offset
+                ],
+                "table": [[rounded(value) for value in row] for row in table.table.tolist()],
+            }
+            for table in record.tables
+        ]
+        return {
+            "schema": SCHEMA,
+            "model": vars(record.model),
+            "kind": record.kind,
+            "tables": tables,
+        }
+
+    def text(self, console: Console, record: PositionsRecord, options: PositionsOptions) -> None:
+        """Prints what was measured, a heat map, and the similarity by offset."""
+        show_positions(console, record)
+
+    def tab(
+        self,
+        record: PositionsRecord,
+        options: PositionsOptions,
+        *,
+        is_alone: bool,
+    ) -> dict[str, Any]:
+        """Makes the data of the tab: the facts in words besides."""
+        data: dict[str, Any] = packed(self.json(record))
+        return data | {"facts": [facts_of(table) for table in record.tables]}
+
+    def file(self, record: PositionsRecord, output_format: str) -> bytes:
+        """Renders npz or svg."""
+        if output_format == "npz":
+            return render_positions_npz(record)
+        return render_positions_svg(record).encode("utf-8")
+
+
+VIEW = PositionsView()

@@ -66,10 +66,11 @@ def make_quiz(record: StepRecord, seed: int) -> Quiz:
     return Quiz(tuple(blanks))
 
 
-def answer_key(record: StepRecord, quiz: Quiz) -> str:
-    """Writes the answers, a line each: number, answer, step and which number it is."""
+def answer_key(record: StepRecord) -> str:
+    """Writes a worksheet's answers, a line each: number, answer, step and which number it is."""
+    blanks = () if record.quiz is None else record.quiz.blanks
     heading = f"# {record.head}, {record.where}\n"
-    lines = (f"{b.number}\t{b.value:.3f}\tstep {b.step}\t{b.what}\n" for b in quiz.blanks)
+    lines = (f"{b.number}\t{b.value:.3f}\tstep {b.step}\t{b.what}\n" for b in blanks)
     return heading + "".join(lines)
 
 

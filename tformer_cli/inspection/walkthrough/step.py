@@ -5,12 +5,17 @@ recomputed (`trace`); how far it is from what the model itself computed (`observ
 checks. The renderings only lay this out.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.record import HeadsRecord
+    from tformer_cli.inspection.capture.heads import HeadId
+    from tformer_cli.inspection.record import HeadsRecord
+    from tformer_cli.inspection.walkthrough.quiz import Quiz
 
 SCHEMA = "tformer.step/1"
 
@@ -137,6 +142,10 @@ class StepRecord:
     """Place of the model's norms: "pre" or "post"."""
     steps: tuple[Step, ...]
     """The steps."""
+    quiz: Quiz | None = None
+    """The blanks of a worksheet; None shows everything."""
+    with_answers: bool = True
+    """False if a worksheet's answers are kept elsewhere."""
 
     @property
     def token(self) -> str:

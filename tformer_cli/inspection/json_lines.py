@@ -1,0 +1,138 @@
+"""Inspected sentences as JSON Lines, schema `tformer.heads/1`: one object a sentence."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from tformer_cli.data.pharaoh import format_links
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tformer_cli.inspection.capture.heads import HeadId, Kind
+    from tformer_cli.inspection.record import HeadsRecord
+
+SCHEMA = "tformer.heads/1"
+AXES: dict[Kind, tuple[str, str]] = {
+    "enc": ("source.pieces", "source.pieces"),
+    "dec": ("target.pieces", "target.input_pieces"),
+    "cross": ("target.pieces", "source.pieces"),
+}
+"""Labels of the rows and columns of each kind."""
+SHORT_LIST = 8
+"""Shorter lists of numbers are not packed."""
+DIGITS = 6
+"""Significant digits of every number: more than float32 weights carry would say nothing."""
+
+
+def render_json(record: HeadsRecord, *, with_weights: bool = False) -> str:
+    """Renders a sentence as one line of JSON, without the line end.
+
+    Args:
+        record: the sentence; a blank line has empty lists and no residual.
+        with_weights: whether each head carries its weights, a list of rows.
+    """
+    data = describe(record)
+    data["heads"] = [_head(record, head, with_weights) for head in record.heads]
+    return json_line(data)
+
+
+def describe(record: HeadsRecord) -> dict[str, Any]:
+    """Tells all about a sentence but its heads, as JSON data."""
+    maps = record.maps
+    return {
+        "schema": SCHEMA,
+        "index": record.index,
+        "model": vars(record.model),
+        "source": {
+            "text": record.source,
+            "pieces": list(record.source_pieces),
+            "ids": [] if maps is None else list(maps.source_ids),
+        },
+        "target": {
+            "text": record.target,
+            "pieces": list(record.target_pieces),
+            "ids": [] if maps is None else list(maps.target_ids),
+            "input_pieces": list(record.input_pieces),
+            "input_ids": [] if maps is None else list(maps.target_input_ids),
+            "is_forced": record.is_forced,
+            "rank": record.rank,
+            "score": None if record.score is None else rounded(record.score),
+        },
+        "align": _alignment(record),
+        "weighting": {
+            "name": record.weighting.name,
+            "of": "layers" if record.weighting.is_of_layers else "heads",
+            "meaning": record.weighting.meaning,
+            "source": record.weighting.source,
+            "residual": record.weighting.residual,
+        },
+        "conventions": record.weighting.conventions,
+        "axes": {kind: list(labels) for kind, labels in AXES.items()},
+        "rare": {"positions": list(record.rare.positions), "reason": record.rare.reason or None},
+        "mode": record.mode,
+        "residual": None if maps is None else rounded(maps.residual),
+    }
+
+
+def json_line(data: Mapping[str, Any]) -> str:
+    """Writes data as one line of JSON, without the line end."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def rounded(value: float) -> float:
+    """Rounds to `DIGITS` significant digits."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _alignment(record: HeadsRecord) -> dict[str, Any] | None:
+    """The word alignment by the best head known, as Pharaoh links."""
+    aligned = record.aligned
+    if aligned is None:
+        return None
+    return {
+        "heads": aligned.heads,
+        "convention": aligned.convention,
+        "is_stored": aligned.is_stored,
+        "source_words": list(aligned.source),
+        "target_words": list(aligned.target),
+        "pharaoh": format_links(aligned.links),
+    }
+
+
+def _head(record: HeadsRecord, head: HeadId, with_weights: bool) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "id": str(head),
+        "kind": head.kind,
+        "layer": head.layer,
+        "head": None if record.weighting.is_of_layers else head.head,
+        "residual": rounded(record.captured.residuals[head]),
+        "role": record.role(head),
+        "metrics": {name: rounded(value) for name, value in record.metrics[head].items()},
+    }
+    if with_weights:
+        rows = record.captured.weights(head).tolist()
+        data["weights"] = [[rounded(weight) for weight in row] for row in rows]
+    return data
+
+
+def packed(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Packs the long lists of numbers of JSON data: 16 bits a number, within 1.6e-5 of the largest.
+
+    The page unpacks them as it reads the data; see `page/data.js`.
+    """
+    if isinstance(value, dict):
+        return {name: packed(item) for name, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    if len(value) < SHORT_LIST or not all(isinstance(item, float | int) for item in value):
+        return [packed(item) for item in value]
+    largest = max(map(abs, value)) or 1.0
+    numbers = array("h", [round(item / largest * 32767) for item in value])
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return {"i16": base64.b64encode(numbers.tobytes()).decode("ascii"), "largest": largest}

@@ -1,0 +1,171 @@
+"""One way of looking into a model: what it reads, its JSON, its terminal text, its tab of the page.
+
+A view is one file below `views/` that ends in ``VIEW = …`` (and, for its tab, a ``tab_NAME.js`` in
+`page/` or a script of its own). The command ``tformer inspect-NAME``, the report and its page go
+over `views.all_views`; nothing else has to know of it. Importing a view does not import torch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rich.console import Console
+
+    from tformer_cli.inspection.capture.heads import HeadId
+    from tformer_cli.inspection.record import HeadsRecord, ModelSummary
+    from tformer_cli.model.transformer import Transformer
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """An option of a view on the command line: it stands behind the type of a field of `Options`.
+
+    ``top_k: Annotated[int, Option(help="…", metavar="K", min=1)] = 5`` is ``--top-k K``; a field of
+    type bool is a flag, one of a `Literal` a choice. A field `rank` also asks the search for as
+    many translations.
+    """
+
+    help: str
+    """Its help sentence."""
+    metavar: str | None = None
+    """Name of its value; None: by the type."""
+    min: int | None = None
+    """The smallest value that is let pass."""
+    shown_default: str | None = None
+    """Default in the help, where the value itself would say little."""
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """Options of a view that has none."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model that a view reads."""
+
+    model: Transformer
+    """The model, in evaluation mode."""
+    summary: ModelSummary
+    """Its name and size."""
+    labels: Sequence[str]
+    """(V) a label for every token of the vocabulary."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """Settings of a report that only some of its views know."""
+
+    steps: Sequence[tuple[HeadId, str]] = ()
+    """Heads and tokens to be worked through; none: the clearest ones."""
+    with_ablation: bool = True
+    """True to measure the loss without each head."""
+    tolerance: float = 1e-4
+    """Largest difference from the model's own numbers that is let pass."""
+    n_positions: int = 32
+    """Position vectors that are shown."""
+
+
+class View(ABC, Generic[R]):
+    """What all views have; R is what it reads. See `SentenceView` and `ModelView`."""
+
+    name: ClassVar[str]
+    """Name of its command, ``inspect-NAME``, and of its data on the page."""
+    title: ClassVar[str]
+    """Title of a page that shows this view alone."""
+    help: ClassVar[str] = ""
+    """Help of its command; empty: a command of its own calls it, or only the report has it."""
+    Options: ClassVar[type] = NoOptions
+    """Frozen settings with a default for each; see `Option`."""
+    formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")
+    """Values of ``--format``; the second is that of a pipe."""
+    terms: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """Names of numbers on its tab that explain themselves: the plain name and the meaning."""
+    script: ClassVar[str] = ""
+    """JavaScript that adds its tab, where no ``page/tab_NAME.js`` does; see `page/tabs.js`."""
+
+    @abstractmethod
+    def json(self, record: R) -> dict[str, Any]:
+        """Makes the data of a record, for JSON Lines as for the page."""
+
+    def line(self, record: R) -> dict[str, Any]:
+        """Makes the object that a line of JSON holds: by default those of `json` alone."""
+        return self.json(record)
+
+    def lines(self, record: R, options: Any) -> Iterable[dict[str, Any]]:
+        """Makes the objects of the lines of a record: by default one."""
+        return [self.line(record)]
+
+    def text(self, console: Console, record: R, options: Any) -> None:
+        """Prints a record on a terminal, fitted to its width; a view of reports alone has none."""
+        raise NotImplementedError(self.name)
+
+    def tab(
+        self,
+        record: R,
+        options: Any,
+        *,
+        is_alone: bool,
+    ) -> Any:
+        """Makes the data of its tab: by default those of `json`.
+
+        Args:
+            record: the record.
+            options: what was asked for.
+            is_alone: whether the page has no other tab, and so room for all.
+        """
+        return self.json(record)
+
+    def file(self, record: R, output_format: str) -> bytes | str:
+        """Renders a record in one of its other formats, such as svg or npz."""
+        raise NotImplementedError(output_format)
+
+
+class OfSentence(Protocol):
+    """A record of one sentence."""
+
+    @property
+    def sentence(self) -> HeadsRecord:
+        """The sentence and its translation."""
+
+
+S = TypeVar("S", bound=OfSentence)
+
+
+class SentenceView(View[S]):
+    """A view of a sentence and its translation, or its given target."""
+
+    @abstractmethod
+    def read(self, subject: Subject, sentence: HeadsRecord, options: Any) -> S:
+        """Reads a sentence; a blank one, whose `maps` are None, has an empty record."""
+
+    def report(self, subject: Subject, sentence: HeadsRecord, wishes: Wishes) -> Any:
+        """Reads a sentence for the report, one record or several; None: there is no such tab."""
+        return self.read(subject, sentence, self.Options())
+
+    def line(self, record: S) -> dict[str, Any]:
+        """Joins its data with those that every object about a sentence has."""
+        from tformer_cli.inspection.json_lines import describe
+
+        described = describe(record.sentence)
+        del described["axes"], described["residual"], described["weighting"]
+        return described | self.json(record)
+
+
+class ModelView(View[R]):
+    """A view of a model by itself."""
+
+    @abstractmethod
+    def read(self, subject: Subject, options: Any) -> R:
+        """Reads the model."""
+
+    def report(self, subject: Subject, wishes: Wishes) -> R | None:
+        """Reads the model for the report; None: the report has no such tab."""
+        return self.read(subject, self.Options())

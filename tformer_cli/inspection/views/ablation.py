@@ -1,0 +1,375 @@
+"""The worth of heads: the loss of a text, or of one sentence, without each of them.
+
+A text is measured by ``inspect-ablate``: as JSON Lines one object with the whole, then one for each
+head and curve point. The report measures each of its sentences.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.style import Style
+from rich.text import Text
+
+from tformer_cli.inspection.figures.palette import color
+from tformer_cli.inspection.figures.role_grid import head_grids
+from tformer_cli.inspection.json_lines import rounded
+from tformer_cli.inspection.view import NoOptions, SentenceView, Subject, Wishes
+from tformer_cli.terminal.fitted_table import Column, table_lines
+from tformer_cli.terminal.labels import is_ascii_only, shown
+from tformer_cli.wording import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rich.console import Console
+
+    from tformer_cli.evaluation.significance import PairedDifference
+    from tformer_cli.inspection.ablation.record import (
+        Ablation,
+        CurvePoint,
+        HeadEffect,
+        ModelCost,
+        Pruning,
+    )
+    from tformer_cli.inspection.capture.heads import HeadId, Kind
+    from tformer_cli.inspection.record import HeadsRecord
+    from tformer_cli.model.transformer import Transformer
+
+SCHEMA = "tformer.ablation/1"
+LOSS = (
+    "loss without it",
+    "By how much the loss of a target token rises, in nats, when this head alone is switched off",
+)
+"""Effect of switching a head off: its plain name and its meaning."""
+LISTED = 10
+"""Heads in the list, the largest Δ loss first; the grid shows all."""
+CURVE_POINTS = 9
+"""Points of the curve that are shown."""
+SIGNIFICANT = 0.01
+"""Below this p-value a difference gets a star (Koehn 2004 uses 0.05 and 0.01)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceAblation:
+    """Loss of one sentence's target without each head."""
+
+    sentence: HeadsRecord
+    """The sentence and its translation."""
+    loss: float
+    """-ln p of a target token with all heads, the mean over the tokens."""
+    n_tokens: int
+    """Target tokens, the end of sentence included."""
+    effects: Mapping[HeadId, float]
+    """For each head by how much the loss of a token changes if that head alone is off."""
+
+
+def ablate_sentence(
+    model: Transformer, record: HeadsRecord, heads: tuple[HeadId, ...]
+) -> SentenceAblation:
+    """Measures the loss of a sentence's target without each of some heads.
+
+    Args:
+        model: the model, in evaluation mode.
+        record: a sentence that is not blank.
+        heads: the heads that are switched off, one at a time.
+    """
+    import torch
+
+    from tformer_cli.data.batching import Batch
+    from tformer_cli.inspection.ablation.losses import losses_without_each, to_device
+
+    maps = record.captured
+    source = torch.tensor([maps.source_ids])
+    batch = Batch(
+        source=source,
+        source_mask=torch.ones_like(source, dtype=torch.bool),
+        target_input=torch.tensor([maps.target_input_ids]),
+        target_output=torch.tensor([maps.target_ids]),
+    )
+    on_device = to_device(batch, next(model.parameters()).device)
+    whole, without = losses_without_each(model, on_device, heads)
+    n_tokens = len(maps.target_ids)
+    differences = ((without[:, 0] - whole[0]) / n_tokens).tolist()
+    return SentenceAblation(
+        sentence=record,
+        loss=whole[0].item() / n_tokens,
+        n_tokens=n_tokens,
+        effects=dict(zip(heads, differences, strict=True)),
+    )
+
+
+def render_ablation(ablation: Ablation, pruning: Pruning | None = None) -> Iterator[str]:
+    """Yields the lines; each has `schema` and says in `record` what it is."""
+    yield _line("ablation", _whole(ablation))
+    for effect in ablation.effects:
+        yield _line("head", _effect(effect))
+    for point in ablation.curve:
+        yield _line("curve", _point(point, ablation.loss))
+    if pruning is not None:
+        yield render_pruning(pruning)
+
+
+def render_pruning(pruning: Pruning) -> str:
+    """Renders what a pruned model costs."""
+    record = {
+        "directory": pruning.directory,
+        "removed": [str(head) for head in pruning.removed],
+        "before": asdict(pruning.before),
+        "after": asdict(pruning.after),
+        "scores": _scores(pruning.scores),
+    }
+    return _line("pruned", record)
+
+
+def _whole(ablation: Ablation) -> dict[str, Any]:
+    settings = asdict(ablation.settings)
+    return {
+        "model": ablation.model,
+        "lines": ablation.n_lines,
+        "tokens": ablation.n_tokens,
+        "loss": ablation.loss,
+        "scores": {_key(name): value for name, value in ablation.scores.items()},
+        "signatures": {_key(name): text for name, text in ablation.signatures.items()},
+        "importance": "E |dL/dxi| in nats a target token",
+        "granularity": settings["granularity"],
+        "rank_by": settings["rank_by"],
+        "resamples": settings["n_resamples"],
+        "seed": settings["seed"],
+    }
+
+
+def _effect(effect: HeadEffect) -> dict[str, Any]:
+    return {
+        "id": str(effect.head),
+        "kind": effect.head.kind,
+        "layer": effect.head.layer,
+        "head": effect.head.head,
+        "rank": effect.rank,
+        "loss_rank": effect.loss_rank,
+        **_difference("loss", effect.loss),
+        "importance": effect.importance,
+        "layer_importance": effect.layer_importance,
+        "scores": _scores(effect.scores),
+    }
+
+
+def _point(point: CurvePoint, loss: float) -> dict[str, Any]:
+    return {
+        "removed": point.n_removed,
+        "id": None if point.head is None else str(point.head),
+        "loss": point.loss,
+        "delta_loss": point.loss - loss,
+        "scores": _scores(point.scores),
+    }
+
+
+def _difference(name: str, found: PairedDifference) -> dict[str, Any]:
+    return {
+        name: found.value,
+        f"delta_{name}": found.difference,
+        "ci95": [found.low, found.high],
+        "p": found.p_value,
+    }
+
+
+def _scores(scores: tuple[PairedDifference, ...]) -> dict[str, Any]:
+    return {
+        _key(score.name): {
+            "score": score.value,
+            "delta": score.difference,
+            "ci95": [score.low, score.high],
+            "p": score.p_value,
+        }
+        for score in scores
+    }
+
+
+def _key(name: str) -> str:
+    """Names "BLEU" bleu and "chrF2" chrf, as `tformer evaluate` does."""
+    return name.lower().removesuffix("2")
+
+
+def _line(record: str, values: dict[str, Any]) -> str:
+    whole = {"schema": SCHEMA, "record": record, **values}
+    return json.dumps(_rounded(whole), ensure_ascii=False)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def show_ablation(console: Console, ablation: Ablation) -> None:
+    """Prints the effect of every head, the list of those that matter most, and the curve."""
+    console.print(_heading(console, ablation))
+    console.print()
+    largest = max((effect.loss.difference for effect in ablation.effects), default=0.0)
+    cells = {effect.head: _cell(console, effect, largest) for effect in ablation.effects}
+    console.print(head_grids(console, cells))
+    console.print(Text(_LEGEND, style="dim"))
+    console.print()
+    _print_lines(console, _list(ablation, console.width))
+    if ablation.curve:
+        console.print()
+        _print_lines(console, _curve_lines(ablation, console.width))
+
+
+_LEGEND = (
+    "number: change of the loss per target token with the head off, in hundredths of a nat; "
+    f"*: p < {SIGNIFICANT}"
+)
+
+
+def show_pruning(console: Console, pruning: Pruning) -> None:
+    """Prints what a pruned model saves and costs."""
+    heads = ("heads", "parameters", "MB", "lines/s", "loss", "BLEU", "chrF2")
+    costs = _costs(pruning.before), _costs(pruning.after)
+    columns = [Column(head="", cells=["all heads", "pruned"], at_left=True)]
+    columns += [
+        Column(head=head, cells=cells)
+        for head, cells in zip(heads, zip(*costs, strict=True), strict=False)
+    ]
+    console.print()
+    removed = count_of(len(pruning.removed), "head")
+    directory = shown(str(pruning.directory), is_ascii=is_ascii_only(console))
+    console.print(Text(f"{directory}: without {removed}", style="bold"))
+    _print_lines(console, table_lines(columns, console.width))
+    against = ", ".join(
+        f"Δ{score.name} {_signed(score)} (p = {score.p_value:.2g})" for score in pruning.scores
+    )
+    ratio = pruning.after.lines_per_second / pruning.before.lines_per_second
+    size = pruning.after.n_parameters / pruning.before.n_parameters
+    console.print(Text(f"{size:.2f} × the size, {ratio:.2f} × the speed; {against}", style="dim"))
+
+
+def _print_lines(console: Console, lines: list[Text]) -> None:
+    for line in lines:
+        console.print(line)
+
+
+def _heading(console: Console, ablation: Ablation) -> Text:
+    facts = Text.assemble((shown(ablation.model, is_ascii=is_ascii_only(console)), "bold"))
+    facts.append(f"  {count_of(len(ablation.effects), 'head')}, one switched off at a time")
+    tokens = count_of(ablation.n_tokens, "target token")
+    facts.append(f"   {count_of(ablation.n_lines, 'line')}, {tokens}")
+    facts.append(f"   loss {ablation.loss:.4f} nats per token")
+    for name, value in ablation.scores.items():
+        facts.append(f"   {name} {value:.2f}")
+    return facts
+
+
+def _cell(console: Console, effect: HeadEffect, largest: float) -> Text:
+    star = "*" if effect.loss.p_value < SIGNIFICANT else " "
+    text = f"{100 * effect.loss.difference:.1f}{star}"
+    if console.color_system is None or console.no_color:
+        return Text(text)
+    share = effect.loss.difference / largest if largest > 0 else 0.0
+    return Text(text, style=_shade(effect.head.kind, share))
+
+
+def _shade(kind: Kind, share: float) -> Style:
+    red, green, blue = color(kind, share, on_dark=True)
+    is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
+    return Style(
+        color="#0c0f16" if is_bright else "#ffffff", bgcolor=f"#{red:02x}{green:02x}{blue:02x}"
+    )
+
+
+def _list(ablation: Ablation, width: int) -> list[Text]:
+    """The heads with the largest Δ loss, and all that were scored, with their importance."""
+    rows = [effect for effect in ablation.by_loss if effect.loss_rank < LISTED or effect.scores]
+    most_important = sorted(ablation.effects, key=lambda effect: -effect.importance)
+    by_importance = {effect.head: number for number, effect in enumerate(most_important, 1)}
+    columns = [
+        Column(head="head", cells=[str(row.head) for row in rows], at_left=True),
+        Column(head="Δ loss", cells=[f"{row.loss.difference:+.4f}" for row in rows]),
+        Column(head="p", cells=[f"{row.loss.p_value:.2g}" for row in rows]),
+        Column(
+            head="importance (rank)",
+            cells=[f"{row.importance:.4f} ({by_importance[row.head]})" for row in rows],
+        ),
+    ]
+    if not ablation.scores:
+        draws = [f"{row.loss.low:+.4f} … {row.loss.high:+.4f}" for row in rows]
+        columns.append(Column(head="95 % interval", cells=draws))
+    for place, name in enumerate(ablation.scores):
+        scores = [row.scores[place] if row.scores else None for row in rows]
+        deltas = ["" if score is None else _signed(score) for score in scores]
+        columns.append(Column(head=f"Δ{name}", cells=deltas))
+        p_values = ["" if score is None else f"{score.p_value:.2g}" for score in scores]
+        columns.append(Column(head="p", cells=p_values))
+    return table_lines(columns, width)
+
+
+def _curve_lines(ablation: Ablation, width: int) -> list[Text]:
+    """Loss, and scores if there are, at some points from no head removed to all."""
+    last = len(ablation.curve) - 1
+    n_shown = min(CURVE_POINTS, last + 1)
+    chosen = sorted({round(i * last / max(1, n_shown - 1)) for i in range(n_shown)})
+    points = [ablation.curve[i] for i in chosen]
+    names = ["loss", *(score.name for score in points[0].scores)]
+    columns = [
+        Column(
+            head="heads removed", cells=[Text(name, style="dim") for name in names], at_left=True
+        )
+    ]
+    columns += [
+        Column(
+            head=str(point.n_removed),
+            cells=[f"{point.loss:.3f}", *(f"{score.value:.1f}" for score in point.scores)],
+        )
+        for point in points
+    ]
+    return table_lines(columns, width)
+
+
+def _costs(cost: ModelCost) -> list[str]:
+    return [
+        str(cost.n_heads),
+        f"{cost.n_parameters:,}",
+        f"{cost.n_bytes / 1e6:.2f}",
+        f"{cost.lines_per_second:.1f}",
+        f"{cost.loss:.4f}",
+        *(f"{value:.2f}" for value in cost.scores.values()),
+    ]
+
+
+def _signed(score: PairedDifference) -> str:
+    return f"{score.difference:+.2f}"
+
+
+class AblationView(SentenceView[SentenceAblation]):
+    """Shows what the loss of one sentence becomes without each head."""
+
+    name = "ablation"
+    title = "Ablation"
+    terms: ClassVar = {"loss": LOSS}
+
+    def read(
+        self,
+        subject: Subject,
+        sentence: HeadsRecord,
+        options: NoOptions,
+    ) -> SentenceAblation:
+        """Measures the loss without each of the sentence's selected heads."""
+        return ablate_sentence(subject.model, sentence, sentence.heads)
+
+    def report(
+        self, subject: Subject, sentence: HeadsRecord, wishes: Wishes
+    ) -> SentenceAblation | None:
+        """Measures it if that is asked for."""
+        return self.read(subject, sentence, NoOptions()) if wishes.with_ablation else None
+
+    def json(self, record: SentenceAblation) -> dict[str, Any]:
+        """Makes the data of its tab."""
+        effects = {str(head): rounded(effect) for head, effect in record.effects.items()}
+        return {"loss": rounded(record.loss), "n_tokens": record.n_tokens, "effects": effects}
+
+
+VIEW = AblationView()

@@ -1,0 +1,440 @@
+"""One head for one token, step by step: every number of every step, and a worksheet.
+
+Masked cells, −∞, are null in JSON, which has no infinity; on a worksheet the blanks are null too,
+and `quiz` says which they are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
+from rich.padding import Padding
+from rich.text import Text
+
+from tformer_cli.errors import DataError, TformerError, UsageError
+from tformer_cli.inspection.capture.heads import KIND_NAMES
+from tformer_cli.inspection.json_lines import describe, rounded
+from tformer_cli.inspection.view import SentenceView, Wishes
+from tformer_cli.inspection.walkthrough.step import SCHEMA, StepRecord
+from tformer_cli.terminal.fitted_table import NARROWEST_LABEL
+from tformer_cli.terminal.labels import (
+    ASCII_SIGNS,
+    cut,
+    is_ascii_only,
+    left_aligned,
+    right_aligned,
+    sentence_lines,
+    shown,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tformer_cli.inspection import view
+    from tformer_cli.inspection.capture.heads import HeadId
+    from tformer_cli.inspection.record import HeadsRecord
+    from tformer_cli.inspection.walkthrough.quiz import Quiz
+    from tformer_cli.inspection.walkthrough.step import Step, Subject, Table
+
+TOLERANCE = 1e-4
+"""Float32 computes a layer to within some 1e-6; a wrong formula misses by far more than this."""
+COMPONENTS = 8
+"""Components of a vector that the report keeps."""
+ROWS = 64
+"""Rows of a table that the report keeps."""
+MAP_TABLES = ("attention",)
+"""Tables that the report omits, as its first tab has them as maps."""
+DETAIL_CELLS = 8192
+"""Larger tables that are details are omitted of a page; the JSON has them."""
+DIGITS = 4
+"""Decimal places on the page, of what is shown with three."""
+INDENT = 4
+LABEL_WIDTH, NUMBER_WIDTH = 18, 8
+"""Most columns of a row's label; columns of a number, the gap before it included."""
+BAR_WIDTH, SHORTEST_BAR = 24, 4
+"""Columns of a bar at most, and those below which there is none."""
+
+
+def _step_data(step: Step, quiz: Quiz | None) -> dict[str, Any]:
+    return {
+        "number": step.number,
+        "name": step.name,
+        "title": step.title,
+        "formulas": list(step.formulas),
+        "says": step.says,
+        "worked": step.worked,
+        "checks": [
+            {"what": check.what, "difference": rounded(check.difference)} for check in step.checks
+        ],
+        "tables": [_table_data(table, quiz) for table in step.tables],
+    }
+
+
+def _table_data(table: Table, quiz: Quiz | None) -> dict[str, Any]:
+    return {
+        "name": table.name,
+        "caption": table.caption,
+        "rows": list(table.rows),
+        "columns": list(table.columns),
+        "values": [[_value_data(value, quiz) for value in row] for row in table.values.tolist()],
+    }
+
+
+def _value_data(value: float, quiz: Quiz | None) -> float | None:
+    if math.isinf(value) or (quiz is not None and quiz.blank_of(value) is not None):
+        return None
+    return rounded(value)
+
+
+def _blank_data(blank: dict[str, Any], with_answers: bool) -> dict[str, Any]:
+    answer = {"value": rounded(blank["value"])} if with_answers else {}
+    return {"number": blank["number"], "step": blank["step"], "what": blank["what"], **answer}
+
+
+def show_steps(console: Console, record: StepRecord) -> None:
+    """Prints a walk-through; on a worksheet the blanks are numbered gaps."""
+    _Printer(console, record.quiz).show(record)
+
+
+class _Printer:
+    """Prints the steps of a walk-through on a console."""
+
+    def __init__(self, console: Console, quiz: Quiz | None) -> None:
+        """Takes where to print, and the blanks of a worksheet."""
+        self._console = console
+        self._quiz = quiz
+        self._is_ascii = is_ascii_only(console)
+
+    def show(self, record: StepRecord) -> None:
+        """Prints the heading, every step and what the checks found."""
+        sentence = record.sentence
+        facts = Text.assemble(
+            (self._plain(sentence.model.name), "bold"),
+            f"  {KIND_NAMES[record.head.kind]}, layer {record.head.layer}, head "
+            f"{record.head.head} ({record.head}), {record.norm}-norm",
+        )
+        self._console.print(facts)
+        name = "given target" if sentence.is_forced else "translation"
+        rows = [
+            ("source", sentence.source),
+            (name, sentence.target),
+            ("token", self._plain(record.where)),
+            ("example", self._plain(record.example)),
+        ]
+        self._console.print(sentence_lines(self._console, rows))
+        for step in record.steps:
+            self._show_step(step)
+        checks = [check for step in record.steps for check in step.checks]
+        self._console.print()
+        self._line(
+            f"✓ {len(checks)} comparisons with the model's own numbers, largest difference "
+            f"{record.difference:.1e}",
+            "bold green",
+        )
+
+    def _show_step(self, step: Step) -> None:
+        self._console.print()
+        self._line(f"{step.number:>2}  {step.title}", "bold")
+        for formula in step.formulas:
+            self._paragraph(formula, "cyan")
+        self._paragraph(step.says, "dim")
+        for table in step.tables:
+            if not table.is_detail:
+                self._show_table(table)
+        if step.worked:
+            self._paragraph(f"e.g. {step.worked}", "italic")
+        if step.difference is not None:
+            names = ", ".join(check.what for check in step.checks)
+            found = f"✓ as the model: {names}; max difference {step.difference:.1e}"
+            self._paragraph(found, "green")
+
+    def _show_table(self, table: Table) -> None:
+        """Prints a table; of many components or keys the first ones, of named columns all."""
+        n_columns = table.values.shape[1]
+        is_named = table.share_column is not None
+        labels = [self._plain(row) for row in table.rows]
+        heads = [self._plain(c) for c in table.columns] or [str(c) for c in range(n_columns)]
+        widths = [max(NUMBER_WIDTH, cell_len(head) + 2 if is_named else 0) for head in heads]
+        room = self._console.width - INDENT - 2
+        label_width = min(LABEL_WIDTH, max(map(cell_len, labels)))
+        if is_named:
+            label_width = max(NARROWEST_LABEL, min(label_width, room - sum(widths)))
+        room -= label_width
+        n_shown = n_columns if is_named else max(1, min(n_columns, room // NUMBER_WIDTH))
+        bar = min(BAR_WIDTH, room - sum(widths) - 2)
+        elided = f", first {n_shown} of {n_columns}" if n_shown < n_columns else ""
+        self._paragraph(table.caption + elided, "underline")
+        header = Text(" " * (INDENT + label_width + 2), style="dim")
+        for head, width in zip(heads[:n_shown], widths, strict=False):
+            header.append(self._right(head, width))
+        self._print(header)
+        for place, (label, row) in enumerate(zip(labels, table.values.tolist(), strict=True)):
+            is_marked = place == table.marked_row
+            line = Text(" " * (INDENT - 2), style="bold" if is_marked else "")
+            line.append(self._plain("→ ") if is_marked else "  ")
+            kept = cut(label, label_width, is_ascii=self._is_ascii)
+            line.append(left_aligned(kept, label_width) + "  ")
+            for value, width in zip(row[:n_shown], widths, strict=False):
+                line.append(self._right(self._number(value), width))
+            if table.share_column is not None:
+                line.append_text(self._bar(row[table.share_column], bar))
+            self._print(line)
+
+    def _right(self, text: str, width: int) -> str:
+        """A text at the right of its column, with a gap before it."""
+        return " " + right_aligned(cut(text, width - 1, is_ascii=self._is_ascii), width - 1)
+
+    def _number(self, value: float) -> str:
+        blank = None if self._quiz is None else self._quiz.blank_of(value)
+        if blank is not None:
+            return f"({blank.number})__"
+        if math.isinf(value):
+            return self._plain("−∞")
+        return self._plain(f"{value:z.3f}" if abs(value) < 1000 else f"{value:.3g}")
+
+    def _bar(self, share: float, width: int) -> Text:
+        if width < SHORTEST_BAR:
+            return Text()
+        if self._quiz is not None and self._quiz.blank_of(share) is not None:
+            return Text()
+        return Text("  " + self._plain("█") * round(width * share), style="cyan")
+
+    def _plain(self, text: str) -> str:
+        signs = text.translate(ASCII_SIGNS) if self._is_ascii else text
+        return shown(signs, is_ascii=self._is_ascii)
+
+    def _line(self, text: str, style: str) -> None:
+        self._console.print(Text(self._plain(text), style=style))
+
+    def _paragraph(self, text: str, style: str) -> None:
+        """Prints a text behind the indent, in as many lines as it takes."""
+        padded = Padding(Text(self._plain(text), style), (0, 0, 0, INDENT), expand=False)
+        self._console.print(padded)
+
+    def _print(self, line: Text) -> None:
+        self._console.print(line, no_wrap=True, overflow="crop", crop=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOptions:
+    """Head and token that are worked through."""
+
+    head: str
+    """Exactly one head, by the grammar of `inspection.heads.selectors`."""
+    token: str
+    """A piece or word of the head's rows (the source, or what the decoder predicts), its n-th
+    occurrence as ``it#2``, or a position; see `inspection.walkthrough.tokens`."""
+    key: str | None = None
+    """The key that is worked out as an example, named as `token` is, among the head's columns;
+    None: the heaviest."""
+    tolerance: float = TOLERANCE
+    """Largest difference from the model's own numbers that is let pass."""
+
+
+class StepView(SentenceView[StepRecord]):
+    """Works through the computation of one head for one token."""
+
+    name = "step"
+    title = "Step by step"
+    Options = StepOptions
+    formats = ("text", "json", "html")
+
+    def read(
+        self, subject: view.Subject, sentence: HeadsRecord, options: StepOptions
+    ) -> StepRecord:
+        """Works through one head for one token.
+
+        Raises:
+            UsageError: if `head` is not one head, there is no such token, or the token may not see
+                the key.
+            DataError: if the line is blank.
+            TformerError: if a step misses the model's own numbers by more than the tolerance.
+        """
+        from tformer_cli.inspection.walkthrough.tokens import find_token
+
+        head = one_head(subject, options.head)
+        if sentence.maps is None:
+            raise DataError("line 1: the sentence is blank; give one that is not")
+        row = find_token(options.token, sentence.row_labels(head.kind))
+        return self._walked(subject, sentence, head, row, options)
+
+    def report(
+        self, subject: view.Subject, sentence: HeadsRecord, wishes: Wishes
+    ) -> list[StepRecord]:
+        """Works through the heads asked for that the sentence has, or the clearest ones."""
+        from tformer_cli.inspection.walkthrough.choice import clearest_heads, row_of, telling_row
+
+        chosen = [(head, telling_row(sentence, head)) for head in clearest_heads(sentence)]
+        if wishes.steps:
+            chosen = [
+                (head, row)
+                for head, token in wishes.steps
+                if (row := row_of(token, sentence.row_labels(head.kind))) is not None
+            ]
+        return [
+            self._walked(
+                subject,
+                sentence,
+                head,
+                row,
+                StepOptions(head=str(head), token=str(row), tolerance=wishes.tolerance),
+            )
+            for head, row in chosen
+        ]
+
+    def _walked(
+        self,
+        subject: view.Subject,
+        sentence: HeadsRecord,
+        head: HeadId,
+        row: int,
+        options: StepOptions,
+    ) -> StepRecord:
+        from tformer_cli.inspection.walkthrough.step import Subject
+        from tformer_cli.inspection.walkthrough.walkthrough import walk_through
+
+        one = Subject(sentence=sentence, head=head, row=row, output_labels=tuple(subject.labels))
+        if options.key is not None:
+            one = replace(one, key=_visible_key(options.key, one))
+        record = walk_through(subject.model, one)
+        check_steps(record, options.tolerance)
+        return record
+
+    def json(self, record: StepRecord) -> dict[str, Any]:
+        """Makes the data of schema `tformer.step/1`."""
+        data: dict[str, Any] = {
+            "schema": SCHEMA,
+            "head": str(record.head),
+            "norm": record.norm,
+            "row": record.row,
+            "token": record.token,
+            "where": record.where,
+            "key": record.key,
+            "key_piece": record.key_piece,
+            "difference": rounded(record.difference),
+            "steps": [_step_data(step, record.quiz) for step in record.steps],
+        }
+        if record.quiz is not None:
+            data["quiz"] = [
+                _blank_data(vars(blank), record.with_answers) for blank in record.quiz.blanks
+            ]
+        return data
+
+    def line(self, record: StepRecord) -> dict[str, Any]:
+        """Joins them with all that is known of the sentence."""
+        return describe(record.sentence) | self.json(record)
+
+    def text(self, console: Console, record: StepRecord, options: StepOptions) -> None:
+        """Prints the steps."""
+        show_steps(console, record)
+
+    def tab(
+        self,
+        record: Any,
+        options: Any,
+        *,
+        is_alone: bool,
+    ) -> list[dict[str, Any]]:
+        """Makes the data of one or several walk-throughs; those of a report are shortened."""
+        records = record if isinstance(record, list) else [record]
+        return [self._tab_of(one, is_alone=is_alone) for one in records]
+
+    def _tab_of(self, record: StepRecord, *, is_alone: bool) -> dict[str, Any]:
+        data = self.json(record)
+        for step, of_step in zip(record.steps, data["steps"], strict=True):
+            of_step["tables"] = [
+                _on_page(table, of_table, record.quiz, is_alone=is_alone)
+                for table, of_table in zip(step.tables, of_step["tables"], strict=True)
+                if _has_room(table, is_alone=is_alone)
+            ]
+        weight = record.sentence.captured.weights(record.head)[record.row, record.key].item()
+        return data | {"weight": rounded(weight), "is_whole": is_alone}
+
+
+def one_head(subject: view.Subject, name: str, option: str = "--head") -> HeadId:
+    """Finds the one head that a selection names.
+
+    Raises:
+        UsageError: if it names none or several.
+    """
+    from tformer_cli.inspection.capture.heads import head_layout
+    from tformer_cli.inspection.heads.selectors import select_heads
+
+    selected = select_heads([name], head_layout(subject.model), option=option)
+    if len(selected) > 1:
+        raise UsageError(
+            f'{option}: "{name}" names {len(selected)} heads, from {selected[0]} to '
+            f"{selected[-1]}; name one"
+        )
+    return selected[0]
+
+
+def _visible_key(wanted: str, subject: Subject) -> int:
+    """Finds the key that a person means; it must be one that the query may see."""
+    from tformer_cli.inspection.walkthrough.tokens import find_token
+
+    key = find_token(wanted, subject.keys, "--key")
+    if key >= subject.n_visible:
+        raise UsageError(
+            f'--key: {subject.keys[key]} comes after "{subject.query}", which may not see it; name '
+            f"one of {', '.join(subject.keys[: subject.n_visible])}"
+        )
+    return key
+
+
+def check_steps(record: StepRecord, tolerance: float) -> None:
+    """Makes sure that every step shows what the model computes.
+
+    Raises:
+        TformerError: if one misses the model's own numbers by more than the tolerance.
+    """
+    for step in record.steps:
+        for check in step.checks:
+            if not check.difference <= tolerance:
+                raise TformerError(
+                    f"step {step.number}, {check.what}: differs by {check.difference:.2g} "
+                    f"from the model's own, more than --verify {tolerance:.2g}; what is "
+                    "shown would not be what it computes"
+                )
+
+
+def _has_room(table: Table, *, is_alone: bool) -> bool:
+    """True if a page shows a table: of a report neither details nor what it has as maps."""
+    if is_alone:
+        return not table.is_detail or table.values.numel() <= DETAIL_CELLS
+    return not table.is_detail and table.name not in MAP_TABLES
+
+
+def _on_page(
+    table: Table, data: dict[str, Any], quiz: Quiz | None, *, is_alone: bool
+) -> dict[str, Any]:
+    """Adds how a table is drawn; in a report its first rows and components are kept, rounded."""
+    n_columns = table.values.shape[1]
+    n_kept = n_columns if is_alone or table.columns else min(n_columns, COMPONENTS)
+    values = data["values"]
+    if not is_alone:
+        values = [row[:n_kept] for row in values[:ROWS]]
+        data["rows"] = data["rows"][:ROWS]
+    blanks = {}
+    if quiz is not None:
+        for i, row in enumerate(table.values.tolist()):
+            for j, value in enumerate(row):
+                if (blank := quiz.blank_of(value)) is not None:
+                    blanks[f"{i},{j}"] = blank.number
+    return data | {
+        "width": n_columns,
+        "share": table.share_column,
+        "marked": table.marked_row,
+        "is_detail": table.is_detail,
+        "values": [
+            [None if value is None else round(value, DIGITS) + 0.0 for value in row]
+            for row in values
+        ],
+        "blanks": blanks,
+    }
+
+
+VIEW = StepView()

@@ -1,0 +1,83 @@
+"""Sentences or a model in, what a view reads of them out; see `inspection.views`."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Unpack
+
+from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.inspection.view import ModelView, SentenceView, Subject
+from tformer_cli.inspection.views import all_views
+from tformer_cli.model.runtime import prepare_cpu, resolve_device
+from tformer_cli.workflows.inspect_heads import HeadInspector, summary_of
+from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.open_translator import Opened
+
+
+def inspect_view(
+    name: str,
+    model: Path | str | ModelDirectory,
+    lines: Iterable[str] = (),
+    *,
+    targets: Iterable[str] | None = None,
+    settings: dict[str, Any] | None = None,
+    **options: Unpack[InspectionOptions],
+) -> Iterator[Any]:
+    """Reads one view of sentences' translations, or of the model itself.
+
+    Args:
+        name: the view's, such as ``logits``, ``flow``, ``step`` or ``positions``.
+        model: a model directory, or its path.
+        lines: the source sentences, for a view of sentences. A blank one has an empty record.
+        targets: a target for each line, to be looked at instead of the model's translation.
+        settings: fields of the view's `Options`; a `rank` is that of the translation to look at.
+        **options: of `open_for_inspection`.
+
+    Returns:
+        One record a line, in order; of a view of a model its one record.
+
+    Raises:
+        UsageError: if a setting cannot be used.
+        ArtifactError: if the model directory cannot be used.
+        DataError: if a line is too long, or there are more or fewer targets than lines.
+        TformerError: if what would be shown misses the model's own numbers.
+    """
+    view = all_views()[name]
+    chosen = view.Options(**(settings or {}))
+    if isinstance(view, ModelView):
+        return iter([read_model(view, model, chosen)])
+    assert isinstance(view, SentenceView)  # noqa: S101
+    opened = open_for_inspection(model, hypothesis=getattr(chosen, "rank", 1), **options)
+    return read_sentences(view, opened, lines, targets, chosen)
+
+
+def read_sentences(
+    view: SentenceView[Any],
+    opened: Opened,
+    lines: Iterable[str],
+    targets: Iterable[str] | None,
+    options: Any,  # noqa: ANN401 - the view's own
+) -> Iterator[Any]:
+    """Reads a view of sentences with an opened model; see `inspect_view`."""
+    subject = subject_of(opened.directory)
+    inspector = HeadInspector(opened, hypothesis=getattr(options, "rank", 1))
+    for sentence in inspector.inspect(lines, targets):
+        yield view.read(subject, sentence, options)
+
+
+def read_model(
+    view: ModelView[Any],
+    model: Path | str | ModelDirectory,
+    options: Any,  # noqa: ANN401 - the view's own
+) -> Any:  # noqa: ANN401 - the view's own
+    """Reads a view of a model on the CPU, without its search; see `inspect_view`."""
+    prepare_cpu()
+    if not isinstance(model, ModelDirectory):
+        model = load_model_directory(Path(model), resolve_device("cpu"))
+    return view.read(subject_of(model), options)
+
+
+def subject_of(directory: ModelDirectory) -> Subject:
+    """Describes the model of a directory to a view."""
+    tokenizer = directory.tokenizer
+    labels = tuple(tokenizer.pieces(range(tokenizer.vocab_size)))
+    return Subject(directory.model, summary_of(directory), labels)
