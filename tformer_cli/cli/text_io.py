@@ -207,7 +207,7 @@ def check_not_compressed(output: str | Path) -> None:
 def say_choices(opened: "Opened", *, quiet: bool) -> None:
     """Notes the device, precision and engine of a model, which "auto" may have chosen."""
     by = "" if opened.engine == "tformer" else f" by {opened.engine}"
-    note(f"computing on {opened.device} in {opened.precision}{by}", quiet=quiet)
+    note(f"computing on {opened.place} in {opened.precision}{by}", quiet=quiet)
 
 
 def warn_of_bytes(read: LineCounts) -> None:

@@ -15,16 +15,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from tformer_cli.allow_list import ANY, unknown_setting
+from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
-    from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.demands import Constraints
     from tformer_cli.decoding.hypothesis import Hypothesis
+    from tformer_cli.model.config import ModelConfig
 
 
 class SearchedModel(Protocol):
@@ -64,6 +67,28 @@ class DecodingModel(SearchedModel, Protocol):
 
     def decode_step(self, tokens: Tensor, cache: Any) -> Tensor:  # noqa: ANN401 - its own cache
         """Reads one more token of each row, (B·W); returns logits (B·W, V) of the next."""
+
+
+@runtime_checkable
+class StoredModel(SearchedModel, Protocol):
+    """A model whose weights are arrays, and which torch knows only once an engine asks for that."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its settings."""
+
+    @property
+    def in_integers(self) -> bool:
+        """True if its matrices are int8, or are to be."""
+
+    def arrays(self) -> AbstractContextManager[Mapping[str, NDArray[Any]]]:
+        """Opens its weights by their names in a model directory; int8 ones with their scales."""
+
+    def made(self) -> DecodingModel | None:
+        """The same model in torch, if it has been made: it may then have been changed, too."""
+
+    def make(self) -> DecodingModel:
+        """Makes the same model in torch, once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +161,23 @@ class PreparedSearch(Protocol):
         """
 
 
+@runtime_checkable
+class PreparedScoring(Protocol):
+    """A prepared search that also scores translations that are given."""
+
+    def score(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        config: DecodingConfig,
+    ) -> list[Hypothesis]:
+        """Scores N translations of N sources, in token ids without special tokens.
+
+        Raises:
+            EngineUnavailableError: if it cannot; another engine may.
+        """
+
+
 class SearchEngine(Protocol):
     """A way to search for translations."""
 
@@ -177,10 +219,12 @@ class Searcher:
         model: SearchedModel,
         engines: Sequence[SearchEngine],
         before_batch: Callable[[], None] | None = None,
+        scorers: Sequence[SearchEngine] = (),
     ) -> None:
-        """Takes engines, the preferred ones first; see `PreparedSearch.search`."""
+        """Takes engines, the preferred ones first, and more that only score; see `search`."""
         self._model = model
         self._engines = list(engines)
+        self._scorers = list(scorers)
         self._before_batch = before_batch or _go_on
         self._prepared: dict[str, PreparedSearch] = {}
         self._unavailable: dict[str, str] = {}
@@ -205,12 +249,13 @@ class Searcher:
         Raises:
             UsageError: with the reason why none does.
         """
-        reasons = {
-            engine.name: engine.takes(sentence) or engine.supports(config, self._model)
-            for engine in self._engines
-        }
-        if None not in reasons.values():
-            raise self._none_left(reasons)
+        reasons: dict[str, str] = {}
+        for engine in self._engines:
+            reason = engine.takes(sentence) or engine.supports(config, self._model)
+            if reason is None:
+                return
+            reasons[engine.name] = reason
+        raise self._none_left(reasons)
 
     def search(
         self, sentences: Sequence[Sentence], config: DecodingConfig
@@ -248,6 +293,37 @@ class Searcher:
         if len(found) < len(sentences):
             raise self._none_left(reasons)
         return [found[index] for index in range(len(sentences))]
+
+    def score(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        config: DecodingConfig,
+    ) -> list[Hypothesis]:
+        """Scores translations that are given; see `PreparedScoring`.
+
+        Of the settings the penalties alone count.
+
+        Raises:
+            UsageError: if no engine can.
+        """
+        settings = DecodingConfig(
+            length_penalty=config.length_penalty,
+            length_normalization=config.length_normalization,
+            coverage_penalty=config.coverage_penalty,
+            batch_tokens=config.batch_tokens,
+        )
+        reasons: dict[str, str] = {}
+        for engine in (*self._engines, *self._scorers):
+            reason = self._refusal(engine, settings)
+            prepared = self._prepared.get(engine.name)
+            if reason is None and isinstance(prepared, PreparedScoring):
+                try:
+                    return prepared.score(sources, targets, settings)
+                except EngineUnavailableError as error:
+                    reason = self._leave_aside(engine, error)
+            reasons[engine.name] = reason or "it scores nothing that is given"
+        raise self._none_left(reasons)
 
     def _refusal(self, engine: SearchEngine, config: DecodingConfig) -> str | None:
         """Prepares an engine; gives the reason why it cannot search."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from torch import Tensor
 
@@ -119,3 +120,19 @@ def shortest_translation(n_source_tokens: int, config: DecodingConfig) -> int:
     `longest_translation` comes before it.
     """
     return max(config.min_length, int(config.min_length_ratio * n_source_tokens))
+
+
+def forced_hypothesis(
+    target: Sequence[int], steps: Sequence[float], config: DecodingConfig, bonus: float = 0.0
+) -> Hypothesis:
+    """Makes the hypothesis of a translation that was given.
+
+    Args:
+        target: its token ids.
+        steps: log p of each and of the end of sentence.
+        config: the length penalty.
+        bonus: added to its score, such as a coverage penalty.
+    """
+    log_probability = math.fsum(steps)
+    score = log_probability / length_divisor(len(steps), config) + bonus
+    return Hypothesis(tuple(target), log_probability, score, tuple(steps), is_finished=True)

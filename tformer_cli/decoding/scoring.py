@@ -6,14 +6,13 @@ target length, so a pair's result does not depend, in float32, on the pairs besi
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.decoding.engine import SearchedModel
-from tformer_cli.decoding.hypothesis import Hypothesis, length_divisor
+from tformer_cli.decoding.hypothesis import Hypothesis, forced_hypothesis
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, padded_length, source_batch
 from tformer_cli.model.runtime import Precision, autocast
 
@@ -77,11 +76,7 @@ def score_pairs(
         with autocast(torch.device(device), precision):
             steps, coverage = _forced(model, source, mask, chosen, config.coverage_penalty)
         for index, values, penalty in zip(batch, steps, coverage, strict=True):
-            log_probability = math.fsum(values)
-            score = log_probability / length_divisor(len(values), config) + penalty
-            found[index] = Hypothesis(
-                tuple(targets[index]), log_probability, score, tuple(values), is_finished=True
-            )
+            found[index] = forced_hypothesis(targets[index], values, config, penalty)
     return [found[index] for index in range(len(sources))]
 
 

@@ -125,6 +125,19 @@ class TorchSearch:
                 found.update(zip(indices, results, strict=True))
         return [found[index] for index in range(len(sentences))]
 
+    def score(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        config: DecodingConfig,
+    ) -> list[Hypothesis]:
+        """See `PreparedScoring`."""
+        if not takes_targets(self._model):
+            raise EngineUnavailableError("it scores with a single model")
+        return score_pairs(
+            self._model, sources, targets, config, device=self._device, precision=self._precision
+        )
+
     def _searched(
         self, sentences: Sequence[Sentence], config: DecodingConfig
     ) -> list[list[Hypothesis]]:

@@ -115,6 +115,7 @@ class Translator:
         seed: int = 1,
         banned: Sequence[str] = (),
         before_batch: Callable[[], None] | None = None,
+        scorers: Sequence[SearchEngine] = (),
     ) -> None:
         """Connects a model with its tokenizer.
 
@@ -128,6 +129,7 @@ class Translator:
             seed: of what is sampled.
             banned: texts whose tokens no translation may hold in a row.
             before_batch: called before each batch; what it raises ends the translation.
+            scorers: engines for `score` where none of the others can.
         """
         self.config = config
         self._model = model
@@ -138,7 +140,8 @@ class Translator:
         self._excluded = tuple(tuple(ids) for ids in tokenizer.encode_batch(list(banned)) if ids)
         self._undemanding = Sentence(tokens=(), excluded=self._excluded)
         self._before_batch = before_batch
-        self._searcher = Searcher(model, engines, before_batch)
+        self._scorers = scorers
+        self._searcher = Searcher(model, engines, before_batch, scorers)
 
     def engine(self) -> Choice:
         """Chooses the engine of lines without demands, and prepares it.
@@ -160,7 +163,7 @@ class Translator:
         """Makes the same translator for another model of the same vocabulary."""
         other = copy(self)
         other._model = model
-        other._searcher = Searcher(model, self._engines, self._before_batch)
+        other._searcher = Searcher(model, self._engines, self._before_batch, self._scorers)
         return other
 
     def translate(
@@ -204,6 +207,20 @@ class Translator:
             )
             for i, line in enumerate(prepared)
         ]
+
+    def score(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> list[Hypothesis]:
+        """Scores translations that are given, in token ids, as the search scores its own.
+
+        Args:
+            sources: N sentences without special tokens, which the model can take whole.
+            targets: a translation of each.
+
+        Raises:
+            UsageError: if no engine can with these penalties.
+        """
+        return self._searcher.score(sources, targets, self.config)
 
     def stream(
         self, lines: Iterable[str | tuple[str, Demands]], buffer_lines: int = BUFFER_LINES

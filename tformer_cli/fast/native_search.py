@@ -11,18 +11,26 @@ import ctypes
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import ReferenceType, ref
 
 import numpy as np
 
 from tformer_cli.allow_list import unknown_setting
 from tformer_cli.decoding.config import PLAIN_SEARCH
-from tformer_cli.decoding.engine import EngineUnavailableError, demand_of
-from tformer_cli.decoding.hypothesis import Hypothesis, length_divisor, longest_translation
+from tformer_cli.decoding.engine import EngineUnavailableError, StoredModel, demand_of
+from tformer_cli.decoding.hypothesis import (
+    Hypothesis,
+    forced_hypothesis,
+    length_divisor,
+    longest_translation,
+)
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS
 from tformer_cli.fast.native.library import Refused, load_library
+from tformer_cli.fast.native.search import NativeModel
+from tformer_cli.fast.native.weights import unsupported_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.engine import SearchedModel, Sentence
     from tformer_cli.model.runtime import Precision
 
+Result = TypeVar("Result")
 MOST_UNHEARD = 2000
 """So many tokens of one sentence, all its hypotheses together, are found sooner than anybody could
 stop it: within some tenths of a second by a large model."""
@@ -71,12 +80,14 @@ class CompiledEngine:
             return f"the settings need more than plain beam search ({unknown})"
         if self._precision != "float32":
             return f"the model computes in {self._precision}"
+        if isinstance(model, StoredModel) and model.made() is None:
+            return unsupported_shape(model.config, model.vocab_size, in_integers=model.in_integers)
         latest = None if self._latest is None else self._latest()
         if latest is not None and latest.is_packed_from(model):
             return latest.interference()
         from tformer_cli.fast.native.torch_weights import unsupported
 
-        return unsupported(model)
+        return unsupported(_in_torch(model))
 
     def takes(self, sentence: Sentence) -> str | None:
         """See `SearchEngine`."""
@@ -107,9 +118,14 @@ class CompiledSearch:
 
     def is_packed_from(self, model: SearchedModel) -> bool:
         """Returns whether these are the present weights of a model."""
+        if model is not self._model:
+            return False
+        made = _in_torch(model)
+        if made is None or self._made is not made:
+            return made is self._made
         from tformer_cli.fast.native.torch_weights import versions
 
-        return model is self._model and versions(self._modules) == self._versions
+        return versions(self._modules) == self._versions
 
     def interference(self) -> str | None:
         """Describes what is set on the model that the kernels would ignore; None: nothing is."""
@@ -118,14 +134,56 @@ class CompiledSearch:
         return interference(self._modules)
 
     def _pack(self) -> None:
-        from tformer_cli.fast.native.torch_weights import native_model, versions
-
+        self._made = _in_torch(self._model)
         try:
-            self._native = native_model(load_library(self._tell), self._model)
+            library = load_library(self._tell)
+            if self._made is None:
+                with self._model.arrays() as arrays:
+                    self._native = NativeModel(
+                        library, self._model.config, self._model.vocab_size, arrays
+                    )
+                return
+            from tformer_cli.fast.native.torch_weights import native_model, versions
+
+            self._native = native_model(library, self._made)
         except (Refused, MemoryError) as error:
             raise EngineUnavailableError(str(error)) from None
-        self._modules = list(self._model.modules())
+        self._modules = list(self._made.modules())
         self._versions = versions(self._modules)
+
+    def _present(self) -> NativeModel:
+        """Returns the packed weights of the model as it is now."""
+        if not self.is_packed_from(self._model):
+            del self._native  # its memory is free before other weights are packed
+            self._pack()
+        return self._native
+
+    def score(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        config: DecodingConfig,
+    ) -> list[Hypothesis]:
+        """See `PreparedScoring`."""
+        native = self._present()
+        n_workers = self._n_threads or _available_threads()
+        lengths = [
+            len(source) + len(target) + 2 for source, target in zip(sources, targets, strict=True)
+        ]
+        batches = plan_native_batches(lengths, config.batch_tokens, len(lengths), n_workers)
+        stop = ctypes.c_int(0)
+
+        def score(batch: Sequence[int]) -> list[Hypothesis]:
+            steps = native.score(
+                [sources[index] for index in batch], [targets[index] for index in batch], stop=stop
+            )
+            return [
+                forced_hypothesis(targets[index], values, config)
+                for index, values in zip(batch, steps, strict=True)
+            ]
+
+        results = dict(_side_by_side(score, batches, n_workers, stop, lambda: None))
+        return [results[index] for index in range(len(sources))]
 
     def search(
         self,
@@ -134,10 +192,7 @@ class CompiledSearch:
         before_batch: Callable[[], None],
     ) -> list[list[Hypothesis]]:
         """See `PreparedSearch`."""
-        if not self.is_packed_from(self._model):
-            del self._native  # its memory is free before other weights are packed
-            self._pack()
-        native = self._native
+        native = self._present()
         n_workers = self._n_threads or _available_threads()
         sources = [sentence.tokens for sentence in sentences]
         most = LARGEST_LOGITS // (config.beam_size * self._model.vocab_size * n_workers)
@@ -213,17 +268,19 @@ def plan_native_batches(
 
 
 def _side_by_side(
-    find: Callable[[Sequence[int]], list[list[Hypothesis]]],
+    find: Callable[[Sequence[int]], list[Result]],
     batches: Sequence[Sequence[int]],
     n_workers: int,
     stop: ctypes.c_int,
     look: Callable[[], None],
-) -> list[tuple[int, list[Hypothesis]]]:
+) -> list[tuple[int, Result]]:
     """Returns what is found for each index of each batch; sets `stop` if that is ended early.
 
     A kernel hears no signal. So the threads compute, and this one waits and looks now and then.
     """
-    results: list[tuple[int, list[Hypothesis]]] = []
+    results: list[tuple[int, Result]] = []
+    if not batches:
+        return results
     pool = ThreadPoolExecutor(min(n_workers, len(batches)))
     try:
         futures = [pool.submit(find, batch) for batch in batches]
@@ -240,17 +297,40 @@ def _side_by_side(
     return results
 
 
+def _in_torch(model: Any) -> Any:  # noqa: ANN401 - a module, or what has none yet
+    """The model of torch's that a model is, or that has been made of it; None: none yet."""
+    return model.made() if isinstance(model, StoredModel) else model
+
+
 def _available_threads() -> int:
-    """Threads that torch would use, whose setting counts once it is loaded."""
+    """Threads that torch uses, if it is loaded, or else would use."""
     torch = sys.modules.get("torch")
     if torch is None:
-        return (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
+        return default_threads()
     from tformer_cli.model.runtime import check_threads
 
     check_threads()
     n_threads: int = torch.get_num_threads()
     return n_threads
+
+
+@cache
+def default_threads(topology: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Counts the threads that torch would use by default: $OMP_NUM_THREADS, or one for each core.
+
+    Args:
+        topology: where Linux names the processors that share a core with each.
+    """
+    named = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if named.isdecimal() and int(named):
+        return int(named)
+    if not hasattr(os, "sched_getaffinity"):
+        return os.cpu_count() or 1
+    processors = os.sched_getaffinity(0)
+    cores = set()
+    for number in processors:
+        try:
+            cores.add((topology / f"cpu{number}/topology/thread_siblings_list").read_text())
+        except OSError:
+            return len(processors)
+    return len(cores)

@@ -9,6 +9,8 @@ Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "swish"]
 PositionKind = Literal["sinusoidal", "learned", "rotary"]
 TiedEmbeddings = Literal["all", "decoder", "none"]
+Precision = Literal["float32", "bfloat16"]
+"""Numbers that products are computed in."""
 
 
 # Far beyond any use; a damaged or hostile file must not make the program allocate without end.

@@ -6,11 +6,12 @@ import os
 import platform
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 
-Precision = Literal["float32", "bfloat16"]
+from tformer_cli.model.config import Precision as Precision  # noqa: PLC0414 - for those who import it from here
+
 _ONEDNN_LEVELS_WITH_BFLOAT16 = (
     "DEFAULT", "ALL", "AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX10",
 )  # fmt: skip

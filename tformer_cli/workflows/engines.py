@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
 
+from tformer_cli.decoding.engine import StoredModel
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,8 +15,10 @@ if TYPE_CHECKING:
     import torch
 
     from tformer_cli.data.tokenizer import Tokenizer
-    from tformer_cli.decoding.engine import SearchEngine
-    from tformer_cli.model.runtime import Precision
+    from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.decoding.engine import PreparedSearch, SearchedModel, SearchEngine, Sentence
+    from tformer_cli.decoding.torch_engine import TorchEngine
+    from tformer_cli.model.config import Precision
     from tformer_cli.workflows.translation_options import Engine, PrecisionChoice
 
 
@@ -48,6 +52,55 @@ def search_engines(
         return [plain]
     compiled = CompiledEngine(precision, tell)
     return [compiled] if name == "compiled" else [compiled, plain]
+
+
+class LateTorchEngine:
+    """The engine in torch for a `StoredModel`: torch is imported when it is to search."""
+
+    name: ClassVar[str] = "torch"
+
+    @cached_property
+    def _engine(self) -> TorchEngine:
+        import torch
+
+        from tformer_cli.decoding.torch_engine import TorchEngine
+
+        return TorchEngine(torch.device("cpu"))
+
+    def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
+        """See `SearchEngine`."""
+        return self._engine.supports(config, _made(model))
+
+    def takes(self, sentence: Sentence) -> str | None:
+        """See `SearchEngine`."""
+        return self._engine.takes(sentence)
+
+    def prepare(self, model: SearchedModel) -> PreparedSearch:
+        """See `SearchEngine`; makes the model."""
+        return self._engine.prepare(_made(model))
+
+
+def _made(model: SearchedModel) -> SearchedModel:
+    return model.make() if isinstance(model, StoredModel) else model
+
+
+def late_engines(
+    name: Engine, threads: int, tell: Callable[[str], None] | None = None
+) -> list[SearchEngine]:
+    """Makes the engines of a `StoredModel`; see `search_engines`.
+
+    Args:
+        name: "tformer" or "compiled".
+        threads: CPU threads (0: as many as torch would use).
+        tell: is told, in a line, what takes a while or makes the search slower.
+
+    Raises:
+        ModuleNotFoundError: if there are no kernels in this installation.
+    """
+    from tformer_cli.fast.native_search import CompiledEngine
+
+    compiled = CompiledEngine(tell=tell, n_threads=threads)
+    return [compiled] if name == "compiled" else [compiled, LateTorchEngine()]
 
 
 def ctranslate2_engine(

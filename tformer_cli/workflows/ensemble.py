@@ -40,7 +40,7 @@ def join_models(
     directories = [first]
     for path in others:
         other = load_model_directory(Path(path), place, takes_int8=True)
-        chosen = choose_numbers(other, precision)
+        chosen = choose_numbers(other, precision, str(place))
         directories.append(computing_in(other, chosen, may_change=True))
     for directory in directories:
         if directory.tokenizer.to_json() != first.tokenizer.to_json():

@@ -6,16 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Unpack
 
-import numpy as np
-import torch
-from torch.nn import functional
-
-from tformer_cli.data.batching import collate, plan_batches
 from tformer_cli.data.given_lines import check_lines, given_lines
 from tformer_cli.data.lines import LineCounts, read_lines
-from tformer_cli.data.tokenizer import PAD_ID
+from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.evaluation.scores import Score, bleu, check_counts, chrf, ter
-from tformer_cli.model.runtime import Precision, autocast
 from tformer_cli.workflows.open_translator import Opened, open_translator
 from tformer_cli.workflows.translate import TranslationCounts
 
@@ -26,7 +20,6 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.workflows.translation_options import TranslatorOptions
 
-TOKENS_PER_BATCH = 4096
 LARGEST_EXPONENT = 700.0
 
 
@@ -123,32 +116,19 @@ def _check_texts(references: Sequence[Sequence[str]], **texts: Sequence[str]) ->
             pass
 
 
-@torch.inference_mode()
 def reference_loss(opened: Opened, sources: Sequence[str], references: Sequence[str]) -> float:
     """Computes the mean -ln p of the references' tokens, each predicted from those before it.
 
     Every token counts once, the end of each sentence included; nothing is smoothed. Texts longer
     than the model takes are cut off.
     """
-    model, tokenizer = opened.directory.model, opened.directory.tokenizer
-    longest = model.config.max_positions - 1
+    tokenizer = opened.directory.tokenizer
+    longest = longest_source(opened.directory.config.max_positions)
     source_ids = [ids[:longest] for ids in tokenizer.encode_batch(sources)]
     target_ids = [ids[:longest] for ids in tokenizer.encode_batch(references)]
-    lengths = [np.array([len(ids) for ids in side]) for side in (source_ids, target_ids)]
-    total, n_tokens = 0.0, 0
-    for indices in plan_batches(lengths[0], lengths[1], TOKENS_PER_BATCH, 0, 0):
-        batch = collate([source_ids[i] for i in indices], [target_ids[i] for i in indices])
-        tensors = (batch.source, batch.source_mask, batch.target_input)
-        # the loss is always the own model's, which knows no int8
-        own: Precision = "bfloat16" if opened.precision == "bfloat16" else "float32"
-        with autocast(opened.device, own):
-            logits = model(*(tensor.to(opened.device) for tensor in tensors))
-        targets = batch.target_output.to(opened.device)
-        total += functional.cross_entropy(
-            logits.float().flatten(0, 1), targets.flatten(), ignore_index=PAD_ID, reduction="sum"
-        ).item()
-        n_tokens += batch.n_target_tokens
-    return total / max(1, n_tokens)
+    scored = opened.translator.score(source_ids, target_ids)
+    total = math.fsum(pair.log_probability for pair in scored)
+    return -total / max(1, sum(pair.n_tokens for pair in scored))
 
 
 def read_texts(paths: Sequence[Path], counts: LineCounts | None = None) -> list[list[str]]:

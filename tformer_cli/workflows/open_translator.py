@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-import torch
-
-from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.artifacts.model_directory import (
+    ModelDirectory,
+    load_model_directory,
+    read_model_directory,
+)
 from tformer_cli.decoding.config import MOST_HYPOTHESES
 from tformer_cli.decoding.translator import TooLong, Translator
 from tformer_cli.errors import UsageError
-from tformer_cli.model.runtime import Precision, prepare_cpu, resolve_device, set_threads
-from tformer_cli.workflows.engines import ctranslate2_engine, search_engines
+from tformer_cli.workflows.engines import (
+    LateTorchEngine,
+    ctranslate2_engine,
+    late_engines,
+    search_engines,
+)
 from tformer_cli.workflows.precision import choose_numbers, computing_in
+from tformer_cli.workflows.stored_model import DirectoryModel, is_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import torch
+
+    from tformer_cli.artifacts.config_file import WeightType
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.engine import SearchedModel, SearchEngine
     from tformer_cli.decoding.ensemble import EnsembleSpace
+    from tformer_cli.model.config import Precision
+    from tformer_cli.model.transformer import Transformer
     from tformer_cli.workflows.translation_options import (
         DecodingOverrides,
         Engine,
@@ -40,9 +53,17 @@ class Opened:
 
     directory: ModelDirectory
     translator: Translator
-    device: torch.device
+    place: str
+    """Name of the device."""
     precision: PrecisionChoice
     engine: Engine = "tformer"
+
+    @property
+    def device(self) -> torch.device:
+        """The device, as torch knows it."""
+        import torch
+
+        return torch.device(self.place)
 
 
 def open_translator(
@@ -92,20 +113,22 @@ def open_translator(
             installed or does not know a setting.
         ArtifactError: if the model directory or its export cannot be used.
     """
-    try:
-        set_threads(threads)
-    except ValueError as error:
-        raise UsageError(f"--threads: {error}") from None
-    prepare_cpu()
+    if threads < 0:
+        raise UsageError(f"--threads: must be at least 0, but is {threads}")
     is_shared = isinstance(model, ModelDirectory)
     if not 0 <= seed < SEEDS:
         raise UsageError(f"--seed: must be from 0 to {SEEDS - 1}, but is {seed}")
-    torch.manual_seed(seed)
+    if "torch" in sys.modules:  # if not, only once a model is made
+        _prepare_torch(threads, seed)
     if not isinstance(model, ModelDirectory):
-        try:
-            place = resolve_device(device)
-        except ValueError as error:
-            raise UsageError(f"--device: {error}") from None
+        place = "cpu" if is_cpu(device) else _resolved(device, threads, seed)
+        if place == "cpu" and engine in ("tformer", "compiled") and not (heads or ensemble):
+            stored = _open_stored(
+                Path(model), precision, engine, threads, seed, too_long, banned, tell, overrides
+            )
+            if stored is not None:
+                return stored
+        _prepare_torch(threads, seed)
         model = load_model_directory(Path(model), place, takes_int8=engine != "ctranslate2")
     if heads and engine == "ctranslate2":
         raise UsageError("--heads: --engine ctranslate2 uses all heads; omit one of the two")
@@ -117,26 +140,27 @@ def open_translator(
         from tformer_cli.inspection.heads.selectors import select_heads
 
         keep_only(model.model, select_heads(heads, head_layout(model.model)))
-    place = next(model.model.parameters()).device
+    where = next(model.model.parameters()).device
     decoding = overridden(model.decoding, tell, **overrides)
     searched: SearchedModel = model.model
     engines: list[SearchEngine]
     if engine == "ctranslate2":
+        import torch
+
         if ensemble:
             raise UsageError("--ensemble: --engine ctranslate2 uses one model; omit one of the two")
         chosen: PrecisionChoice = "float32" if precision == "auto" else precision
         n_threads = threads or torch.get_num_threads()
-        engines = [ctranslate2_engine(model.path, model.tokenizer, place, chosen, n_threads)]
+        engines = [ctranslate2_engine(model.path, model.tokenizer, where, chosen, n_threads)]
     else:
-        chosen = choose_numbers(model, precision)
+        chosen = choose_numbers(model, precision, str(where))
         model = computing_in(model, chosen, may_change=not is_shared)
         searched = model.model
         if ensemble:
             from tformer_cli.workflows.ensemble import join_models
 
             searched = join_models(model, ensemble, ensemble_weights, ensemble_space, chosen)
-        own: Precision = "bfloat16" if chosen == "bfloat16" else "float32"
-        engines = search_engines(engine, place, own, tell)
+        engines = search_engines(engine, where, _own(chosen), tell)
     translator = Translator(
         searched,
         model.tokenizer,
@@ -145,11 +169,98 @@ def open_translator(
         too_long=too_long,
         seed=seed,
         banned=banned,
+        scorers=search_engines("torch", where, _own(chosen)),
     )
     translator.check()
     return Opened(
-        directory=model, translator=translator, device=place, precision=chosen, engine=engine
+        directory=model, translator=translator, place=str(where), precision=chosen, engine=engine
     )
+
+
+def _open_stored(
+    path: Path,
+    precision: PrecisionChoice,
+    engine: Engine,
+    threads: int,
+    seed: int,
+    too_long: TooLong,
+    banned: Sequence[str],
+    tell: Callable[[str], None] | None,
+    overrides: DecodingOverrides,
+) -> Opened | None:
+    """Opens a model directory on the CPU so that torch is imported if an engine needs it.
+
+    Returns:
+        None where that cannot be: in another precision, or without kernels.
+    """
+    if precision == "bfloat16":
+        return None
+    try:
+        engines = late_engines(engine, threads, tell)
+    except ModuleNotFoundError:
+        return None
+    directory, weights = read_model_directory(path, takes_int8=True)
+    decoding = overridden(directory.decoding, tell, **overrides)
+    chosen = choose_numbers(directory, precision, "cpu")
+
+    def make() -> Transformer:
+        _prepare_torch(threads, seed)
+        return computing_in(directory, chosen, may_change=True).model
+
+    weight_type: WeightType = "int8" if chosen == "int8" else "float32"
+    late = replace(directory, load=make, weight_type=weight_type)
+    translator = Translator(
+        DirectoryModel(late, weights, in_integers=chosen == "int8"),
+        directory.tokenizer,
+        decoding,
+        engines=engines,
+        too_long=too_long,
+        seed=seed,
+        banned=banned,
+        scorers=[LateTorchEngine()],
+    )
+    translator.check()
+    return Opened(
+        directory=late, translator=translator, place="cpu", precision=chosen, engine=engine
+    )
+
+
+def _prepare_torch(threads: int, seed: int) -> None:
+    """Sets torch's threads, products and generator.
+
+    Raises:
+        UsageError: if threads would never answer in this process.
+    """
+    import torch
+
+    from tformer_cli.model.runtime import prepare_cpu, set_threads
+
+    try:
+        set_threads(threads)
+    except ValueError as error:
+        raise UsageError(f"--threads: {error}") from None
+    prepare_cpu()
+    torch.manual_seed(seed)
+
+
+def _resolved(device: str, threads: int, seed: int) -> str:
+    """Asks torch which device a name is.
+
+    Raises:
+        UsageError: if it is not there.
+    """
+    _prepare_torch(threads, seed)
+    from tformer_cli.model.runtime import resolve_device
+
+    try:
+        return str(resolve_device(device))
+    except ValueError as error:
+        raise UsageError(f"--device: {error}") from None
+
+
+def _own(precision: PrecisionChoice) -> Precision:
+    """The numbers that torch's products are computed in; int8 is a matter of the weights."""
+    return "bfloat16" if precision == "bfloat16" else "float32"
 
 
 def overridden(

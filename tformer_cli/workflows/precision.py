@@ -7,23 +7,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.fast.packed import can_pack
-from tformer_cli.fast.products import (
-    RoundedProduct,
-    pack,
-    quantized_matrices,
-    unpack,
-    use_bfloat16,
-    use_integers,
-)
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.workflows.translation_options import PrecisionChoice
 
 
-def choose_numbers(directory: ModelDirectory, asked: PrecisionChoice) -> PrecisionChoice:
+def choose_numbers(
+    directory: ModelDirectory, asked: PrecisionChoice, device: str
+) -> PrecisionChoice:
     """Describes what "auto" is for a model: what its weights are held in.
+
+    Args:
+        directory: the model.
+        asked: the value of `--precision`.
+        device: where the model is or is to be.
 
     Raises:
         ArtifactError: if weights in integers are asked to be anything else.
@@ -36,8 +34,7 @@ def choose_numbers(directory: ModelDirectory, asked: PrecisionChoice) -> Precisi
             f"{directory.path}: holds int8 weights, but {asked} needs the original ones; "
             "name the model directory that they were exported from"
         )
-    device = next(directory.model.parameters()).device
-    if chosen == "int8" and device.type != "cpu":
+    if chosen == "int8" and device != "cpu":
         raise UsageError("--precision: int8 is computed on the CPU; add --device cpu")
     return chosen
 
@@ -55,6 +52,9 @@ def computing_in(
     Returns:
         The directory, or one with the copy.
     """
+    from tformer_cli.fast.packed import can_pack
+    from tformer_cli.fast.products import pack, quantized_matrices, unpack, use_integers
+
     model = directory.model
     is_on_cpu = next(model.parameters()).device.type == "cpu"
     if not is_on_cpu:
@@ -74,6 +74,8 @@ def _rounded_or_not(
     directory: ModelDirectory, is_rounded: bool, *, may_change: bool
 ) -> ModelDirectory:
     """Gives a model on a GPU products in bfloat16, or takes them away."""
+    from tformer_cli.fast.products import RoundedProduct, unpack, use_bfloat16
+
     model = directory.model
     if isinstance(model.output_product, RoundedProduct) == is_rounded:
         return directory

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Literal
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.decoding.formats import TSV_ENDS
 from tformer_cli.decoding.hypothesis import longest_source
-from tformer_cli.decoding.scoring import score_pairs
 from tformer_cli.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.decoding.hypothesis import Hypothesis
-    from tformer_cli.model.runtime import Precision
     from tformer_cli.workflows.open_translator import Opened
 
 ScoreFormat = Literal["text", "tsv", "jsonl"]
@@ -135,19 +133,11 @@ def format_score(pair: ScoredPair, output_format: ScoreFormat) -> str:
 def _scored(
     opened: Opened, pairs: Sequence[tuple[str, str]], counts: ScoreCounts
 ) -> list[ScoredPair]:
-    model, tokenizer = opened.directory.model, opened.directory.tokenizer
-    longest = longest_source(model.config.max_positions)
+    tokenizer = opened.directory.tokenizer
+    longest = longest_source(opened.directory.config.max_positions)
     whole = [tokenizer.encode_batch([pair[side] for pair in pairs]) for side in (0, 1)]
     sources, targets = ([ids[:longest] for ids in side] for side in whole)
-    own: Precision = "bfloat16" if opened.precision == "bfloat16" else "float32"
-    results = score_pairs(
-        model,
-        sources,
-        targets,
-        opened.translator.config,
-        device=opened.device,
-        precision=own,
-    )
+    results = opened.translator.score(sources, targets)
     scored = []
     for pair, result, lengths in zip(
         pairs, results, zip(*(map(len, side) for side in whole), strict=True), strict=True

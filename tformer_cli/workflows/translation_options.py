@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from tformer_cli.model.runtime import Precision
+from tformer_cli.model.config import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

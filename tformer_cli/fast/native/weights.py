@@ -80,6 +80,24 @@ def unsupported_shape(config: ModelConfig, vocab_size: int, *, in_integers: bool
     return None
 
 
+def in_integers(weights: Mapping[str, Array]) -> dict[str, Array]:
+    """Quantizes float32 matrices, bit for bit as `tformer_cli.fast.quantized.quantize_matrix`.
+
+    Returns:
+        The int8 matrices with their scales, and all other weights as they are.
+    """
+    result = dict(weights)
+    for name, matrix in weights.items():
+        if name.endswith(".weight") and matrix.ndim == 2 and matrix.size:
+            values = np.asarray(matrix, np.float32)
+            largest = np.maximum(values.max(axis=1), -values.min(axis=1))
+            scale = np.where(largest > 0, largest, np.float32(1.0)) / np.float32(127.0)
+            rounded = values / scale[:, None]
+            result[name] = np.rint(rounded, out=rounded).astype(np.int8)
+            result[f"{name}{SCALE}"] = scale
+    return result
+
+
 class PackedModel:
     """A model's weights as the kernels read them."""
 

@@ -1,0 +1,202 @@
+"""On a CPU the kernels translate and score without torch, as they and torch do with it."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.scoring import score_pairs
+from tformer_cli.fast.native.library import Refused, load_library
+from tformer_cli.fast.native_search import default_threads
+from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.stored_model import is_cpu, may_have_gpu
+from tformer_cli.workflows.translate import translate_lines
+
+LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "the street", "A woman and a dog."]
+PROGRAM = (
+    "import sys\n"
+    "from tformer_cli.__main__ import main\n"
+    "if __name__ == '__main__':\n"
+    "    try:\n"
+    "        main()\n"
+    "    finally:\n"
+    "        print('torch' in sys.modules, file=sys.stderr)\n"
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels():
+    try:
+        return load_library()
+    except Refused as refusal:
+        pytest.skip(f"no compiled kernels: {refusal}")
+
+
+@pytest.fixture(scope="module")
+def int8_model(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("int8") / "model"
+    run("export", model, "--format", "int8", "-o", path, imports_torch=True)
+    return path
+
+
+def run(*arguments, imports_torch, text=""):
+    """Runs a command in a process of its own; returns its output."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.splitlines()[-1] == str(imports_torch), done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--beam-size", "1"],
+        ["--n-best", "3", "--format", "jsonl", "--token-scores", "--flags"],
+        ["--precision", "int8", "--format", "tsv"],
+        ["--risk", "chrf", "--distinct-texts", "--device", "cpu", "--threads", "2"],
+    ],
+    ids=" ".join,
+)
+def test_translate_writes_the_same_bytes_without_torch(model, options):
+    text = "\n".join(LINES) + "\n"
+    without = run("translate", model, *options, imports_torch=False, text=text)
+    # heads are selected in a model of torch's, which the kernels then search with
+    with_torch = run("translate", model, *options, "--heads", "*", imports_torch=True, text=text)
+    assert without == with_torch
+    assert without.count("\n") >= len(LINES)
+
+
+def test_stored_integers_are_translated_without_torch(model, int8_model):
+    text = "\n".join(LINES) + "\n"
+    options = ("--n-best", 2, "--format", "jsonl")
+    stored = run("translate", int8_model, *options, imports_torch=False, text=text)
+    quantized = run(
+        "translate", model, *options, "--precision", "int8", imports_torch=False, text=text
+    )
+    assert stored == quantized
+
+
+@pytest.mark.parametrize("options", [[], ["--precision", "int8"]], ids=" ".join)
+def test_score_evaluate_and_benchmark_do_without_torch(model, tmp_path, options):
+    (tmp_path / "source").write_text("\n".join(LINES) + "\n")
+    (tmp_path / "target").write_text("\n".join(reversed(LINES)) + "\n")
+    source, target = tmp_path / "source", tmp_path / "target"
+    lines = run(
+        *("score", model, "-i", source, "--target-file", target, "--format", "jsonl", *options),
+        imports_torch=False,
+    ).splitlines()
+    scores = [json.loads(line) for line in lines]
+    evaluated = json.loads(
+        run(
+            *("evaluate", model, "-i", source, "--reference", target, "--format", "json", *options),
+            imports_torch=False,
+        )
+    )
+    n_tokens = sum(len(score["token_log_probabilities"]) for score in scores)
+    total = sum(score["log_probability"] for score in scores)
+    assert evaluated["loss"] == pytest.approx(-total / n_tokens)
+    expected = expected_scores(model, options)
+    tolerance = 0.1 if options else 1e-4
+    for score, hypothesis in zip(scores, expected, strict=True):
+        assert score["log_probability"] == pytest.approx(hypothesis.log_probability, abs=tolerance)
+        assert score["score"] == pytest.approx(hypothesis.score, abs=tolerance)
+    measured = run(
+        *("benchmark", model, "-i", source, "--rounds", 1, "--beam-size", 2, *options),
+        *("--format", "json"),
+        imports_torch=False,
+    )
+    record = json.loads(measured)
+    assert record["kernels"] == "native"
+    assert record["peak_memory"] < 150e6, "the process that was measured did without torch, too"
+
+
+def expected_scores(path, options):
+    opened = open_translator(path, precision="int8" if options else "float32")
+    ids = opened.directory.tokenizer.encode_batch(LINES)
+    return score_pairs(opened.directory.model, ids, ids[::-1], DecodingConfig(), device="cpu")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--sampling"],
+        ["--precision", "bfloat16"],
+        ["--engine", "torch"],
+        ["--ban", "dog"],
+        ["--coverage-penalty", "0.2"],
+    ],
+    ids=" ".join,
+)
+def test_what_the_kernels_do_not_know_is_for_torch(model, options):
+    text = "\n".join(LINES) + "\n"
+    found = run("translate", model, *options, imports_torch=True, text=text)
+    assert found.count("\n") == len(LINES)
+
+
+def test_a_model_that_was_asked_for_may_be_changed(model):
+    opened = open_translator(model)
+    before = opened.translator.translate(LINES)
+    assert not opened.directory.has_model
+    transformer = opened.directory.model
+    assert opened.translator.translate(LINES) == before
+    attention = transformer.decoder.layers[0].cross_attention
+    attention.gate = torch.zeros(2, 1, 1)
+    assert opened.translator.engine().name == "torch"
+    changed = opened.translator.translate(LINES)
+    assert changed != before
+    attention.gate = None
+    with torch.no_grad():
+        transformer.source_embedding.weight.neg_()
+    assert opened.translator.engine().name == "compiled"
+    assert opened.translator.translate(LINES) not in (before, changed)
+    # the file itself has not changed
+    assert open_translator(model).translator.translate(LINES) == before
+
+
+def test_translations_are_those_of_a_model_that_was_loaded(model):
+    loaded = open_translator(model).directory
+    loaded.model  # noqa: B018 - is made
+    assert list(translate_lines(loaded, LINES, n_best=3)) == list(
+        translate_lines(model, LINES, n_best=3)
+    )
+
+
+def test_threads_are_those_that_torch_would_use(monkeypatch, tmp_path):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3,1")
+    assert default_threads.__wrapped__() == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1, 4}, raising=False)
+    assert default_threads.__wrapped__(tmp_path) == 3, "nothing is said of cores"
+    for number, siblings in ((0, "0-1"), (1, "0-1"), (4, "4-5")):
+        folder = tmp_path / f"cpu{number}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(siblings)
+    assert default_threads.__wrapped__(tmp_path) == 2
+
+
+def test_only_where_there_may_be_a_gpu_is_torch_asked(tmp_path, monkeypatch):
+    assert not may_have_gpu(tmp_path, "linux")
+    (tmp_path / "nvidia0").touch()
+    assert may_have_gpu(tmp_path, "linux")
+    assert not may_have_gpu(tmp_path, "darwin")
+    assert may_have_gpu(tmp_path / "nowhere", "win32")
+    assert is_cpu("cpu")
+    assert not is_cpu("cuda:1")
+    assert not is_cpu("auto"), "torch is loaded and can be asked"
+    monkeypatch.delitem(sys.modules, "torch")
+    assert is_cpu("auto") is not may_have_gpu()
+
+
+def test_an_opened_model_names_its_device(model):
+    opened = open_translator(model)
+    assert (opened.place, opened.device) == ("cpu", torch.device("cpu"))
+    assert dataclasses.asdict(opened.directory.info)["step"] == 0
