@@ -7,7 +7,9 @@ their tables name it, and is never silently computed as something else.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -37,12 +39,19 @@ def unknown_setting(settings: DataclassInstance, known: Mapping[str, Container[A
     Returns:
         Field and value (``norm = "rms"``), or the field alone where the table does not have it.
     """
-    for field in fields(settings):
-        value = getattr(settings, field.name)
-        if field.name not in known:
-            return field.name
-        if value not in known[field.name]:
-            return (
-                f'{field.name} = "{value}"' if isinstance(value, str) else f"{field.name} = {value}"
-            )
+    names, values_of = _fields(type(settings))
+    for name, value in zip(names, values_of(settings), strict=True):
+        values = known.get(name)
+        if values is None:
+            return name
+        if values is not ANY and value not in values:
+            shown = f'"{value}"' if isinstance(value, str) else value
+            return f"{name} = {shown}"
     return None
+
+
+@functools.cache
+def _fields(kind: type[DataclassInstance]) -> tuple[tuple[str, ...], attrgetter[tuple[Any, ...]]]:
+    """Names of the fields of a dataclass, and what gets their values: asked for every sentence."""
+    names = tuple(field.name for field in fields(kind))
+    return names, attrgetter(*names)
