@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tformer_cli import __version__
+from tformer_cli.acceleration import require_fast
 from tformer_cli.artifacts.config_file import (
     CONFIG,
     FORMAT_VERSIONS,
@@ -233,27 +234,30 @@ def make_model(
     """
     import torch
 
-    from tformer_cli.fast.products import use_integers
-    from tformer_cli.fast.quantized import QuantizedMatrix
     from tformer_cli.model.shapes import shapes_alone
     from tformer_cli.model.transformer import Transformer
 
     arrays = weights.arrays
     with shapes_alone():  # the weights are where the file is mapped
         model = Transformer(config, vocab_size)
-    matrices = {
-        name: QuantizedMatrix(torch.from_numpy(array), torch.from_numpy(arrays[f"{name}{SCALE}"]))
-        for name, array in arrays.items()
-        if array.dtype == np.int8
-    }
+    in_integers = [name for name, array in arrays.items() if array.dtype == np.int8]
     tensors = {
         name: torch.from_numpy(arrays[name]).to(device)
-        if name not in matrices
+        if name not in in_integers
         else torch.empty(arrays[name].shape, device="meta")
         for name in model.state_dict()
     }
     model.load_state_dict(tensors, assign=True)
     model.eval().requires_grad_(requires_grad=False)
-    if matrices:
+    if in_integers:
+        require_fast("int8 weights")
+        from tformer_cli.fast.products import use_integers
+        from tformer_cli.fast.quantized import QuantizedMatrix
+
+        pairs = ((name, arrays[name], arrays[f"{name}{SCALE}"]) for name in in_integers)
+        matrices = {
+            name: QuantizedMatrix(torch.from_numpy(integers), torch.from_numpy(scale))
+            for name, integers, scale in pairs
+        }
         use_integers(model, matrices)
     return model

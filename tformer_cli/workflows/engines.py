@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+from tformer_cli.acceleration import has_fast, require_fast
 from tformer_cli.decoding.engine import StoredModel
 from tformer_cli.errors import UsageError
 
@@ -42,14 +43,16 @@ def search_engines(
     plain = TorchEngine(device, precision)
     if name == "torch":
         return [plain]
+    if name != "tformer":
+        require_fast(f"--engine {name}")
     if name == "continuous":
         from tformer_cli.fast.continuous.continuous_search import ContinuousEngine
 
         return [ContinuousEngine(device, precision)]
-    try:
-        from tformer_cli.fast.native_search import CompiledEngine
-    except ModuleNotFoundError:
+    if not has_fast():
         return [plain]
+    from tformer_cli.fast.native_search import CompiledEngine
+
     compiled = CompiledEngine(precision, tell)
     return [compiled] if name == "compiled" else [compiled, plain]
 
@@ -93,9 +96,6 @@ def late_engines(
         name: "tformer" or "compiled".
         threads: CPU threads (0: as many as torch would use).
         tell: is told, in a line, what takes a while or makes the search slower.
-
-    Raises:
-        ModuleNotFoundError: if there are no kernels in this installation.
     """
     from tformer_cli.fast.native_search import CompiledEngine
 
@@ -123,6 +123,7 @@ def ctranslate2_engine(
         UsageError: if the engine is not installed or cannot load the export.
         ArtifactError: if there is no export of these weights.
     """
+    require_fast("--engine ctranslate2")
     from tformer_cli.artifacts.ctranslate2_export import EXPORT, check_export, import_ctranslate2
     from tformer_cli.fast.ctranslate2_engine import CTranslate2Engine
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from tformer_cli.acceleration import require_fast
 from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.ctranslate2_export import EXPORT, ORIGIN, export_ctranslate2
 from tformer_cli.artifacts.model_directory import (
@@ -12,7 +13,6 @@ from tformer_cli.artifacts.model_directory import (
     save_model_directory,
 )
 from tformer_cli.errors import UsageError
-from tformer_cli.fast.products import quantized_matrices
 from tformer_cli.files.atomic import directory_aside
 
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
@@ -64,6 +64,9 @@ def export_int8(model: Path | str, output: Path | str) -> tuple[int, int]:
         ArtifactError: if the model cannot be read or the directory cannot be written.
     """
     path = Path(output)
+    require_fast("--format int8")
+    from tformer_cli.fast.products import quantized_matrices
+
     _check_free(path)
     directory = load_model_directory(Path(model))
     weights = directory.model.state_dict()

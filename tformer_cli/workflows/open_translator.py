@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tformer_cli.acceleration import has_fast
 from tformer_cli.artifacts.model_directory import (
     ModelDirectory,
     load_model_directory,
@@ -193,12 +194,9 @@ def _open_stored(
     Returns:
         None where that cannot be: in another precision, or without kernels.
     """
-    if precision == "bfloat16":
+    if precision == "bfloat16" or not has_fast():
         return None
-    try:
-        engines = late_engines(engine, threads, tell)
-    except ModuleNotFoundError:
-        return None
+    engines = late_engines(engine, threads, tell)
     directory, weights = read_model_directory(path, takes_int8=True)
     decoding = overridden(directory.decoding, tell, **overrides)
     chosen = choose_numbers(directory, precision, "cpu")

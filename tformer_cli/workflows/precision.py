@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tformer_cli.acceleration import has_fast, require_fast
 from tformer_cli.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ def computing_in(
     Returns:
         The directory, or one with the copy.
     """
+    if not has_fast():  # products are torch's own, under autocast if need be
+        if precision == "int8":
+            require_fast("--precision int8")
+        return directory
     from tformer_cli.fast.packed import can_pack
     from tformer_cli.fast.products import pack, quantized_matrices, unpack, use_integers
 

@@ -2,9 +2,8 @@
 
 import torch
 
+from tformer_cli.acceleration import has_fast
 from tformer_cli.errors import UsageError
-from tformer_cli.fast.native.library import Refused, load_library
-from tformer_cli.fast.native.training import use_native_operations
 from tformer_cli.model.runtime import prepare_cpu, resolve_device, set_threads
 from tformer_cli.model.transformer import Transformer, compile_layers
 from tformer_cli.training.launch import Launch
@@ -51,13 +50,24 @@ def use_kernels(model: Transformer, *, compiles: bool = False) -> list[str]:
             compile_layers(model)
         return []
     notes = ["training.compile has no effect without a GPU"] if compiles else []
-    try:
-        if use_native_operations(model, load_library()):
-            return notes
-        reason = "they cannot use torch's threads"
-    except Refused as refusal:
-        reason = str(refusal)
+    reason = _refusal(model)
+    if reason is None:
+        return notes
     return [*notes, f"training without compiled kernels, which is slower: {reason}"]
+
+
+def _refusal(model: Transformer) -> str | None:
+    """Lets a model train by the kernels, or gives the reason why it does not."""
+    if not has_fast():
+        return "tformer_cli/fast is missing"
+    from tformer_cli.fast.native.library import Refused, load_library
+    from tformer_cli.fast.native.training import use_native_operations
+
+    try:
+        is_used = use_native_operations(model, load_library())
+    except Refused as refusal:
+        return str(refusal)
+    return None if is_used else "they cannot use torch's threads"
 
 
 def _own_gpu(name: str, launch: Launch) -> torch.device:
