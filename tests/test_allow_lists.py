@@ -35,7 +35,7 @@ SHAPE = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_encoder_layers": 1, "n_decode
 TABLES = [
     (DecodingConfig, decoding_config.BEAM_SEARCH),
     (DecodingConfig, decoding_config.PLAIN_SEARCH),
-    (DecodingConfig, torch_engine.KNOWN_SETTINGS),
+    (DecodingConfig, decoding_config.ANY_SEARCH),
     (Sentence, torch_engine.KNOWN_DEMANDS),
     (Sentence, engine_module.WITHOUT_DEMANDS),
     (ModelConfig, weights.KNOWN_MODELS),

@@ -6,6 +6,7 @@ import torch
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.engine import DecodingModel
 from tformer_cli.decoding.ensemble import Ensemble
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -71,3 +72,9 @@ def test_a_model_with_itself_is_the_model(random_model, batch):
 def test_weights_that_make_no_sense_are_refused(weights, message):
     with pytest.raises(ValueError, match=message):
         Ensemble([small(1, 16)] * 2, weights)
+
+
+def test_whatever_decodes_step_by_step_is_a_decoding_model(tabulated, random_model):
+    models = (random_model, Ensemble([random_model]), tabulated(vocab_size=9))
+    assert all(isinstance(model, DecodingModel) for model in models)
+    assert not isinstance(torch.nn.Linear(2, 2), DecodingModel)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from tformer_cli.allow_list import ANY, unknown_setting
 
@@ -115,6 +115,37 @@ class DecodingConfig:
             raise ValueError(f"{name}: must be {what}, but is {getattr(self, name)}")
 
 
+class SearchOverrides(TypedDict, total=False):
+    """Fields of `DecodingConfig` that may differ from a model's defaults; None: as if not given."""
+
+    beam_size: int | None
+    length_penalty: float | None
+    max_length: int | None
+    max_length_ratio: float | None
+    batch_tokens: int | None
+    length_normalization: Literal["gnmt", "average"] | None
+    coverage_penalty: float | None
+    min_length: int | None
+    min_length_ratio: float | None
+    no_repeat_ngram: int | None
+    repetition_penalty: float | None
+    sampling: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    diversity_groups: int | None
+    diversity_penalty: float | None
+    risk: Literal["none", "chrf", "bleu"] | None
+    candidates: int | None
+    distinct_texts: bool | None
+
+
+class DecodingOverrides(SearchOverrides, total=False):
+    """All of them."""
+
+    n_best: int | None
+
+
 BEAM_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
     {
         "beam_size": ANY,
@@ -130,7 +161,7 @@ BEAM_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
         "no_repeat_ngram": (0,),
         "repetition_penalty": (1.0,),
         "sampling": (False,),
-        # only sampling looks at the next three, and only diverse search at its penalty
+        # the next three are of sampling alone, the penalty of diverse search alone
         "temperature": ANY,
         "top_k": ANY,
         "top_p": ANY,
@@ -152,8 +183,22 @@ PLAIN_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
         "distinct_texts": (False, True),
     }
 )
-"""Settings under which a search follows the rules of beam search alone: what it is told in numbers
-(limits, divisors by length, hypotheses wanted) says everything."""
+"""Settings under which a search follows the rules of beam search alone, so that numbers (limits,
+divisors by length, hypotheses wanted) describe all of it."""
+
+ANY_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
+    {
+        **PLAIN_SEARCH,
+        "coverage_penalty": ANY,
+        "min_length": ANY,
+        "min_length_ratio": ANY,
+        "no_repeat_ngram": ANY,
+        "repetition_penalty": ANY,
+        "sampling": (False, True),
+        "diversity_groups": ANY,
+    }
+)
+"""Settings that the search in torch knows. A rule that is added is named in all three tables."""
 
 
 def is_beam_search(config: DecodingConfig) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.decoding.beam_search import beam_search
-from tformer_cli.decoding.config import PLAIN_SEARCH
+from tformer_cli.decoding.config import ANY_SEARCH, PLAIN_SEARCH
 from tformer_cli.decoding.constraints import constrained_search
 from tformer_cli.decoding.diverse import diverse_beam_search
 from tformer_cli.decoding.engine import DecodingModel, EngineUnavailableError, Sentence
@@ -31,18 +31,6 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.engine import SearchedModel
     from tformer_cli.decoding.hypothesis import Hypothesis
 
-KNOWN_SETTINGS: Mapping[str, Container[Any]] = MappingProxyType(
-    {
-        **PLAIN_SEARCH,
-        **dict.fromkeys(
-            ("coverage_penalty", "min_length", "min_length_ratio", "no_repeat_ngram",
-             "repetition_penalty", "diversity_groups"),
-            ANY,
-        ),
-        "sampling": (False, True),
-    }
-)  # fmt: skip
-"""Settings that `search` knows."""
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
     dict.fromkeys(("tokens", "key", "prefix", "excluded", "constraints"), ANY)
 )
@@ -63,7 +51,7 @@ class TorchEngine:
 
     def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
         """See `SearchEngine`."""
-        unknown = unknown_setting(config, KNOWN_SETTINGS)
+        unknown = unknown_setting(config, ANY_SEARCH)
         if unknown is not None:
             return f"the setting {unknown} is unknown"
         if not isinstance(model, DecodingModel):
@@ -214,7 +202,7 @@ def search(
     Raises:
         ValueError: if the search does not know a setting.
     """
-    unknown = unknown_setting(config, KNOWN_SETTINGS)
+    unknown = unknown_setting(config, ANY_SEARCH)
     if unknown is not None:
         raise ValueError(f"the search does not know the setting {unknown}")
     prefixes = [sentence.prefix for sentence in sentences]

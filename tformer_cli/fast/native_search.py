@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from tformer_cli.model.runtime import Precision
 
 Result = TypeVar("Result")
-MOST_UNHEARD = 2000
-"""So many tokens of one sentence, all its hypotheses together, are found sooner than anybody could
-stop it: within some tenths of a second by a large model."""
-SECONDS_BETWEEN_LOOKS = 0.2
-"""While threads compute, so often is asked whether to continue."""
+MAX_UNINTERRUPTIBLE_TOKENS = 2000
+"""Tokens of one sentence, all its hypotheses together, that need no thread which could be stopped:
+a large model finds them within some tenths of a second."""
+POLL_SECONDS = 0.2
+"""Time between two calls of `before_batch` while threads compute."""
 
 
 class CompiledEngine:
@@ -216,7 +216,7 @@ class CompiledSearch:
             return [[Hypothesis(*one) for one in hypotheses] for hypotheses in found]
 
         before_batch()
-        if len(sources) == 1 and limits[0] * config.beam_size <= MOST_UNHEARD:
+        if len(sources) == 1 and limits[0] * config.beam_size <= MAX_UNINTERRUPTIBLE_TOKENS:
             return find([0])
         results = dict(_side_by_side(find, batches, n_workers, stop, before_batch))
         return [results[index] for index in range(len(sources))]
@@ -272,11 +272,11 @@ def _side_by_side(
     batches: Sequence[Sequence[int]],
     n_workers: int,
     stop: ctypes.c_int,
-    look: Callable[[], None],
+    before_batch: Callable[[], None],
 ) -> list[tuple[int, Result]]:
     """Returns what is found for each index of each batch; sets `stop` if that is ended early.
 
-    A kernel hears no signal. So the threads compute, and this one waits and looks now and then.
+    A kernel receives no signal. So other threads compute, and this one waits, interruptible.
     """
     results: list[tuple[int, Result]] = []
     if not batches:
@@ -285,9 +285,9 @@ def _side_by_side(
     try:
         futures = [pool.submit(find, batch) for batch in batches]
         for batch, future in zip(batches, futures, strict=True):
-            while not wait([future], SECONDS_BETWEEN_LOOKS).done:
-                look()
-            look()
+            while not wait([future], POLL_SECONDS).done:
+                before_batch()
+            before_batch()
             results += zip(batch, future.result(), strict=True)
     except BaseException:
         stop.value = 1

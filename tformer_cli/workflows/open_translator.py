@@ -31,13 +31,12 @@ if TYPE_CHECKING:
     import torch
 
     from tformer_cli.artifacts.config_file import WeightType
-    from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.decoding.config import DecodingConfig, DecodingOverrides
     from tformer_cli.decoding.engine import SearchedModel, SearchEngine
     from tformer_cli.decoding.ensemble import EnsembleSpace
     from tformer_cli.model.config import Precision
     from tformer_cli.model.transformer import Transformer
     from tformer_cli.workflows.translation_options import (
-        DecodingOverrides,
         Engine,
         PrecisionChoice,
     )

@@ -37,8 +37,8 @@ from tformer_cli.data.lines import LineCounts
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.resumable import ResumableFile
+    from tformer_cli.decoding.config import SearchOverrides
     from tformer_cli.workflows.translate import TranslationCounts
-    from tformer_cli.workflows.translation_options import SearchOverrides
 
 
 CHANGES_NOTHING = frozenset(
