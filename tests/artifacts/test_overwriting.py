@@ -16,7 +16,7 @@ from tformer_cli.artifacts.token_frequencies import FREQUENCIES
 from tformer_cli.errors import UsageError
 from tformer_cli.training import checkpoints, tensorboard
 from tformer_cli.workflows import train
-from tformer_cli.workflows.follow_heads import HEADS_LOG, PROBE
+from tformer_cli.workflows.inspection.follow_heads import HEADS_LOG, PROBE
 
 
 def check(output, *inputs, writes=Writes.FILE):

@@ -22,7 +22,6 @@ from rich.console import Console
 
 import tformer_cli
 from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
-from tformer_cli.cli.alignment_table import show_scores
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.benchmark import show_speeds
 from tformer_cli.cli.commands.evaluate import show_evaluation
@@ -30,9 +29,10 @@ from tformer_cli.cli.commands.guide import show_guide
 from tformer_cli.cli.commands.plot import show_chart
 from tformer_cli.cli.commands.quickstart import show_quickstart
 from tformer_cli.cli.commands.tokenize import show_statistics
-from tformer_cli.cli.corpus_table import show_summaries
-from tformer_cli.cli.heads_screen import show_record
 from tformer_cli.cli.help_screen import show_help, show_list
+from tformer_cli.cli.inspection.alignment_table import show_scores
+from tformer_cli.cli.inspection.corpus_table import show_summaries
+from tformer_cli.cli.inspection.heads_screen import show_record
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
@@ -63,13 +63,13 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.benchmark import Setting, Speed
 from tformer_cli.workflows.evaluate import Evaluation, score_hypotheses
-from tformer_cli.workflows.inspect_corpus import CorpusInspector
 from tformer_cli.workflows.inspect_diff import inspect_diff
 from tformer_cli.workflows.inspect_heads import inspect_heads
 from tformer_cli.workflows.inspect_views import inspect_view
+from tformer_cli.workflows.inspection.inspect_corpus import CorpusInspector
+from tformer_cli.workflows.inspection.score_alignment import AlignmentScore, AlignmentScores
 from tformer_cli.workflows.open_translator import open_translator
 from tformer_cli.workflows.plot import plot_runs
-from tformer_cli.workflows.score_alignment import AlignmentScore, AlignmentScores
 from tformer_cli.workflows.tokenize import measure
 
 WIDTHS = (60, 80, 120)

@@ -72,7 +72,7 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
     Args:
         directory: the model.
         path: folder to write.
-        quantization: what the weights are stored as: "float32", "float16", "bfloat16", "int16" or
+        quantization: type of the stored weights: "float32", "float16", "bfloat16", "int16" or
             "int8".
 
     Raises:
@@ -106,12 +106,14 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
         pre_norm=config.norm == "pre",
         activation=activation,
     )
+    # The engine turns halves of a head's width, as the model does, not neighboring pairs
     if config.positions == "rotary":
         for layer in (*spec.encoder.layer, *spec.decoder.layer):
             turned = specs.attention_spec.MultiHeadAttentionSpec(
                 self_attention=True, rotary_dim=config.head_width, rotary_interleave=False
             )
             layer.self_attention = turned
+    # Labels, not pieces: the engine's vocabulary files hold one readable token a line
     vocabulary = tokenizer.pieces(range(tokenizer.vocab_size))
     spec.register_source_vocabulary(vocabulary)
     spec.register_target_vocabulary(vocabulary)
@@ -121,6 +123,7 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
     spec.config.decoder_start_token = vocabulary[BOS_ID]
     spec.config.layer_norm_epsilon = config.norm_epsilon
     _fill(spec, directory)
+    # Missing or misshapen weights are found here, before anything is written
     spec.validate()
     spec.optimize(quantization)
     with directory_aside(path) as aside:

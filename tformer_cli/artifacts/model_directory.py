@@ -196,6 +196,7 @@ def read_model_directory(
     if not (path / TOKENIZER).is_file():  # nor a pipe, which would be waited for
         raise ArtifactError(f"{path}: {TOKENIZER} is missing; name a complete model directory")
     tokenizer = Tokenizer.from_file(path / TOKENIZER)
+    # Copied from another model it would decode to other words without any error
     if tokenizer.vocab_size != record.vocab_size:
         raise ArtifactError(
             f"{path / TOKENIZER}: has {tokenizer.vocab_size} entries, but config.json "

@@ -59,6 +59,7 @@ def _problem(path: Path, config: Mapping[str, Any] | None) -> str:
         return _missing(path)
     if not path.is_dir():
         return _file(path)
+    # From the surest sign to the weakest: a foreign config.json, foreign files, our own files
     if config is not None and {"model_type", "architectures"} & config.keys():
         kind = config.get("model_type")
         named = f" ({kind})" if isinstance(kind, str) and kind.isidentifier() else ""
@@ -73,9 +74,11 @@ def _problem(path: Path, config: Mapping[str, Any] | None) -> str:
             "is a run without a model yet; resume it, or wait for its first checkpoint "
             f"(`tformer train RECIPE -o {path}`)"
         )
+    # A checkpoint or a file's folder inside a run was named: the run is meant
     above = next((parent for parent in path.resolve().parents if _is_model(parent)), None)
     if above is not None:
         return f"is a part of a model or run; name its directory {above}"
+    # A folder of models, such as runs/: a few of their names are the best advice
     models = [inner for inner in islice(path.iterdir(), MOST_LOOKED_AT) if _is_model(inner)]
     if models:
         shown = ", ".join(map(str, sorted(models)[:MOST_NAMED]))

@@ -29,16 +29,16 @@ from tformer_cli.cli.commands.train import train
 from tformer_cli.cli.commands.translate import translate
 from tformer_cli.cli.console import error_line
 from tformer_cli.cli.help_screen import DEPLOY, EXAMPLES, LOOK_INSIDE, START, TRAIN, TRANSLATE
-from tformer_cli.cli.inspect_ablate import inspect_ablate
-from tformer_cli.cli.inspect_align import inspect_align
-from tformer_cli.cli.inspect_diff import inspect_diff
-from tformer_cli.cli.inspect_heads import inspect_heads
-from tformer_cli.cli.inspect_report import inspect_report
-from tformer_cli.cli.inspect_step import inspect_step
-from tformer_cli.cli.inspect_view import view_command
+from tformer_cli.cli.inspection.inspect_ablate import inspect_ablate
+from tformer_cli.cli.inspection.inspect_align import inspect_align
+from tformer_cli.cli.inspection.inspect_diff import inspect_diff
+from tformer_cli.cli.inspection.inspect_heads import inspect_heads
+from tformer_cli.cli.inspection.inspect_report import inspect_report
+from tformer_cli.cli.inspection.inspect_step import inspect_step
+from tformer_cli.cli.inspection.inspect_view import view_command
+from tformer_cli.cli.inspection.weights_option import CommandWithWeights
 from tformer_cli.cli.standard_streams import discard_stdout, prepare_standard_streams
 from tformer_cli.cli.usage import HelpfulGroup, usage_message
-from tformer_cli.cli.weights_option import CommandWithWeights
 from tformer_cli.errors import TformerError
 from tformer_cli.inspection.views import all_views
 from tformer_cli.training.launch import launched, wait_for_first_error
@@ -83,12 +83,14 @@ class OneLineErrors(HelpfulGroup):
             )
             sys.stdout.flush()
         except SystemExit as leaving:
+            # Typer and rich, which draw the help, turn a closed pipe into status 1
             if isinstance(leaving.__context__, BrokenPipeError):
-                _leave_closed_pipe()  # Typer and rich, which draw the help, leave with 1
+                _leave_closed_pipe()
             raise
         except TformerError as error:
             _end(given, error, str(error), error.exit_status)
         except TyperException as error:
+            # All processes of a machine read the same command line: one error is enough
             if launched().local_rank:
                 wait_for_first_error()
             _end(given, error, usage_message(error), getattr(error, "exit_code", 1))

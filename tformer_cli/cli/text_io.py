@@ -137,6 +137,7 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
         ArtifactError: if it cannot be written.
     """
     descriptor = open_stream(output)
+    # /dev/stdout is written through Python's own buffer, in order with all other results
     if descriptor == STDOUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -160,7 +161,7 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
             ):
                 yield stream
         except OSError as error:
-            if error.errno == errno.EPIPE:
+            if error.errno == errno.EPIPE:  # ends the command quietly, as on stdout
                 raise
             raise not_writable(path, error) from None
         return

@@ -88,8 +88,10 @@ def read_run(path: Path) -> RunMetrics:
     entries: dict[str, dict[float, Entry]] = {"report": {}, "validation": {}, "average": {}}
     for number, line in enumerate(lines, start=1):
         entry = _entry(line)
+        # The last line may be half-written by a run at work
         if entry is None and number < len(lines):
             raise DataError(f"{file}, line {number}: is damaged; remove that line")
+        # By step: a run resumed from a checkpoint repeats the steps after it
         if entry is not None and _kind(entry) in entries:
             entries[_kind(entry)][entry["step"]] = entry
     in_order = {kind: [found[step] for step in sorted(found)] for kind, found in entries.items()}

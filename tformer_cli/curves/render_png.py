@@ -35,12 +35,13 @@ def render_png(chart: Chart) -> bytes:
 def _draw(axes: "Axes", panel: Panel, x: Scale) -> None:
     y = y_scale(panel)
     axes.set_title(panel.metric.label, fontsize=9, fontweight="bold", loc="left", color=_INK)
+    # The same ticks as in SVG: matplotlib's own would differ in number and form
     axes.set_yscale("log" if y.is_logarithmic else "linear")
     axes.set_xlim(x.low, x.high)
     axes.set_ylim(y.low, y.high)
     axes.set_xticks(x.ticks, x.labels)
     axes.set_yticks(y.ticks, y.labels)
-    axes.minorticks_off()
+    axes.minorticks_off()  # a logarithmic axis would label them
     axes.set_xlabel(x.name, fontsize=8, loc="right", color=_GRAY)
     axes.tick_params(labelsize=8, labelcolor=_GRAY, color=_GRAY)
     axes.tick_params(axis="y", length=0)
@@ -57,6 +58,7 @@ def _draw(axes: "Axes", panel: Panel, x: Scale) -> None:
             "linestyle": _DASHES[dash],
             "marker": marker,
         }
+        # Not clipped: points on the edge of the axes show whole markers
         axes.plot(across, up, linewidth=1.5, markersize=3.5, clip_on=False, **look)
         if curve.average is not None:
             look = {"color": LIGHT[color], "markerfacecolor": "white", "marker": "D"}

@@ -162,6 +162,7 @@ def object_relative(draft: Draft) -> Phrase | None:
     inner = clause(draft, inner_subject, verb, "past", gap=head)
     draft.combine(inner_subject.head, verb.english, head.head)
     joined = concatenate(head, word(draft, "that", "que"), inner.statement())
+    # For the outer verb the noun and its clause are one phrase, with the noun's agreement
     whole = Phrase(joined.english, joined.french, head.person, head.feminine, head.plural,
                    head.head, head.noun)  # fmt: skip
     if rng.chance(0.65):
@@ -174,6 +175,7 @@ def object_relative(draft: Draft) -> Phrase | None:
             made.extend(degree(draft, "very", "très"))
         return made.extend(adjective).statement()
     outer = rng.draw(lexicon.TRANSITIVE)
+    # None: the caller draws another construction, so that the words always fit
     if (
         noun.tags.isdisjoint(outer.objects.split())
         or outer is verb

@@ -155,11 +155,13 @@ def _measure(
     start = perf_counter()
     translator = open_translator(model, threads=threads, device=device, **setting).translator
     load_seconds = perf_counter() - start
+    # The first lines pay for packing weights and for the allocator's memory
     translator.translate(lines[:WARM_UP_LINES])
     name, reasons = translator.engine()
     start = perf_counter()
     translations = translator.translate(lines)
     seconds = perf_counter() - start
+    # One by one, as an interactive user sees them; batches hide the latency
     latencies = []
     for line in lines[:MOST_SINGLE_LINES]:
         start = perf_counter()
@@ -167,6 +169,7 @@ def _measure(
         latencies.append(perf_counter() - start)
     return {
         "lines": len(lines),
+        # `</s>` counts as generated, once for every part of a line that was split
         "tokens": sum(len(t.hypotheses[0].token_ids) + max(t.n_parts, 1) for t in translations),
         "seconds": seconds,
         "latencies": latencies,

@@ -105,6 +105,7 @@ def model_details(path: Path) -> ModelDetails:
     weight_type, n_weight_bytes = _weights(path / WEIGHTS)
     files = [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
     n_other_bytes = sum((path / name).stat().st_size for name in ("config.json", TOKENIZER))
+    # The model is described even if files of its run are unreadable: it works without them
     problems: list[str] = []
     recipe, progress = None, None
     try:

@@ -23,7 +23,7 @@ from tformer_cli.inspection.ablation.record import (
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.wording import count_of
-from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
 
 if TYPE_CHECKING:

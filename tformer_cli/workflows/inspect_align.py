@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tformer_cli.data.pharaoh import GoldLinks
     from tformer_cli.decoding.translator import Translator
     from tformer_cli.inspection.alignment.words import WordTokens
-    from tformer_cli.workflows.aligner import Aligner
+    from tformer_cli.workflows.inspection.aligner import Aligner
 
 BUFFER_LINES = 1024
 """Pairs that are sorted by length and captured together."""

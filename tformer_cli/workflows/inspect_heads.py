@@ -22,7 +22,7 @@ from tformer_cli.inspection.heads.rare_tokens import UNKNOWN, RareTokens, TokenF
 from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.record import CaptureMode, HeadsRecord, ModelSummary, PageExtras
 from tformer_cli.wording import count_of
-from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
 
 LIVE_TARGETS = (

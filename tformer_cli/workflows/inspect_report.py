@@ -19,7 +19,7 @@ from tformer_cli.inspection.views.step import TOLERANCE, one_head
 from tformer_cli.inspection.walkthrough.tokens import find_token
 from tformer_cli.workflows.inspect_heads import HeadInspector
 from tformer_cli.workflows.inspect_views import subject_of
-from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
 
 FEWEST_POSITIONS = 32

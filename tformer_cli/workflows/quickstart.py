@@ -81,9 +81,11 @@ def quickstart(
     evaluation = evaluate_model(
         run, sources, [[pair.target for pair in pairs]], device=device, threads=threads
     )
+    # The samples: the famous sentences first, then some from all over the test set
     chosen = [sources.index(text) for text in FAMOUS if text in sources]
     chosen += [i for i in _spread(len(pairs)) if i not in chosen][: N_SAMPLES - len(chosen)]
     page = run / PAGE
+    # Live: the page then shows the search that found the translation, beam by beam
     shown = inspect_heads(run, FAMOUS, device=device, threads=threads, mode="live", for_page=True)
     write_text(page, render_html(list(shown)))
     return QuickstartResult(

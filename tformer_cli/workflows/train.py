@@ -64,7 +64,7 @@ from tformer_cli.training.tensorboard import TensorBoardLog
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.validation import Validator
 from tformer_cli.workflows.engines import search_engines
-from tformer_cli.workflows.follow_heads import PROBE, HeadFollower
+from tformer_cli.workflows.inspection.follow_heads import PROBE, HeadFollower
 from tformer_cli.workflows.training.data import (
     Progress,
     check_files,

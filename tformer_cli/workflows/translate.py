@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.workflows.aligner import Aligner, WordAlignment
+    from tformer_cli.workflows.inspection.aligner import Aligner, WordAlignment
     from tformer_cli.workflows.translation_options import TranslatorOptions
 
 InputFormat = Literal["text", "jsonl"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tformer_cli.inspection.page.heads_data import render_html
-from tformer_cli.workflows.weigh_heads import weigh_heads
+from tformer_cli.workflows.inspection.weigh_heads import weigh_heads
 
 LOOK = """
 const seen = {

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tformer_cli.cli.inspect_view import view_command
+from tformer_cli.cli.inspection.inspect_view import view_command
 from tformer_cli.inspection import views
 from tformer_cli.inspection.page.report_page import render_report
 from tformer_cli.inspection.record import HeadsRecord

@@ -155,6 +155,7 @@ def evaluate(
 
     read, translated = LineCounts(), TranslationCounts()
     tell_to_type(files=texts.files, quiet=quiet)
+    # All texts are read before a model is loaded: different line counts are an error at once
     scored, *references = workflow.read_texts(texts.files, read)
     how: dict[str, Any] = {"lowercase": scores.lowercase, "tokenize": scores.tokenize}
     if model is None:
@@ -174,6 +175,7 @@ def evaluate(
                 )
             if stream is not None:
                 stream.writelines(utf8_line(line) for line in result.hypotheses)
+    # Warnings last on stderr, where they are not scrolled away by the progress
     warn_of_bytes(read)
     warn_of_lengths(translated)
     (_show_json if scores.report_format == ReportFormat.json else _write_text)(result)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 from tformer_cli.cli.commands.training_progress import duration, visible
 from tformer_cli.cli.console import stdout_console, warn, write_line
 from tformer_cli.cli.format_choice import format_option
-from tformer_cli.cli.heads_dump import size_said
 from tformer_cli.cli.help_screen import show_list
+from tformer_cli.cli.inspection.heads_dump import size_said
 from tformer_cli.cli.options import ModelArgument, QuietOption
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     if details.source_language or details.target_language:
         yield "Languages", f"{details.source_language or '?'} to {details.target_language or '?'}"
     kinds = {"enc": "encoder", "dec": "decoder", "cross": "cross-attention"}
+    # Pruning leaves each layer its own number of heads: then only sums are readable
     heads = f"{model.n_heads} heads"
     if model.encoder_heads or model.decoder_heads or model.cross_heads:
         counts = zip(kinds.values(), map(sum, model.layer_heads), strict=True)
@@ -80,6 +81,7 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
         scores = (f"{names.get(name, name)} {value:.2f}" for name, value in details.scores.items())
         yield "Validation", ", ".join(scores)
     yield "Decoding", f"beam size {decoding.beam_size}, length penalty {decoding.length_penalty:g}"
+    # A run directory is much larger than its model, which is the part to copy elsewhere
     more = details.n_bytes - details.n_model_bytes
     beside = f"; {size_said(more)} more beside it, such as checkpoints" if more else ""
     yield "Size", f"{size_said(details.n_model_bytes)} ({details.weight_type} weights){beside}"

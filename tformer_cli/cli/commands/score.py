@@ -115,6 +115,7 @@ def score(
     files = pairs.files()
     check_stdin_is_read_once(files)
     counts = LineCounts()
+    # Before the imports: a missing file is an error at once, not after seconds
     sources, targets = (file_lines(file, counts, quiet=quiet) for file in files)
     from tformer_cli.workflows import score as workflow
     from tformer_cli.workflows.open_translator import open_translator
@@ -133,6 +134,7 @@ def score(
         scored = workflow.ScoreCounts()
         lines: Iterator[str]
         if pairs.n_best_file is not None:
+            # The sources are needed in any order, and a line may have many hypotheses
             lines = workflow.rank_again(opened, list(sources), targets, pairs.n_best_file, scored)
         else:
             given = workflow.score_lines(opened, sources, targets, scored)

@@ -232,6 +232,7 @@ def event_lines(event: TrainingEvent) -> list[str]:
         case StepReport():
             left = ""
             if event.share_done:
+                # The pace of the whole run: steps of one report vary with their batches
                 seconds = event.seconds * (1.0 - event.share_done) / event.share_done
                 left = f", {clock(seconds)} left"
             share = limit_share(event, "the hardware's limit")
@@ -254,8 +255,10 @@ def event_lines(event: TrainingEvent) -> list[str]:
             sample = f"{visible(event.sample_source)} → {visible(event.sample_translation)}"
             return [line, f"  {sample}"]
         case CheckpointWritten() | RolledBack() | BatchSplit():
+            # The last two are warnings; a line for every checkpoint would say nothing
             return []
         case RunEnded():
+            # The published weights: an average, or a single step that validated better
             averaged = ", ".join(f"{step:,}" for step in event.averaged_steps)
             final = f"; average of steps {averaged}" if averaged else ""
             if event.better_step:

@@ -126,8 +126,10 @@ def parse_verb(entry: str, preposition: str | None = None) -> Verb:
     """Parse ``look for|chercher|human|thing``; ``*`` marks *être*, ``~`` a state."""
     english_form, french_form, subjects, objects = [*entry.split("|"), "", ""][:4]
     base, *particle = english_form.split()
+    # The marks stand at the end of the whole French form, behind a preposition
     marks = french_form[len(french_form.rstrip("*~")) :]
     words = french_form.rstrip("*~").split()
+    # "se laver", "penser à": the infinitive is the first word that is not a pronoun
     reflexive = words[0] in ("se", "s'")
     infinitive = words[1] if reflexive else words[0]
     tail = words[2:] if reflexive else words[1:]
@@ -146,7 +148,7 @@ def parse_verb(entry: str, preposition: str | None = None) -> Verb:
         future=future,
         participle=participle,
         french_preposition=preposition if preposition is not None else " ".join(tail),
-        etre="*" in marks or reflexive,
+        etre="*" in marks or reflexive,  # all reflexive verbs form their perfect with être
         reflexive=reflexive,
         stative="~" in marks,
         subjects=subjects,

@@ -67,7 +67,7 @@ class Plan:
 
 
 def plan_training(recipe: Recipe) -> Plan:
-    """Looks at a sample of every corpus as training would.
+    """Batches a sample of every corpus as training would.
 
     Raises:
         DataError: if a corpus cannot be read or the corpora hold no sentence pairs.
@@ -76,12 +76,14 @@ def plan_training(recipe: Recipe) -> Plan:
     check_files(recipe)
     counts = LineCounts()
     sample = list(_sample(recipe, counts))
+    # Trained on the sample where the recipe names none: close enough to estimate lengths
     tokenizer = _sample_tokenizer(recipe, sample)
     encoded = [_encoded(tokenizer, pair) for pair in sample]
     kept = [ids for ids in encoded if max(map(len, ids)) <= recipe.data.max_length]
     if not kept:
         raise DataError("data.train: no usable sentence pair at its start; check the corpora")
     lengths = np.array([[len(source), len(target)] for source, target in kept], dtype=np.int32)
+    # 0 means that the run measures what fits into memory, which a dry run does not
     tokens_per_batch = recipe.training.tokens_per_batch or UNKNOWN_BUDGET
     batches = [
         collate([kept[i][0] for i in indices], [kept[i][1] for i in indices])
@@ -104,7 +106,7 @@ def plan_training(recipe: Recipe) -> Plan:
 
 
 def _broken(counts: LineCounts) -> Iterator[str]:
-    """Says how many of the lines that were read are not UTF-8; a run says it of all of them."""
+    """Counts the lines of the sample that are not UTF-8; a run counts them in all lines."""
     if counts.not_utf8:
         read = f"of the {counts.lines:,} lines that were looked at {counts.not_utf8:,}"
         yield f"data.train: {read} are not UTF-8; they would be read as U+FFFD"

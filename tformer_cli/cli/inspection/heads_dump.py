@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import note, warn
-from tformer_cli.cli.heads_request import HeadsRequest
-from tformer_cli.cli.inspection_options import open_model
+from tformer_cli.cli.inspection.heads_request import HeadsRequest
+from tformer_cli.cli.inspection.options import open_model
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import STANDARD_STREAM, argument_lines, count_of_lines, file_lines
@@ -20,7 +20,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from tformer_cli.workflows.dump_heads import DumpedCorpus, DumpReport
+    from tformer_cli.workflows.inspection.dump_heads import DumpedCorpus, DumpReport
 
 PANEL = "Dumps of a corpus"
 REFUSED = ("--corpus", "--format", "--output", "--weights")
@@ -105,7 +105,7 @@ def dump_heads(
     request.refuse(("--mode live", "--rank"), "applies to single sentences; omit it with --dump")
     request.refuse(REFUSED, "has no effect with --dump; omit one of the two")
 
-    from tformer_cli.workflows.dump_heads import DumpSettings, HeadDumper
+    from tformer_cli.workflows.inspection.dump_heads import DumpSettings, HeadDumper
 
     settings = DumpSettings(
         heads=request.heads,
@@ -147,7 +147,7 @@ def _dumped_corpus(
         DataError: if there is no such file.
     """
     from tformer_cli.files.hashes import hash_file
-    from tformer_cli.workflows.dump_heads import DumpedCorpus
+    from tformer_cli.workflows.inspection.dump_heads import DumpedCorpus
 
     if texts and source is not None:
         raise UsageError("--source: texts are given as arguments already; omit one of the two")

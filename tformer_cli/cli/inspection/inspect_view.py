@@ -12,7 +12,7 @@ import typer
 
 from tformer_cli.cli.emit import Part, emit, page_bytes
 from tformer_cli.cli.format_choice import chosen_format, format_option
-from tformer_cli.cli.inspection_options import (
+from tformer_cli.cli.inspection.options import (
     FOUND_OR_GIVEN,
     OPENING_OPTIONS,
     OpeningArguments,

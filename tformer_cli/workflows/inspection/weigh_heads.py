@@ -13,7 +13,7 @@ from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.weighting.maps import weighted_maps
 from tformer_cli.inspection.weighting.weighting import WEIGHTINGS, WeightingName
 from tformer_cli.workflows.inspect_heads import HeadInspector
-from tformer_cli.workflows.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
 
 

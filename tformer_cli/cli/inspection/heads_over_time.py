@@ -1,9 +1,9 @@
 """`inspect-heads RUN --over-time`: the roles of heads while they were trained."""
 
 from tformer_cli.cli.console import warn
-from tformer_cli.cli.heads_output import HeadsFormat
-from tformer_cli.cli.heads_request import HeadsRequest, check_not_for_terminal
-from tformer_cli.cli.inspect_view import emit_view
+from tformer_cli.cli.inspection.heads_output import HeadsFormat
+from tformer_cli.cli.inspection.heads_request import HeadsRequest, check_not_for_terminal
+from tformer_cli.cli.inspection.inspect_view import emit_view
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.view import NoOptions
 from tformer_cli.inspection.views.timeline import VIEW
@@ -29,7 +29,7 @@ def show_heads_over_time(request: HeadsRequest) -> None:
     if chosen not in FORMATS:
         raise UsageError(f"--over-time: is for {', '.join(FORMATS)}; --format {chosen} shows maps")
 
-    from tformer_cli.workflows.heads_over_time import heads_over_time
+    from tformer_cli.workflows.inspection.heads_over_time import heads_over_time
 
     timeline = heads_over_time(request.model, request.heads)
     if not timeline.courses:

@@ -149,7 +149,7 @@ def takes_opening_options(command: Command) -> Command:
 
 def open_model(model: Path, opening: OpeningArguments, *, quiet: bool, rank: int = 1) -> "Opened":
     """Opens a model to look into it, at one of its translations, and says where it computes."""
-    from tformer_cli.workflows.inspection_model import open_for_inspection
+    from tformer_cli.workflows.inspection.inspection_model import open_for_inspection
 
     opened = open_for_inspection(model, hypothesis=rank, **opening)
     asked = opening["beam_size"] or opened.directory.decoding.beam_size

@@ -11,19 +11,19 @@ import typer
 from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.console import stdout_console
 from tformer_cli.cli.format_choice import chosen_format, format_option
-from tformer_cli.cli.heads_corpus import sum_up_heads
-from tformer_cli.cli.heads_dump import (
+from tformer_cli.cli.inspection.heads_corpus import sum_up_heads
+from tformer_cli.cli.inspection.heads_dump import (
     DumpOption,
     MaxBytesOption,
     ShardPairsOption,
     TopKOption,
     dump_heads,
 )
-from tformer_cli.cli.heads_output import HeadsFormat
-from tformer_cli.cli.heads_over_time import show_heads_over_time
-from tformer_cli.cli.heads_request import HeadsRequest, VerifyOption
-from tformer_cli.cli.heads_sentences import show_sentences
-from tformer_cli.cli.inspection_options import (
+from tformer_cli.cli.inspection.heads_output import HeadsFormat
+from tformer_cli.cli.inspection.heads_over_time import show_heads_over_time
+from tformer_cli.cli.inspection.heads_request import HeadsRequest, VerifyOption
+from tformer_cli.cli.inspection.heads_sentences import show_sentences
+from tformer_cli.cli.inspection.options import (
     CaptureModeChoice,
     ModeOption,
     OpeningArguments,
@@ -34,9 +34,9 @@ from tformer_cli.cli.inspection_options import (
     TextsArgument,
     takes_opening_options,
 )
+from tformer_cli.cli.inspection.weights_option import WeightsOption
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM
-from tformer_cli.cli.weights_option import WeightsOption
 from tformer_cli.errors import UsageError
 
 

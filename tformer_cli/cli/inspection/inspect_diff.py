@@ -10,8 +10,8 @@ import typer
 from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.console import warn
 from tformer_cli.cli.format_choice import chosen_format, format_option
-from tformer_cli.cli.inspect_view import emit_view
-from tformer_cli.cli.inspection_options import (
+from tformer_cli.cli.inspection.inspect_view import emit_view
+from tformer_cli.cli.inspection.options import (
     OpeningArguments,
     SourceOption,
     TextsArgument,

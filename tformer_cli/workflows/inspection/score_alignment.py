@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tformer_cli.data.pharaoh import GoldLinks
     from tformer_cli.inspection.alignment.words import WordTokens
     from tformer_cli.inspection.capture.forced import AttentionMaps
-    from tformer_cli.workflows.aligner import Aligner
+    from tformer_cli.workflows.inspection.aligner import Aligner
 
 GoldPair = tuple[PairTexts, "GoldLinks"]
 Tokens = tuple["WordTokens", "WordTokens"]

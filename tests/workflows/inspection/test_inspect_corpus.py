@@ -9,9 +9,9 @@ from tformer_cli.inspection.capture import batches as batched_capture
 from tformer_cli.inspection.capture.heads import KINDS, head_layout
 from tformer_cli.inspection.heads import rare_tokens
 from tformer_cli.inspection.heads.statistics import HeadStatistics
-from tformer_cli.workflows import inspect_corpus
-from tformer_cli.workflows.inspect_corpus import CorpusInspector, count_frequencies
 from tformer_cli.workflows.inspect_heads import HeadInspector
+from tformer_cli.workflows.inspection import inspect_corpus
+from tformer_cli.workflows.inspection.inspect_corpus import CorpusInspector, count_frequencies
 from tformer_cli.workflows.open_translator import open_translator
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "dogs", "A woman and a dog."]

@@ -15,10 +15,10 @@ from tformer_cli.inspection.heads.timeline import read_timeline
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
 from tformer_cli.training.events import StepReport
-from tformer_cli.workflows.follow_heads import N_PAIRS, HeadFollower, probe_pairs
-from tformer_cli.workflows.heads_over_time import heads_over_time
 from tformer_cli.workflows.inspect_diff import inspect_diff
-from tformer_cli.workflows.open_checkpoint import open_model_or_checkpoint
+from tformer_cli.workflows.inspection.follow_heads import N_PAIRS, HeadFollower, probe_pairs
+from tformer_cli.workflows.inspection.heads_over_time import heads_over_time
+from tformer_cli.workflows.inspection.open_checkpoint import open_model_or_checkpoint
 from tformer_cli.workflows.train import train
 
 LINES = [f"line number {number} of {number * 7}" for number in range(60)]

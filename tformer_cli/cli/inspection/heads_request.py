@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from tformer_cli.cli.heads_output import BINARY, HeadsFormat
-from tformer_cli.cli.inspection_options import CaptureModeChoice, OpeningArguments
+from tformer_cli.cli.inspection.heads_output import BINARY, HeadsFormat
+from tformer_cli.cli.inspection.options import CaptureModeChoice, OpeningArguments
+from tformer_cli.cli.inspection.weights_option import WeightsChoice
 from tformer_cli.cli.text_io import STANDARD_STREAM
-from tformer_cli.cli.weights_option import WeightsChoice
 from tformer_cli.errors import TformerError, UsageError
 
 VerifyOption = Annotated[

@@ -3,17 +3,17 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tformer_cli.cli.heads_output import HeadsFormat, write_records
-from tformer_cli.cli.heads_request import HeadsRequest, check_not_for_terminal
-from tformer_cli.cli.inspection_options import (
+from tformer_cli.cli.inspection.heads_output import HeadsFormat, write_records
+from tformer_cli.cli.inspection.heads_request import HeadsRequest, check_not_for_terminal
+from tformer_cli.cli.inspection.options import (
     CaptureModeChoice,
     check_searched,
     open_model,
     sentences_and_targets,
 )
+from tformer_cli.cli.inspection.weights_option import OF_ONE_PASS
 from tformer_cli.cli.line_progress import counted
 from tformer_cli.cli.text_io import warn_of_bytes
-from tformer_cli.cli.weights_option import OF_ONE_PASS
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 
@@ -43,7 +43,7 @@ def show_sentences(request: HeadsRequest) -> None:
     )
 
     from tformer_cli.workflows.inspect_heads import HeadInspector
-    from tformer_cli.workflows.weigh_heads import HeadWeigher
+    from tformer_cli.workflows.inspection.weigh_heads import HeadWeigher
 
     rank, heads = request.rank, request.heads
     opened = open_model(request.model, request.opening, quiet=request.quiet, rank=rank)

@@ -10,9 +10,9 @@ from safetensors.numpy import load
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.heads_screen import show_record
-from tformer_cli.cli.weights_option import with_value
-from tformer_cli.workflows.weigh_heads import weigh_heads
+from tformer_cli.cli.inspection.heads_screen import show_record
+from tformer_cli.cli.inspection.weights_option import with_value
+from tformer_cli.workflows.inspection.weigh_heads import weigh_heads
 
 BEYOND = ("norm", "rollout", "alti")
 

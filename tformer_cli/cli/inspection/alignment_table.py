@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tformer_cli.evaluation.alignment_error import AlignmentCounts
-    from tformer_cli.workflows.score_alignment import AlignmentScores
+    from tformer_cli.workflows.inspection.score_alignment import AlignmentScores
 
 FLOOR, CEILING = "diagonal", "one-link"
 MEASURES = ("aer", "precision", "recall")

@@ -95,7 +95,7 @@ def _only(records: Iterator["HeadsRecord"], chosen: HeadsFormat) -> "HeadsRecord
 
 def _show(console: "Console", records: Iterator["HeadsRecord"], *, selected: bool) -> None:
     """Prints records; on a terminal a single map leaves room for the prompt."""
-    from tformer_cli.cli.heads_screen import show_record
+    from tformer_cli.cli.inspection.heads_screen import show_record
 
     for record in records:
         if record.index:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.alignment_options import (
+from tformer_cli.cli.console import is_live, note, utf8_line, warn
+from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
+from tformer_cli.cli.help_screen import LARGE_JOBS
+from tformer_cli.cli.inspection.alignment_options import (
     ConventionOption,
     EosChoice,
     EosOption,
@@ -20,11 +23,8 @@ from tformer_cli.cli.alignment_options import (
     TargetWordsOption,
     ThresholdOption,
 )
-from tformer_cli.cli.alignment_table import rendered_scores, show_scores
-from tformer_cli.cli.console import is_live, note, utf8_line, warn
-from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
-from tformer_cli.cli.help_screen import LARGE_JOBS
-from tformer_cli.cli.inspection_options import (
+from tformer_cli.cli.inspection.alignment_table import rendered_scores, show_scores
+from tformer_cli.cli.inspection.options import (
     OpeningArguments,
     SourceOption,
     TextsArgument,
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.data.pharaoh import GoldLinks, Link
     from tformer_cli.inspection.alignment.links import Convention
-    from tformer_cli.workflows.aligner import Aligner
     from tformer_cli.workflows.inspect_align import AlignmentReport, Bidirectional, PairTexts
-    from tformer_cli.workflows.score_alignment import AlignmentScores
+    from tformer_cli.workflows.inspection.aligner import Aligner
+    from tformer_cli.workflows.inspection.score_alignment import AlignmentScores
 
 
 class ScoresFormat(StrEnum):
@@ -158,7 +158,7 @@ def inspect_align(
 
     from tformer_cli.inspection.alignment.links import LinkRule
     from tformer_cli.workflows import inspect_align as workflow
-    from tformer_cli.workflows.aligner import Aligner
+    from tformer_cli.workflows.inspection.aligner import Aligner
 
     opened, *other = (
         open_model(path, opening, quiet=quiet or path is reverse)
@@ -234,7 +234,7 @@ def _scored(
     quiet: bool,
 ) -> "AlignmentScores":
     """Scores heads, or two directions, and shows progress until all is done."""
-    from tformer_cli.workflows.score_alignment import score_directions, score_model
+    from tformer_cli.workflows.inspection.score_alignment import score_directions, score_model
 
     so_far = (
         score_model(aligner, pairs, gold, report)

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tformer_cli.cli.console import warn
-from tformer_cli.cli.heads_output import HeadsFormat
-from tformer_cli.cli.heads_request import HeadsRequest
-from tformer_cli.cli.inspection_options import open_model, sentences_and_targets
+from tformer_cli.cli.inspection.heads_output import HeadsFormat
+from tformer_cli.cli.inspection.heads_request import HeadsRequest
+from tformer_cli.cli.inspection.options import open_model, sentences_and_targets
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
     from tformer_cli.inspection.heads.statistics import HeadSummary
-    from tformer_cli.workflows.inspect_corpus import CorpusInspector
+    from tformer_cli.workflows.inspection.inspect_corpus import CorpusInspector
     from tformer_cli.workflows.open_translator import Opened
 
 FORMATS = (HeadsFormat.text, HeadsFormat.jsonl)
@@ -61,8 +61,8 @@ def sum_up_heads(request: HeadsRequest) -> None:
     )
 
     from tformer_cli.inspection.heads.rare_tokens import NO_RARE_SENTENCE
-    from tformer_cli.workflows.inspect_corpus import CorpusInspector
     from tformer_cli.workflows.inspect_heads import frequencies_of
+    from tformer_cli.workflows.inspection.inspect_corpus import CorpusInspector
 
     opened = open_model(request.model, request.opening, quiet=request.quiet)
     frequencies = frequencies_of(opened.directory) or _counted(opened, request)
@@ -78,7 +78,7 @@ def sum_up_heads(request: HeadsRequest) -> None:
 
 def _counted(opened: "Opened", request: HeadsRequest) -> "TokenFrequencies | None":
     """Counts the tokens of the corpus, which is read twice then; None where that cannot be."""
-    from tformer_cli.workflows.inspect_corpus import count_frequencies
+    from tformer_cli.workflows.inspection.inspect_corpus import count_frequencies
 
     if request.texts and list(request.texts) != [STANDARD_STREAM]:
         return count_frequencies(opened, argument_lines(request.texts, LineCounts()))
@@ -111,7 +111,7 @@ def _summed_up(
 def _write(
     summaries: "Sequence[HeadSummary]", chosen: HeadsFormat, output: str, rare_reason: str
 ) -> None:
-    from tformer_cli.cli.corpus_table import rendered_summaries, show_summaries
+    from tformer_cli.cli.inspection.corpus_table import rendered_summaries, show_summaries
 
     with results(output) as stream:
         if chosen == HeadsFormat.jsonl:

@@ -12,7 +12,7 @@ import typer
 from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.emit import emit
 from tformer_cli.cli.format_choice import chosen_format, format_option
-from tformer_cli.cli.inspection_options import (
+from tformer_cli.cli.inspection.options import (
     HeadsOption,
     OpeningArguments,
     open_model,
@@ -165,8 +165,8 @@ def inspect_ablate(
     from tformer_cli.inspection.ablation.record import AblationSettings
     from tformer_cli.workflows.evaluate import read_texts
     from tformer_cli.workflows.inspect_ablate import inspect_ablate as ablate
-    from tformer_cli.workflows.write_pruned import check_free
-    from tformer_cli.workflows.write_pruned import write_pruned as write
+    from tformer_cli.workflows.inspection.write_pruned import check_free
+    from tformer_cli.workflows.inspection.write_pruned import write_pruned as write
 
     if write_pruned is not None:
         check_free(write_pruned)

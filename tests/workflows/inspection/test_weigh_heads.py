@@ -4,7 +4,7 @@ import torch
 from tformer_cli.errors import UsageError
 from tformer_cli.workflows.inspect_heads import inspect_heads
 from tformer_cli.workflows.inspect_views import inspect_view
-from tformer_cli.workflows.weigh_heads import weigh_heads
+from tformer_cli.workflows.inspection.weigh_heads import weigh_heads
 
 LINES = ["A man sleeps.", "", "Two dogs run in the snow."]
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tformer_cli.artifacts.token_frequencies import save_frequencies
 from tformer_cli.cli.app import app
-from tformer_cli.cli.heads_screen import show_record
+from tformer_cli.cli.inspection.heads_screen import show_record
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.figures.heat_map import heat_map

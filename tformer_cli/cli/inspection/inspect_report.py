@@ -6,7 +6,7 @@ from typing import Annotated, Unpack
 import typer
 
 from tformer_cli.cli.format_choice import check_ending
-from tformer_cli.cli.inspection_options import (
+from tformer_cli.cli.inspection.options import (
     CaptureModeChoice,
     HeadsOption,
     ModeOption,

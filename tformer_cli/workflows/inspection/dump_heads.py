@@ -27,8 +27,8 @@ from tformer_cli.inspection.heads.dump import (
 )
 from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.inspection.weighting.weighting import ALPHA
-from tformer_cli.workflows.corpus_pairs import BUFFER_LINES, corpus_pairs
 from tformer_cli.workflows.inspect_align import in_buffers, read_pairs
+from tformer_cli.workflows.inspection.corpus_pairs import BUFFER_LINES, corpus_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
