@@ -98,7 +98,11 @@ def test_a_training_waits_for_the_device_at_reports_alone(trained):
     "changes",
     [
         {"training.optimizer": "muon", "training.average": "ema", "training.accumulate": "2"},
-        {"training.r_drop": "1.0", "model.positions": "learned", "model.tied_embeddings": "none"},
+        {
+            "training.r_drop": "1.0",
+            "model.positions": "learned",
+            "model.tied_embeddings": "none",
+        },
     ],
 )
 def test_so_do_other_trainings(run, trained, changes):

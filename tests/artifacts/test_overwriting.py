@@ -14,7 +14,7 @@ from tformer_cli.artifacts.overwriting import (
 )
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES
 from tformer_cli.errors import UsageError
-from tformer_cli.training import checkpoints, tensorboard
+from tformer_cli.training import checkpoints, run_logs
 from tformer_cli.workflows import train
 from tformer_cli.workflows.inspection.follow_heads import HEADS_LOG, PROBE
 
@@ -31,7 +31,7 @@ def test_the_layout_is_what_is_written():
         *(train.RECIPE, train.METRICS, HEADS_LOG, PROBE, FREQUENCIES, ".lock"),
         *(shard_directory.MANIFEST, ctranslate2_export.ORIGIN),
     } == LAYOUT
-    assert {tensorboard.DIRECTORY, checkpoints.Checkpoints(Path()).directory.name} == TREES
+    assert {run_logs.DIRECTORY, checkpoints.Checkpoints(Path()).directory.name} == TREES
 
 
 @pytest.fixture

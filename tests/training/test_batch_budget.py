@@ -13,7 +13,7 @@ from tformer_cli.training.batch_budget import (
     settle_tokens_per_batch,
 )
 from tformer_cli.training.config import TrainingConfig
-from tformer_cli.training.free_memory import free_memory
+from tformer_cli.training.memory import free_memory
 
 LENGTHS = PairLengths(source=20, target=30, shortest=5, total=10**6)
 

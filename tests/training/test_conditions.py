@@ -2,8 +2,12 @@ from dataclasses import replace
 
 import pytest
 
-from tformer_cli.training.conditions import CONDITIONS, notes_of_changes, present_conditions
-from tformer_cli.training.state import TrainingState
+from tformer_cli.training.state import (
+    CONDITIONS,
+    TrainingState,
+    notes_of_changes,
+    present_conditions,
+)
 
 NOW = {
     "world_size": 1,

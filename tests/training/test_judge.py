@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from tformer_cli.artifacts.tensors import load_tensors
+from tformer_cli.artifacts.tensors import load_tensors, save_tensors
+from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.checkpoints import MODEL, Checkpoints
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
-from tformer_cli.training.judge import Judge
+from tformer_cli.training.judge import Judge, average_weights
 from tformer_cli.training.optimizer import make_optimizer
 from tformer_cli.training.processes import Processes
 from tformer_cli.training.saving import RunSaver
@@ -94,3 +95,24 @@ def test_a_better_checkpoint_that_is_damaged_leaves_the_average(finished):
     average, _, step, _, _ = finished("bleu", 0.0, 1.0, damaged=True)
     assert (average.steps, average.better_step, step) == ([1, 3], 0, 3)
     assert "step-000002" in average.damaged[0]
+
+
+def test_the_average_is_the_mean_of_each_tensor_in_any_order(tmp_path):
+    files = []
+    for number, value in enumerate((1.0, 2.0, 6.0)):
+        files.append(tmp_path / f"{number}.safetensors")
+        save_tensors(files[-1], {"a": torch.full((2, 3), value), "b": torch.tensor([value**2])})
+    average = average_weights(files)
+    assert torch.equal(average["a"], torch.full((2, 3), 3.0))
+    assert torch.allclose(average["b"], torch.tensor([41 / 3]))
+    backwards = average_weights(files[::-1])
+    assert all(torch.equal(average[name], backwards[name]) for name in average)
+
+
+def test_a_damaged_file_and_no_file_are_errors(tmp_path):
+    damaged = tmp_path / "x.safetensors"
+    damaged.write_bytes(b"not tensors")
+    with pytest.raises(ArtifactError, match="is damaged or not a safetensors file"):
+        average_weights([damaged])
+    with pytest.raises(ValueError, match="no checkpoint to average"):
+        average_weights([])

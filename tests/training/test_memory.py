@@ -1,3 +1,6 @@
+import ctypes
+import platform
+
 import pytest
 import torch
 
@@ -7,7 +10,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training import memory
 from tformer_cli.training.gradients import add_gradients
-from tformer_cli.training.memory import GradientsInMemory, halves
+from tformer_cli.training.memory import FreedPages, GradientsInMemory, halves, resident_pages
 from tformer_cli.training.window import Window
 
 SETTINGS = {"label_smoothing": 0.1, "precision": "float32"}
@@ -78,3 +81,75 @@ def test_halves_have_all_rows_once():
     for name in ("source", "source_mask", "target_input", "target_output"):
         joined = torch.cat([getattr(first, name), getattr(second, name)])
         assert torch.equal(joined, getattr(BATCHES[0], name))
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """A process of any size; to give back half of it takes 0.1 s, to use a page again 0.4 ms."""
+    process = {"size": 1000, "now": 50.0, "trims": 0}
+
+    def trim(_rest):
+        process["trims"] += 1
+        process["now"] += 0.1
+        process["size"] //= 2
+        return 1
+
+    monkeypatch.setattr(memory, "resident_pages", lambda: process["size"])
+    monkeypatch.setattr(memory.time, "monotonic", lambda: process["now"])
+    monkeypatch.setattr(memory, "seconds_per_page", lambda: 0.4e-3)
+    process["pages"] = FreedPages()
+    process["pages"]._trim = trim
+    return process
+
+
+def test_a_process_that_does_not_grow_is_left_alone(watched):
+    assert not any(watched["pages"].after_step() for _ in range(5))
+    watched["size"] = 1999
+    assert not watched["pages"].after_step()
+    assert watched["trims"] == 0
+
+
+def test_one_that_grows_gives_memory_back_within_its_share_of_time(watched):
+    pages = watched["pages"]
+    trims = []
+    for step in range(2000):
+        watched["now"] += 0.5
+        watched["size"] = 1000 if not trims or trims[-1] == step - 1 else 2000
+        if step in (0, 1):
+            watched["size"] = 1000 * (step + 1)
+        if pages.after_step():
+            trims.append(step)
+    assert trims[0] == 1
+    spent = watched["trims"] * (0.1 + 1000 * 0.4e-3)
+    assert 0.8 * memory.MOST_OF_TIME < spent / watched["now"] < memory.MOST_OF_TIME * 1.1
+
+
+def test_growth_counts_from_the_first_step_after_the_last_time(watched):
+    pages = watched["pages"]
+    pages.after_step()
+    watched["size"] = 2000
+    assert pages.after_step()
+    watched["now"], watched["size"] = watched["now"] + 1000.0, 1300
+    assert not pages.after_step()  # 1300 is what is in use by now
+    watched["size"] = 2599
+    assert not pages.after_step()
+    watched["size"] = 2600
+    assert pages.after_step()
+
+
+def test_other_systems_keep_what_they_have(monkeypatch):
+    monkeypatch.setattr(memory.platform, "system", lambda: "Darwin")
+    assert not FreedPages().after_step()
+
+
+@pytest.mark.skipif(platform.system() == "Windows", reason="has no private mappings")
+def test_a_page_costs_more_than_nothing():
+    assert 0.0 < memory.seconds_per_page() < 0.1
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc")
+def test_the_size_of_the_process_is_that_of_the_system():
+    before = resident_pages()
+    room = ctypes.create_string_buffer(b"x" * (1 << 26))
+    assert resident_pages() - before > 10_000
+    del room

@@ -8,7 +8,7 @@ import pytest
 
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.training.events import RunEnded, StepReport, ValidationReport
-from tformer_cli.training.tensorboard import REPORTED, TensorBoardLog
+from tformer_cli.training.run_logs import REPORTED, TensorBoardLog
 
 
 def report(step):

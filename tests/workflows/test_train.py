@@ -9,16 +9,15 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tformer_cli.artifacts import atomic
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.torch_engine import TorchEngine
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, TformerError, UnreadableError
+from tformer_cli.files import atomic
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
-from tformer_cli.training.averaging import average_weights
 from tformer_cli.training.events import (
     PaceMeasured,
     RunEnded,
@@ -26,6 +25,7 @@ from tformer_cli.training.events import (
     StepReport,
     ValidationReport,
 )
+from tformer_cli.training.judge import average_weights
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.workflows import train as workflow
 from tformer_cli.workflows.evaluate import evaluate_model
@@ -548,7 +548,7 @@ def test_time_spent_validating_does_not_lower_the_speed_reported(make, tmp_path,
 def test_the_first_steps_of_a_run_and_of_its_resumption_foresee_the_rest(
     make, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("tformer_cli.training.pace._SECONDS", 0.0)
+    monkeypatch.setattr("tformer_cli.training.speed._SECONDS", 0.0)
     run, recipe = tmp_path / "run", make(training__max_steps=16)
     first, second = Watcher(9, crash), Watcher()
     with pytest.raises(RuntimeError, match="power"):

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tformer_cli.artifacts import atomic
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError, TformerError
+from tformer_cli.files import atomic
 from tformer_cli.files.lock import locked
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import divergence, gradients, memory
@@ -201,7 +201,7 @@ def test_a_run_killed_around_a_rollback_ends_as_an_uninterrupted_one(
         if moment == "after":
             patch.setattr(RunSaver, "save_rollback", lambda *a: (save_rollback(*a), crash()))
         if moment == "log":
-            patch.setattr("tformer_cli.training.metrics_log.MetricsLog._cut", _crash_in_rollback())
+            patch.setattr("tformer_cli.training.run_logs.MetricsLog._cut", _crash_in_rollback())
         train_until_crash(recipe, tmp_path / "run", watcher)
     train(recipe, tmp_path / "run")
     assert result(tmp_path / "run") == known[bad]
@@ -234,7 +234,7 @@ def test_a_moving_average_goes_back_with_the_weights_and_splits_with_the_batches
 
 
 def _crash_in_rollback():
-    from tformer_cli.training.metrics_log import MetricsLog
+    from tformer_cli.training.run_logs import MetricsLog
 
     cut = MetricsLog._cut
 

@@ -19,8 +19,8 @@ from tformer_cli.model.operations import ROW_MULTIPLE
 from tformer_cli.model.runtime import Precision, is_out_of_memory
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.config import TrainingConfig
-from tformer_cli.training.free_memory import free_memory
 from tformer_cli.training.gradients import add_gradients
+from tformer_cli.training.memory import free_memory
 from tformer_cli.training.state import generator_tensors, restore_generators
 from tformer_cli.training.window import Window
 

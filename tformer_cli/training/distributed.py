@@ -26,12 +26,11 @@ from torch.distributed.rendezvous import rendezvous
 from tformer_cli.data.batching import Batch
 from tformer_cli.errors import AnotherProcessFailed, Interrupted, ProcessLost, TformerError
 from tformer_cli.training.adam import Adam
-from tformer_cli.training.data_parallel import SummingPasses, collective_errors
+from tformer_cli.training.data_parallel import SummingPasses, collective_errors, share_of
 from tformer_cli.training.gradients import BackwardPasses
 from tformer_cli.training.launch import RESTART_STATUS, Launch, wait_for_first_error
 from tformer_cli.training.optimizer import optimizer_tensors
 from tformer_cli.training.processes import Processes
-from tformer_cli.training.shares import share_of
 from tformer_cli.training.signals import default_signals
 
 TIMEOUT = timedelta(minutes=10)

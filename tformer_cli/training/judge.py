@@ -1,8 +1,9 @@
-"""Validation in the course of a run: when it counts as best, and the final model."""
+"""Validation in the course of a run: when it counts as best; the final, averaged model."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -10,7 +11,6 @@ from torch import Tensor
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.training.averaging import average_weights
 from tformer_cli.training.checkpoints import MODEL
 from tformer_cli.training.config import ValidationConfig
 from tformer_cli.training.events import ValidationReport
@@ -169,3 +169,28 @@ def _beats(
     """Returns whether scores are truly better than others by the metric that counts."""
     difference = scores[config.metric] - others[config.metric]
     return difference > 0.0 if config.higher_is_better else difference < 0.0
+
+
+def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
+    """Averages the weights of several safetensors files (Vaswani et al. 2017, section 6.1).
+
+    Sums run in float64, so that the order of the files leaves no trace.
+
+    Args:
+        files: weights of the same model; at least one.
+
+    Raises:
+        ArtifactError: if a file is missing or damaged.
+        ValueError: if there is no file, or the files hold different tensors.
+    """
+    if not files:
+        raise ValueError("there is no checkpoint to average")
+    first = load_tensors(files[0])
+    sums = {name: tensor.double() for name, tensor in first.items()}
+    for file in files[1:]:
+        tensors = load_tensors(file)
+        if tensors.keys() != sums.keys():
+            raise ValueError(f"{file} and {files[0]} hold different tensors")
+        for name, tensor in tensors.items():
+            sums[name] += tensor.double()
+    return {name: (total / len(files)).to(first[name].dtype) for name, total in sums.items()}

@@ -1,7 +1,25 @@
-"""Batches that do not fit in memory: computed in parts, with the gradient of the whole."""
+"""Memory: batches that do not fit, computed in parts; what is free; what is free but kept.
 
-from collections.abc import Sequence
+What is kept is given back now and then, so that a long training does not grow.
+
+Freed pages are kept for the next tensors (`model.runtime.prepare_cpu`). But batches differ a little
+in size, so that one step's holes do not quite fit the next step's tensors, and the heap grows to
+several times what is ever in use. Giving all free pages back undoes that; the system then has to
+clear them again when they are needed, which was seen to take 14 µs a page in a virtual machine.
+So it is done where the process has doubled, which most never do, and takes about two percent of the
+time at most: what a page costs is measured. (Done at a quarter more it brought nothing: after
+100 steps a process that began with 700 MB had 1,230 MB with it and 1,260 without.)
+"""
+
+import ctypes
+import mmap
+import os
+import platform
+import resource
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 
 import torch
 
@@ -112,3 +130,105 @@ def halves(batch: Batch) -> list[Batch]:
         Batch(**{item.name: getattr(batch, item.name)[rows] for item in fields(Batch)})
         for rows in (slice(None, middle), slice(middle, None))
     ]
+
+
+_CGROUP_FILES = (
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
+
+
+def free_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Returns the bytes that are free by the system, the control group and the process's limit.
+
+    Args:
+        proc: where Linux tells of the system and the process.
+        cgroup: where it tells of the control group, version 2 or 1.
+    """
+    limits = [*_of_system(proc), *_of_group(cgroup), *_of_process(proc)]
+    half_of_all = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return max(0, min(limits, default=half_of_all))
+
+
+def _of_system(proc: Path) -> Iterator[int]:
+    for line in _text(proc / "meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            yield int(line.split()[1]) * 1024
+
+
+def _of_group(cgroup: Path) -> Iterator[int]:
+    for limit, used in _CGROUP_FILES:
+        values = _text(cgroup / limit).strip(), _text(cgroup / used).strip()
+        if all(value.isdecimal() for value in values):  # "max": no limit
+            yield int(values[0]) - int(values[1])
+
+
+def _of_process(proc: Path) -> Iterator[int]:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    pages = _text(proc / "self" / "statm").split()
+    if limit != resource.RLIM_INFINITY and pages:
+        yield limit - int(pages[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return ""
+
+
+GROWTH = 2.0
+"""Given back when the process is this many times as large as after the first step since the
+last."""
+MOST_OF_TIME = 0.02
+"""Share of the time that giving back may take."""
+_SAMPLE = 256
+"""Pages that are used for the first time to measure what one costs."""
+_STATISTICS = Path("/proc/self/statm")
+
+
+class FreedPages:
+    """Gives freed memory back to the system, on Linux with glibc; elsewhere it does nothing."""
+
+    def __init__(self) -> None:
+        self._trim = None
+        if platform.system() == "Linux" and _STATISTICS.exists():
+            self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+            if self._trim is not None:
+                self._trim.argtypes = [ctypes.c_size_t]
+        self._size_in_use = 0
+        """Pages of the process after the first step since memory was given back."""
+        self._not_before = 0.0
+
+    def after_step(self) -> bool:
+        """Looks at the size of the process after a step; returns whether memory was given back."""
+        if self._trim is None:
+            return False
+        size = resident_pages()
+        if not self._size_in_use:
+            self._size_in_use = size
+        start = time.monotonic()
+        if size < GROWTH * self._size_in_use or start < self._not_before:
+            return False
+        self._trim(0)
+        end = time.monotonic()
+        n_freed = max(0, size - resident_pages())
+        cost = end - start + n_freed * seconds_per_page()
+        self._not_before = end + cost / MOST_OF_TIME
+        self._size_in_use = 0
+        return True
+
+
+def resident_pages() -> int:
+    """Pages of memory that this process has, on Linux."""
+    return int(_STATISTICS.read_text(encoding="ascii").split()[1])
+
+
+def seconds_per_page() -> float:
+    """Measures how long the system takes to hand over a page of memory such as tensors have."""
+    filling = b"\1" * (_SAMPLE * mmap.PAGESIZE)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS  # shared memory, the default, costs otherwise
+    with mmap.mmap(-1, len(filling), flags=flags) as memory:
+        start = time.monotonic()
+        memory.write(filling)
+        return (time.monotonic() - start) / _SAMPLE

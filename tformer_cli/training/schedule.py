@@ -1,8 +1,9 @@
-"""Learning rate and batches a step, as functions of the step and of how much of the run is over."""
+"""Learning rate and batches a step, by the share of the run that is done; limits of a run."""
 
 import math
 
-from tformer_cli.training.config import TrainingConfig
+from tformer_cli.training.config import TrainingConfig, ValidationConfig
+from tformer_cli.training.state import TrainingState
 
 
 def learning_rate(
@@ -71,3 +72,41 @@ def warmup_length(config: TrainingConfig, step: int, seconds: float) -> float:
         return config.warmup_steps
     share = seconds / (60.0 * config.max_minutes)
     return min(config.warmup_steps, config.warmup_share * step / share)
+
+
+def share_done(config: TrainingConfig, state: TrainingState, epochs: float) -> float:
+    """Computes how much of a run is over by the nearest of its limits; 0 where it has none.
+
+    Args:
+        config: the limits.
+        state: where the run stands.
+        epochs: passes over the corpora, with the fraction of the present one.
+    """
+    shares = [used / limit for _, used, limit in _limits(config, state, epochs)]
+    return min(1.0, max(shares, default=0.0))
+
+
+def end_reason(
+    config: TrainingConfig, validation: ValidationConfig, state: TrainingState, epochs: float
+) -> str:
+    """Gives the reason why a run is over; an empty text if it is not."""
+    for name, used, limit in _limits(config, state, epochs):
+        if used >= limit:
+            return f"{name} = {limit} is reached"
+    patience = validation.patience
+    if patience and state.validations_since_best(validation) >= patience:
+        return f"early stopping, no better {validation.metric} for validation.patience = {patience}"
+    return ""
+
+
+def _limits(
+    config: TrainingConfig, state: TrainingState, epochs: float
+) -> list[tuple[str, float, float]]:
+    """Name, what is used up and how much there is, of each limit that is set."""
+    limits = [
+        ("max_steps", state.step, config.max_steps),
+        ("max_epochs", epochs, config.max_epochs),
+        ("max_tokens", state.tokens, config.max_tokens),
+        ("max_minutes", state.seconds / 60.0, config.max_minutes),
+    ]
+    return [(name, used, limit) for name, used, limit in limits if limit]

@@ -1,4 +1,4 @@
-"""Sums between two reports."""
+"""Sums between two reports, and the report that they become."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,13 @@ from dataclasses import dataclass, fields
 from torch import Tensor
 
 from tformer_cli.data.batching import Batch
+from tformer_cli.model.flops import training_flops_per_token
+from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.divergence import Diverged
+from tformer_cli.training.events import StepReport
 from tformer_cli.training.loss import Loss
+from tformer_cli.training.speed import HardwareLimit
+from tformer_cli.training.state import TrainingState
 
 
 @dataclass
@@ -102,3 +107,44 @@ class Window:
         self.n_tokens += batch.n_target_tokens + batch.n_source_tokens
         self.n_cells += batch.n_cells
         self.n_pairs += len(batch.source)
+
+
+def step_report(
+    window: Window,
+    state: TrainingState,
+    *,
+    epoch: float,
+    share_done: float,
+    learning_rate: float,
+    limit: HardwareLimit,
+    model: Transformer,
+    n_passes: int = 1,
+) -> StepReport:
+    """Sums up the steps since the last report.
+
+    Args:
+        window: those steps.
+        state: of the run after them, its time brought up to date.
+        epoch: passes over the corpora so far.
+        share_done: of the run, from 0 to 1.
+        learning_rate: of the last step.
+        limit: of what the hardware can do, all processes together.
+        model: whose arithmetic is compared with it.
+        n_passes: how often each batch goes through it.
+    """
+    tokens_per_second = window.n_target_tokens / max(1e-9, state.seconds - window.start)
+    flops = training_flops_per_token(model.config, model.vocab_size, *window.mean_lengths)
+    return StepReport(
+        step=state.step,
+        epoch=epoch,
+        loss=window.mean_loss,
+        perplexity=window.perplexity,
+        learning_rate=learning_rate,
+        gradient_norm=float(window.last_norm),
+        tokens_per_second=tokens_per_second,
+        padding=window.padding,
+        tokens=state.tokens,
+        seconds=state.seconds,
+        share_done=share_done,
+        hardware_share=limit.share_of(n_passes * tokens_per_second * flops),
+    )

@@ -22,7 +22,7 @@ from tformer_cli.inspection.heads.steps import look_at_heads
 from tformer_cli.inspection.heads.timeline import HEADS_LOG, LARGEST_LOG
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.events import RolledBack, TrainingEvent
-from tformer_cli.training.metrics_log import read_log
+from tformer_cli.training.run_logs import read_log
 
 PROBE = "heads-probe.jsonl"
 PROBE_SCHEMA = "tformer.headprobe/1"

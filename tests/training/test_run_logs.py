@@ -4,7 +4,7 @@ import pytest
 
 from tformer_cli.errors import ArtifactError
 from tformer_cli.training.events import CheckpointWritten, RolledBack, StepReport, ValidationReport
-from tformer_cli.training.metrics_log import MetricsLog
+from tformer_cli.training.run_logs import MetricsLog
 from tformer_cli.training.state import TrainingState
 
 
