@@ -119,12 +119,12 @@ def prepare():
     torch.tensor = lambda data, *, device=None, **options: (
         tensor(data, **options) if device is None else tensor(data, **options).to(device)
     )
-    torch.inference_mode = torch.no_grad
+    torch.inference_mode = lambda mode=True: torch.no_grad() if mode else torch.enable_grad()
     torch.cuda.synchronize = torch.cuda.empty_cache = lambda *_: None
 
     from tformer_cli.artifacts import model_directory, tensors
+    from tformer_cli.model import runtime
     from tformer_cli.training import checkpoints
-    from tformer_cli.workflows import open_translator
     from tformer_cli.workflows.training import device as training_device
 
     load = tensors.load_tensors
@@ -132,7 +132,7 @@ def prepare():
         module.load_tensors = lambda path, device="cpu": {
             name: value.to(device) for name, value in load(path).items()
         }
-    for module in (open_translator, training_device):
+    for module in (runtime, training_device):
         module.resolve_device = lambda name: torch.device("cpu") if name == "cpu" else DEVICE
 
 

@@ -157,6 +157,8 @@ def open_translator(
         model = computing_in(model, chosen, may_change=not is_shared)
         searched = model.model
         if ensemble:
+            if decoding.coverage_penalty:
+                raise UsageError("--coverage-penalty: needs a single model; omit it or --ensemble")
             from tformer_cli.workflows.ensemble import join_models
 
             searched = join_models(model, ensemble, ensemble_weights, ensemble_space, chosen)
