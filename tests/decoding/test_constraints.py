@@ -9,6 +9,8 @@ from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.constraints import constrained_search
 from tformer_cli.decoding.demands import Constraints, holds, unsatisfied
+from tformer_cli.decoding.hypothesis import longest_translation
+from tformer_cli.decoding.torch_engine import TorchSteps
 
 # Pieces of words: an "a" that goes on with a word, and the same at a word's beginning
 PIECES = [b"", b"", b"", b"", b" a", b" b", b" c", b"a", b"b", b" ab", b"."]
@@ -32,7 +34,10 @@ def search(model, batch, name, config, required, banned):
     constraints = Constraints(
         required=tuple(map(ids_of, required)), banned=banned, token_bytes=PIECES
     )
-    return constrained_search(model, *batch([name]), config, constraints)
+    source, source_mask = batch([name])
+    limit = longest_translation(source.shape[1] - 1, config, model.max_positions)
+    steps = TorchSteps(model, source, source_mask, limit + 1)
+    return constrained_search(steps, limit, config, constraints)
 
 
 @pytest.mark.parametrize(

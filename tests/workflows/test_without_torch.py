@@ -85,6 +85,23 @@ def test_stored_integers_are_translated_without_torch(model, int8_model):
     assert stored == quantized
 
 
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_a_glossary_is_held_to_without_torch(model, tmp_path, precision):
+    glossary = tmp_path / "glossary"
+    glossary.write_text("man\tdog\nsnow\tthe street\nA\tman\tban\n")
+    text = "\n".join(LINES) + "\n"
+    options = ("--glossary", glossary, "--max-length", 20, "--precision", precision)
+    options += ("--format", "jsonl", "--n-best", 2)
+    found = run("translate", model, *options, imports_torch=False, text=text)
+    by_torch = run("translate", model, *options, "--engine", "torch", imports_torch=True, text=text)
+    for ours, theirs in zip(found.splitlines(), by_torch.splitlines(), strict=True):
+        ours, theirs = json.loads(ours), json.loads(theirs)
+        assert ours["translation"] == theirs["translation"]
+        assert ours["score"] == pytest.approx(theirs["score"], abs=0.1)
+        assert ours.get("unsatisfied") == theirs.get("unsatisfied")
+    assert json.loads(found.splitlines()[0])["translation"].count("dog") > 0
+
+
 @pytest.mark.parametrize("options", [[], ["--precision", "int8"]], ids=" ".join)
 def test_score_evaluate_and_benchmark_do_without_torch(model, tmp_path, options):
     (tmp_path / "source").write_text("\n".join(LINES) + "\n")

@@ -16,30 +16,25 @@ import math
 import re
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-import torch
+import numpy as np
 
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.hypothesis import (
-    Hypothesis,
-    is_certain,
-    length_divisor,
-    longest_translation,
-    worst_wanted,
-)
-from tformer_cli.decoding.processors import StepRows, process
+from tformer_cli.data.tokenizer import EOS_ID
+from tformer_cli.decoding.hypothesis import Hypothesis, is_certain, length_divisor, worst_wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from torch import Tensor
+    from numpy.typing import NDArray
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.demands import Constraints
-    from tformer_cli.decoding.engine import DecodingModel
-    from tformer_cli.decoding.processors import ScoreProcessor
 
+    Scores = NDArray[np.float32]
+
+WIDER = 8
+"""Times the beam of a second try, where constraints left the first one no way."""
 SPARE_CANDIDATES = 16
 """Tokens looked at beside the beam's, for those that are banned."""
 
@@ -65,29 +60,54 @@ class _Live:
     """True if its last step is the end of sentence."""
 
 
-@torch.inference_mode()
-def constrained_search(
-    model: DecodingModel,
-    source: Tensor,
-    source_mask: Tensor,
-    config: DecodingConfig,
-    constraints: Constraints,
-    processors: Sequence[ScoreProcessor] = (),
+class Steps(Protocol):
+    """The decoding of one sentence, a position at a time."""
+
+    def step(
+        self, parents: Sequence[int], histories: Sequence[tuple[int, ...]]
+    ) -> tuple[Scores, Scores]:
+        """Decodes one more position of every hypothesis.
+
+        Args:
+            parents: R rows of the step before that the hypotheses continue; at first the only one.
+            histories: R tuples of the tokens that each has so far.
+
+        Returns:
+            (R, V) scores of the next token, -inf where a rule forbids it, and (R, V)
+            log-probabilities of the model.
+        """
+
+
+def satisfying_search(
+    start: Callable[[int, int], Steps], limit: int, config: DecodingConfig, constraints: Constraints
 ) -> list[Hypothesis]:
-    """Translates one sentence.
+    """Searches under constraints, and once more with a wider beam if there was no way.
 
     Args:
-        model: in evaluation mode.
-        source: (1, S) source token ids, ended by the end of sentence.
-        source_mask: (1, S) boolean, True at tokens.
-        config: beam size, length penalty and limits.
+        start: begins with the sentence, given the most hypotheses of a step and the most steps.
+        limit: most tokens of a translation, the end of sentence not counted.
+        config: beam size and length penalty.
         constraints: what the translation must and must not hold.
-        processors: rules about the next token; they do not stop a required one.
 
     Returns:
-        At most `config.n_searched` hypotheses, best first; none where the search found no way.
+        At most `config.n_searched` hypotheses, best first; none where there still is no way.
     """
-    search = _Search(model, source, source_mask, config, constraints, processors)
+    for beam_size in (config.beam_size, WIDER * config.beam_size):
+        steps = start(beam_size, limit + 1)
+        found = constrained_search(steps, limit, replace(config, beam_size=beam_size), constraints)
+        if found:
+            break
+    return found
+
+
+def constrained_search(
+    steps: Steps, limit: int, config: DecodingConfig, constraints: Constraints
+) -> list[Hypothesis]:
+    """Translates one sentence; see `satisfying_search`.
+
+    Rules that are part of the scores do not stop a required token.
+    """
+    search = _Search(steps, limit, config, constraints)
     while search.live:
         search.step()
     return sorted(search.found, key=lambda found: -found.score)[: config.n_searched]
@@ -95,37 +115,22 @@ def constrained_search(
 
 class _Search:
     def __init__(
-        self,
-        model: DecodingModel,
-        source: Tensor,
-        source_mask: Tensor,
-        config: DecodingConfig,
-        constraints: Constraints,
-        processors: Sequence[ScoreProcessor],
+        self, steps: Steps, limit: int, config: DecodingConfig, constraints: Constraints
     ) -> None:
-        self._model = model
+        self._steps = steps
+        self._limit = limit
         self._config = config
         self._constraints = constraints
-        self._processors = processors
-        n_source = int(source_mask.sum()) - 1
-        self._limit = longest_translation(n_source, config, model.max_positions)
         self._n_required = sum(map(len, constraints.required))
-        self._device = source.device
-        self._cache = model.start_cache(
-            model.encode(source, source_mask), source_mask, 1, self._limit + 1
-        )
         self.found: list[Hypothesis] = []
         self.live = [_Live(0)] if self._n_required <= self._limit else []
 
     def step(self) -> None:
         """Lets every live hypothesis grow by one token."""
-        last = [hypothesis.tokens[-1] if hypothesis.tokens else BOS_ID for hypothesis in self.live]
-        logits = self._model.decode_step(torch.tensor(last, device=self._device), self._cache)
-        own = logits.float().log_softmax(dim=-1)
-        history = [hypothesis.tokens for hypothesis in self.live]
-        tokens = torch.tensor(history, dtype=torch.int64, device=self._device)
-        names = torch.zeros(len(last), dtype=torch.int64, device=self._device)
-        scores = process(self._processors, StepRows(tokens.view(len(last), -1), names, own))
+        scores, own = self._steps.step(
+            [hypothesis.slot for hypothesis in self.live],
+            [hypothesis.tokens for hypothesis in self.live],
+        )
         candidates = [
             grown
             for row, hypothesis in enumerate(self.live)
@@ -136,28 +141,23 @@ class _Search:
         self.live = [one for one in chosen if not one.has_ended]
         if self._is_certain():
             self.live = []
-        if self.live:
-            rows = torch.tensor([hypothesis.slot for hypothesis in self.live], device=self._device)
-            self._cache.reorder(rows, torch.zeros(1, dtype=torch.int64, device=self._device))
 
-    def _grown(self, hypothesis: _Live, row: int, scores: Tensor, own: Tensor) -> Iterator[_Live]:
+    def _grown(self, hypothesis: _Live, row: int, scores: Scores, own: Scores) -> Iterator[_Live]:
         """Yields a hypothesis' continuations, its end among them."""
         n_tokens = min(self._config.beam_size + SPARE_CANDIDATES, len(scores))
-        gains, tokens = scores.topk(n_tokens)
-        wanted = dict(zip(tokens.tolist(), gains.tolist(), strict=True))
+        wanted = {token: float(scores[token]) for token in _best(scores, n_tokens)}
         due = self._due(hypothesis)
         if EOS_ID not in wanted:
             due.append(EOS_ID)
         for token in due:
-            gain = scores[token].item()
+            gain = float(scores[token])
             # A rule that forbids a required token gives way
-            wanted[token] = own[token].item() if math.isinf(gain) and token != EOS_ID else gain
-        values = own[list(wanted)].tolist()
-        for (token, gain), value in zip(wanted.items(), values, strict=True):
+            wanted[token] = float(own[token]) if math.isinf(gain) and token != EOS_ID else gain
+        for token, gain in wanted.items():
             if math.isinf(gain):
                 continue
             after = self._ended if token == EOS_ID else self._after
-            if grown := after(hypothesis, row, token, gain, value):
+            if grown := after(hypothesis, row, token, gain, float(own[token])):
                 yield grown
 
     def _due(self, hypothesis: _Live) -> list[int]:
@@ -274,6 +274,13 @@ class _Search:
         best = max((hypothesis.total for hypothesis in self.live), default=-math.inf)
         divisor = length_divisor(self._limit + 1, self._config)
         return not math.isinf(worst) and is_certain(worst, best, divisor)
+
+
+def _best(scores: Scores, n: int) -> list[int]:
+    """Returns the n tokens with the highest scores (V), best first; of equal ones the smaller."""
+    some = np.argpartition(-scores, n - 1)[:n]
+    ranked: list[int] = some[np.lexsort((some, -scores[some]))].tolist()
+    return ranked
 
 
 def _goes_on(token: bytes) -> bool:

@@ -7,15 +7,18 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
+
 from tformer_cli.allow_list import ANY, unknown_setting
+from tformer_cli.data.tokenizer import BOS_ID
 from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import ANY_SEARCH, PLAIN_SEARCH
-from tformer_cli.decoding.constraints import constrained_search
+from tformer_cli.decoding.constraints import satisfying_search
 from tformer_cli.decoding.diverse import diverse_beam_search
 from tformer_cli.decoding.engine import DecodingModel, EngineUnavailableError, Sentence
 from tformer_cli.decoding.greedy import greedy_search
-from tformer_cli.decoding.hypothesis import length_divisor
-from tformer_cli.decoding.processors import make_processors
+from tformer_cli.decoding.hypothesis import length_divisor, longest_translation
+from tformer_cli.decoding.processors import StepRows, make_processors, process
 from tformer_cli.decoding.sampling import sample
 from tformer_cli.decoding.scoring import score_pairs, takes_targets
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
@@ -24,19 +27,19 @@ from tformer_cli.model.runtime import Precision, StandardProducts, autocast, che
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
-    import torch
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.engine import SearchedModel
     from tformer_cli.decoding.hypothesis import Hypothesis
+    from tformer_cli.decoding.processors import ScoreProcessor
 
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
     dict.fromkeys(("tokens", "key", "prefix", "excluded", "constraints"), ANY)
 )
 """Demands on a sentence that it knows."""
-WIDER = 8
-"""Times the beam of a second try, where constraints left the first one no way."""
 
 
 @dataclass(frozen=True)
@@ -145,20 +148,15 @@ class TorchSearch:
             banned=sentence.excluded,
             prefixes=[sentence.prefix],
         )
-        source, source_mask = self._batch([sentence])
+        batch = self._batch([sentence])
+        limit = longest_translation(len(sentence.tokens), config, self._model.max_positions)
+
+        def start(most_rows: int, most_steps: int) -> TorchSteps:  # noqa: ARG001
+            return TorchSteps(self._model, *batch, most_steps, processors)
+
         with self._computing():
-            for beam_size in (config.beam_size, WIDER * config.beam_size):
-                found = constrained_search(
-                    self._model,
-                    source,
-                    source_mask,
-                    replace(config, beam_size=beam_size),
-                    sentence.constraints,
-                    processors,
-                )
-                if found:
-                    return found
-        return self._searched([sentence], config)[0]
+            found = satisfying_search(start, limit, config, sentence.constraints)
+        return found or self._searched([sentence], config)[0]
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
@@ -177,6 +175,51 @@ class TorchSearch:
     def _batch(self, sentences: Sequence[Sentence]) -> tuple[Tensor, Tensor]:
         sources = [sentence.tokens for sentence in sentences]
         return source_batch(sources, self._model.max_positions, self._device)
+
+
+class TorchSteps:
+    """The `constraints.Steps` of a model of torch's."""
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        model: DecodingModel,
+        source: Tensor,
+        source_mask: Tensor,
+        most_steps: int,
+        processors: Sequence[ScoreProcessor] = (),
+    ) -> None:
+        """Encodes a sentence.
+
+        Args:
+            model: in evaluation mode.
+            source: (1, S) source token ids, ended by the end of sentence.
+            source_mask: (1, S) boolean, True at tokens.
+            most_steps: positions that are decoded at most.
+            processors: rules about the next token.
+        """
+        self._model = model
+        self._processors = processors
+        self._device = source.device
+        memory = model.encode(source, source_mask)
+        self._cache = model.start_cache(memory, source_mask, 1, most_steps)
+
+    @torch.inference_mode()
+    def step(
+        self, parents: Sequence[int], histories: Sequence[tuple[int, ...]]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """See `Steps`."""
+        if histories[0]:  # the first step has nothing before it
+            rows = torch.tensor(parents, device=self._device)
+            self._cache.reorder(rows, torch.zeros(1, dtype=torch.int64, device=self._device))
+        last = torch.tensor([history[-1] if history else BOS_ID for history in histories])
+        logits = self._model.decode_step(last.to(self._device), self._cache)
+        own = logits.float().log_softmax(dim=-1)
+        tokens = torch.tensor(histories, dtype=torch.int64, device=self._device)
+        names = torch.zeros(len(histories), dtype=torch.int64, device=self._device)
+        rows_so_far = StepRows(tokens.view(len(histories), -1), names, own)
+        scores = process(self._processors, rows_so_far)
+        return scores.cpu().numpy(), own.cpu().numpy()
 
 
 def search(

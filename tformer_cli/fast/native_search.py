@@ -11,6 +11,7 @@ import ctypes
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -19,7 +20,9 @@ from weakref import ReferenceType, ref
 import numpy as np
 
 from tformer_cli.allow_list import unknown_setting
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.config import PLAIN_SEARCH
+from tformer_cli.decoding.constraints import satisfying_search
 from tformer_cli.decoding.engine import EngineUnavailableError, StoredModel, demand_of
 from tformer_cli.decoding.hypothesis import (
     Hypothesis,
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.engine import SearchedModel, Sentence
+    from tformer_cli.fast.native.search import NativeSession
     from tformer_cli.model.runtime import Precision
 
 Result = TypeVar("Result")
@@ -91,7 +95,7 @@ class CompiledEngine:
 
     def takes(self, sentence: Sentence) -> str | None:
         """See `SearchEngine`."""
-        return demand_of(sentence)
+        return demand_of(replace(sentence, constraints=None) if sentence.constraints else sentence)
 
     def prepare(self, model: SearchedModel) -> CompiledSearch:
         """See `SearchEngine`; loads the kernels and packs the weights."""
@@ -194,7 +198,35 @@ class CompiledSearch:
         """See `PreparedSearch`."""
         native = self._present()
         n_workers = self._n_threads or _available_threads()
-        sources = [sentence.tokens for sentence in sentences]
+        free = [index for index, one in enumerate(sentences) if one.constraints is None]
+        results = dict(
+            zip(
+                free,
+                self._plain(
+                    native, [sentences[index].tokens for index in free], config, before_batch
+                ),
+                strict=True,
+            )
+        )
+
+        def satisfy(batch: Sequence[int]) -> list[list[Hypothesis]]:
+            return [self._satisfying(native, sentences[index], config) for index in batch]
+
+        bound = [[index] for index in range(len(sentences)) if index not in results]
+        results |= _side_by_side(satisfy, bound, n_workers, ctypes.c_int(0), before_batch)
+        return [results[index] for index in range(len(sentences))]
+
+    def _plain(
+        self,
+        native: NativeModel,
+        sources: Sequence[Sequence[int]],
+        config: DecodingConfig,
+        before_batch: Callable[[], None],
+    ) -> list[list[Hypothesis]]:
+        """Finds the hypotheses of sources of whose translations nothing is asked."""
+        if not sources:
+            return []
+        n_workers = self._n_threads or _available_threads()
         most = LARGEST_LOGITS // (config.beam_size * self._model.vocab_size * n_workers)
         batches = plan_native_batches(
             [len(source) + 1 for source in sources], config.batch_tokens, max(1, most), n_workers
@@ -220,6 +252,39 @@ class CompiledSearch:
             return find([0])
         results = dict(_side_by_side(find, batches, n_workers, stop, before_batch))
         return [results[index] for index in range(len(sources))]
+
+    def _satisfying(
+        self, native: NativeModel, sentence: Sentence, config: DecodingConfig
+    ) -> list[Hypothesis]:
+        """Finds hypotheses under a sentence's constraints, or without, if there is no way."""
+        if sentence.constraints is None:
+            return []
+        limit = longest_translation(len(sentence.tokens), config, self._model.max_positions)
+
+        def start(most_rows: int, most_steps: int) -> _CompiledSteps:
+            return _CompiledSteps(
+                native.start(sentence.tokens, most_rows=most_rows, most_steps=most_steps)
+            )
+
+        found = satisfying_search(start, limit, config, sentence.constraints)
+        return found or self._plain(native, [sentence.tokens], config, lambda: None)[0]
+
+
+class _CompiledSteps:
+    """The `constraints.Steps` of the kernels, which know no other rules."""
+
+    def __init__(self, session: NativeSession) -> None:
+        self._session = session
+
+    def step(
+        self, parents: Sequence[int], histories: Sequence[tuple[int, ...]]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """See `Steps`."""
+        last = [history[-1] if history else BOS_ID for history in histories]
+        own = self._session.step(parents, last)
+        scores = own.copy()
+        scores[:, :EOS_ID] = -np.inf  # padding, unknown token and beginning of sentence
+        return scores, own
 
 
 @lru_cache(maxsize=8)
