@@ -42,7 +42,7 @@ def test_the_old_order_is_recognized(message, is_old):
     assert bool(OLD_ORDER.search(message)) == is_old
 
 
-def test_every_error_says_where_before_what():
+def test_every_error_begins_with_its_place():
     messages = {
         f"{file.relative_to(PACKAGE)}:{line}": text
         for file in sorted(PACKAGE.rglob("*.py"))

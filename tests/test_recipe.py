@@ -141,14 +141,14 @@ def test_differing_keys_are_named_but_not_caches(path):
         ("data.train.0.tsv=x", "data.train.0: must have exactly one of source and target, tsv"),
     ],
 )
-def test_what_is_wrong_with_an_override_is_blamed_on_it_with_its_key(path, override, message):
+def test_an_error_in_an_override_names_it_with_its_key(path, override, message):
     with pytest.raises(RecipeError, match=re.escape(message)) as raised:
         load_recipe(path, [override])
     assert str(raised.value).startswith("--set ")
     assert "\n" not in str(raised.value)
 
 
-def test_what_is_wrong_with_the_file_is_blamed_on_it(path):
+def test_an_error_in_the_file_names_the_file(path):
     Path(path).write_text(MINIMAL.replace("max_steps", "max_step"))
     for overrides in ([], ["training.seed=3"]):
         with pytest.raises(RecipeError) as raised:
@@ -172,7 +172,7 @@ def test_where_the_data_come_from_may_differ_and_is_missing_in_old_runs(path, tm
 
 
 @pytest.mark.parametrize("name", [name for name in recipe_names() if name != "template"])
-def test_every_shipped_recipe_says_where_its_data_come_from(name):
+def test_every_shipped_recipe_names_the_origin_of_its_data(name):
     assert re.search(r"https://|generated", load_recipe(name).data.origin)
 
 
@@ -182,7 +182,7 @@ def test_overrides_that_are_none_are_refused(path):
             load_recipe(path, [override])
 
 
-def test_a_byte_order_mark_and_a_pipe_are_no_obstacles(path, tmp_path):
+def test_a_recipe_with_a_byte_order_mark_or_from_a_pipe_is_read(path, tmp_path):
     marked = tmp_path / "marked.toml"
     marked.write_bytes(b"\xef\xbb\xbf" + Path(path).read_bytes())
     assert load_recipe(str(marked)) == load_recipe(path)
@@ -194,7 +194,7 @@ def test_a_byte_order_mark_and_a_pipe_are_no_obstacles(path, tmp_path):
     writer.join()
 
 
-def test_files_that_are_no_recipes_are_refused(tmp_path):
+def test_files_other_than_recipes_are_refused(tmp_path):
     broken = tmp_path / "broken.toml"
     broken.write_text("[data\n")
     with pytest.raises(RecipeError, match=r"broken\.toml: is not valid TOML; "):

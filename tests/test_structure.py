@@ -65,6 +65,6 @@ def test_nested_settings_are_made_whole():
         ({"name": 3}, 'name: must be text in quotes ("…"); found 3'),
     ],
 )
-def test_what_does_not_fit_is_said_with_its_path(values, message):
+def test_a_value_that_does_not_fit_is_named_with_its_path(values, message):
     with pytest.raises(StructureError, match=f"^{re.escape(message)}$"):
         structure(Bicycle, values)

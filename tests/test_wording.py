@@ -7,7 +7,7 @@ from tformer_cli.wording import count_of, did_you_mean, suggestions
     ("number", "expected"),
     [(0, "0 lines"), (1, "1 line"), (2, "2 lines"), (1234, "1,234 lines")],
 )
-def test_one_is_no_plural(number, expected):
+def test_one_is_singular(number, expected):
     assert count_of(number, "line") == expected
 
 

@@ -168,7 +168,7 @@ def _to_blame(error: StructureError, values: dict[str, Any], overrides: Sequence
         overrides: `key.path=value` each.
 
     Returns:
-        What to write before the message, which begins with its key; nothing where the recipe
+        Prefix of a message, which begins with its key; empty where the recipe
         itself is to blame.
     """
     for override in reversed(overrides):

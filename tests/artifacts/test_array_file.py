@@ -24,7 +24,7 @@ def written(arrays=ARRAYS):
     return file.getvalue()
 
 
-def test_the_library_reads_what_was_written():
+def test_the_library_reads_the_file():
     found = load(written())
     assert set(found) == set(ARRAYS)
     for name, array in ARRAYS.items():

@@ -78,7 +78,7 @@ def test_an_export_of_other_weights_is_refused(model, tmp_path):
         check_export(model, tmp_path / "none")
 
 
-def test_without_the_package_it_is_said_how_to_install_it(model, tmp_path, monkeypatch):
+def test_without_the_package_an_error_names_the_install_command(model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(UsageError, match=r"pip install 'tformer\[ctranslate2\]'"):
         export_ctranslate2(load_model_directory(model), tmp_path / "e", "float32")

@@ -77,7 +77,7 @@ def refused(directory, kind=ArtifactError):
 
 @pytest.mark.parametrize("tied", ["all", "decoder", "none"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
-def test_what_was_saved_comes_back_equal(tmp_path, tokenizer, tied, positions):
+def test_saved_weights_are_loaded_equal(tmp_path, tokenizer, tied, positions):
     changes = {"tied_embeddings": tied, "positions": positions, "norm": "pre", "max_positions": 64}
     model = save(tmp_path, tokenizer, **changes)
     found = load_model_directory(tmp_path)
@@ -139,7 +139,7 @@ def test_each_file_missing_empty_truncated_or_of_noise_is_one_line(directory, na
     refused(directory, TformerError)
 
 
-def test_what_is_no_directory_is_said(tmp_path):
+def test_a_path_that_is_not_a_directory_is_reported(tmp_path):
     assert "no such directory" in refused(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
     assert "is a file" in refused(tmp_path / "file")

@@ -41,7 +41,7 @@ def test_a_name_of_the_hub_is_recognized(here, name):
 
 
 @pytest.mark.parametrize("name", ["a/b/c", "nothing", "../no/thing", "-x/y"])
-def test_what_looks_like_a_path_is_just_missing(here, name):
+def test_a_missing_path_is_reported_as_missing(here, name):
     message = "no such directory; name a model directory (MODEL comes first)"
     assert refused(here / name) == f"{name}: {message}"
 
@@ -75,7 +75,7 @@ def test_a_part_of_a_run_names_it(runs):
     assert refused(part) == f"{part}: {message}"
 
 
-def test_a_run_without_a_model_says_how_it_gets_one(here):
+def test_a_run_without_a_model_gets_advice(here):
     (here / "run").mkdir()
     (here / "run" / "recipe.toml").write_text("")
     assert refused(here / "run").startswith("run: is a run without a model yet; resume it, or ")
@@ -96,7 +96,7 @@ def test_a_run_without_a_model_says_how_it_gets_one(here):
         (["weights.pth"], "PyTorch"),
     ],
 )
-def test_models_of_other_tools_are_told_by_their_files(here, files, owner):
+def test_models_of_other_tools_are_recognized_by_their_files(here, files, owner):
     (here / "other").mkdir()
     for name in files:
         (here / "other" / name).write_text("{}")
@@ -106,7 +106,7 @@ def test_models_of_other_tools_are_told_by_their_files(here, files, owner):
         assert refused(file) == f"{file}: is a model of {owner}; {OTHER}"
 
 
-def test_a_hugging_face_model_is_told_by_its_config(here):
+def test_a_hugging_face_model_is_recognized_by_its_config(here):
     (here / "other").mkdir()
     config = {"model_type": "marian", "architectures": ["MarianMTModel"], "d_model": 512}
     (here / "other" / "config.json").write_text(json.dumps(config))
@@ -115,7 +115,7 @@ def test_a_hugging_face_model_is_told_by_its_config(here):
     assert refused(here / "other") == f"other: is a Hugging Face model; {OTHER}"
 
 
-def test_what_nobody_knows_is_just_no_model(here):
+def test_an_unknown_directory_is_reported_as_not_a_model(here):
     assert refused(here) == ".: config.json is missing; name a tformer model directory"
     (here / "notes.txt").write_text("")
     assert refused(here / "notes.txt") == "notes.txt: is a file; name a model directory"

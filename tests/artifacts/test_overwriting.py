@@ -24,7 +24,7 @@ def check(output, *inputs, writes=Writes.FILE):
     check_outputs([Output(name="--output", path=Path(output), writes=writes)], given)
 
 
-def test_the_layout_is_what_is_written():
+def test_the_layout_lists_the_files_written():
     assert {
         *(model_directory.CONFIG, model_directory.TOKENIZER, model_directory.WEIGHTS),
         *(checkpoints.MODEL, checkpoints.OPTIMIZER, checkpoints.AVERAGE, checkpoints.STATE),
@@ -61,7 +61,7 @@ def test_a_link_out_of_a_model_is_a_file_of_it(run, tmp_path_factory):
         check(run / "recipe.toml")
 
 
-def test_one_file_known_of_a_model_is_no_model(tmp_path):
+def test_one_file_of_a_model_alone_is_not_a_model(tmp_path):
     """A project keeps recipes and tokenizers of its own."""
     (tmp_path / "recipe.toml").write_text("")
     for name in ("heads.jsonl", "tokenizer.json", "recipe.toml", "metrics.jsonl"):
@@ -80,7 +80,7 @@ def test_a_directory_that_is_written_whole_holds_no_input(tmp_path):
         check(tmp_path / "export", text, writes=Writes.RUN)
 
 
-def test_what_cannot_be_destroyed_is_no_conflict(tmp_path):
+def test_paths_that_cannot_be_destroyed_do_not_conflict(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     check(tmp_path / "pipe", tmp_path / "pipe")
     check("/dev/null", "/dev/null")

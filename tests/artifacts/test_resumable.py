@@ -21,7 +21,7 @@ def write(path, numbers, *, stop_at=None, origin=ORIGIN):
                 file.mark(number + 1)
 
 
-def test_goes_on_after_the_last_mark_and_leaves_nothing_beside(tmp_path):
+def test_resumes_after_the_last_mark_and_leaves_no_other_file(tmp_path):
     path = tmp_path / "out.txt"
     for stop_at in (3, 3, 8):
         with pytest.raises(KeyboardInterrupt):
@@ -42,7 +42,7 @@ def test_a_finished_file_is_replaced_only_by_a_finished_one(tmp_path):
     assert path.read_text().startswith("0\n1\n")
 
 
-def test_what_was_begun_with_other_settings_is_refused_and_kept(tmp_path):
+def test_a_partial_file_with_other_settings_is_refused_and_kept(tmp_path):
     path = tmp_path / "out.txt"
     with pytest.raises(KeyboardInterrupt):
         write(path, range(9), stop_at=5)

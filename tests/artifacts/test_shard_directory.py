@@ -71,13 +71,13 @@ def test_two_writers_do_not_meet(tmp_path):
         ({"input": "c3"}, "was started with a different input, model;"),
     ],
 )
-def test_what_was_begun_from_something_else_is_named(tmp_path, origin, message):
+def test_a_partial_file_from_other_inputs_is_named(tmp_path, origin, message):
     write(tmp_path / "d", 1)
     with pytest.raises(ArtifactError, match=message):
         write(tmp_path / "d", 1, origin=origin)
 
 
-def test_what_is_not_as_the_manifest_says_is_refused(tmp_path):
+def test_a_directory_that_differs_from_its_manifest_is_refused(tmp_path):
     write(tmp_path / "d", 2)
     shard, manifest = tmp_path / "d" / "part-00001.safetensors", tmp_path / "d" / MANIFEST
     before = shard.read_bytes()
@@ -100,7 +100,7 @@ def test_other_files_are_left_alone(tmp_path):
         write(tmp_path / "thesis.tex", 1)
 
 
-def test_in_somebody_elses_directory_nothing_is_removed(tmp_path):
+def test_in_a_foreign_directory_nothing_is_removed(tmp_path):
     (tmp_path / "film.partial").write_text("mine")
     with (
         pytest.raises(ArtifactError, match="not part of a dump"),

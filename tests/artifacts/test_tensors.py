@@ -27,7 +27,7 @@ def test_the_umask_decides_who_may_read_the_weights(tmp_path, umask, mode):
     assert load_tensors(path)["weight"].tolist() == [1, 1]
 
 
-def test_what_a_kill_would_leave_is_known_by_its_name(tmp_path, monkeypatch):
+def test_leftovers_of_a_kill_are_known_by_their_names(tmp_path, monkeypatch):
     seen = []
 
     def observed(named, path, metadata):

@@ -7,7 +7,7 @@ from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencie
 from tformer_cli.errors import ArtifactError
 
 
-def test_what_is_saved_is_loaded(tmp_path):
+def test_saved_values_are_loaded(tmp_path):
     assert load_frequencies(tmp_path, 3) is None
     save_frequencies(tmp_path, np.array([0, 5, 1 << 40]))
     assert load_frequencies(tmp_path, 3).tolist() == [0, 5, 1 << 40]

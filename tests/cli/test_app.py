@@ -218,7 +218,7 @@ def every_parameter():
     return found
 
 
-def test_whatever_may_name_a_file_or_a_directory_says_what_becomes_of_it():
+def test_every_parameter_that_names_a_path_declares_its_role():
     for words, command, parameter in every_parameter():
         assert isinstance(command, CheckedCommand), words
         is_text = parameter.type_descriptor.annotation in (str, list[str], Path, list[Path])
@@ -246,7 +246,7 @@ def test_every_output_option_refuses_an_empty_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("signals", "status", "said"), [([], 1, "error: RuntimeError: why;"), ([15], 143, "")]
 )
-def test_a_library_that_a_signal_has_interrupted_is_no_fault(
+def test_an_error_of_a_library_after_a_signal_is_not_reported_as_a_fault(
     monkeypatch, tmp_path, signals, status, said
 ):
     def fail(*_):

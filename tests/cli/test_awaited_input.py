@@ -54,7 +54,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("arguments", READERS.values(), ids=list(READERS))
-def test_at_a_terminal_it_is_said_once_what_is_awaited(model, typed, file, tmp_path, arguments):
+def test_a_terminal_is_prompted_once(model, typed, file, tmp_path, arguments):
     names = {"MODEL": model, "FILE": file, "REPORT": tmp_path / "out.html"}
     words = [names.get(word, word) for word in arguments]
     assert run(*words).stderr.count(TYPE) == 1
@@ -77,7 +77,7 @@ def test_nothing_is_awaited_from_a_pipe_a_file_or_arguments(model, monkeypatch, 
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals")
-def test_a_real_terminal_is_told_when_its_lines_are_awaited_not_before(monkeypatch, capsys):
+def test_a_terminal_is_prompted_when_its_lines_are_read_not_before(monkeypatch, capsys):
     keyboard, terminal = os.openpty()
     with os.fdopen(terminal) as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
@@ -128,7 +128,7 @@ def test_names_with_spaces_are_quoted_and_one_warning_is_enough(model, monkeypat
 
 
 @pytest.mark.parametrize("text", ["A man", "directory", "x" * 5000, "a\nb", "../nothing"])
-def test_other_texts_are_no_files(model, monkeypatch, tmp_path, text):
+def test_other_texts_are_not_taken_for_files(model, monkeypatch, tmp_path, text):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "directory").mkdir()
     assert "is a file" not in run("translate", model, text, "--quiet").stderr

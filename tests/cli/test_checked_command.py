@@ -249,7 +249,7 @@ def test_a_directory_with_the_name_of_a_shipped_recipe_can_be_the_run(tmp_path, 
 
 
 @pytest.mark.parametrize("ending", [".part", ".part.json"])
-def test_what_a_resumed_output_is_begun_as_is_no_input(place, ending):
+def test_the_partial_file_of_a_resumed_output_cannot_be_an_input(place, ending):
     (place / "text").rename(place / f"new{ending}")
     before = content(place)
     options = ["-i", f"new{ending}", "-o", "new", "--resume"]

@@ -44,7 +44,9 @@ def chosen(given=None, output="-"):
         ("jsonl", "a.part", "jsonl"),
     ],
 )
-def test_a_format_that_is_given_counts_then_the_name_then_who_reads(given, output, expected):
+def test_the_format_follows_the_option_then_the_name_then_the_kind_of_output(
+    given, output, expected
+):
     assert chosen(given, output) == expected
 
 
@@ -85,7 +87,7 @@ def onto(tmp_path, monkeypatch):
     ("kind", "expected"),
     [("file", "text"), ("pipe", "jsonl"), ("socket", "jsonl"), ("null", "jsonl")],
 )
-def test_a_file_gets_what_the_screen_gets_and_a_pipe_what_programs_read(onto, kind, expected):
+def test_a_file_gets_text_and_a_pipe_a_format_for_programs(onto, kind, expected):
     onto(kind)
     assert chosen() == expected
     assert chosen("jsonl") == "jsonl"
@@ -107,7 +109,7 @@ def test_text_in_a_file_is_plain_and_of_a_known_width(onto, tmp_path, monkeypatc
     assert (tmp_path / "f").read_text() == (tmp_path / "g").read_text("utf-8") == "漢字"
 
 
-def test_a_redirect_and_an_output_file_hold_what_the_screen_shows(
+def test_a_redirect_and_an_output_file_hold_the_text_of_the_screen(
     model, onto, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("COLUMNS", "70")

@@ -132,7 +132,7 @@ def test_commands_stand_in_panels():
     assert names[11:16] == ["info", "export", "benchmark", "inspect-heads", "inspect-report"]
 
 
-def test_what_is_used_most_stands_first():
+def test_common_options_come_first():
     (common, options), *others = options_by_panel(COMMANDS["translate",].params)
     names = ["--input", "--output", "--beam-size", "--n-best", "--format"]
     assert (common, [option.opts[0] for option in options]) == ("Common", names)
@@ -144,7 +144,7 @@ def test_what_is_used_most_stands_first():
         assert not titles or "Common" in titles[:1] or titles == ["Messages"]
 
 
-def test_the_usage_names_what_is_required():
+def test_the_usage_names_required_parameters():
     shown = screen(("inspect-ablate",), 200).splitlines()[0]
     assert shown == "Usage: tformer inspect-ablate [OPTIONS] --source FILE --reference FILE MODEL"
     shown = screen(("tokenize", "train"), 200).splitlines()[0]

@@ -5,7 +5,7 @@ from tformer_cli.cli.line_progress import counted
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_items_are_counted_as_they_are_used_and_told_unless_quiet(monkeypatch, capfd, quiet):
+def test_items_are_counted_as_they_are_used_and_reported_unless_quiet(monkeypatch, capfd, quiet):
     monkeypatch.setattr(line_progress, "SECONDS_BETWEEN_REPORTS", 0.0)
     with counted("ab", "inspecting", "-", quiet=quiet) as items:
         assert list(items) == ["a", "b"]
@@ -23,7 +23,7 @@ def test_items_are_counted_as_they_are_used_and_told_unless_quiet(monkeypatch, c
         ([0, 0, 20], ["3 of 3 lines, 0.1 lines/s"]),
     ],
 )
-def test_the_last_line_says_how_it_ended_if_there_was_one(monkeypatch, capfd, pauses, expected):
+def test_the_last_line_reports_the_total_if_there_was_one(monkeypatch, capfd, pauses, expected):
     now = [0.0]
     monkeypatch.setattr(line_progress, "monotonic", lambda: now[0])
     with line_progress.line_progress(3, "reading", quiet=False) as progress:

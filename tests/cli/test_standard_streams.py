@@ -49,12 +49,12 @@ def test_results_that_cannot_be_written_are_one_line_and_exit_1(tmp_path, stdout
 
 
 @pytest.mark.parametrize("stderr", ["&-", FULL])
-def test_messages_that_cannot_be_written_end_no_work(tmp_path, stderr):
+def test_unwritable_messages_do_not_end_the_work(tmp_path, stderr):
     done = in_a_shell(f'tformer make-corpus "$1" --pairs 1 2>{stderr}', tmp_path)
     assert (done.returncode, done.stdout.decode()) == (0, f"{tmp_path}\n")
 
 
-def test_a_reader_of_messages_that_has_gone_ends_the_work(tmp_path):
+def test_a_closed_pipe_under_stderr_ends_the_work(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "tformer_cli", "make-corpus", tmp_path, "--pairs", "1"]
@@ -63,7 +63,7 @@ def test_a_reader_of_messages_that_has_gone_ends_the_work(tmp_path):
     assert done.returncode == CLOSED_PIPE_STATUS
 
 
-def test_a_reader_of_a_table_that_has_gone_is_no_failure(tokenizer, tmp_path):
+def test_a_closed_pipe_under_a_table_is_not_a_failure(tokenizer, tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "tformer_cli", "tokenize", "stats", tokenizer, tokenizer]
@@ -73,7 +73,7 @@ def test_a_reader_of_a_table_that_has_gone_is_no_failure(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("asked", [["--help"], ["make-corpus", "--help"], ["--version"]])
-def test_a_reader_of_the_help_that_has_gone_is_no_failure(asked):
+def test_a_closed_pipe_under_the_help_is_not_a_failure(asked):
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "tformer_cli", *asked]

@@ -392,7 +392,7 @@ def test_no_number_is_lost(draw, name, width):
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", [name for name in VIEWS if name not in ("show_chart",)])
-def test_what_is_cut_says_so_and_keeps_something(draw, name, width):
+def test_a_cut_label_has_an_ellipsis_and_keeps_a_part(draw, name, width):
     text = draw(name, width)
     assert not re.search(r"(?<!\S)…(?!\S)(?! \d+ more| \(| [+-]?\d)", text), (
         "a cell that says nothing"

@@ -26,7 +26,7 @@ def test_the_last_entry_of_a_step_counts_and_steps_come_in_order(make_run, repor
     assert run.points(MetricName.gradient_norm, XName.step) == []
 
 
-def test_a_line_that_is_being_written_is_left_out_wherever_it_is_cut(make_run, report, tmp_path):
+def test_a_half_written_line_is_omitted_wherever_it_is_cut(make_run, report, tmp_path):
     whole = '{"kind": "report", "step": 20, "loss": 1.0}'
     for length in range(len(whole)):
         run = read_run(make_run(f"run{length}", report(10), rest=whole[:length]))
@@ -51,7 +51,7 @@ def test_validations_lie_between_the_reports_beside_them(make_run, report, valid
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, "7", None, True, [1]])
-def test_what_is_no_finite_number_is_left_out(make_run, report, value):
+def test_values_that_are_not_finite_are_omitted(make_run, report, value):
     run = read_run(make_run("run", report(10, value), report(20)))
     assert run.points(MetricName.loss, XName.step) == [(20, 2.0)]
 
@@ -63,14 +63,14 @@ def test_a_damaged_line_is_named(make_run, report, line):
         read_run(run)
 
 
-def test_what_is_no_run_is_an_error(tmp_path):
+def test_a_directory_that_is_not_a_run_is_an_error(tmp_path):
     with pytest.raises(DataError, match=r"missing: no such run directory"):
         read_run(tmp_path / "missing")
     with pytest.raises(DataError, match=r": has no metrics\.jsonl;"):
         read_run(tmp_path)
 
 
-def test_what_is_no_ordinary_file_is_not_read(make_run, spoil):
+def test_special_files_are_not_read(make_run, spoil):
     run = make_run("run")
     with pytest.raises(DataError, match=f"cannot be read .{spoil(run / 'metrics.jsonl')}.; name"):
         read_run(run)

@@ -57,7 +57,7 @@ def test_perplexities_are_logarithmic():
     assert not y_scale(panel(MetricName.gradient_norm, 0.0, 1.0)).is_logarithmic
 
 
-def test_the_axis_of_x_suits_what_it_measures():
+def test_the_horizontal_axis_suits_its_quantity():
     steps = x_scale(chart(XName.step, 50, 12000))
     assert (steps.low, steps.high, steps.name) == (0.0, 12000, "step")
     assert steps.labels == ("0", "2k", "4k", "6k", "8k", "10k", "12k")
@@ -69,7 +69,7 @@ def test_the_axis_of_x_suits_what_it_measures():
     assert x_scale(chart(XName.time, 1.0, 50_000.0)).name == "hours"
 
 
-def test_values_are_written_short_and_alike():
+def test_values_are_written_short_and_in_one_form():
     assert written([0.0, 0.5, 1.0]) == ["0", "0.5", "1.0"]
     assert written([0.0, 1000.0, 2000.0]) == ["0", "1,000", "2,000"]
     assert written([0.0, 5000.0, 10000.0]) == ["0", "5k", "10k"]

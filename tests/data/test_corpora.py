@@ -63,7 +63,7 @@ def test_a_short_tsv_line_is_named(tmp_path):
         read(tmp_path, tsv="a.tsv")
 
 
-def test_a_csv_file_given_as_tsv_is_told_how_to_be_given(tmp_path):
+def test_a_csv_file_given_as_tsv_gets_advice(tmp_path):
     (tmp_path / "a.csv").write_text("one,eins\ntwo,zwei\n", encoding="utf-8")
     with pytest.raises(DataError) as error:
         read(tmp_path, tsv="a.csv")

@@ -35,7 +35,7 @@ def test_a_good_corpus_raises_no_doubt(tmp_path):
     assert of(tmp_path, (GOOD + named) * 20) == []
 
 
-def test_no_validation_corpus_is_said(tmp_path):
+def test_a_missing_validation_corpus_is_reported(tmp_path):
     (doubt,) = of(tmp_path, GOOD * 10, valid=())
     assert doubt.startswith("data.valid: names no corpus, so no step is validated and the best ")
 
@@ -61,7 +61,7 @@ def test_a_header_is_noticed(tmp_path, first):
 
 
 @pytest.mark.parametrize("first", ["hello\tbonjour", "no\tno", "source\tla source", "\t", "it\tle"])
-def test_a_first_pair_of_words_is_no_header(tmp_path, first):
+def test_a_first_pair_of_words_is_not_taken_for_a_header(tmp_path, first):
     assert of(tmp_path, f"{first}\n" + GOOD * 10) == []
 
 

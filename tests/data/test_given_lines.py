@@ -11,7 +11,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("lines", "message"), WRONG)
-def test_what_is_not_several_strings_is_said_at_once(lines, message):
+def test_other_arguments_than_several_strings_are_errors_at_once(lines, message):
     with pytest.raises(TypeError, match=f"^sources: {message}$"):
         given_lines(lines, "sources")
 

@@ -100,7 +100,7 @@ def test_damaged_files_are_errors_of_one_line(tmp_path):
         read(tmp_path, "data.xyz")
 
 
-def test_an_unreachable_hub_is_said_at_once(monkeypatch):
+def test_an_unreachable_hub_is_an_error_at_once(monkeypatch):
     tries = []
 
     class Session:

@@ -52,7 +52,7 @@ def test_one_wrong_side_short_texts_numbers_and_mixtures_are_not_swapped():
     assert not looks_swapped(both, "en", "fr")
 
 
-def test_the_built_in_corpus_is_as_it_says_in_any_sample():
+def test_the_built_in_corpus_matches_its_description_in_any_sample():
     pairs = list(read_corpus(CorpusConfig(built_in="train", pairs=400)))
     draw = random.Random(1)
     for size in (20, 50, 400):

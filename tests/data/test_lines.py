@@ -52,7 +52,7 @@ def test_missing_files_and_directories_are_errors_of_one_line(tmp_path):
         open_bytes(tmp_path)
 
 
-def test_a_byte_order_mark_at_the_beginning_is_no_text(tmp_path):
+def test_a_byte_order_mark_at_the_beginning_is_dropped(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"\xef\xbb\xbfeins\n\xef\xbb\xbfzwei\n")
     assert list(read_lines(path)) == ["eins", "\ufeffzwei"]
@@ -64,7 +64,7 @@ def test_a_byte_order_mark_at_the_beginning_is_no_text(tmp_path):
     assert list(read_lines(path)) == []
 
 
-def test_what_the_system_refuses_is_said_in_its_words(tmp_path, monkeypatch):
+def test_errors_of_the_system_keep_its_words(tmp_path, monkeypatch):
     with pytest.raises(
         DataError, match=r": cannot be read \(file name too long\); name another file$"
     ):

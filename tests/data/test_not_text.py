@@ -117,7 +117,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_plainly_not_utf8_text_is_refused_with_its_cure(tmp_path, name):
+def test_other_formats_than_utf8_text_are_refused_with_advice(tmp_path, name):
     content, message = REFUSED[name]
     path = tmp_path / name
     path.write_bytes(content)

@@ -24,7 +24,7 @@ def test_links_are_written_in_order():
         ("1-0", True, 'gold:4: "1-0" counts from 0; omit --one-based'),
     ],
 )
-def test_what_is_no_link_is_named(line, one_based, message):
+def test_a_text_that_is_not_a_link_is_named(line, one_based, message):
     with pytest.raises(DataError) as error:
         parse_links(line, "gold:4", is_one_based=one_based)
     assert message in str(error.value)

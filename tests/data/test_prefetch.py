@@ -15,7 +15,7 @@ def test_groups_lines_in_order_and_loses_none(max_wait):
     assert list(buffers([], 5, max_wait)) == []
 
 
-def test_a_slow_producer_gets_what_it_gave_so_far():
+def test_a_slow_producer_gets_a_buffer_of_its_lines_so_far():
     answered = threading.Event()
 
     def slow():
@@ -44,7 +44,7 @@ def test_an_error_of_the_reader_comes_after_its_lines():
         next(stream)
 
 
-def test_the_reader_ends_when_nobody_listens():
+def test_the_reader_ends_with_its_consumer():
     before = threading.active_count()
     stream = buffers((str(i) for i in range(10**9)), 2, 0.01)
     next(stream)

@@ -77,7 +77,7 @@ def test_a_large_epoch_holds_every_pair_once(corpora):
 
 @settings(deadline=None, max_examples=15, derandomize=True, database=None)
 @given(data=st.data())
-def test_resuming_anywhere_goes_on_as_if_nothing_had_happened(corpora, data):
+def test_resuming_anywhere_continues_as_if_uninterrupted(corpora, data):
     whole = open_loader(corpora[20_000])
     n_batches = whole.n_batches(0)
     stop = data.draw(st.integers(0, n_batches - 1))

@@ -60,7 +60,7 @@ def test_words_are_tokenized_once_and_forgotten_beyond_the_limit(monkeypatch):
     assert asked[1:] == [["a"]]
 
 
-def test_results_may_be_changed_without_changing_what_is_remembered(tokenizers):
+def test_results_may_be_changed_without_changing_the_cache(tokenizers):
     first = tokenizers["bpe"].encode_batch(["dog"])[0]
     expected = list(first)
     first.append(7)
@@ -90,7 +90,7 @@ def test_dropout_keeps_the_text_and_lengthens_it(tokenizers, pairs):
     assert sum(map(len, drawn)) > 1.2 * sum(map(len, tokenizer.encode_batch(texts)))
 
 
-def test_key_and_seed_decide_the_segmentation_whatever_came_before(tokenizers, pairs, monkeypatch):
+def test_key_and_seed_alone_decide_the_segmentation(tokenizers, pairs, monkeypatch):
     texts = [source for source, _ in pairs][:50]
     make = lambda seed: BpeDropout(tokenizers["bpe"]._tokenizer, 0.3, seed)  # noqa: E731
     first = [make(1).encode(text, key) for key, text in enumerate(texts)]

@@ -16,7 +16,7 @@ def dead():
     return child.pid
 
 
-def test_what_a_killed_process_has_left_goes_when_the_file_is_written_again(tmp_path, dead):
+def test_leftovers_of_a_killed_process_are_removed_when_the_file_is_rewritten(tmp_path, dead):
     (tmp_path / f"out.txt.{dead}.partial").write_text("half")
     (tmp_path / "out.txt.9999999999.partial").write_text("half")
     with written_aside(tmp_path / "out.txt") as aside:
@@ -24,7 +24,7 @@ def test_what_a_killed_process_has_left_goes_when_the_file_is_written_again(tmp_
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.txt"]
 
 
-def test_what_a_live_process_writes_and_other_files_stay(tmp_path, dead):
+def test_files_of_a_live_process_and_other_files_stay(tmp_path, dead):
     names = {
         f"out.txt.{os.getppid()}.partial",
         f"other.txt.{dead}.partial",

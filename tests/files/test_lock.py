@@ -35,7 +35,7 @@ def test_a_killed_holder_lets_go(tmp_path):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_no_other_training(tmp_path, monkeypatch, number):
+def test_a_file_system_without_locks_does_not_stop_a_training(tmp_path, monkeypatch, number):
     def flock(descriptor, operation):
         raise OSError(number, "no locks here")
 

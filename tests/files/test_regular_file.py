@@ -18,12 +18,12 @@ def test_a_file_is_read_whole_up_to_a_size(tmp_path):
             read(path, MIB - 1)
 
 
-def test_what_is_no_ordinary_file_is_not_waited_for(tmp_path, spoil):
+def test_special_files_are_not_waited_for(tmp_path, spoil):
     with pytest.raises(OSError, match=spoil(tmp_path / "file")):
         read_regular(tmp_path / "file", 100 * MIB)
 
 
-def test_a_pipe_that_a_user_names_is_read_and_no_device_for_ever(tmp_path):
+def test_a_named_pipe_is_read_and_a_device_not_forever(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_bytes, args=[b"text"])

@@ -67,7 +67,7 @@ def test_a_failure_leaves_no_directory_that_it_has_made(tmp_path, monkeypatch, e
 
 
 @pytest.mark.parametrize("name", ["train.en", "valid.fr", "test.align"])
-def test_somebody_elses_files_are_kept(tmp_path, name):
+def test_foreign_files_are_kept(tmp_path, name):
     (tmp_path / name).write_text("mine\n")
     with pytest.raises(DataError, match=f"holds {name}, which this command did not write"):
         write_corpus(tmp_path, 30)
@@ -75,7 +75,7 @@ def test_somebody_elses_files_are_kept(tmp_path, name):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_corpus_is_not_replaced_where_one_of_its_files_is_somebody_elses(tmp_path):
+def test_a_corpus_with_a_foreign_file_is_not_replaced(tmp_path):
     write_corpus(tmp_path, 30)
     (tmp_path / "train.en").write_text("mine\n")
     with pytest.raises(DataError, match=r"holds train\.en, train\.fr, train\.tok\.en …, which"):

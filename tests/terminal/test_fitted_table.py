@@ -51,7 +51,7 @@ def test_a_cut_label_ends_with_an_ellipsis_and_is_never_halved():
     assert drawn(24, is_ascii=True)[1].startswith("Donauda~")
 
 
-def test_what_does_not_fit_is_continued_below_with_its_leading_columns():
+def test_columns_that_do_not_fit_continue_below_the_leading_ones():
     lines = [line.plain for line in table_lines(columns(5), 24)]
     heads = [line.split() for line in lines if line.startswith("token")]
     assert heads == [["token", "m0", "m1"], ["token", "m2", "m3"], ["token", "m4"]]

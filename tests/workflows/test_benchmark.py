@@ -28,7 +28,7 @@ def test_measures_a_setting_in_a_process_of_its_own(model):
     assert speed.record()["beam_size"] == 2
 
 
-def test_what_cannot_be_measured_is_said(model):
+def test_a_failed_measurement_is_reported(model):
     with pytest.raises(DataError, match="no lines to translate"):
         benchmark(model, ["", " "], [SETTING])
     other = Setting(engine="tformer", precision="float32", beam_size=0)

@@ -152,7 +152,7 @@ def test_both_models_read_the_translation_by_the_first(first, second):
     assert diff.difference(change).sum(dim=-1).abs().max() < 1e-5
 
 
-def test_given_targets_are_read_and_what_does_not_fit_is_counted(first, second):
+def test_given_targets_are_read_and_pairs_that_do_not_fit_are_counted(first, second):
     opened, other = open_models(first, second)
     comparer = ModelComparer(opened, other)
     lines = ["A man", "a " * 60, "", "the street"]
@@ -164,7 +164,7 @@ def test_given_targets_are_read_and_what_does_not_fit_is_counted(first, second):
     assert diff.shown[0].is_forced
 
 
-def test_chosen_heads_alone_are_told_of(first, second):
+def test_only_chosen_heads_are_listed(first, second):
     everything = inspect_diff(first, second, LINES)
     chosen = inspect_diff(first, second, LINES, heads=["cross.1", "enc.0.2"])
     names = ["enc.0.2", "cross.1.0", "cross.1.1", "cross.1.2", "cross.1.3"]

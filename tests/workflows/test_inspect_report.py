@@ -15,7 +15,7 @@ LINE = "A man sleeps."
 CHOSEN = {"token": "man", "head": "enc.1.0"}
 
 
-def test_a_report_holds_what_the_single_inspections_give(model):
+def test_a_report_holds_the_results_of_the_single_inspections(model):
     report = inspect_report(model, [LINE], device="cpu", steps=["enc.1.0:man"])
     (sentence,) = report.sentences
     (record,) = inspect_heads(model, [LINE], device="cpu")
@@ -93,7 +93,7 @@ def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, hypothes
         ({"targets": []}, DataError, "there are more lines than targets"),
     ],
 )
-def test_what_cannot_be_shown_is_said(model, options, error, message):
+def test_omitted_parts_are_reported(model, options, error, message):
     with pytest.raises(error, match=message):
         inspect_report(model, **{"lines": [LINE], "device": "cpu", **options})
 

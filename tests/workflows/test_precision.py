@@ -39,7 +39,7 @@ def found(model, **options):
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_directory_of_integers_gives_what_integers_on_the_fly_give(model, int8, beam_size):
+def test_an_int8_directory_translates_as_int8_on_the_fly(model, int8, beam_size):
     on_the_fly = found(model, precision="int8", beam_size=beam_size)
     assert found(int8, beam_size=beam_size) == on_the_fly
     assert found(int8, precision="int8", beam_size=beam_size) == on_the_fly
@@ -52,7 +52,7 @@ def test_a_line_in_integers_does_not_depend_on_its_neighbors(int8):
     assert list(translator.stream(LINES, buffer_lines=1)) == together
 
 
-def test_the_directory_says_what_it_is_and_is_a_quarter(model, int8):
+def test_the_directory_names_its_type_and_is_a_quarter_of_the_size(model, int8):
     config = json.loads((int8 / "config.json").read_text())
     before = json.loads((model / "config.json").read_text())
     assert (config.pop("weight_type"), config.pop("format_version")) == ("int8", 2)
@@ -98,7 +98,7 @@ def test_a_model_that_was_handed_over_keeps_its_weights(model):
     assert found(directory) == found(model)
 
 
-def test_what_needs_float32_refuses_integers(model, int8):
+def test_commands_that_need_float32_refuse_int8(model, int8):
     for opening in (
         lambda: open_translator(int8, precision="float32"),
         lambda: open_translator(int8, precision="bfloat16"),

@@ -58,12 +58,12 @@ def test_a_line_end_among_the_pieces_does_not_break_the_line(tokenizer):
 
 
 @pytest.mark.parametrize("word", ["999999", "-1", "x", "1.0", "²", "9" * 5000])
-def test_what_is_no_id_is_named_with_its_line(tokenizer, word):
+def test_a_word_that_is_not_an_id_is_named_with_its_line(tokenizer, word):
     with pytest.raises(DataError, match=r'line 8: ".*" is not an id; ids are .* below 290'):
         decode_lines(tokenizer, ["5", f"5 {word}"], ids=True, first_line=7)
 
 
-def test_what_is_no_piece_is_named_with_its_line(tokenizer):
+def test_a_word_that_is_not_a_piece_is_named_with_its_line(tokenizer):
     with pytest.raises(DataError, match=r'line 1: "xyz" is not a piece of this tokenizer'):
         decode_lines(tokenizer, ["xyz"])
 

@@ -152,7 +152,7 @@ def test_without_compiled_kernels_a_run_is_as_exact(make, tmp_path, monkeypatch)
     assert digest(tmp_path / "run") == digest(tmp_path / "whole")
 
 
-def test_a_run_that_goes_on_with_or_without_kernels_says_so(make, tmp_path, kernels, monkeypatch):
+def test_a_run_resumed_with_or_without_kernels_notes_it(make, tmp_path, kernels, monkeypatch):
     run = tmp_path / "run"
     crash_at(make(), run, 4)
     for step, switch, how in ((8, "0", "without"), (12, "1", "with")):
@@ -175,7 +175,7 @@ def test_models_of_every_kind_of_average_resume_exactly(make, tmp_path, average)
     assert digest(tmp_path / "run") == digest(tmp_path / "whole")
 
 
-def test_with_a_moving_average_it_is_what_is_validated_and_published(make, tmp_path):
+def test_a_moving_average_is_validated_and_published(make, tmp_path):
     recipe, run, watcher = make(training__average="ema"), tmp_path / "run", Watcher()
     state = train(recipe, run, observers=[watcher]).state
     best = state.best_steps(recipe.validation)[0]
@@ -231,7 +231,7 @@ def test_before_there_is_a_run_nothing_is_removed(make, tmp_path):
     assert (tmp_path / "film.partial").read_text() == "mine"
 
 
-def test_what_a_kill_leaves_half_written_is_passed_over(make, tmp_path, whole):
+def test_files_left_half_written_by_a_kill_are_ignored(make, tmp_path, whole):
     run = tmp_path / "run"
     crash_at(make(), run, 14)
     assert steps_kept(run)[-1] == 12
@@ -401,9 +401,7 @@ def test_without_validation_the_run_directory_is_a_model_all_along(make, tmp_pat
 
 
 @pytest.mark.parametrize("on_cpu", [True, False])
-def test_a_loss_that_is_no_number_ends_the_run_before_anything_is_saved(
-    make, tmp_path, monkeypatch, on_cpu
-):
+def test_a_nan_loss_ends_the_run_before_anything_is_saved(make, tmp_path, monkeypatch, on_cpu):
     run, n_calls = tmp_path / "run", 0
     true_loss = gradients.projected_loss
 
@@ -569,14 +567,14 @@ def test_an_unfinished_run_without_checkpoints_starts_over(make, tmp_path, whole
     assert reports(run) == reports(whole)
 
 
-def test_a_copied_run_goes_on_elsewhere(make, tmp_path, whole):
+def test_a_copied_run_resumes_elsewhere(make, tmp_path, whole):
     crash_at(make(), tmp_path / "run", 10)
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
     train(make(), tmp_path / "copy")
     assert digest(tmp_path / "copy") == digest(whole)
 
 
-def test_caches_elsewhere_are_no_other_recipe(make, tmp_path, whole):
+def test_another_cache_directory_does_not_change_the_recipe(make, tmp_path, whole):
     recipe = make()
     moved = replace(recipe, data=replace(recipe.data, cache_directory=str(tmp_path / "moved")))
     assert train(moved, whole).was_finished

@@ -270,7 +270,7 @@ def test_a_run_that_fails_again_and_again_gives_up_and_stays_whole(
     assert train(recipe, run).state.step == 20
 
 
-def test_a_diverging_loss_sends_the_run_back_before_what_is_suspect(recipe, tmp_path, monkeypatch):
+def test_a_diverging_loss_rolls_back_before_the_suspect_batches(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(divergence, "JUDGED_STEPS", 4)
     monkeypatch.setattr(divergence, "LEARNED", 100.0)
     true_loss, n_calls = gradients.projected_loss, [0]
@@ -298,7 +298,7 @@ def test_without_rollbacks_a_run_gives_up_at_once(recipe, tmp_path, places, bad_
     assert Checkpoints(tmp_path / "run").steps() == [3, 6]
 
 
-def test_out_of_memory_splits_batches_and_says_so_once(recipe, tmp_path, monkeypatch):
+def test_out_of_memory_splits_batches_with_one_warning(recipe, tmp_path, monkeypatch):
     add, n_failed = memory.add_gradients, [0]
 
     def adding(model, batches, window, **settings):
@@ -331,7 +331,7 @@ def disk(tmp_path):
 
 
 @pytest.mark.parametrize("kilobytes", [100, 200, 300, 400])
-def test_a_full_disk_leaves_a_run_that_goes_on_when_there_is_room(
+def test_a_full_disk_leaves_a_run_that_resumes_when_there_is_room(
     recipe, tmp_path, expected, disk, kilobytes
 ):
     assert disk(f"size={kilobytes}k")
@@ -342,7 +342,7 @@ def test_a_full_disk_leaves_a_run_that_goes_on_when_there_is_room(
     assert result(tmp_path / "disk" / "run") == expected
 
 
-def test_a_read_only_run_directory_is_refused_and_goes_on_when_writable(
+def test_a_read_only_run_directory_is_refused_and_resumes_when_writable(
     recipe, tmp_path, expected, disk
 ):
     run = tmp_path / "disk" / "run"
@@ -362,7 +362,7 @@ def test_data_that_change_during_a_run_do_not_touch_it(recipe, data, expected, c
     assert result(data / "run") == expected
 
 
-def test_data_that_are_gone_or_changed_before_a_resumption_are_named(recipe, data, expected):
+def test_missing_or_changed_data_are_named_before_a_resumption(recipe, data, expected):
     run, content = data / "run", (data / "target").read_text()
     train_until_crash(recipe, run)
     (data / "target").unlink()
@@ -494,7 +494,7 @@ def test_a_damaged_checkpoint_is_passed_over(recipe, tmp_path, expected, file, d
     assert result(run) == expected
 
 
-def test_a_damaged_checkpoint_is_left_out_of_the_average_and_said(recipe, tmp_path):
+def test_a_damaged_checkpoint_is_omitted_from_the_average_with_a_warning(recipe, tmp_path):
     run = tmp_path / "run"
     damaged = Checkpoints(run).path(15) / "model.safetensors"
     watcher = at(20, lambda: flip(damaged))
@@ -531,7 +531,7 @@ def test_a_stop_during_a_validation_is_obeyed_and_leaves_no_trace(
     assert result(tmp_path / "run") == expected
 
 
-def test_fresh_looks_at_recipe_and_data_before_it_removes_a_run(recipe, data, expected):
+def test_fresh_checks_recipe_and_data_before_it_removes_a_run(recipe, data, expected):
     run = data / "run"
     train(recipe, run)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}

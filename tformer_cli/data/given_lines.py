@@ -15,7 +15,7 @@ def given_lines(lines: Iterable[str], name: str = "lines") -> Iterator[str]:
 
     Raises:
         TypeError: if it is one string or no iterable at all; while it is read, if something in it
-            is no string.
+            is not a string.
     """
     check_lines(lines, name)
     return (checked_line(line, number, name) for number, line in enumerate(lines))

@@ -117,8 +117,8 @@ def train(
         device: "auto", "cpu", "cuda" or "cuda:N".
         threads: CPU threads (0: torch's choice).
         fresh: whether to remove an earlier run in the directory first.
-        observers: who is told of training events.
-        progress: who is told of the preparation of data.
+        observers: observers of training events.
+        progress: called with the progress of preparing the data.
         tensorboard: whether to write events for TensorBoard beside the run's metrics.
         is_shared: whether machines come and go, so that each of them may have to write the run.
 

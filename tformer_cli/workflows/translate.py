@@ -133,7 +133,7 @@ def translated_text(
     Args:
         translator: from `open_translator`.
         lines: the input; with "jsonl" an object a line, whose other fields are passed through.
-        counts: is told of every translation before its lines are yielded; where a buffer is
+        counts: counts every translation before its lines are yielded; where a buffer is
             yielded, all lines up to its end are counted and no others.
         output_format: "text", "tsv", "jsonl" or "moses" (see `tformer_cli.decoding.formats`).
         input_format: "text" or "jsonl".

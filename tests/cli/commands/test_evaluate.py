@@ -80,7 +80,7 @@ def test_the_table_is_not_cut_in_a_pipe(model, files):
         (["--hypothesis", "two"], "--reference"),
     ],
 )
-def test_what_cannot_be_scored_is_one_line_and_status_two(model, files, arguments, message):
+def test_unusable_texts_are_one_line_and_status_two(model, files, arguments, message):
     names = {name: str(files / name) for name in ("one", "two", "short", "nowhere")}
     done = run(*({"MODEL": str(model), **names}.get(part, part) for part in arguments))
     assert (done.exit_code, done.stdout) == (2, "")
@@ -89,7 +89,7 @@ def test_what_cannot_be_scored_is_one_line_and_status_two(model, files, argument
 
 
 @pytest.mark.parametrize("output", ["-", "."])
-def test_translations_go_where_they_can_be_told_from_scores(model, files, output):
+def test_translations_are_not_mixed_with_scores(model, files, output):
     arguments = [model, "--source", files / "source", "--reference", files / "one", "-o", output]
     done = CliRunner().invoke(app, ["evaluate", *map(str, arguments)])
     assert (done.exit_code, done.stdout) == (2, "")

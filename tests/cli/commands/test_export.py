@@ -23,7 +23,7 @@ def test_exports_and_translates_with_the_engine(model):
 
 
 @pytest.mark.parametrize("kind", ["ctranslate2", "int8"])
-def test_what_is_there_already_is_never_lost(model, tmp_path, kind):
+def test_existing_files_are_never_lost(model, tmp_path, kind):
     folder, file = tmp_path / "papers", tmp_path / "papers" / "thesis.txt"
     folder.mkdir()
     file.write_text("years of work")

@@ -14,14 +14,14 @@ def run(*args):
 @pytest.mark.parametrize(
     "words", [[], ["translate"], ["tokenize"], ["tokenize", "train"], ["inspect", "heads"]]
 )
-def test_help_is_what_the_option_shows(words):
+def test_help_shows_the_screen_of_the_option(words):
     result = run("help", *words)
     assert result.exit_code == 0
     assert result.stdout == run(*words, "--help").stdout
     assert result.stdout.startswith(" ".join(["Usage: tformer", *words]))
 
 
-def test_help_of_what_is_not_there_is_an_error():
+def test_help_of_an_unknown_command_is_an_error():
     result = run("help", "nonsense")
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -37,7 +37,7 @@ def test_every_inspection_is_found_behind_inspect():
     assert all(group.commands[name[8:]] is root.commands[name] for name in names)
 
 
-def test_inspect_alone_lists_what_there_is():
+def test_inspect_alone_lists_its_commands():
     result = run("inspect")
     assert (result.exit_code, result.stdout) == (2, "")
     for name in ("heads", "report", "step", "logits", "flow", "align", "ablate", "diff"):

@@ -68,7 +68,7 @@ def test_programs_get_one_object(model, trained):
     assert (alone["training"], alone["last_report"]) == (None, None)
 
 
-def test_pruned_heads_and_int8_are_said(model, tmp_path):
+def test_pruned_heads_and_int8_are_shown(model, tmp_path):
     exported = CliRunner().invoke(
         app, ["export", str(model), "--format", "int8", "-o", str(tmp_path / "int8")]
     )
@@ -82,7 +82,7 @@ def test_pruned_heads_and_int8_are_said(model, tmp_path):
     assert "heads left by pruning: 3 encoder, 2 decoder, 2 cross-attention" in said
 
 
-def test_what_cannot_be_read_is_an_error_or_a_warning(trained, tmp_path):
+def test_unreadable_parts_are_an_error_or_a_warning(trained, tmp_path):
     missing = run(tmp_path)
     assert (missing.exit_code, missing.stdout) == (2, "")
     shutil.copytree(trained, tmp_path / "new")

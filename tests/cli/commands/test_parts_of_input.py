@@ -32,7 +32,7 @@ def test_shards_are_all_lines_in_order(n_lines, count):
 
 
 @pytest.mark.parametrize("text", ["", "3", "3/3", "-1/2", "1/0", "a/b"])
-def test_what_is_no_shard_is_refused(text):
+def test_other_texts_than_shards_are_refused(text):
     with pytest.raises(UsageError, match="is not I/N"):
         parse_shard(text)
 
@@ -45,7 +45,7 @@ def test_joined_shards_are_the_whole(model, source):
     assert run(model, "--shard", "0/2", input="a\n").exit_code == 2
 
 
-def test_a_translation_that_was_stopped_goes_on(model, source, tmp_path, monkeypatch):
+def test_a_stopped_translation_resumes(model, source, tmp_path, monkeypatch):
     options = ("-i", source, "--format", "jsonl", "--n-best", 2, "--buffer-lines", 3)
     whole = run(model, *options).stdout
     output = tmp_path / "out.jsonl"

@@ -45,7 +45,7 @@ def test_a_terminal_gets_curves_of_its_width(run, width):
     assert any(0x2800 < ord(character) < 0x2900 for character in result.stdout)
 
 
-def test_a_file_is_of_the_kind_its_name_says(run, tmp_path):
+def test_a_file_has_the_format_of_its_ending(run, tmp_path):
     for name in ("a.svg", "a.tsv"):
         assert plot(run, "-o", tmp_path / name).exit_code == 0
     assert ET.parse(tmp_path / "a.svg").getroot().tag.endswith("svg")  # noqa: S314 - it was written just before

@@ -9,7 +9,7 @@ def run(*args):
     return CliRunner().invoke(app, ["recipes", *map(str, args)], env={"COLUMNS": "80"})
 
 
-def test_every_shipped_recipe_is_listed_with_what_it_is():
+def test_every_shipped_recipe_is_listed_with_its_summary():
     result = run()
     assert result.exit_code == 0
     names = [line.split(" ", 1)[0] for line in result.stdout.splitlines() if line[0] != " "]

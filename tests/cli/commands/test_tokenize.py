@@ -58,7 +58,7 @@ def test_a_vocabulary_without_room_for_the_bytes_is_one_line(text, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["--input", "-i", "--source"])
-def test_a_file_gives_what_stdin_gives(tokenizer, text, tmp_path, name):
+def test_a_file_and_stdin_give_the_same(tokenizer, text, tmp_path, name):
     packed = tmp_path / "text.gz"
     packed.write_bytes(gzip.compress(text.read_bytes()))
     expected = run("encode", tokenizer, stdin=text.read_bytes()).stdout_bytes
@@ -111,7 +111,7 @@ def test_statistics_are_a_table_or_json(tokenizer, text):
     assert found["files"][0]["lines_not_restored"] == 0
 
 
-def test_quiet_silences_what_is_said_of_progress(tokenizer, text):
+def test_quiet_silences_progress(tokenizer, text):
     assert "measuring" not in run("stats", tokenizer, text, "--quiet").stderr
     assert run("encode", tokenizer, "--quiet", stdin=b"a\n").stderr == ""
 

@@ -107,7 +107,7 @@ def whole_run(recipe, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_run_ended_in_every_way_comes_to_the_same_weights(recipe, run, whole_run):
+def test_a_run_ended_in_every_way_reaches_the_same_weights(recipe, run, whole_run):
     ends = [["SIGKILL", 2], ["SIGTERM", 7], ["SIGINT", 11], ["SIGKILL", 14], ["SIGKILL", 21]]
     *ended, last = train_and_end(recipe, run, [*ends, ["", 0]])
     assert [status for status, _, _ in ended] == [-9, 143, 130, -9, -9]
@@ -149,7 +149,7 @@ def test_stdout_is_the_run_directory_and_stderr_is_plain_in_a_pipe(whole_run):
     assert "finished in " in stderr
 
 
-def test_a_finished_run_says_so_and_changes_nothing(recipe, whole_run):
+def test_a_finished_run_is_reported_and_unchanged(recipe, whole_run):
     run = whole_run[0]
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
     done = train(recipe, run)
@@ -247,7 +247,7 @@ def test_durations_are_read(text, minutes):
 
 
 @pytest.mark.parametrize("text", ["", "h", "m", "0s", "-3m", "10 m", "1d", "m10", "nan"])
-def test_what_is_no_duration_is_refused(text):
+def test_other_texts_than_durations_are_refused(text):
     with pytest.raises(UsageError, match="--max-time"):
         parse_minutes(text)
 
@@ -260,7 +260,7 @@ def test_a_profile_is_a_result_and_leaves_no_run(recipe, run):
     assert not run.exists()
 
 
-def test_what_trains_nothing_removes_nothing_and_asks_nothing(recipe, whole_run):
+def test_a_command_that_does_not_train_removes_nothing_and_asks_nothing(recipe, whole_run):
     run, _, _ = whole_run
     before = sorted(run.rglob("*"))
     for options in (("--profile", "1"), ("--dry-run",)):
@@ -350,7 +350,7 @@ checkpoint_every = 1
 """
 
 
-def test_what_is_odd_about_the_data_is_warned_of_once(tmp_path):
+def test_doubts_about_the_data_are_one_warning_each(tmp_path):
     recipe, run = tmp_path / "odd.toml", tmp_path / "run"
     recipe.write_text(DOUBTFUL.replace("HERE", str(tmp_path)))
     line = "Le chat est dans la maison.\tThe cat is in the house.\n"

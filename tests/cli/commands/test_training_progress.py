@@ -125,7 +125,7 @@ def test_a_pipe_gets_plain_lines(monkeypatch):
     assert lines[-1] == ("finished in 1:01: max_steps = 100 is reached; average of steps 90, 100")
 
 
-def test_preparation_is_told_every_few_seconds(monkeypatch):
+def test_preparation_is_reported_every_few_seconds(monkeypatch):
     console, now = Console(file=io.StringIO()), [0.0]
     monkeypatch.setattr(progress, "stderr_console", lambda: console)
     monkeypatch.setattr(progress, "monotonic", lambda: now[0])
@@ -144,7 +144,7 @@ def test_quiet_shows_nothing(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_resumed_run_says_where_it_goes_on():
+def test_a_resumed_run_reports_its_step():
     from dataclasses import replace
 
     assert event_lines(replace(STARTED, step=1200))[-1].startswith("resuming from step 1,200: ")
@@ -185,7 +185,7 @@ def test_a_checkpoint_better_than_the_average_is_named():
 
 
 @pytest.mark.parametrize("quiet", [True, False])
-def test_what_went_wrong_is_one_line_even_when_quiet(capsys, quiet):
+def test_a_failure_is_one_line_even_when_quiet(capsys, quiet):
     events = [
         RolledBack(step=0, failed_step=7, problem="the loss rose", learning_rate_factor=0.5),
         BatchSplit(step=3, n_parts=2),
@@ -200,7 +200,7 @@ def test_what_went_wrong_is_one_line_even_when_quiet(capsys, quiet):
     assert said[0].startswith("warning: step 7: the loss rose;")
 
 
-def test_a_resumption_says_how_long_the_rest_takes():
+def test_a_resumption_estimates_the_remaining_time():
     pace = PaceMeasured(step=300, n_steps=1100, seconds=220.0)
     line = "training the remaining 1,100 steps: about 3 min 40 s on this machine"
     assert event_lines(pace) == [line]

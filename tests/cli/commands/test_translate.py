@@ -45,7 +45,7 @@ def test_stdout_holds_results_only_and_quiet_silences_stderr(model):
     assert told.stderr.endswith(" in float32\n")
 
 
-def test_without_kernels_it_translates_just_so_and_says_it_once(model, monkeypatch):
+def test_without_kernels_it_translates_alike_with_one_note(model, monkeypatch):
     expected = run("translate", model, "--device", "cpu", *LINES).stdout
 
     def refuse():
@@ -152,7 +152,7 @@ def test_a_device_file_is_written_not_replaced(model):
 
 
 @pytest.mark.parametrize(("output_format", "separator"), [("tsv", "\t"), ("moses", " ||| ")])
-def test_several_translations_need_a_format_that_tells_them_apart(model, output_format, separator):
+def test_several_translations_need_a_format_that_separates_them(model, output_format, separator):
     refused = run("translate", model, "A man", "--n-best", "2")
     assert refused.exit_code == 2
     assert "--n-best" in refused.stderr
@@ -182,7 +182,7 @@ def test_several_translations_need_a_format_that_tells_them_apart(model, output_
         ["--glossary", "-"],
     ],
 )
-def test_what_can_be_seen_beforehand_is_one_line_and_status_two(model, options):
+def test_foreseeable_errors_are_one_line_and_status_two(model, options):
     done = run("translate", model, *options)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")

@@ -97,14 +97,14 @@ def test_constraints_of_a_glossary_and_a_line_land_on_their_own_line(model, tmp_
     assert texts[3] == ""
 
 
-def test_what_a_blank_line_cannot_hold_is_reported(model):
+def test_a_demand_on_a_blank_line_is_reported(model):
     stdin = json.dumps({"source": " ", "required": ["snow"], "banned": ["man"]}).encode()
     done = run("translate", model, "--input-format", "jsonl", "--format", "jsonl", stdin=stdin)
     record = json.loads(done.stdout)
     assert (record["translation"], record["unsatisfied"]) == ("", ["snow"])
 
 
-def test_what_cannot_be_satisfied_is_reported_with_its_line(model):
+def test_unsatisfied_demands_are_reported_with_their_line(model):
     record = {"source": "A man", "required": ["snow " * 20]}
     stdin = (json.dumps(record) + "\n").encode()
     options = ["--input-format", "jsonl", "--format", "jsonl"]

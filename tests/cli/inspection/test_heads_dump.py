@@ -40,7 +40,7 @@ def read_array(data, name):
     return np.frombuffer(data[start:stop], types[entry["dtype"]]).reshape(entry["shape"])
 
 
-def test_a_dump_says_its_size_first_and_is_read_with_numpy_alone(model, source, tmp_path):
+def test_a_dump_reports_its_size_first_and_is_read_with_numpy_alone(model, source, tmp_path):
     result = run(model, "-i", source, "--dump", tmp_path / "d", "--top-k", 2, "--heads", "cross")
     assert result.exit_code == 0
     assert result.stdout == ""
@@ -112,7 +112,7 @@ def test_wrong_usage_is_one_line_and_writes_nothing(model, source, tmp_path, arg
     assert not (tmp_path / "d").exists()
 
 
-def test_what_is_read_twice_cannot_come_from_stdin(model, tmp_path):
+def test_a_text_read_twice_cannot_come_from_stdin(model, tmp_path):
     result = run(model, "--dump", tmp_path / "d", stdin="A man\n")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "reads its sentences twice, so stdin cannot be used" in result.stderr
@@ -143,7 +143,7 @@ def test_a_dump_that_is_killed_ends_with_the_same_bytes(model, tmp_path):
     assert files(dump) == files(tmp_path / "whole")
 
 
-def test_sizes_are_read_and_said():
+def test_sizes_are_read_and_written():
     texts = ("1000", "500M", "2.5g", "2GiB", "3 KB", "1T")
     assert [parse_size(text, "-") for text in texts] == [
         1000,

@@ -52,7 +52,7 @@ def long_timeline(n_steps):
 
 @pytest.mark.parametrize("n_steps", [1, 2, 45, 46, 90, 1000])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_many_looks_are_thinned_out_and_the_last_one_is_always_there(n_steps, encoding):
+def test_many_records_are_thinned_out_and_the_last_is_kept(n_steps, encoding):
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     show_timeline(Console(file=file, width=80, highlight=False), long_timeline(n_steps))
     file.flush()
@@ -85,14 +85,14 @@ def test_pictures_and_pages(directory, tmp_path):
         (["--heads", "dec"], "the heads are enc.0-1.0-0"),
     ],
 )
-def test_what_has_no_meaning_here_is_one_line(directory, arguments, message):
+def test_options_without_a_meaning_here_are_one_line(directory, arguments, message):
     result = run(directory, "--over-time", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_model_directory_alone_is_told_how_to_follow_heads(model):
+def test_a_model_directory_alone_gets_advice_on_following_heads(model):
     result = run(model, "--over-time")
     assert result.exit_code == 2
     assert "--set training.inspect_every=100" in result.stderr

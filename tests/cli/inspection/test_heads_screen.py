@@ -83,7 +83,7 @@ def test_wide_and_right_to_left_labels_leave_the_columns_in_place(encoding):
         assert ours.isascii()
 
 
-def test_a_single_map_gives_way_to_the_screen_and_says_what_is_left_out():
+def test_a_single_map_fits_the_screen_and_counts_the_omitted_rows():
     record = made_record(target=tuple(f"t{i}" for i in range(40)))
     whole = drawn(record)
     assert all(f"t{i} " in whole for i in range(40))
@@ -107,7 +107,7 @@ def test_no_line_is_wider_than_the_terminal(width):
         assert cell_len(line) <= width
 
 
-def test_a_blank_line_and_a_selection_without_heads_are_said_in_words():
+def test_a_blank_line_and_a_selection_without_heads_are_reported_in_words():
     assert "residual" not in drawn(blank_record(), ())
     assert "no head meets the conditions" in drawn(made_record(heads=()), ())
 

@@ -115,7 +115,7 @@ def test_the_table_shows_every_head_and_is_the_same_each_time(model, texts):
         (["--curve-scores", "--no-curve"], "--curve-scores: there is no curve"),
     ],
 )
-def test_what_cannot_be_is_one_line_and_status_two(model, texts, tmp_path, options, message):
+def test_impossible_options_are_one_line_and_status_two(model, texts, tmp_path, options, message):
     places = {"DIR": tmp_path / "new", "HERE": tmp_path, "FULL": Path(__file__).parent}
     done = run("inspect-ablate", model, *texts, *(places.get(part, part) for part in options), "-q")
     assert (done.exit_code, done.stdout) == (2, "")

@@ -117,7 +117,7 @@ def test_colors_say_the_same_as_the_signs(model, other):
     assert f"at most {100 * largest:.0f}" in text
 
 
-def test_a_narrow_terminal_counts_what_it_leaves_out(model, other):
+def test_a_narrow_terminal_counts_the_rows_it_omits(model, other):
     diff = inspect_diff(model, other, ["Two dogs run in the snow."])
     narrow = shown(diff, width=40, no_color=True)
     keys = diff.difference(diff.most_changed).shape[1]
@@ -137,7 +137,7 @@ def test_a_narrow_terminal_counts_what_it_leaves_out(model, other):
         (["MODEL", "A man", "--match", "head"], "--match"),
     ],
 )
-def test_what_cannot_be_is_one_line(model, tmp_path, arguments, message):
+def test_impossible_options_are_one_line(model, tmp_path, arguments, message):
     output = tmp_path / "out"
     given = [model if argument == "MODEL" else argument for argument in arguments]
     result = run(model, *given, "--quiet", "-o", output)

@@ -44,9 +44,7 @@ def test_quiet_leaves_only_warnings(model):
     ]
 
 
-def test_rare_word_heads_are_judged_by_what_the_directory_or_the_corpus_says(
-    model, tmp_path, monkeypatch
-):
+def test_rare_word_heads_are_judged_by_stored_or_counted_frequencies(model, tmp_path, monkeypatch):
     monkeypatch.setattr(rare_tokens, "FREQUENT", 10)
     known = shutil.copytree(model, tmp_path / "known")
     tokenizer = Tokenizer.from_file(known / "tokenizer.json")
@@ -134,7 +132,7 @@ def test_weights_are_given_where_asked_for(model):
     assert np.allclose(np.sum(head[0]["weights"], axis=1), 1, atol=1e-5)
 
 
-def test_the_rules_of_roles_are_told_without_a_model():
+def test_the_rules_of_roles_are_shown_without_a_model():
     result = run("--explain")
     assert result.exit_code == 0
     for word in ("previous", "aligner", "Voita", "Clark"):
@@ -175,7 +173,9 @@ def test_a_corpus_is_a_line_for_each_head_or_a_table(model, tmp_path):
         ([], 2, "--source: no sentence fits the model"),
     ],
 )
-def test_what_a_corpus_cannot_be_is_one_line(model, arguments, status, message):
+def test_impossible_options_for_a_corpus_are_an_error_of_one_line(
+    model, arguments, status, message
+):
     result = run(model, "--corpus", "--quiet", *arguments, stdin="\n")
     assert (result.exit_code, result.stdout) == (status, "")
     assert message in result.stderr
@@ -292,7 +292,7 @@ def test_the_terminal_view_fits_the_width_and_names_every_kind(record, width):
     assert ("more columns" in text) == (width == 40)
 
 
-def test_rows_of_the_map_are_labeled_by_what_they_predict(record):
+def test_rows_of_the_map_are_labeled_by_the_predicted_token(record):
     lines = shown(record, 200, heads=[HeadId("cross", 0, 1)]).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("cross.0.1"))
     labels = [line.split()[0] for line in lines[start + 2 : -1]]  # the last line is a note

@@ -36,7 +36,7 @@ def run(*arguments, stdin=None):
         ([], []),
     ],
 )
-def test_the_value_may_be_left_out(given, read):
+def test_the_value_may_be_omitted(given, read):
     assert with_value(given) == read
 
 
@@ -56,7 +56,7 @@ def test_a_misspelt_value_is_refused_and_not_translated(model):
 
 
 @pytest.mark.parametrize("weights", BEYOND)
-def test_an_object_says_which_weights_it_holds(model, weights):
+def test_an_object_names_its_weights(model, weights):
     data = json.loads(run(model, "A man sleeps.", "--weights", weights, "-q").stdout)
     assert data["schema"] == "tformer.heads/1"
     assert data["weighting"]["name"] == weights
@@ -84,7 +84,7 @@ def test_an_object_says_which_weights_it_holds(model, weights):
 
 
 @pytest.mark.parametrize("weights", BEYOND)
-def test_every_format_says_which_weights_it_holds(model, tmp_path, weights):
+def test_every_format_names_its_weights(model, tmp_path, weights):
     record = next(weigh_heads(model, ["A man"], weights, targets=["dogs"]))
     files = {}
     for suffix in ("text", "html", "svg", "safetensors", "npz"):
@@ -116,7 +116,7 @@ def test_every_format_says_which_weights_it_holds(model, tmp_path, weights):
 
 
 @pytest.mark.parametrize("weights", BEYOND)
-def test_a_picture_says_which_weights_it_holds(model, tmp_path, weights):
+def test_a_picture_names_its_weights(model, tmp_path, weights):
     image = pytest.importorskip("matplotlib.image")
     path = tmp_path / "maps.png"
     result = run(model, "A man", "--target", "dogs", "--weights", weights, "-o", path)
@@ -145,7 +145,7 @@ def test_the_rows_of_a_search_can_be_rolled_out(model):
         np.testing.assert_allclose(ours["weights"], theirs["weights"], atol=1e-5)
 
 
-def test_verify_is_about_what_these_maps_are_made_of(model):
+def test_verify_checks_the_sources_of_these_maps(model):
     assert run(model, "A man", "--weights", "alti", "--verify", "1e-4").exit_code == 0
     result = run(model, "A man", "--weights", "alti", "--verify", "1e-30")
     assert result.exit_code == 1
@@ -161,7 +161,7 @@ def test_verify_is_about_what_these_maps_are_made_of(model):
         (["--weights=lrp"], "'lrp' is not one of 'alpha', 'norm', 'rollout', 'alti'"),
     ],
 )
-def test_what_does_not_go_together_is_one_line_and_status_2(model, arguments, message):
+def test_contradicting_options_are_one_line_and_status_2(model, arguments, message):
     result = run(model, "A man", *arguments, "-q")
     assert result.exit_code == 2
     assert result.stdout == ""

@@ -60,7 +60,7 @@ def test_the_second_best_translation_is_shown_as_the_search_saw_it(model, tmp_pa
     assert b'"isLive":true' in page.read_bytes()
 
 
-def test_what_misses_the_model_by_too_much_is_not_written(model, tmp_path):
+def test_maps_that_differ_too_much_from_the_model_are_not_written(model, tmp_path):
     result = run("inspect-report", model, LINE, "--verify", "0", "-q", "-o", tmp_path / "page.html")
     assert result.exit_code == 1
     assert len(result.stderr.splitlines()) == 1

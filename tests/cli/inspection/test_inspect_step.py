@@ -37,7 +37,7 @@ def shown(record, width=80, encoding="utf-8", quiz=None, color=None):
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
-def test_the_terminal_view_fits_the_width_and_says_that_it_was_checked(record, width):
+def test_the_terminal_view_fits_the_width_and_reports_its_check(record, width):
     text = shown(record, width)
     assert max(map(len, text.splitlines())) <= width
     assert "\x1b" not in text

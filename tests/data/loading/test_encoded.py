@@ -80,7 +80,7 @@ def test_filters_fields_and_tokenizer_are_part_of_the_content(corpus, data, bpe,
     assert len({encode_corpus(*variant).fingerprint for variant in variants}) == len(variants)
 
 
-def test_what_is_dropped_is_counted(tmp_path, data, tokenizers):
+def test_dropped_pairs_are_counted(tmp_path, data, tokenizers):
     path = tmp_path / "odd.tsv"
     lines = ["a\tb", "\tb", "a\t \u2028", "aaaaaa\tb", "aaa\tb", "b\taaa", "aa\tb", "\tx\ty"]
     path.write_bytes("\n".join(lines).encode() + b"\n\xff\tb\n")

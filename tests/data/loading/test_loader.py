@@ -75,7 +75,7 @@ def test_an_epoch_holds_every_pair_once(open_loader, tokenizers, pairs, bpe_drop
 
 @pytest.mark.usefixtures("windows")
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.2])
-def test_resuming_from_any_position_goes_on_with_the_same_batches(open_loader, bpe_dropout):
+def test_resuming_from_any_position_continues_with_the_same_batches(open_loader, bpe_dropout):
     straight = open_loader(bpe_dropout=bpe_dropout)
     n_batches = straight.n_batches(0)
     # Into the third epoch, over the ends of pools and epochs.

@@ -147,13 +147,13 @@ def test_a_dump_that_was_stopped_anywhere_ends_with_the_same_bytes(
     ("other", "settings", "name"),
     [({"origin": "b"}, {}, "input"), ({}, {"top_k": 1}, "settings"), ({}, {"heads": ["enc"]}, "")],
 )
-def test_a_dump_goes_on_only_with_what_it_was_begun_with(opened, tmp_path, other, settings, name):
+def test_a_dump_resumes_only_with_its_own_inputs(opened, tmp_path, other, settings, name):
     write(opened, tmp_path, corpus(LINES[:1]))
     with pytest.raises(ArtifactError, match=f"was started with a different {name}"):
         write(opened, tmp_path, corpus(LINES[:1], **other), **settings)
 
 
-def test_the_limit_stops_the_dump_and_a_larger_one_goes_on(opened, tmp_path):
+def test_the_limit_stops_the_dump_and_a_larger_one_resumes_it(opened, tmp_path):
     write(opened, tmp_path / "whole", corpus(), shard_pairs=2)
     shards = json.loads((tmp_path / "whole" / "manifest.json").read_text())["shards"]
     limit = sum(shard["bytes"] for shard in shards[:3]) - 1
@@ -186,7 +186,7 @@ def test_the_tolerance_is_checked_before_a_shard_is_written(opened, tmp_path, mo
     assert not list((tmp_path / "d").glob("part-*"))
 
 
-def test_what_cannot_be_dumped_is_refused(opened):
+def test_impossible_dumps_are_refused(opened):
     with pytest.raises(DataError, match="no sentence fits the model"):
         HeadDumper(opened).estimate(corpus(["", " ", "dog " * 80]))
     with pytest.raises(DataError, match="the targets end before the other lines"):

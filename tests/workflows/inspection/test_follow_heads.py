@@ -148,14 +148,14 @@ def test_a_checkpoint_can_be_compared_with_another(whole):
     assert all(change.match.divergence == 0.0 for change in final.changes)
 
 
-def test_what_is_learned_does_not_depend_on_looking(recipe, tmp_path, whole):
+def test_recording_heads_does_not_change_the_training(recipe, tmp_path, whole):
     result = train(changed(recipe, inspect_every=0), tmp_path / "run")
     assert learned(tmp_path / "run") == learned(whole)
     assert not list((tmp_path / "run").glob("heads*"))
     assert result.n_looks == 0
 
 
-def test_the_time_is_told_and_a_finished_run_looks_no_more(recipe, trained):
+def test_the_time_is_reported_and_a_finished_run_records_no_more(recipe, trained):
     assert trained.n_looks == 5
     assert trained.seconds_of_looks > 0.0
     assert train(recipe, trained.run).n_looks == 0
@@ -211,7 +211,7 @@ def test_looking_may_begin_and_end_in_the_middle_of_a_run(recipe, tmp_path, whol
     assert learned(run) == learned(whole)
 
 
-def test_fresh_removes_what_was_written_of_the_heads(recipe, tmp_path, whole):
+def test_fresh_removes_the_records_of_the_heads(recipe, tmp_path, whole):
     run = tmp_path / "run"
     crash_at(recipe, run, 9)
     train(changed(recipe, inspect_every=0, max_steps=1), run, fresh=True)
@@ -227,7 +227,7 @@ def test_a_file_that_cannot_be_written_fails_the_run_in_one_line(recipe, tmp_pat
         train(recipe, run)
 
 
-def test_weights_that_are_no_numbers_leave_no_line(recipe, whole, tmp_path):
+def test_nan_weights_leave_no_line(recipe, whole, tmp_path):
     opened = open_model_or_checkpoint(whole / "checkpoints" / "step-000012")
     opened.model.encoder.layers[0].self_attention.in_projection.weight.data.fill_(torch.nan)
     assert look_at_heads(opened.model, [([5, 6], [7])], 3) == []
@@ -274,7 +274,7 @@ def test_a_place_without_a_follower_is_the_runs_own(whole, tmp_path):
     assert not (tmp_path / "heads.jsonl").exists(), "no pair fits, so there is nothing to tell"
 
 
-def test_the_run_tells_of_its_heads(whole):
+def test_the_run_reports_its_heads(whole):
     timeline = heads_over_time(whole, ["cross", "enc.0.1"])
     assert timeline.steps == (0, 3, 6, 9, 12)
     assert [str(course.head) for course in timeline.courses] == [

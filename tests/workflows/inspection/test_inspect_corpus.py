@@ -53,7 +53,7 @@ def test_the_size_of_buffers_changes_nothing_but_rounding(opened):
             assert interval == pytest.approx(other.intervals[name], abs=1e-6)
 
 
-def test_heads_are_selected_and_long_lines_left_out(opened):
+def test_heads_are_selected_and_long_lines_omitted(opened):
     lines = ["A man", "long line " * 50]
     inspector = summed_up(opened, lines, ["dogs", "dog"], heads=["cross.0.1", "enc.1.0"])
     assert [str(s.head) for s in inspector.summaries()] == ["enc.1.0", "cross.0.1"]

@@ -22,7 +22,7 @@ def test_the_translations_are_those_of_inspect_heads(model, weighting):
         assert ours.captured.residual <= 1e-5
 
 
-def test_alpha_is_what_inspect_heads_gives(model):
+def test_alpha_equals_the_weights_of_inspect_heads(model):
     ours, theirs = next(weigh_heads(model, LINES, "alpha")), next(inspect_heads(model, LINES))
     assert ours.metrics == theirs.metrics
     assert ours.heads == theirs.heads
@@ -65,7 +65,7 @@ def test_layers_are_selected_and_have_no_roles(model):
         (["enc.7"], '"enc.7" matches no head; the heads are enc.0-1, dec.0-0, cross.0-0'),
     ],
 )
-def test_what_only_heads_have_is_refused_before_anything_is_read(model, heads, message):
+def test_options_of_heads_are_refused_elsewhere_before_anything_is_read(model, heads, message):
     with pytest.raises(UsageError) as refused:
         weigh_heads(model, iter(()), "alti", heads=heads)
     assert message in str(refused.value)

@@ -18,7 +18,7 @@ class Corpus:
         return 5000
 
 
-def test_what_was_left_out_or_broken_is_said():
+def test_omitted_and_broken_lines_are_reported():
     values = {"data": {"train": [{"tsv": "a.tsv"}], "max_length": 9}, "training": {"max_steps": 1}}
     recipe = make_recipe(values, "here")
     expected = (

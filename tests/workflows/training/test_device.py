@@ -34,7 +34,7 @@ def test_layers_are_compiled_off_the_cpu_where_that_is_asked_for(compiles):
             assert model(sources, sources.bool(), sources).shape == (2, 5, 30)
 
 
-def test_on_the_cpu_they_are_not_and_that_is_said():
+def test_on_the_cpu_they_are_not_and_a_note_says_so():
     model = make_model()
     notes = use_kernels(model, compiles=True)
     assert notes[0] == "training.compile has no effect without a GPU"

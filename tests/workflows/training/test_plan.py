@@ -29,7 +29,7 @@ def corpora(tmp_path):
     return tmp_path
 
 
-def test_a_plan_says_what_every_corpus_and_batch_is_like(corpora):
+def test_a_plan_describes_every_corpus_and_batch(corpora):
     chosen = recipe(corpora, "a.tsv", "b.tsv")
     plan = plan_training(chosen)
     assert plan.n_sampled == 21

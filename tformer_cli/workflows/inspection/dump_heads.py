@@ -56,7 +56,7 @@ class DumpedCorpus:
     targets: Callable[[], Iterable[str]] | None = None
     """Gives a target for each; None: their translations are looked for."""
     origin: str = ""
-    """Tells this corpus from others, such as a hash of its files; a dump continues only with the
+    """Identity of the corpus, such as a hash of its files; a dump continues only with the
     same."""
 
 

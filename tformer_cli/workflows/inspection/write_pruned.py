@@ -57,7 +57,7 @@ def write_pruned(
         sources: source sentences, to be translated by both.
         references: streams of references; the loss is that of the first.
         settings: seed and number of draws of the bootstrap.
-        observe: is told of progress.
+        observe: called with the progress.
 
     Raises:
         UsageError: if there is something.

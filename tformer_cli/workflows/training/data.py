@@ -17,7 +17,7 @@ from tformer_cli.recipe import Recipe
 from tformer_cli.wording import count_of
 
 Progress = Callable[[str, int], None]
-"""Is told what is being prepared, and how many sentence pairs of it are done."""
+"""Called with the name of the data in preparation, and the number of its pairs that are done."""
 
 
 def check_files(recipe: Recipe) -> None:

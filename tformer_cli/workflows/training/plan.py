@@ -50,7 +50,7 @@ class Plan:
     """Doubts about the data, a sentence each."""
 
     def lines(self) -> Iterator[str]:
-        """Says it in lines."""
+        """Yields it as lines."""
         yield f"parameters: {self.n_parameters:,} with a vocabulary of {self.vocab_size:,}"
         yield (
             f"tokens per sentence, by a tokenizer trained on the first {self.n_sampled:,} "

@@ -29,7 +29,7 @@ def profile_training(
         n_steps: steps to measure, after a few that are not; at least 1.
         device: "auto", "cpu", "cuda" or "cuda:N".
         threads: CPU threads (0: torch's choice).
-        progress: who is told of the preparation of data.
+        progress: called with the progress of preparing the data.
 
     Raises:
         DataError: if a corpus cannot be read.
