@@ -6,13 +6,13 @@ import pytest
 
 from tformer_cli.curves.chart import Chart, Curve, Panel, make_chart
 from tformer_cli.curves.metrics import MetricName, XName
-from tformer_cli.curves.palette import DARK, LIGHT, TERMINAL, style_of
 from tformer_cli.curves.read import read_run
-from tformer_cli.curves.render_png import render_png
 from tformer_cli.curves.render_svg import columns_of, render_svg
 from tformer_cli.curves.render_text import render_text
 from tformer_cli.curves.scales import x_scale
 from tformer_cli.errors import UsageError
+from tformer_cli.figures.palette import DARK_LINES, LIGHT_LINES, TERMINAL_LINES, style_of_line
+from tformer_cli.figures.png import render_png
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -48,9 +48,9 @@ def test_curves_lie_within_their_panels_and_where_their_values_are(chart):
 
 
 def test_every_run_looks_different(make_run, report):
-    looks = {style_of(run) for run in range(21)}
+    looks = {style_of_line(run) for run in range(21)}
     assert len(looks) == 21
-    assert len(LIGHT) == len(DARK) == len(TERMINAL)
+    assert len(LIGHT_LINES) == len(DARK_LINES) == len(TERMINAL_LINES)
     runs = [read_run(make_run(f"run{n}", report(10), report(20))) for n in range(9)]
     assert 'stroke-dasharray="6 3"' in render_svg(make_chart(runs, XName.step))
 
@@ -62,15 +62,15 @@ def test_panels_stand_in_even_rows():
 def test_without_matplotlib_the_extra_is_named(chart, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UsageError, match=r"pip install 'tformer\[png\]'"):
-        render_png(chart)
+        render_png(render_svg(chart))
 
 
 def test_a_png_is_the_same_every_time_whatever_the_names(chart):
     pytest.importorskip("matplotlib")
-    picture = render_png(chart)
+    picture = render_png(render_svg(chart))
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     assert min(struct.unpack(">II", picture[16:24])) > 400
-    assert render_png(chart) == picture
+    assert render_png(render_svg(chart)) == picture
 
 
 def drawn(points, *, is_ascii=False):

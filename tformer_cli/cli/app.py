@@ -224,7 +224,7 @@ _inspection = partial(app.command, cls=CheckedCommand, rich_help_panel=LOOK_INSI
 app.command("inspect-heads", cls=CommandWithWeights, rich_help_panel=LOOK_INSIDE)(inspect_heads)
 _inspection("inspect-report")(inspect_report)
 _inspection("inspect-step")(inspect_step)
-for _view in all_views().values():
+for _view in reversed(all_views().values()):
     if _view.help:
         _inspection(f"inspect-{_view.name}")(view_command(_view))
 _inspection("inspect-align")(inspect_align)

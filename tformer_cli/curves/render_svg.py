@@ -5,9 +5,9 @@ from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element, SubElement
 
 from tformer_cli.curves.chart import Chart, Curve, Panel
-from tformer_cli.curves.palette import DARK, LIGHT, style_of
 from tformer_cli.curves.read import Point
 from tformer_cli.curves.scales import Scale, short, x_scale, y_scale
+from tformer_cli.figures.palette import DARK_LINES, LIGHT_LINES, style_of_line
 
 _PLOT_WIDTH, _PLOT_HEIGHT = 290.0, 160.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 18.0, 30.0, 44.0
@@ -66,11 +66,11 @@ def _style() -> str:
         ".curve{fill:none;stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}",
         ".hollow{stroke-width:1.8;fill:#fff}",
     ]
-    rules += [_colors(LIGHT)]
+    rules += [_colors(LIGHT_LINES)]
     dark = [
         "text{fill:#e6edf3}.small{fill:#9198a1}.ground,.hollow{fill:#0d1117}",
         ".grid{stroke:#262c36}.axis{stroke:#656c76}",
-        _colors(DARK),
+        _colors(DARK_LINES),
     ]
     return "".join(rules) + "@media (prefers-color-scheme:dark){" + "".join(dark) + "}"
 
@@ -130,7 +130,7 @@ def _curve(group: Element, curve: Curve, x: Scale, y: Scale) -> None:
     places = [_place(point, x, y) for point in curve.points]
     if len(places) > 1:
         _stroke(group, curve.run, {"d": "M" + "L".join(f"{a} {b}" for a, b in places)})
-    color, _ = style_of(curve.run)
+    color, _ = style_of_line(curve.run)
     for a, b in places if len(places) <= _MARKED else ():
         SubElement(group, "circle", {"cx": a, "cy": b, "r": "2.6", "class": f"f{color}"})
     if curve.average is not None:
@@ -144,7 +144,7 @@ def _place(point: Point, x: Scale, y: Scale) -> tuple[str, str]:
 
 
 def _stroke(parent: Element, run: int, attributes: dict[str, str]) -> None:
-    color, dash = style_of(run)
+    color, dash = style_of_line(run)
     dashed = {"stroke-dasharray": dash} if dash else {}
     SubElement(parent, "path", attributes | {"class": f"curve s{color}"} | dashed)
 

@@ -4,23 +4,24 @@ import sys
 import pytest
 
 from tformer_cli.errors import UsageError
+from tformer_cli.figures.png import render_png
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.figures.heads_png import render_png
+from tformer_cli.inspection.figures.heads_svg import render_svg
 
 
 def test_without_matplotlib_the_extra_is_named(record, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UsageError, match=r"pip install 'tformer\[png\]'"):
-        render_png(record)
+        render_png(render_svg(record))
 
 
 def test_a_png_is_the_same_every_time_whatever_the_tokens(make_record):
     pytest.importorskip("matplotlib")
     heads = (HeadId("enc", 0, 0), HeadId("cross", 1, 1))
     record = make_record(source=("$x$", "漢", "\\frac{"), target=("שלום",), heads=heads)
-    picture = render_png(record)
+    picture = render_png(render_svg(record))
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", picture[16:24])
     assert width > 200
     assert height > 200
-    assert render_png(record) == picture
+    assert render_png(render_svg(record)) == picture

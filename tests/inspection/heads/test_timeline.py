@@ -8,7 +8,6 @@ import pytest
 
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.figures.timeline_png import render_timeline_png
 from tformer_cli.inspection.figures.timeline_svg import render_timeline_svg
 from tformer_cli.inspection.heads.steps import HeadAtStep
 from tformer_cli.inspection.heads.timeline import read_timeline
@@ -144,13 +143,13 @@ def test_the_picture_has_a_bar_for_each_stretch_of_a_role(run):
 def test_the_picture_grows_with_the_heads_and_is_the_same_every_time(run):
     pytest.importorskip("matplotlib")
     timeline = read_timeline(run)
-    picture = render_timeline_png(timeline)
+    picture = VIEW.file(timeline, "png")
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
-    assert render_timeline_png(timeline) == picture
+    assert VIEW.file(timeline, "png") == picture
     fewer = replace(timeline, courses=timeline.courses[:1])
-    heights = [struct.unpack(">II", one[16:24])[1] for one in (picture, render_timeline_png(fewer))]
+    heights = [struct.unpack(">II", one[16:24])[1] for one in (picture, VIEW.file(fewer, "png"))]
     assert heights[0] > heights[1] > 100
-    assert render_timeline_png(replace(timeline, courses=())).startswith(b"\x89PNG")
+    assert VIEW.file(replace(timeline, courses=()), "png").startswith(b"\x89PNG")
 
 
 def test_what_is_no_ordinary_file_is_not_read(tmp_path, spoil):

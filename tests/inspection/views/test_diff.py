@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.inspection.conftest import LAYOUT
+from tformer_cli.figures.palette import color, signed_color, signed_hex_color
 from tformer_cli.inspection.capture.heads import KINDS, HeadId
 from tformer_cli.inspection.comparison.diff import (
     MAPS_DRAWN,
@@ -18,9 +19,7 @@ from tformer_cli.inspection.comparison.diff import (
     summary_of,
 )
 from tformer_cli.inspection.comparison.distance import HeadDistances
-from tformer_cli.inspection.figures.diff_png import render_diff_png
 from tformer_cli.inspection.figures.diff_svg import render_diff_svg
-from tformer_cli.inspection.figures.palette import SIGNED_RAMP, color, signed_color
 from tformer_cli.inspection.heads.means import MetricMeans
 from tformer_cli.inspection.page.report_page import render_view
 from tformer_cli.inspection.views.diff import VIEW, DiffOptions, change_data
@@ -137,17 +136,15 @@ def test_a_match_needs_a_head(diff):
 def test_the_picture_is_the_same_every_time_and_of_the_pairs_that_changed_most(diff):
     pytest.importorskip("matplotlib")
     one, two = (replace(diff, changes=tuple(drawn(diff)[:n])) for n in (1, 2))
-    picture = render_diff_png(one)
+    picture = VIEW.file(one, "png")
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
-    assert render_diff_png(one) == picture
+    assert VIEW.file(one, "png") == picture
     width, height = struct.unpack(">II", picture[16:24])
-    assert struct.unpack(">II", render_diff_png(two)[16:24])[1] > height
+    assert struct.unpack(">II", VIEW.file(two, "png")[16:24])[1] > height
     assert width > 600
 
 
 def test_a_difference_is_drawn_in_two_colors_around_white():
-    middle = len(SIGNED_RAMP) // 2
-    assert SIGNED_RAMP[middle] == "#ffffff"
-    for place, hex_code in enumerate(SIGNED_RAMP):
-        value = (place - middle) / middle
-        assert "#{:02x}{:02x}{:02x}".format(*signed_color(value)) == hex_code
+    assert signed_hex_color(0.0) == "#ffffff"
+    for value in (-1.0, -0.3, 0.2, 1.0):
+        assert signed_hex_color(value) == "#{:02x}{:02x}{:02x}".format(*signed_color(value))

@@ -88,13 +88,12 @@ def _rendered(chart: "Chart", chosen: PlotFormat) -> list[bytes]:
         from tformer_cli.curves.render_text import render_tsv
 
         return [utf8_line(line) for line in render_tsv(chart)]
+    from tformer_cli.curves.render_svg import render_svg
+    from tformer_cli.figures.png import render_png
+
     if chosen == PlotFormat.svg:
-        from tformer_cli.curves.render_svg import render_svg
-
         return [render_svg(chart).encode("utf-8")]
-    from tformer_cli.curves.render_png import render_png
-
-    return [render_png(chart)]
+    return [render_png(render_svg(chart))]
 
 
 def show_chart(console: "Console", chart: "Chart") -> None:
@@ -124,11 +123,14 @@ def show_chart(console: "Console", chart: "Chart") -> None:
 def _legend(chart: "Chart", *, is_ascii: bool) -> "Text":
     from rich.text import Text
 
-    from tformer_cli.curves.palette import TERMINAL, style_of
+    from tformer_cli.figures.palette import TERMINAL_LINES, style_of_line
     from tformer_cli.terminal.labels import isolated, shown
 
     names = [
-        Text(isolated(shown(label, is_ascii=is_ascii)), style=f"bold {TERMINAL[style_of(run)[0]]}")
+        Text(
+            isolated(shown(label, is_ascii=is_ascii)),
+            style=f"bold {TERMINAL_LINES[style_of_line(run)[0]]}",
+        )
         for run, label in enumerate(chart.runs)
     ]
     return Text("  ").join(names)
@@ -137,12 +139,12 @@ def _legend(chart: "Chart", *, is_ascii: bool) -> "Text":
 def _styled(panel: "Panel", scale: "Scale", width: int, *, is_ascii: bool) -> Iterator["Text"]:
     from rich.text import Text
 
-    from tformer_cli.curves.palette import TERMINAL, style_of
     from tformer_cli.curves.render_text import render_text
+    from tformer_cli.figures.palette import TERMINAL_LINES, style_of_line
 
     for number, line in enumerate(render_text(panel, scale, width, _HEIGHT, is_ascii=is_ascii)):
         text = Text()
         for piece, run in line:
             style = "bold" if number == 0 else "dim"
-            text.append(piece, style if run is None else TERMINAL[style_of(run)[0]])
+            text.append(piece, style if run is None else TERMINAL_LINES[style_of_line(run)[0]])
         yield text

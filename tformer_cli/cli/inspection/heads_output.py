@@ -66,14 +66,14 @@ def write_records(
 
 def _picture(record: "HeadsRecord", chosen: HeadsFormat) -> bytes:
     """Renders a sentence in one of the formats that hold one."""
-    from tformer_cli.inspection.figures.heads_png import render_png
+    from tformer_cli.figures.png import render_png
     from tformer_cli.inspection.figures.heads_svg import render_svg
     from tformer_cli.inspection.figures.heads_tensors import render_npz, render_safetensors
 
     if chosen == HeadsFormat.svg:
         return render_svg(record).encode("utf-8")
     if chosen == HeadsFormat.png:
-        return render_png(record)
+        return render_png(render_svg(record))
     return render_npz(record) if chosen == HeadsFormat.npz else render_safetensors(record)
 
 

@@ -1,24 +1,26 @@
 """Two models compared as SVG: the maps of A, of B and B − A, of the pairs that changed most."""
 
 from collections.abc import Callable, Sequence
-from xml.etree.ElementTree import Element, SubElement
+from functools import partial
+from xml.etree.ElementTree import Element
 
 from torch import Tensor
 
-from tformer_cli.inspection.capture.heads import KIND_NAMES
-from tformer_cli.inspection.comparison.diff import HeadChange, HeadDiff, drawn
-from tformer_cli.inspection.figures.palette import color, signed_color
-from tformer_cli.inspection.figures.svg import (
-    LEVELS,
+from tformer_cli.figures.palette import hex_color, signed_hex_color
+from tformer_cli.figures.svg import (
     MARGIN,
     display_width,
+    draw_labels,
+    draw_map,
     draw_text,
     new_svg,
     svg_text,
 )
+from tformer_cli.inspection.capture.heads import KIND_NAMES
+from tformer_cli.inspection.comparison.diff import HeadChange, HeadDiff, drawn
 
 _GAP = 26.0
-ColorOf = Callable[[float], tuple[int, int, int]]
+ColorOf = Callable[[float], str]
 
 
 def render_diff_svg(diff: HeadDiff) -> str:
@@ -50,12 +52,12 @@ def _row(root: Element, diff: HeadDiff, change: HeadChange, y: float) -> tuple[f
     largest = max(difference.abs().max().item(), 1e-30)
     labels = before.row_labels(kind), before.column_labels(kind)
     panels: tuple[tuple[str, Tensor, ColorOf], ...] = (
-        ("A", before.captured.weights(match.first), lambda value: color(kind, value)),
-        ("B", after.captured.weights(match.second), lambda value: color(kind, value)),
+        ("A", before.captured.weights(match.first), partial(hex_color, kind)),
+        ("B", after.captured.weights(match.second), partial(hex_color, kind)),
         (
             f"B − A: orange more, blue less, up to {largest:.2f}",
             difference / largest,
-            signed_color,
+            signed_hex_color,
         ),
     )
     x, lower = MARGIN, y
@@ -80,27 +82,6 @@ def _panel(
     label_width, label_height = (max(map(display_width, part)) * font * 0.6 + 8 for part in labels)
     left, top = corner[0] + label_width, corner[1] + 18 + label_height
     draw_text(root, caption, left, corner[1] + 14, 11.0, fill="#5c6370")
-    for i, label in enumerate(labels[0]):
-        draw_text(root, label, left - 5, top + (i + 0.5) * cell + font * 0.35, font, anchor="end")
-    for j, label in enumerate(labels[1]):
-        x = left + (j + 0.5) * cell + font * 0.35
-        turn = f"rotate(-90 {x:.6g} {top - 5:.6g})"
-        draw_text(root, label, x, top - 5, font, transform=turn)
-    scale = f"translate({left:.6g} {top:.6g}) scale({cell:.6g})"
-    group = SubElement(root, "g", {"transform": scale, "shape-rendering": "crispEdges"})
-    _cells(group, values, color_of)
-    frame = {"width": str(n_keys), "height": str(n_rows), "fill": "none", "stroke": "#b9bec8"}
-    SubElement(group, "rect", frame | {"vector-effect": "non-scaling-stroke"})
+    draw_labels(root, labels, (left, top), cell, font)
+    draw_map(root, values.tolist(), color_of, (left, top), (cell, cell))
     return max(left + n_keys * cell, left + 6.2 * len(caption)), top + n_rows * cell
-
-
-def _cells(group: Element, values: Tensor, color_of: ColorOf) -> None:
-    """Draws the cells, each a unit square, those of one shade as one path."""
-    paths: dict[int, list[str]] = {}
-    for i, row in enumerate((values * LEVELS).round().int().tolist()):
-        for j, level in enumerate(row):
-            if level:
-                paths.setdefault(level, []).append(f"M{j} {i}h1v1h-1z")
-    for level in sorted(paths):
-        fill = "#{:02x}{:02x}{:02x}".format(*color_of(level / LEVELS))
-        SubElement(group, "path", {"fill": fill, "d": "".join(paths[level])})

@@ -2,18 +2,20 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from xml.etree.ElementTree import Element, SubElement
 
-from tformer_cli.inspection.capture.heads import KINDS, HeadId, Kind
-from tformer_cli.inspection.figures.svg import (
+from tformer_cli.figures.palette import hex_color
+from tformer_cli.figures.svg import (
     MARGIN,
     display_width,
-    draw_cells,
+    draw_labels,
+    draw_map,
     draw_text,
     new_svg,
-    number,
     svg_text,
 )
+from tformer_cli.inspection.capture.heads import KINDS, HeadId, Kind
 from tformer_cli.inspection.record import HeadsRecord
 
 LABELLED_PANELS = 16
@@ -115,25 +117,10 @@ def _panel(
     left = corner[0] + grid.label_width
     top = corner[1] + _TITLE + grid.label_height
     if grid.font:
-        _labels(panel, record, head.kind, grid, (left, top))
+        labels = record.row_labels(head.kind), record.column_labels(head.kind)
+        draw_labels(panel, labels, (left, top), grid.cell, grid.font)
     # Thumbnails have their name just above the map, labeled maps above the labels.
     draw_text(panel, str(head), left, corner[1] + 13, 11.0, weight="600")
-    scale = f"translate({number(left)} {number(top)}) scale({number(grid.cell)})"
-    map_group = SubElement(panel, "g", {"transform": scale, "shape-rendering": "crispEdges"})
-    draw_cells(map_group, record.shades(head), head.kind)
-    frame = {"width": str(grid.n_keys), "height": str(grid.n_rows), "fill": "none"}
-    frame |= {"stroke": "#b9bec8", "vector-effect": "non-scaling-stroke"}
-    SubElement(map_group, "rect", frame)
-
-
-def _labels(
-    panel: Element, record: HeadsRecord, kind: Kind, grid: _Grid, origin: tuple[float, float]
-) -> None:
-    left, top = origin
-    for i, label in enumerate(record.row_labels(kind)):
-        y = top + (i + 0.5) * grid.cell + grid.font * 0.35
-        draw_text(panel, label, left - 5, y, grid.font, anchor="end")
-    for j, label in enumerate(record.column_labels(kind)):
-        x = left + (j + 0.5) * grid.cell + grid.font * 0.35
-        turn = f"rotate(-90 {number(x)} {number(top - 5)})"
-        draw_text(panel, label, x, top - 5, grid.font, transform=turn)
+    color_of = partial(hex_color, head.kind)
+    shades = record.shades(head).tolist()
+    draw_map(panel, shades, color_of, (left, top), (grid.cell, grid.cell))

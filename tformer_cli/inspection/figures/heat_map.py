@@ -114,7 +114,7 @@ def _cell(console: Console, kind: "Kind", weight: float, width: int, largest: fl
         blocks = ASCII_BLOCKS if is_ascii_only(console) else BLOCKS
         block = blocks[sum(shade >= step for step in STEPS)]
         return Text(block * (width - 1) + " ")
-    from tformer_cli.inspection.figures.palette import color
+    from tformer_cli.figures.palette import color
 
     red, green, blue = color(kind, shade, on_dark=True)
     is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140

@@ -7,8 +7,8 @@ apart by everyone; wide bars also have the name of the role on them, and every b
 from itertools import groupby
 from xml.etree.ElementTree import Element, SubElement
 
+from tformer_cli.figures.svg import MARGIN, draw_text, new_svg, svg_text
 from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
-from tformer_cli.inspection.figures.svg import MARGIN, draw_text, new_svg, svg_text
 from tformer_cli.inspection.heads.roles import ROLES, Role
 from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
 

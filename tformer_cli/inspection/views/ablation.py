@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.style import Style
 from rich.text import Text
 
-from tformer_cli.inspection.figures.palette import color
+from tformer_cli.figures.palette import color
 from tformer_cli.inspection.figures.role_grid import head_grids
 from tformer_cli.inspection.json_lines import rounded
 from tformer_cli.inspection.view import NoOptions, SentenceView, Subject, Wishes

@@ -10,8 +10,8 @@ from rich.console import Group
 from rich.style import Style
 from rich.text import Text
 
+from tformer_cli.figures.palette import signed_color
 from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
-from tformer_cli.inspection.figures.palette import signed_color
 from tformer_cli.inspection.figures.role_grid import sign_of
 from tformer_cli.inspection.json_lines import rounded
 from tformer_cli.inspection.view import View
@@ -247,10 +247,11 @@ class DiffView(View["HeadDiff"]):
 
     def file(self, record: HeadDiff, output_format: str) -> bytes | str:
         """Renders svg or png."""
-        from tformer_cli.inspection.figures.diff_png import render_diff_png
+        from tformer_cli.figures.png import render_png
         from tformer_cli.inspection.figures.diff_svg import render_diff_svg
 
-        return render_diff_png(record) if output_format == "png" else render_diff_svg(record)
+        svg = render_diff_svg(record)
+        return render_png(svg) if output_format == "png" else svg
 
 
 VIEW = DiffView()

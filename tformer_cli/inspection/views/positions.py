@@ -9,29 +9,30 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any
-from xml.etree.ElementTree import Element, SubElement
 
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
 from tformer_cli.errors import UsageError
-from tformer_cli.inspection.figures.heat_map import ASCII_BLOCKS, BLOCKS
-from tformer_cli.inspection.figures.palette import color
-from tformer_cli.inspection.figures.svg import (
+from tformer_cli.figures.palette import color, hex_color
+from tformer_cli.figures.svg import (
     MARGIN,
-    draw_cells,
+    draw_map,
     draw_text,
     new_svg,
     svg_text,
 )
+from tformer_cli.inspection.figures.heat_map import ASCII_BLOCKS, BLOCKS
 from tformer_cli.inspection.json_lines import packed, rounded
 from tformer_cli.inspection.view import ModelView, Option, Subject, Wishes
 from tformer_cli.terminal.labels import ASCII_SIGNS, is_ascii_only, shown
 
 if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
     from rich.console import Console
     from torch import Tensor
 
@@ -232,9 +233,8 @@ def _map(root: Element, caption: str, values: Tensor, width: float, y: float) ->
     y += 30
     cell = width / values.shape[1]
     height = min(cell, 14.0) * values.shape[0] if cell > 2 else 6.0 * values.shape[0]
-    scale = f"translate({MARGIN:g} {y:.6g}) scale({cell:.6g} {height / values.shape[0]:.6g})"
-    group = SubElement(root, "g", {"transform": scale, "shape-rendering": "crispEdges"})
-    draw_cells(group, values, "cross")
+    corner, height_of_cell = (MARGIN, y), height / values.shape[0]
+    draw_map(root, values.tolist(), partial(hex_color, "cross"), corner, (cell, height_of_cell))
     return y + height + 16
 
 

@@ -127,11 +127,11 @@ class TimelineView(View["HeadTimeline"]):
 
     def file(self, record: HeadTimeline, output_format: str) -> bytes | str:
         """Renders svg or png."""
-        from tformer_cli.inspection.figures.timeline_png import render_timeline_png
+        from tformer_cli.figures.png import render_png
         from tformer_cli.inspection.figures.timeline_svg import render_timeline_svg
 
-        is_png = output_format == "png"
-        return render_timeline_png(record) if is_png else render_timeline_svg(record)
+        svg = render_timeline_svg(record)
+        return render_png(svg) if output_format == "png" else svg
 
 
 VIEW = TimelineView()

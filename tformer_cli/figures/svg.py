@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element, SubElement
 
-from tformer_cli.inspection.figures.palette import hex_color
-
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tformer_cli.inspection.capture.heads import Kind
+    from collections.abc import Callable, Sequence
 
 LEVELS = 64
 """Shades of a map. Cells of one shade are one path, which keeps large files small."""
@@ -42,17 +38,60 @@ def svg_text(root: Element, width: float, height: float) -> str:
     return ET.tostring(root, encoding="unicode") + "\n"
 
 
-def draw_cells(group: Element, weights: Tensor, kind: Kind) -> None:
-    """Draws the cells, each as a unit square, those of one shade as one path."""
-    levels = (weights * LEVELS).round().int().tolist()
+def draw_cells(
+    group: Element, rows: Sequence[Sequence[float]], color_of: Callable[[float], str]
+) -> None:
+    """Draws numbers from -1 to 1, each as a unit square, those of one shade as one path."""
     paths: dict[int, list[str]] = {}
-    for i, row in enumerate(levels):
-        for j, level in enumerate(row):
-            if level:
+    for i, row in enumerate(rows):
+        for j, value in enumerate(row):
+            if level := round(value * LEVELS):
                 paths.setdefault(level, []).append(f"M{j} {i}h1v1h-1z")
     for level in sorted(paths):
-        fill = hex_color(kind, level / LEVELS)
+        fill = color_of(level / LEVELS)
         SubElement(group, "path", {"fill": fill, "d": "".join(paths[level])})
+
+
+def draw_map(
+    root: Element,
+    rows: Sequence[Sequence[float]],
+    color_of: Callable[[float], str],
+    corner: tuple[float, float],
+    cell: tuple[float, float],
+) -> None:
+    """Draws a framed map of numbers; see `draw_cells`.
+
+    Args:
+        root: where to.
+        rows: Q rows of K numbers.
+        color_of: gives the color of a number as ``#rrggbb``.
+        corner: its left and upper edge.
+        cell: width and height of a cell.
+    """
+    scale = " ".join(map(number, dict.fromkeys(cell)))
+    moved = f"translate({number(corner[0])} {number(corner[1])}) scale({scale})"
+    group = SubElement(root, "g", {"transform": moved, "shape-rendering": "crispEdges"})
+    draw_cells(group, rows, color_of)
+    frame = {"width": str(len(rows[0])), "height": str(len(rows)), "fill": "none"}
+    frame |= {"stroke": "#b9bec8", "vector-effect": "non-scaling-stroke"}
+    SubElement(group, "rect", frame)
+
+
+def draw_labels(
+    root: Element,
+    labels: tuple[Sequence[str], Sequence[str]],
+    corner: tuple[float, float],
+    cell: float,
+    font: float,
+) -> None:
+    """Writes labels beside the rows and, turned, above the columns of a map."""
+    left, top = corner
+    for i, label in enumerate(labels[0]):
+        draw_text(root, label, left - 5, top + (i + 0.5) * cell + font * 0.35, font, anchor="end")
+    for j, label in enumerate(labels[1]):
+        x = left + (j + 0.5) * cell + font * 0.35
+        turn = f"rotate(-90 {number(x)} {number(top - 5)})"
+        draw_text(root, label, x, top - 5, font, transform=turn)
 
 
 def draw_text(

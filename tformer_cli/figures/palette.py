@@ -1,18 +1,26 @@
-"""The colors of the maps: one hue a kind, light for 0 and dark for 1 (the reverse on dark pages).
+"""The colors of lines and maps.
 
+Maps have one hue a kind, light for 0 and dark for 1 (the reverse on dark pages).
 Each ramp changes steadily in lightness, so that it can be read without seeing its hue. Differences
 have two: more is orange, less is blue, which those who see red and green alike can tell apart.
 """
 
-from tformer_cli.inspection.capture.heads import Kind
-
-LIGHT_RAMPS: dict[Kind, tuple[str, ...]] = {
+LIGHT_LINES = ("#0072b2", "#d55e00", "#009e73", "#b25e8e", "#e69f00", "#56b4e9", "#24292f")
+"""Colors of lines on a light ground, distinguishable with any color vision: those of Okabe & Ito
+2008, "Color Universal Design", without their yellow, which white swallows."""
+DARK_LINES = ("#4ea8e0", "#ff8a4c", "#35c79e", "#e39cc8", "#f2b844", "#9ad7fa", "#e6edf3")
+"""The same hues on a dark ground, lighter."""
+TERMINAL_LINES = ("blue", "red", "green", "magenta", "yellow", "cyan", "default")
+"""The nearest of a terminal's own colors."""
+DASHES = ("", "6 3", "2 3")
+"""After the last color they repeat with another dash, written as in SVG."""
+LIGHT_RAMPS: dict[str, tuple[str, ...]] = {
     "enc": ("#ffffff", "#dbe7fb", "#8fb6f3", "#3f78d8", "#183f8c", "#0a1c47"),
     "dec": ("#ffffff", "#fde7d2", "#f6b777", "#d97a22", "#94460c", "#4a1f04"),
     "cross": ("#ffffff", "#d5f1eb", "#7ecfbf", "#259a8b", "#0c6059", "#04302e"),
 }
 """For each kind the colors at weights 0, 0.2, … 1 on a light ground."""
-DARK_RAMPS: dict[Kind, tuple[str, ...]] = {
+DARK_RAMPS: dict[str, tuple[str, ...]] = {
     "enc": ("#161b26", "#1d3460", "#3062b3", "#6d9ef1", "#b9d3ff", "#f4f8ff"),
     "dec": ("#161b26", "#4c2c10", "#97551c", "#e18c3d", "#ffc996", "#fff5e9"),
     "cross": ("#161b26", "#103f3c", "#19786d", "#3fc1ad", "#9debdc", "#f1fffc"),
@@ -21,12 +29,9 @@ DARK_RAMPS: dict[Kind, tuple[str, ...]] = {
 SIGNED_STRENGTH = 0.8
 """Largest share of a ramp for differences: at their ends blue and orange are too dark, or
 too light, to be told apart."""
-SIGNED_RAMP = (*reversed(LIGHT_RAMPS["enc"][:-1]), *LIGHT_RAMPS["dec"][1:-1])
-"""Differences on a light ground, from -1 (blue) through 0 (white) to 1 (orange): two colors that
-the common kinds of color blindness keep apart."""
 
 
-def color(kind: Kind, weight: float, *, on_dark: bool = False) -> tuple[int, int, int]:
+def color(kind: str, weight: float, *, on_dark: bool = False) -> tuple[int, int, int]:
     """Gives the red, green and blue (0 to 255) of a weight on a light or a dark ground."""
     ramp = DARK_RAMPS[kind] if on_dark else LIGHT_RAMPS[kind]
     place = min(max(weight, 0.0), 1.0) * (len(ramp) - 1)
@@ -43,9 +48,19 @@ def signed_color(value: float, *, on_dark: bool = False) -> tuple[int, int, int]
     return color("dec" if value > 0 else "enc", strength, on_dark=on_dark)
 
 
-def hex_color(kind: Kind, weight: float) -> str:
+def hex_color(kind: str, weight: float) -> str:
     """Gives the color of a weight on a light ground as ``#rrggbb``."""
     return "#{:02x}{:02x}{:02x}".format(*color(kind, weight))
+
+
+def signed_hex_color(value: float) -> str:
+    """Gives the color of a difference on a light ground as ``#rrggbb``."""
+    return "#{:02x}{:02x}{:02x}".format(*signed_color(value))
+
+
+def style_of_line(number: int) -> tuple[int, str]:
+    """Returns the index of a line's color, and its dash."""
+    return number % len(LIGHT_LINES), DASHES[number // len(LIGHT_LINES) % len(DASHES)]
 
 
 def _channels(hex_code: str) -> tuple[int, int, int]:
