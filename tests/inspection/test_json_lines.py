@@ -3,9 +3,10 @@ import json
 import pytest
 import torch
 
+from tests.oracles.unpacked import unpacked
 from tformer_cli.inspection.alignment.best import AlignedWords
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.json_lines import render_json, rounded
+from tformer_cli.inspection.json_lines import packed, render_json, rounded
 
 
 def test_an_object_holds_what_the_contract_names(record):
@@ -72,3 +73,32 @@ def test_a_blank_line_has_empty_lists(make_blank_record):
     assert data["index"] == 4
     assert data["heads"] == data["source"]["pieces"] == data["target"]["ids"] == []
     assert data["residual"] is None
+
+
+@pytest.mark.parametrize("bits", [8, 16, 24])
+def test_packed_data_come_back_within_half_a_step(bits):
+    data = {
+        "rows": [{"id": n, "p": n / 7, "more": [{"a": "x", "b": [n / 3] * n}]} for n in range(20)],
+        "table": [[n * m / 9 - 1 for m in range(n)] for n in range(9)],
+        "ids": list(range(40)),
+        "few": [0.5, 1.5],
+        "other": [{"a": 1}, {"b": 2}, None, [], {}],
+    }
+    small = packed(data, bits)
+    assert len(json.dumps(small)) < len(json.dumps(data))
+    found = unpacked(json.loads(json.dumps(small)))
+    assert [found[name] for name in ("ids", "few", "other")] == [
+        data[name] for name in ("ids", "few", "other")
+    ]
+    assert [row["id"] for row in found["rows"]] == list(range(20))
+    assert [row["p"] for row in found["rows"]] == pytest.approx(
+        [row["p"] for row in data["rows"]], abs=20 / 7 / 65534
+    )
+    assert [len(row["more"][0]["b"]) for row in found["rows"]] == list(range(20))
+    for row, expected in zip(found["table"], data["table"], strict=True):
+        assert row == pytest.approx(expected, abs=7 / (2**bits - 2) + 1e-9)
+
+
+def test_nothing_and_zeros_are_packed_too():
+    for value in ([], [[]], [0.0] * 40, [[0.0] * 40, []]):
+        assert unpacked(packed(value)) == value

@@ -13,7 +13,7 @@ from tformer_cli.inspection.page.report_page import SAMPLE, report_data, report_
 from tformer_cli.workflows.inspect_report import inspect_report
 from tformer_cli.workflows.quickstart import FAMOUS
 
-N_VECTORS = 13
+N_VECTORS = 16
 """Heads whose queries and keys are kept, so that the file stays small."""
 
 

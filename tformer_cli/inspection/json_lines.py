@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
-from array import array
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.data.pharaoh import format_links
 
@@ -23,7 +21,9 @@ AXES: dict[Kind, tuple[str, str]] = {
     "cross": ("target.pieces", "source.pieces"),
 }
 """Labels of the rows and columns of each kind."""
-SHORT_LIST = 8
+Bits = Literal[8, 16, 24]
+"""Sizes of a number on the page."""
+LONG_LIST = 16
 """Shorter lists of numbers are not packed."""
 DIGITS = 6
 """Significant digits of every number: more than float32 weights carry would say nothing."""
@@ -120,19 +120,48 @@ def _head(record: HeadsRecord, head: HeadId, with_weights: bool) -> dict[str, An
     return data
 
 
-def packed(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Packs the long lists of numbers of JSON data: 16 bits a number, within 1.6e-5 of the largest.
+def packed(value: Any, bits: Bits = 16) -> Any:  # noqa: ANN401 - JSON
+    """Packs JSON data for the page, which unpacks them as it reads; see `page/data.js`.
 
-    The page unpacks them as it reads the data; see `page/data.js`.
+    Objects of the same names become columns, and long lists of fractions fixed-point numbers.
+
+    Args:
+        value: the data.
+        bits: of each number of a list of lists, which is then within 1/254 (8 bits), 1/65534 (16)
+            or some 6e-8 (24) of the largest. Numbers of a plain list have 16.
     """
     if isinstance(value, dict):
-        return {name: packed(item) for name, item in value.items()}
+        return {name: packed(item, bits) for name, item in value.items()}
     if not isinstance(value, list):
         return value
-    if len(value) < SHORT_LIST or not all(isinstance(item, float | int) for item in value):
-        return [packed(item) for item in value]
-    largest = max(map(abs, value)) or 1.0
-    numbers = array("h", [round(item / largest * 32767) for item in value])
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return {"i16": base64.b64encode(numbers.tobytes()).decode("ascii"), "largest": largest}
+    if _are_numbers(value):
+        return _fixed_point(value, 16) if len(value) >= LONG_LIST else value
+    if all(isinstance(item, list) and all(map(_is_number, item)) for item in value):
+        numbers = [number for item in value for number in item]
+        if _are_numbers(numbers) and len(numbers) >= LONG_LIST:
+            return {"rows": [len(item) for item in value], **_fixed_point(numbers, bits)}
+        return value
+    names = [tuple(item) if isinstance(item, dict) else () for item in value]
+    if len(value) > 1 and names[0] and len(set(names)) == 1:
+        columns = {name: packed([item[name] for item in value], bits) for name in names[0]}
+        return {"columns": columns}
+    return [packed(item, bits) for item in value]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool)
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    """True of numbers that are not all whole: those are counts and ids, which stay exact."""
+    return all(map(_is_number, values)) and any(isinstance(item, float) for item in values)
+
+
+def _fixed_point(values: list[float], bits: Bits) -> dict[str, Any]:
+    """Writes numbers as parts of the largest, signed, little-endian, in base64."""
+    largest = max(map(abs, values)) or 1.0
+    most, n_bytes = 2 ** (bits - 1) - 1, bits // 8
+    parts = (round(item / largest * most) for item in values)
+    data = b"".join(part.to_bytes(n_bytes, "little", signed=True) for part in parts)
+    text = base64.b64encode(data).decode("ascii")
+    return {"fixed": text, "bytes": n_bytes, "largest": largest}

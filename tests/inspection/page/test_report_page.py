@@ -1,4 +1,3 @@
-import base64
 import json
 import re
 
@@ -6,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.oracles.unpacked import unpacked
 from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
@@ -26,8 +26,8 @@ def report(model):
 
 
 def data_of(text):
-    return json.loads(
-        re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1]
+    return unpacked(
+        json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1])
     )
 
 
@@ -70,17 +70,10 @@ def test_walk_throughs_keep_the_first_components_and_all_words(report, data):
 def test_logits_are_those_of_the_record(report, data):
     found = data["sentences"][0]["views"]["logits"]["positions"]
     for position, shown in zip(report.sentences[0].views["logits"].positions, found, strict=True):
-        assert shown["probability"] == pytest.approx(position.chosen.probability, rel=1e-5)
+        assert shown["probability"] == pytest.approx(position.chosen.probability, abs=6e-5)
         assert shown["rank"] == position.rank
         assert [one["piece"] for one in shown["top"]] == [one.piece for one in position.top]
         assert [one["rank"] for one in shown["lens"]] == [r.rank for r in position.lens]
-
-
-def numbers(shown):
-    """Numbers of the page: a list, or what packs a long one."""
-    if isinstance(shown, list):
-        return np.array(shown)
-    return np.frombuffer(base64.b64decode(shown["i16"]), "<i2") * (shown["largest"] / 32767)
 
 
 def test_shares_of_the_flow_are_near_and_rows_sum_to_one(report, data):
@@ -90,22 +83,22 @@ def test_shares_of_the_flow_are_near_and_rows_sum_to_one(report, data):
     assert shown["first"] == "alti"
     for method, flow in flows.items():
         for place, position in enumerate(shown["positions"]):
-            row = np.concatenate([numbers(position[method][name]) for name in ("source", "prefix")])
+            row = np.concatenate([position[method][name] for name in ("source", "prefix")])
             expected = np.concatenate((flow.source[place], flow.prefix[place, : place + 1]))
-            np.testing.assert_allclose(row, expected, atol=2e-5)
-            assert row.sum() == pytest.approx(1, abs=1e-4)
+            assert np.abs(row - expected).max() <= 0.5 / 127 + 1e-6
+            assert row.sum() == pytest.approx(1, abs=len(row) * 0.5 / 127)
             assert position[method]["source_share"] == pytest.approx(
-                flow.source_shares[place], rel=1e-5
+                flow.source_shares[place], abs=2e-5
             )
 
 
 def test_position_vectors_are_near(report, data):
     table = report.views["positions"].tables[0]
     shown = data["views"]["positions"]["tables"][0]
-    rows = np.array([numbers(row) for row in shown["table"]])
-    np.testing.assert_allclose(rows, table.table.numpy(), atol=2e-5)
+    largest = table.table.abs().max().item()
+    np.testing.assert_allclose(shown["table"], table.table.numpy(), atol=largest / 254 + 1e-9)
     assert shown["by_offset"][0]["mean"] == pytest.approx(
-        table.squared_norms.mean().item(), rel=1e-5
+        table.squared_norms.mean().item(), rel=1e-4
     )
 
 
@@ -161,5 +154,5 @@ def test_a_report_of_60_tokens_and_144_heads_stays_below_a_megabyte_and_a_half(t
     assert len(sentence.heads.source_pieces) == len(sentence.heads.target_pieces) == 61
     text = render_report(report)
     assert data_of(text)["sentences"][0]["bits"] == 16
-    # 61 position vectors of a base model's 512 dimensions, 2 bytes each, would be this much larger.
-    assert len(text.encode()) + 61 * (512 - 64) * 2 * 4 / 3 < 1_500_000
+    # 61 position vectors of a base model's 512 dimensions would be this much larger.
+    assert len(text.encode()) + 61 * (512 - 64) * 4 / 3 < 1_500_000

@@ -4,6 +4,7 @@ import re
 import pytest
 import torch
 
+from tests.oracles.unpacked import unpacked
 from tformer_cli.inspection.page.report_page import render_view
 from tformer_cli.inspection.views.flow import VIEW, Flow, FlowOptions, FlowRecord, read_flow
 
@@ -60,8 +61,8 @@ def test_a_blank_line_has_no_positions(make_blank_record):
 
 
 def data_of(page):
-    return json.loads(
-        re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1]
+    return unpacked(
+        json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1])
     )
 
 

@@ -1,6 +1,6 @@
 // What the page shows: the data that were put into it, and how maps are packed in them.
 
-const data = JSON.parse(byId("data").textContent, (_, value) => value?.i16 ? numbersOf(value) : value);
+const data = JSON.parse(byId("data").textContent, (_, value) => unpackedData(value));
 const KINDS = Object.keys(data.kinds);
 const SIGNS = { previous: "◀", self: "●", next: "▶", sink: "▼", aligner: "≡", broad: "▒", rare: "★" };
 
@@ -28,10 +28,21 @@ function viewOf(one, name) {
   return one.views?.[name] ?? data.views?.[name];
 }
 
-/** Unpacks a long list of numbers: parts of the largest, in 16 bits. */
-function numbersOf({ i16, largest }) {
-  const packed = unpacked(i16);
-  return Array.from({ length: packed.byteLength / 2 }, (_, n) => packed.getInt16(2 * n, true) / 32767 * largest);
+/** Unpacks data of a view: columns to objects, and lists of numbers that are stored as parts of the largest. */
+function unpackedData(value) {
+  if (value?.columns && Object.keys(value).length === 1) {
+    const names = Object.keys(value.columns), lists = Object.values(value.columns);
+    return lists[0].map((_, n) => Object.fromEntries(names.map((name, place) => [name, lists[place][n]])));
+  }
+  if (typeof value?.fixed !== "string") return value;
+  const packed = unpacked(value.fixed), size = value.bytes, most = 2 ** (8 * size - 1) - 1;
+  const numbers = Array.from({ length: packed.byteLength / size }, (_, n) => {
+    let number = packed.getInt8(n * size + size - 1); // the last byte has the sign
+    for (let byte = size - 2; byte >= 0; byte--) number = 256 * number + packed.getUint8(n * size + byte);
+    return number / most * value.largest;
+  });
+  let at = 0;
+  return value.rows ? value.rows.map(length => numbers.slice(at, at += length)) : numbers;
 }
 
 /** Reads base64 as a view of bytes. */

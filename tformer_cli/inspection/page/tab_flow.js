@@ -18,7 +18,7 @@ addTab({
         make("p", { class: "says" }, `${flow.meaning[0].toUpperCase()}${flow.meaning.slice(1)} (${flow.source}). The rest of a bar is the prefix, what the decoder has read. `
           + `Largest difference from what the model computed: ${flow.residual.toExponential(1)}.`), shareTable(one, flow)),
       card("From which token", make("p", { class: "says" }, "Row: the token that is written. Column: source tokens, then those that the decoder has read. "
-        + "Every row sums to 1."), flowMap(one, flow), flowTable(one, flow)));
+        + "Every row sums to 1. Shares are stored in 8 bits, within 4.0e-3."), flowMap(one, flow), flowTable(one, flow)));
   },
 });
 

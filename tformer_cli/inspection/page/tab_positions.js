@@ -31,7 +31,7 @@ function positionCards(table, kind, named) {
   return [
     card(`${kind[0].toUpperCase()}${kind.slice(1)} positions, ${whose}`, facts),
     card("The vectors", make("p", { class: "says" }, `Row: position 0 to ${n - 1}, column: dimension 0 to ${width - 1}. Blue below 0, orange above; `
-      + `full color is ±${scale.toPrecision(3)}.`), field),
+      + `full color is ±${scale.toPrecision(3)}, stored in steps of 1/127 of it.`), field),
     card("How alike positions are", make("p", { class: "says" }, "Left, PE·PEᵀ: row and column are positions. Right, the mean of PE(p)·PE(p+k) over p, by offset k."),
       make("div", { class: "row" }, square, offsetCurve(table.by_offset.map(one => one.mean))), offsetTable(table.by_offset)),
   ];

@@ -284,7 +284,7 @@ class FlowView(SentenceView[FlowRecord]):
         self, record: FlowRecord, options: FlowOptions | None, *, is_alone: bool
     ) -> dict[str, Any]:
         """Makes the data of the tab, the method that was asked for shown first."""
-        data: dict[str, Any] = packed(self.json(record))
+        data: dict[str, Any] = packed(self.json(record), bits=8)
         return data | {
             "names": METHOD_NAMES,
             "first": "alti" if options is None else options.method,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from tformer_cli.inspection.json_lines import rounded
+from tformer_cli.inspection.json_lines import packed, rounded
 from tformer_cli.inspection.view import Option, SentenceView, Subject, Wishes
 from tformer_cli.terminal.fitted_table import (
     GAP,
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tformer_cli.model.transformer import Transformer
 
 SCHEMA = "tformer.logits/1"
+DIGITS = 4
+"""Decimal places on the page, of what is shown with three."""
 MEASURES = {
     "p": ("probability", "How probable the model found the token that it wrote, from 0 to 1"),
     "rank": ("rank", "The token's place among all tokens by probability: 1 is the first"),
@@ -383,6 +385,15 @@ class LogitsOptions:
     ] = False
 
 
+def _shortened(value: Any) -> Any:
+    """Rounds all fractions to what the tab shows, and one more decimal place."""
+    if isinstance(value, dict):
+        return {name: _shortened(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_shortened(item) for item in value]
+    return round(value, DIGITS) if isinstance(value, float) else value
+
+
 class LogitsView(SentenceView[LogitsRecord]):
     """Shows what the decoder would write at each position."""
 
@@ -425,6 +436,11 @@ class LogitsView(SentenceView[LogitsRecord]):
     def text(self, console: Console, record: LogitsRecord, options: LogitsOptions) -> None:
         """Prints every position's candidates."""
         show_logits(console, record)
+
+    def tab(self, record: LogitsRecord, options: object, *, is_alone: bool) -> dict[str, Any]:
+        """Makes the data of the tab."""
+        data: dict[str, Any] = packed(_shortened(self.json(record)))
+        return data
 
 
 VIEW = LogitsView()

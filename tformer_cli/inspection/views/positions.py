@@ -384,7 +384,7 @@ class PositionsView(ModelView[PositionsRecord]):
         is_alone: bool,
     ) -> dict[str, Any]:
         """Makes the data of the tab: the facts in words besides."""
-        data: dict[str, Any] = packed(self.json(record))
+        data: dict[str, Any] = packed(self.json(record), bits=8)
         return data | {"facts": [facts_of(table) for table in record.tables]}
 
     def file(self, record: PositionsRecord, output_format: str) -> bytes:

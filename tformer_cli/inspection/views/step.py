@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.capture.heads import KIND_NAMES
-from tformer_cli.inspection.json_lines import describe, rounded
+from tformer_cli.inspection.json_lines import describe, packed, rounded
 from tformer_cli.inspection.view import SentenceView, Wishes
 from tformer_cli.inspection.walkthrough.step import SCHEMA, StepRecord
 from tformer_cli.terminal.fitted_table import NARROWEST_LABEL
@@ -342,7 +342,7 @@ class StepView(SentenceView[StepRecord]):
         records = record if isinstance(record, list) else [record]
         return [self._tab_of(one, is_alone=is_alone) for one in records]
 
-    def _tab_of(self, record: StepRecord, *, is_alone: bool) -> dict[str, Any]:
+    def _tab_of(self, record: StepRecord, *, is_alone: bool) -> Any:
         data = self.json(record)
         for step, of_step in zip(record.steps, data["steps"], strict=True):
             of_step["tables"] = [
@@ -351,7 +351,8 @@ class StepView(SentenceView[StepRecord]):
                 if _has_room(table, is_alone=is_alone)
             ]
         weight = record.sentence.captured.weights(record.head)[record.row, record.key].item()
-        return data | {"weight": rounded(weight), "is_whole": is_alone}
+        data |= {"weight": rounded(weight), "is_whole": is_alone}
+        return data if is_alone else packed(data, bits=24)
 
 
 def one_head(subject: view.Subject, name: str, option: str = "--head") -> HeadId:
