@@ -42,7 +42,7 @@ class KernelsHook(BuildHookInterface[Any]):
             made = build.build(chosen, folder, compiler=compiler)
         except build.BuildError as error:
             if asked not in ("", "none") or "TFORMER_BUILD_COMPILER" in os.environ:
-                raise
+                self.app.abort(f"error: the kernels that were asked for: {error}")
             self.app.display_warning(f"without compiled kernels, which is slower: {error}")
             return
         if version == "editable" or not made:

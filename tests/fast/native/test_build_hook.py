@@ -1,0 +1,121 @@
+"""Wheels as pip has them built: of the package itself, with one small C file for the kernels."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tformer_cli.fast.native.levels import levels_of_processor
+
+hatchling = importlib.util.find_spec("hatchling")
+has_both = hatchling is not None and importlib.util.find_spec("editables") is not None
+pytestmark = pytest.mark.skipif(not has_both, reason="hatchling or editables is not installed")
+ROOT = Path(__file__).parents[3]
+PROGRAM = "import sys, hatchling.build as b; getattr(b, sys.argv[1])(sys.argv[2])"
+LIBRARIES = "tformer_cli/fast/native/libraries"
+
+
+@pytest.fixture
+def checkout(tmp_path, sources):
+    """A copy of what a wheel is made from."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("tformer_cli", "recipes"):
+        unwanted = shutil.ignore_patterns("__pycache__", "kernels", "libraries")
+        shutil.copytree(ROOT / name, folder / name, ignore=unwanted)
+    shutil.copytree(sources, folder / "tformer_cli/fast/native/kernels")
+    return folder
+
+
+@pytest.fixture
+def make(checkout, tmp_path):
+    """Has hatchling build; returns the finished process and the wheel, None if there is none."""
+
+    def build(kind="build_wheel", **environment):
+        (tmp_path / "wheels").mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, kind, str(tmp_path / "wheels")],
+            cwd=checkout,
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": str(Path(hatchling.origin).parents[1]),
+                **environment,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done, next((tmp_path / "wheels").iterdir(), None)
+
+    return build
+
+
+def files_of(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_a_wheel_has_the_levels_asked_for_and_names_its_platform(compiler, make):
+    levels = [level.name for level in levels_of_processor()[:2]]
+    done, wheel = make(TFORMER_BUILD_LEVELS=",".join(levels))
+    assert done.returncode == 0, done.stderr
+    files = files_of(wheel)
+    assert {name for name in files if "/libraries/" in name} == {
+        f"{LIBRARIES}/kernels-{level}.so" for level in levels
+    }
+    assert "py3-none-any" not in wheel.name
+    assert "tformer_cli/recipes/quickstart.toml" in files
+    assert not any("/kernels/" in name for name in files)
+
+
+def test_a_wheel_has_nothing_that_lay_in_the_checkout(make, checkout):
+    (checkout / LIBRARIES).mkdir()
+    (checkout / LIBRARIES / "kernels-old.so").write_text("")
+    _, wheel = make(TFORMER_BUILD_LEVELS="none")
+    assert wheel.name.endswith("py3-none-any.whl")
+    assert not any("/libraries/" in name for name in files_of(wheel))
+
+
+def test_an_editable_install_builds_in_the_checkout(compiler, make, checkout):
+    done, wheel = make("build_editable")
+    assert done.returncode == 0, done.stderr
+    assert not any(name.endswith(".so") for name in files_of(wheel))
+    built = [path.name for path in (checkout / LIBRARIES).iterdir()]
+    assert built == [f"kernels-{levels_of_processor()[-1].name}.so"]
+
+
+def test_without_a_compiler_the_package_is_pure_python(make):
+    done, wheel = make(PATH="")
+    assert done.returncode == 0
+    assert wheel.name.endswith("py3-none-any.whl")
+    assert done.stderr.count("without compiled kernels") == 1
+    assert "there is no C compiler (CC, cc, gcc, clang)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"PATH": "", "TFORMER_BUILD_LEVELS": "all"}, "there is no C compiler"),
+        ({"TFORMER_BUILD_LEVELS": "v3"}, '"v3" is not a level'),
+        ({"TFORMER_BUILD_COMPILER": "zag"}, '"zag" is not known'),
+    ],
+)
+def test_what_was_asked_for_is_had_or_nothing(make, environment, message):
+    done, wheel = make(**environment)
+    assert (done.returncode, wheel) == (1, None)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_kernel_that_does_not_compile_makes_a_pure_package(compiler, make, checkout):
+    (checkout / "tformer_cli/fast/native/kernels/add.c").write_text("int add(void) { return x; }")
+    done, wheel = make()
+    assert wheel.name.endswith("py3-none-any.whl")
+    assert "without compiled kernels, which is slower" in done.stderr
