@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -158,3 +159,24 @@ def test_threads_in_a_fork_of_a_process_with_threads_are_refused():
     refusals, works = done.stdout.splitlines()[:2], done.stdout.splitlines()[2]
     assert all('by multiprocessing\'s "spawn" method' in line for line in refusals)
     assert works == "1 works"
+
+
+def test_threads_that_enter_and_leave_standard_products_leave_the_switch_as_it_was():
+    before = torch.backends.mkldnn.matmul.fp32_precision
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+
+    def enter_and_leave():
+        for _ in range(300):
+            with StandardProducts():
+                assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
+
+    switch_interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            for done in [pool.submit(enter_and_leave) for _ in range(8)]:
+                done.result()
+        assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+    finally:
+        sys.setswitchinterval(switch_interval)
+        torch.backends.mkldnn.matmul.fp32_precision = before

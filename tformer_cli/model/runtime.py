@@ -4,6 +4,7 @@ import ctypes
 import functools
 import os
 import platform
+import threading
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
@@ -123,18 +124,23 @@ class StandardProducts:
     """Number entered; the inner ones cost nothing."""
     _before: ClassVar[str] = ""
 
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    """torch's switch is the whole process's, so the threads that have entered are counted."""
+
     def __enter__(self) -> None:
         cls = StandardProducts
-        if cls._depth == 0 and (matmul := _matmul_settings()) is not None:
-            cls._before = matmul.fp32_precision
-            matmul.fp32_precision = "ieee"
-        cls._depth += 1
+        with cls._lock:
+            if cls._depth == 0 and (matmul := _matmul_settings()) is not None:
+                cls._before = matmul.fp32_precision
+                matmul.fp32_precision = "ieee"
+            cls._depth += 1
 
     def __exit__(self, *details: object) -> None:
         cls = StandardProducts
-        cls._depth -= 1
-        if cls._depth == 0 and (matmul := _matmul_settings()) is not None:
-            matmul.fp32_precision = cls._before
+        with cls._lock:
+            cls._depth -= 1
+            if cls._depth == 0 and (matmul := _matmul_settings()) is not None:
+                matmul.fp32_precision = cls._before
 
 
 def training_products() -> AbstractContextManager[object]:

@@ -11,6 +11,7 @@ from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
 from tformer_cli.errors import Interrupted
 from tformer_cli.model.runtime import Precision, training_products
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.training.batch_budget import PairLengths, settle_tokens_per_batch
 from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
 from tformer_cli.training.divergence import Diverged, guesser_loss
@@ -51,7 +52,6 @@ class Trainer:
         validator: Validator | None,
         checkpoints: Checkpoints,
         publish: PublishWeights,
-        observers: Sequence[TrainingObserver],
         precision: Precision,
         fingerprints: list[str],
         limit: HardwareLimit,
@@ -67,7 +67,6 @@ class Trainer:
             validator: scores the model; None where there are no validation corpora.
             checkpoints: where the run's state is kept.
             publish: writes the run's model directory.
-            observers: who is told of events.
             precision: of the model's products.
             fingerprints: content of the corpora.
             limit: of what the hardware can do, which reports compare the run with.
@@ -76,7 +75,7 @@ class Trainer:
         self.model = model
         self.config = config
         self.validation = validation
-        self.observers = observers
+        self._observers: Sequence[TrainingObserver] = ()
         # a look at a number is free on a CPU; elsewhere it means waiting, and is left to reports
         self.checks_each_step = next(model.parameters()).device.type == "cpu"
         self.precision = precision
@@ -99,8 +98,7 @@ class Trainer:
         self._judge = Judge(self._judged, validator, validation, publish, self.processes)
         self.state = TrainingState(fingerprints=fingerprints)
         self._publish = publish
-        self.look: Callable[[int], None] | None = None
-        """Called with the step every `training.inspect_every` steps; it may read the model."""
+        self._on_inspect: Callable[[int], None] | None = None
         self._open_loader = loader
         self._gradients = GradientsInMemory(self.processes.backward_passes(model))
         self._freed_pages = FreedPages()
@@ -136,18 +134,40 @@ class Trainer:
         state, note = self.saver.restore(self.state, names)
         return {"state": state.to_json(), "note": note}
 
-    def run(self, started: RunStarted, stop: StopRequest) -> None:
+    def fit_batches(self, lengths: PairLengths) -> int:
+        """Finds the tokens per batch of a new run, or tries those of its settings on a GPU.
+
+        The first process decides for all: a budget is that of a whole step, whatever their number.
+        """
+        self.state.tokens_per_batch = self.processes.first(
+            lambda: settle_tokens_per_batch(self.model, self.config, lengths, self.precision)
+        )
+        return self.state.tokens_per_batch
+
+    def run(
+        self,
+        started: RunStarted,
+        stop: StopRequest,
+        observers: Sequence[TrainingObserver] = (),
+        on_inspect: Callable[[int], None] | None = None,
+    ) -> None:
         """Trains to the end of the run.
 
         Args:
             started: what is known at the start; step and epoch length are filled in here.
-            stop: looked at after every step.
+            stop: checked after every step.
+            observers: receive the run's events.
+            on_inspect: called with the step, 0 and every `training.inspect_every`; it may read the
+                model.
 
         Raises:
             Interrupted: if a stop was requested; the state is saved.
             TformerError: if the loss diverges again and again; the last checkpoint stands.
         """
+        self._observers, self._on_inspect = observers, on_inspect
         state = self.state
+        if on_inspect is not None and not state.step:
+            on_inspect(0)
         state.tokens_per_batch = state.tokens_per_batch or self.config.tokens_per_batch
         batches = self.open_batches()
         self._clock = time.monotonic() - self.state.seconds
@@ -197,7 +217,7 @@ class Trainer:
         while not self._end_reason():
             self.update(batches, window)
             self._freed_pages.after_step()
-            self._let_look(window)
+            self._inspect(window)
             self._pace.wait_for(window.loss)
             window_end = self._tick()
             self._foresee()
@@ -287,12 +307,12 @@ class Trainer:
             self.average.update(self.state.step)
         self.optimizer.zero_grad()
 
-    def _let_look(self, window: Window) -> None:
-        """Shows the model to whoever follows it; the time that takes is not training's."""
+    def _inspect(self, window: Window) -> None:
+        """Lets `on_inspect` read the model; the time that takes is not training's."""
         if self.config.inspect_every and self.state.step % self.config.inspect_every == 0:
             start = self._tick()
-            if self.look is not None:
-                self.look(self.state.step)
+            if self._on_inspect is not None:
+                self._on_inspect(self.state.step)
             window.start += self._tick() - start
 
     def _end_reason(self) -> str:
@@ -376,5 +396,5 @@ class Trainer:
         )
 
     def _notify(self, event: TrainingEvent) -> None:
-        for observer in self.observers:
+        for observer in self._observers:
             observer.notify(event)

@@ -49,7 +49,7 @@ from tformer_cli.model.runtime import (
 )
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.recipe import Recipe, differing_keys, load_recipe
-from tformer_cli.training.batch_budget import PairLengths, settle_tokens_per_batch
+from tformer_cli.training.batch_budget import PairLengths
 from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.events import RunStarted, TrainingObserver
 from tformer_cli.training.launch import launched, one_error_per_node
@@ -88,9 +88,9 @@ class TrainingResult:
     """True if the run had ended before, so that nothing was done."""
     state: TrainingState
     """Counters, validations and the reason of the end."""
-    n_looks: int = 0
-    """Steps at which this process has looked at the heads."""
-    seconds_of_looks: float = 0.0
+    n_inspections: int = 0
+    """Steps at which this process has recorded the heads."""
+    inspection_seconds: float = 0.0
     """Time that took."""
 
 
@@ -153,7 +153,7 @@ def train(
         prepared = prepare(recipe, run, place, processes, tell, fresh=fresh)
         trainer, started = prepared.trainer, prepared.started
         if processes.first(lambda: fresh or not Checkpoints(run).steps()):
-            started = settle_batches(recipe, prepared, processes)
+            started = settle_batches(recipe, prepared)
         if processes.is_first:
             if fresh:  # only now that recipe and data are known to be good
                 _clear(run)
@@ -170,20 +170,20 @@ def train(
             follower = _follower(recipe, run, prepared)
             followers = [] if follower is None else [follower]
             log = MetricsLog(run / METRICS, trainer.state)
-            trainer.observers = [log, *followers, *events, *observers]
+            observers = [log, *followers, *events, *observers]
         with stop_requests() as stop:
             try:
-                if trainer.look is not None and not trainer.state.step:
-                    trainer.look(0)
-                trainer.run(started, stop)
+                inspects = follower is not None and recipe.training.inspect_every > 0
+                on_inspect = follower.record if follower is not None and inspects else None
+                trainer.run(started, stop, observers if processes.is_first else (), on_inspect)
             except ArtifactError as error:  # the place was good at the start: the work has failed
                 raise TformerError(str(error)) from None
         return TrainingResult(
             run=run,
             was_finished=False,
             state=trainer.state,
-            n_looks=0 if follower is None else follower.n_looks,
-            seconds_of_looks=0.0 if follower is None else follower.seconds,
+            n_inspections=0 if follower is None else follower.n_records,
+            inspection_seconds=0.0 if follower is None else follower.seconds,
         )
 
 
@@ -302,7 +302,6 @@ def prepare(
         validator=validator if valid else None,
         checkpoints=Checkpoints(run),
         publish=partial(_publish, recipe, run, tokenizer),
-        observers=(),
         precision=precision,
         fingerprints=fingerprints,
         limit=HardwareLimit(probe, processes.world_size),
@@ -323,21 +322,15 @@ def prepare(
     )
 
 
-def settle_batches(recipe: Recipe, prepared: Prepared, processes: Processes) -> RunStarted:
-    """Finds the token budget of a new run, or tries that of the recipe on a GPU.
-
-    The first process decides for all: a budget is that of a whole step, whatever their number.
-    """
+def settle_batches(recipe: Recipe, prepared: Prepared) -> RunStarted:
+    """Finds the token budget of a new run, or tries that of the recipe on a GPU."""
     asked, trainer = recipe.training.tokens_per_batch, prepared.trainer
     if asked and next(trainer.model.parameters()).device.type == "cpu":
         return prepared.started
-    lengths = PairLengths.of(prepared.corpora)
-    trainer.state.tokens_per_batch = processes.first(
-        lambda: settle_tokens_per_batch(trainer.model, recipe.training, lengths, trainer.precision)
-    )
+    budget = trainer.fit_batches(PairLengths.of(prepared.corpora))
     if asked:
         return prepared.started
-    found = f"batches of {trainer.state.tokens_per_batch:,} tokens, the most that fit in memory"
+    found = f"batches of {budget:,} tokens, the most that fit in memory"
     return replace(prepared.started, notes=(*prepared.started.notes, found))
 
 
@@ -352,11 +345,10 @@ def _source_counts(prepared: Prepared) -> NDArray[np.int64]:
 def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | None:
     """Observer of the heads, if one is asked for or was in an earlier part of the run."""
     trainer = prepared.trainer
-    is_asked = recipe.training.inspect_every > 0
-    if not (is_asked or (run / HEADS_LOG).is_file()):
+    if not (recipe.training.inspect_every > 0 or (run / HEADS_LOG).is_file()):
         return None
     counts = load_frequencies(run, prepared.tokenizer.vocab_size)
-    follower = HeadFollower(
+    return HeadFollower(
         run,
         trainer.model,
         prepared.tokenizer,
@@ -364,9 +356,6 @@ def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | N
         trainer.state.step,
         None if counts is None else TokenFrequencies(counts),
     )
-    if is_asked:
-        trainer.look = follower.look
-    return follower
 
 
 def _publish(

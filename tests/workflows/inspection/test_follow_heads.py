@@ -152,13 +152,13 @@ def test_recording_heads_does_not_change_the_training(recipe, tmp_path, whole):
     result = train(changed(recipe, inspect_every=0), tmp_path / "run")
     assert learned(tmp_path / "run") == learned(whole)
     assert not list((tmp_path / "run").glob("heads*"))
-    assert result.n_looks == 0
+    assert result.n_inspections == 0
 
 
 def test_the_time_is_reported_and_a_finished_run_records_no_more(recipe, trained):
-    assert trained.n_looks == 5
-    assert trained.seconds_of_looks > 0.0
-    assert train(recipe, trained.run).n_looks == 0
+    assert trained.n_inspections == 5
+    assert trained.inspection_seconds > 0.0
+    assert train(recipe, trained.run).n_inspections == 0
 
 
 @pytest.mark.parametrize("steps", [(1, 9), (10, 12)])
@@ -270,7 +270,7 @@ def test_without_validation_pairs_it_is_refused(recipe):
 def test_a_place_without_a_follower_is_the_runs_own(whole, tmp_path):
     opened = open_model_or_checkpoint(whole)
     follower = HeadFollower(tmp_path, opened.model, opened.tokenizer, [], 0)
-    follower.look(0)
+    follower.record(0)
     assert not (tmp_path / "heads.jsonl").exists(), "no pair fits, so there is nothing to tell"
 
 

@@ -146,10 +146,10 @@ def run_training(
             tensorboard=tensorboard,
             is_shared=is_shared,
         )
-    if result.n_looks:
+    if result.n_inspections:
         note(
-            f"{run}: recorded the heads {count_of(result.n_looks, 'time')} in "
-            f"{result.seconds_of_looks:.1f} s; see `tformer inspect-heads {run} --over-time`",
+            f"{run}: recorded the heads {count_of(result.n_inspections, 'time')} in "
+            f"{result.inspection_seconds:.1f} s; see `tformer inspect-heads {run} --over-time`",
             quiet=quiet,
         )
     if result.was_finished:

@@ -85,15 +85,15 @@ class HeadFollower:
         chosen = probe_pairs(pairs, tokenizer, model.config.max_positions)
         self._pairs = [ids for _, _, ids in chosen]
         self.seconds = 0.0
-        """Time that looking has taken in this process."""
-        self.n_looks = 0
-        """Steps it has looked at."""
+        """Time that recording has taken in this process."""
+        self.n_records = 0
+        """Steps it has recorded."""
         lines = [_probe_line(index, pair) for index, pair, _ in chosen]
         write_text(run / PROBE, "".join(lines))
         # At the start of a run a file can only be what a killed attempt has left.
         self._keep(lambda found: found <= step if step else False)
 
-    def look(self, step: int) -> None:
+    def record(self, step: int) -> None:
         """Measures every head and appends its line; on the disk before a checkpoint can be.
 
         Raises:
@@ -110,7 +110,7 @@ class HeadFollower:
                     os.fsync(file.fileno())
             except OSError as error:
                 raise not_writable(self._path, error) from None
-        self.n_looks += 1
+        self.n_records += 1
         self.seconds += time.monotonic() - start
 
     def notify(self, event: TrainingEvent) -> None:

@@ -38,5 +38,5 @@ def profile_training(
     with TemporaryDirectory() as directory:
         place = training_device(device, threads, Launch())
         prepared = prepare(recipe, Path(directory), place, Processes(), progress)
-        started = settle_batches(recipe, prepared, Processes())
+        started = settle_batches(recipe, prepared)
         return profile_steps(prepared.trainer, n_steps, vocab_size=started.vocab_size)
