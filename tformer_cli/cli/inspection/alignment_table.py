@@ -3,8 +3,6 @@
 import json
 from typing import TYPE_CHECKING, Any
 
-from tformer_cli.cli.console import utf8_line
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -16,13 +14,13 @@ MEASURES = ("aer", "precision", "recall")
 KEYS = ("id", "convention", *MEASURES, "links")
 
 
-def rendered_scores(scores: "AlignmentScores", form: str) -> bytes:
-    """Renders scores as "jsonl" or "tsv"; rates are in percent."""
+def score_lines(scores: "AlignmentScores", form: str) -> list[str]:
+    """Renders scores as lines of "jsonl" or "tsv"; rates are in percent."""
     records = _records(scores)
     if form == "jsonl":
-        return b"".join(utf8_line(json.dumps(record)) for record in records)
+        return [json.dumps(record) for record in records]
     rows = [KEYS, *([_cell(record[key]) for key in KEYS] for record in records)]
-    return b"".join(utf8_line("\t".join(row)) for row in rows)
+    return ["\t".join(row) for row in rows]
 
 
 def show_scores(console: "Console", scores: "AlignmentScores") -> None:

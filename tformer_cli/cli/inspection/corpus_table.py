@@ -1,14 +1,13 @@
 """The heads of a model over a corpus: a table for people, JSONL for programs."""
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from tformer_cli.cli.console import utf8_line
 from tformer_cli.inspection.figures.role_grid import role_grid, sign_of
+from tformer_cli.inspection.json_lines import json_line
 from tformer_cli.terminal.fitted_table import Column, table_lines
 from tformer_cli.terminal.labels import is_ascii_only
 from tformer_cli.wording import count_of
@@ -25,12 +24,9 @@ COLUMNS: dict["Kind", tuple[str, ...]] = {
 """The metrics that fit a terminal; JSONL has all."""
 
 
-def rendered_summaries(summaries: "Sequence[HeadSummary]") -> bytes:
+def summary_lines(summaries: "Sequence[HeadSummary]") -> list[str]:
     """Renders a line of JSON for each head."""
-    return b"".join(
-        utf8_line(json.dumps(summary.describe(), ensure_ascii=False, separators=(",", ":")))
-        for summary in summaries
-    )
+    return [json_line(summary.describe()) for summary in summaries]
 
 
 def show_summaries(

@@ -1,10 +1,12 @@
 """`tformer inspect-heads --corpus`: each head summed up over all sentences."""
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tformer_cli.cli.console import warn
+from tformer_cli.cli.emit import emit
 from tformer_cli.cli.inspection.heads_output import HeadsFormat
 from tformer_cli.cli.inspection.heads_request import HeadsRequest
 from tformer_cli.cli.inspection.options import open_model, sentences_and_targets
@@ -14,8 +16,6 @@ from tformer_cli.cli.text_io import (
     argument_lines,
     count_of_lines,
     file_lines,
-    results,
-    text_console,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
@@ -23,6 +23,8 @@ from tformer_cli.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rich.console import Console
 
     from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
     from tformer_cli.inspection.heads.statistics import HeadSummary
@@ -111,10 +113,11 @@ def _summed_up(
 def _write(
     summaries: "Sequence[HeadSummary]", chosen: HeadsFormat, output: str, rare_reason: str
 ) -> None:
-    from tformer_cli.cli.inspection.corpus_table import rendered_summaries, show_summaries
+    from tformer_cli.cli.inspection.corpus_table import show_summaries, summary_lines
 
-    with results(output) as stream:
-        if chosen == HeadsFormat.jsonl:
-            stream.write(rendered_summaries(summaries))
-        elif summaries:
-            show_summaries(text_console(output, stream), summaries, rare_reason)
+    def show(console: "Console") -> None:
+        if summaries:
+            show_summaries(console, summaries, rare_reason)
+
+    lines = partial(summary_lines, summaries)
+    emit(output, chosen, show=show, others={HeadsFormat.jsonl: lines})

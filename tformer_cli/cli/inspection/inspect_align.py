@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
 from tformer_cli.cli.console import is_live, note, utf8_line, warn
+from tformer_cli.cli.emit import emit
 from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
 from tformer_cli.cli.help_screen import LARGE_JOBS
 from tformer_cli.cli.inspection.alignment_options import (
@@ -23,7 +25,7 @@ from tformer_cli.cli.inspection.alignment_options import (
     TargetWordsOption,
     ThresholdOption,
 )
-from tformer_cli.cli.inspection.alignment_table import rendered_scores, show_scores
+from tformer_cli.cli.inspection.alignment_table import score_lines, show_scores
 from tformer_cli.cli.inspection.options import (
     OpeningArguments,
     SourceOption,
@@ -41,7 +43,6 @@ from tformer_cli.cli.text_io import (
     file_lines,
     input_lines,
     results,
-    text_console,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
@@ -251,11 +252,13 @@ def _scored(
 
 
 def _write_scores(scores: "AlignmentScores", chosen: ScoresFormat, output: str) -> None:
-    with results(output) as stream:
-        if chosen == ScoresFormat.text:
-            show_scores(text_console(output, stream), scores)
-        else:
-            stream.write(rendered_scores(scores, chosen.value))
+    lines = partial(score_lines, scores, chosen.value)
+    emit(
+        output,
+        chosen,
+        show=partial(show_scores, scores=scores),
+        others={"jsonl": lines, "tsv": lines},
+    )
 
 
 def _save(directory: "ModelDirectory", scores: "AlignmentScores", *, quiet: bool) -> None:

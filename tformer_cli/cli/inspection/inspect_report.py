@@ -5,6 +5,7 @@ from typing import Annotated, Unpack
 
 import typer
 
+from tformer_cli.cli.emit import page_bytes
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.inspection.options import (
     CaptureModeChoice,
@@ -100,5 +101,5 @@ def inspect_report(
     with line_progress(None, "inspecting", quiet=quiet) as progress:
         report = reporter.report(lines, targets, progress.update)
     with results(output) as stream:
-        stream.write(render_report(report).encode("utf-8"))
+        stream.write(page_bytes(render_report(report)))
     warn_of_bytes(counts)

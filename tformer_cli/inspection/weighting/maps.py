@@ -7,8 +7,12 @@ from tformer_cli.inspection.capture.forced import AttentionMaps
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, Kind, LayerId
 from tformer_cli.inspection.weighting.alti import contributions
 from tformer_cli.inspection.weighting.rollout import LayerMixing, attention_mixing, roll_out
-from tformer_cli.inspection.weighting.sublayers import AttentionSublayer, observe_sublayers
-from tformer_cli.inspection.weighting.value_norms import norm_residual, value_norms
+from tformer_cli.inspection.weighting.sublayers import (
+    AttentionSublayer,
+    norm_residual,
+    observe_sublayers,
+    value_norms,
+)
 from tformer_cli.inspection.weighting.weighting import WeightingName
 from tformer_cli.model.transformer import Transformer
 

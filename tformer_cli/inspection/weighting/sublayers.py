@@ -111,6 +111,30 @@ def observe_sublayers(
     return [one.noted() for one in watched]
 
 
+def value_norms(sublayer: AttentionSublayer) -> Tensor:
+    """Computes norm-based weights ‖A_ij f_h(m_j)‖₂ of every head: (H, Q, K), float64.
+
+    They say how much each token brings, not only how much it is looked at: heads are known to look
+    hard at tokens whose vector is nearly zero (Kobayashi et al. 2020, "Attention is Not Only a
+    Weight", section 3).
+    """
+    # the weight is a scalar, at least 0: it comes out of the norm
+    lengths: Tensor = sublayer.transformed().norm(dim=-1)
+    # (H, Q, K) · (H, 1, K)
+    return sublayer.weights() * lengths.unsqueeze(-2)
+
+
+def norm_residual(sublayer: AttentionSublayer) -> float:
+    """Measures how far Σ_j Σ_h A_ij f_h(m_j) + b_O is from the attention's output in the model.
+
+    Returns:
+        The largest difference of all queries and components.
+    """
+    # (H, Q, K) · (H, K, D) -> (H, Q, D) -> (Q, D)
+    summed = (sublayer.weights() @ sublayer.transformed()).sum(dim=0) + sublayer.out_bias
+    return (summed - sublayer.attended).abs().max().item()
+
+
 class _Watched:
     """Listens to an attention and the norms around it during one pass."""
 
