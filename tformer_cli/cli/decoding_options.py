@@ -24,7 +24,7 @@ from tformer_cli.cli.options import (
     SeedOption,
     ThreadsOption,
 )
-from tformer_cli.cli.text_io import say_choices
+from tformer_cli.cli.text_io import note_choices
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.open_translator import Opened
@@ -177,5 +177,5 @@ class TranslatorOptions:
             tell=partial(note, quiet=quiet),
             **more,
         )
-        say_choices(opened, quiet=quiet)
+        note_choices(opened, quiet=quiet)
         return opened

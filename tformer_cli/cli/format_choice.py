@@ -18,6 +18,14 @@ from tformer_cli.errors import UsageError
 
 Format = TypeVar("Format", bound=StrEnum)
 
+
+class TextOrJson(StrEnum):
+    """Formats of a single result: a table to read, or one JSON object."""
+
+    text = "text"
+    json = "json"
+
+
 ENDINGS: dict[str, tuple[str, ...]] = {
     "text": ("txt", "text", "log"),
     "json": ("json", "jsonl", "ndjson"),

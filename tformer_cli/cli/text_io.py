@@ -67,7 +67,7 @@ def file_lines(file: str, counts: LineCounts, *, quiet: bool = False) -> Iterato
     if file != STANDARD_STREAM:
         check_file(file)
         return read_lines(file, counts)
-    return _told_to_type(read_lines(file, counts), quiet=quiet)
+    return _prompted(read_lines(file, counts), quiet=quiet)
 
 
 def stdin_is_terminal() -> bool:
@@ -75,7 +75,7 @@ def stdin_is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def tell_to_type(
+def prompt_at_terminal(
     what: str = "sentences", files: Sequence[object] = (STANDARD_STREAM,), *, quiet: bool
 ) -> None:
     """Notes at a terminal what to type and how to end it; the program would seem to hang.
@@ -90,9 +90,9 @@ def tell_to_type(
         note(f"type {what}, one a line; {key}", quiet=quiet)
 
 
-def _told_to_type(lines: Iterator[str], *, quiet: bool) -> Iterator[str]:
+def _prompted(lines: Iterator[str], *, quiet: bool) -> Iterator[str]:
     """Yields the lines of stdin; waits for the first only when everything else is ready."""
-    tell_to_type(quiet=quiet)
+    prompt_at_terminal(quiet=quiet)
     yield from lines
 
 
@@ -205,7 +205,7 @@ def check_not_compressed(output: str | Path) -> None:
         )
 
 
-def say_choices(opened: "Opened", *, quiet: bool) -> None:
+def note_choices(opened: "Opened", *, quiet: bool) -> None:
     """Notes the device, precision and engine of a model, which "auto" may have chosen."""
     by = "" if opened.engine == "tformer" else f" by {opened.engine}"
     note(f"computing on {opened.place} in {opened.precision}{by}", quiet=quiet)

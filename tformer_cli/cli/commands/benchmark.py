@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.console import note, stdout_console, write_line
-from tformer_cli.cli.format_choice import format_option
+from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.help_screen import MACHINE
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
@@ -23,7 +22,7 @@ from tformer_cli.cli.options import (
     ThreadsOption,
 )
 from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.text_io import tell_to_type
+from tformer_cli.cli.text_io import prompt_at_terminal
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.wording import count_of
 
@@ -36,13 +35,6 @@ COLUMNS = (
     *("engine", "precision", "beam"),
     *("lines/s", "tokens/s", "p50 ms", "p95 ms", "p99 ms", "MB"),
 )
-
-
-class BenchmarkFormat(StrEnum):
-    """Values of `--format`."""
-
-    text = "text"
-    json = "json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +96,9 @@ def benchmark(
     ],
     measuring: MeasuringOptions,
     report_format: Annotated[
-        BenchmarkFormat,
-        format_option(BenchmarkFormat, what="A table, or one JSON object per setting and line."),
-    ] = BenchmarkFormat.text,
+        TextOrJson,
+        format_option(TextOrJson, what="A table, or one JSON object per setting and line."),
+    ] = TextOrJson.text,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
@@ -123,7 +115,7 @@ def benchmark(
     from tformer_cli.workflows.benchmark import benchmark as workflow
 
     settings = measuring.settings()
-    tell_to_type(files=[source], quiet=quiet)
+    prompt_at_terminal(files=[source], quiet=quiet)
     texts = list(islice(read_lines(source, LineCounts()), measuring.lines))
     total = len(texts) * len(settings) * measuring.rounds
     with line_progress(total, "measuring", quiet=quiet) as progress:
@@ -138,9 +130,9 @@ def benchmark(
         )
     done = count_of(speeds[0].n_lines, "line"), count_of(measuring.rounds, "round")
     note(", ".join(done), quiet=quiet)
-    for refusal in sorted({speed.refusal for speed in speeds if speed.refusal}):
-        note(f"without compiled kernels: {refusal}", quiet=quiet)
-    if report_format == BenchmarkFormat.json:
+    for reason in sorted({speed.refusal for speed in speeds if speed.refusal}):
+        note(f"without compiled kernels: {reason}", quiet=quiet)
+    if report_format == TextOrJson.json:
         for speed in speeds:
             write_line(json.dumps(speed.record()))
     else:

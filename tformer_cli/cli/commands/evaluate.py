@@ -5,7 +5,6 @@ import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
@@ -13,7 +12,7 @@ import typer
 
 from tformer_cli.cli.console import stdout_console, utf8_line, warn, write_line
 from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
-from tformer_cli.cli.format_choice import format_option
+from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import QuietOption
@@ -21,8 +20,8 @@ from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
+    prompt_at_terminal,
     results,
-    tell_to_type,
     warn_of_bytes,
     warn_of_lengths,
 )
@@ -35,13 +34,6 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelInfo
     from tformer_cli.decoding.config import SearchOverrides
     from tformer_cli.workflows.evaluate import Evaluation
-
-
-class ReportFormat(StrEnum):
-    """Values of `--format`."""
-
-    text = "text"
-    json = "json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,11 +98,9 @@ class ScoreOptions:
     """How scores are computed and shown."""
 
     report_format: Annotated[
-        ReportFormat,
-        format_option(
-            ReportFormat, what="A table with sacreBLEU's signatures, or one JSON object."
-        ),
-    ] = ReportFormat.text
+        TextOrJson,
+        format_option(TextOrJson, what="A table with sacreBLEU's signatures, or one JSON object."),
+    ] = TextOrJson.text
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case when scoring.")] = (
         False
     )
@@ -154,7 +144,7 @@ def evaluate(
     from tformer_cli.workflows.translate import TranslationCounts
 
     read, translated = LineCounts(), TranslationCounts()
-    tell_to_type(files=texts.files, quiet=quiet)
+    prompt_at_terminal(files=texts.files, quiet=quiet)
     # All texts are read before a model is loaded: different line counts are an error at once
     scored, *references = workflow.read_texts(texts.files, read)
     how: dict[str, Any] = {"lowercase": scores.lowercase, "tokenize": scores.tokenize}
@@ -178,7 +168,7 @@ def evaluate(
     # Warnings last on stderr, where they are not scrolled away by the progress
     warn_of_bytes(read)
     warn_of_lengths(translated)
-    (_show_json if scores.report_format == ReportFormat.json else _write_text)(result)
+    (_show_json if scores.report_format == TextOrJson.json else _write_text)(result)
 
 
 def _check_needs_no_model(options: TranslatorOptions, decoding: Mapping[str, object]) -> None:

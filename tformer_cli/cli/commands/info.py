@@ -1,12 +1,11 @@
 """`tformer info`: what a model is and how it was trained."""
 
 import json
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 from tformer_cli.cli.commands.training_progress import duration, visible
 from tformer_cli.cli.console import stdout_console, warn, write_line
-from tformer_cli.cli.format_choice import format_option
+from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.help_screen import show_list
 from tformer_cli.cli.inspection.heads_dump import size_said
 from tformer_cli.cli.options import ModelArgument, QuietOption
@@ -17,19 +16,12 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.info import ModelDetails
 
 
-class InfoFormat(StrEnum):
-    """Values of `--format`."""
-
-    text = "text"
-    json = "json"
-
-
 def info(
     model: ModelArgument,
     *,
     output_format: Annotated[
-        InfoFormat, format_option(InfoFormat, what="Lines to read, or one JSON object.")
-    ] = InfoFormat.text,
+        TextOrJson, format_option(TextOrJson, what="Lines to read, or one JSON object.")
+    ] = TextOrJson.text,
     quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:
     """Show what a model is and how it was trained.
@@ -44,7 +36,7 @@ def info(
     from tformer_cli.workflows.info import model_details
 
     details = model_details(model)
-    if output_format == InfoFormat.json:
+    if output_format == TextOrJson.json:
         write_line(json.dumps(details.record(), ensure_ascii=False))
     else:
         show_list(stdout_console(), [(n, visible(t, longest=1000)) for n, t in _rows(details)])

@@ -28,8 +28,8 @@ from tformer_cli.cli.text_io import (
     check_stdin_is_read_once,
     count_of_lines,
     file_lines,
+    note_choices,
     results,
-    say_choices,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
@@ -130,7 +130,7 @@ def score(
             length_normalization=length_normalization,
             coverage_penalty=coverage_penalty,
         )
-        say_choices(opened, quiet=quiet)
+        note_choices(opened, quiet=quiet)
         scored = workflow.ScoreCounts()
         lines: Iterator[str]
         if pairs.n_best_file is not None:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ import typer
 
 from tformer_cli.cli.checked_command import CheckedCommand
 from tformer_cli.cli.console import flush_results, note, stdout_console, write_line
-from tformer_cli.cli.format_choice import format_option
+from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.line_progress import LineProgress, line_progress
 from tformer_cli.cli.options import QuietOption
 from tformer_cli.cli.path_roles import PathRole
@@ -19,8 +18,8 @@ from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     file_lines,
+    prompt_at_terminal,
     results,
-    tell_to_type,
     warn_of_bytes,
 )
 from tformer_cli.cli.usage import HelpfulGroup
@@ -42,13 +41,6 @@ tokenize_app = typer.Typer(
     "  tformer tokenize encode tokenizer.json -i a.en > a.pieces",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class StatisticsFormat(StrEnum):
-    """Values of `--format`."""
-
-    text = "text"
-    json = "json"
 
 
 TokenizerArgument = Annotated[
@@ -115,7 +107,7 @@ def train(
     except ValueError as error:
         raise UsageError(str(error).replace("vocab_size", "--vocab-size", 1)) from None
     to_stdout = str(output) == STANDARD_STREAM
-    tell_to_type(files=files, quiet=quiet)
+    prompt_at_terminal(files=files, quiet=quiet)
     check_stdin_is_read_once(files)
     with results(output) as stream:
         with line_progress(None, "reading", quiet=quiet) as progress:
@@ -148,7 +140,7 @@ def encode(
     from tformer_cli.workflows.tokenize import encode_lines
 
     opened = Tokenizer.from_file(tokenizer)
-    tell_to_type(files=[input_file or STANDARD_STREAM], quiet=quiet)
+    prompt_at_terminal(files=[input_file or STANDARD_STREAM], quiet=quiet)
     _stream(input_file, lambda lines, _: encode_lines(opened, lines, ids=ids))
 
 
@@ -171,7 +163,7 @@ def decode(
 
     opened = Tokenizer.from_file(tokenizer)
     what = "ids" if ids else "pieces"
-    tell_to_type(what, [input_file or STANDARD_STREAM], quiet=quiet)
+    prompt_at_terminal(what, [input_file or STANDARD_STREAM], quiet=quiet)
     _stream(
         input_file, lambda lines, number: decode_lines(opened, lines, ids=ids, first_line=number)
     )
@@ -183,8 +175,8 @@ def stats(
     files: FilesArgument,
     *,
     format_: Annotated[
-        StatisticsFormat, format_option(StatisticsFormat, what="A table, or one JSON object.")
-    ] = StatisticsFormat.text,
+        TextOrJson, format_option(TextOrJson, what="A table, or one JSON object.")
+    ] = TextOrJson.text,
     quiet: QuietOption = False,
 ) -> None:
     """Measure a tokenizer: pieces per word, unknown rate, vocabulary used, round trip.
@@ -198,7 +190,7 @@ def stats(
     from tformer_cli.workflows.tokenize import measure
 
     opened = Tokenizer.from_file(tokenizer)
-    tell_to_type(files=files, quiet=quiet)
+    prompt_at_terminal(files=files, quiet=quiet)
     counts = LineCounts()
     found = {}
     with line_progress(None, "measuring", quiet=quiet) as progress:
@@ -206,7 +198,7 @@ def stats(
             lines = _reported(read_lines(file, counts), counts, progress)
             found[file] = measure(opened, lines)
     warn_of_bytes(counts)
-    if format_ is StatisticsFormat.json:
+    if format_ is TextOrJson.json:
         _show_json(opened.algorithm, opened.vocab_size, found)
     else:
         show_statistics(stdout_console(), found)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.translate import TranslationCounts
 
 
-CHANGES_NOTHING = frozenset(
+WITHOUT_EFFECT = frozenset(
     {"quiet", "resume", "threads", "device", "buffer_lines", "max_wait", "batch_tokens", "output"}
 )
 """Parameters that leave the results as they are: a run may be resumed under others."""
@@ -84,7 +84,7 @@ def translate(
         from tformer_cli.decoding.translator import BUFFER_LINES
         from tformer_cli.workflows.translate import TranslationCounts, translated_text
 
-    settings = {name: value for name, value in ctx.params.items() if name not in CHANGES_NOTHING}
+    settings = {name: value for name, value in ctx.params.items() if name not in WITHOUT_EFFECT}
     chosen, lines = chosen_lines(lines, files.input_file, job.shard)
     translated, terms = TranslationCounts(), constraints.terms()
     # The output first: an unwritable one is an error at once, not after the model is loaded

@@ -24,7 +24,7 @@ from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
-    tell_to_type,
+    prompt_at_terminal,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
@@ -171,7 +171,7 @@ def inspect_ablate(
     if write_pruned is not None:
         check_free(write_pruned)
     counts = LineCounts()
-    tell_to_type(files=[source, *reference], quiet=quiet)
+    prompt_at_terminal(files=[source, *reference], quiet=quiet)
     sources, *references = read_texts([source, *reference], counts)
     opened = open_model(model, opening, quiet=quiet)
     settings = AblationSettings(

@@ -24,7 +24,7 @@ from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     count_of_lines,
-    say_choices,
+    note_choices,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts
@@ -135,7 +135,7 @@ def inspect_diff(
 
     opened, other = open_models(first, second, **opening)
     comparer = ModelComparer(opened, other, heads or (), match.value if match else None)
-    say_choices(opened, quiet=quiet)
+    note_choices(opened, quiet=quiet)
     with line_progress(None, "comparing heads", quiet=quiet) as progress:
         for n_lines in comparer.read(lines, targets):
             progress.update(n_lines)

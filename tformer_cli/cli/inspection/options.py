@@ -23,7 +23,7 @@ from tformer_cli.cli.text_io import (
     check_stdin_is_read_once,
     file_lines,
     input_lines,
-    say_choices,
+    note_choices,
     warn_of_file_names,
 )
 from tformer_cli.errors import UsageError
@@ -156,7 +156,7 @@ def open_model(model: Path, opening: OpeningArguments, *, quiet: bool, rank: int
     beam = opened.translator.config.beam_size
     if beam > asked:
         note(f"beam size raised from {asked} to {beam}, to find {rank} translations", quiet=quiet)
-    say_choices(opened, quiet=quiet)
+    note_choices(opened, quiet=quiet)
     return opened
 
 
