@@ -11,7 +11,8 @@ import typer
 from typer.testing import CliRunner
 
 from tformer_cli import __version__
-from tformer_cli.cli.app import app
+from tformer_cli.cli.app import COMMANDS as NAMES
+from tformer_cli.cli.app import app, make_app, wanted_command
 from tformer_cli.cli.checked_command import CheckedCommand
 from tformer_cli.cli.path_roles import path_roles
 
@@ -314,3 +315,44 @@ def test_a_signal_while_the_commands_are_loaded_ends_the_program_quietly(signal_
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (status, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["translate", "m", "--help"], "translate"),
+        (["--debug", "score"], "score"),
+        (["tokenize", "train"], "tokenize"),
+        (["make-corpus"], "make-corpus"),
+        ([], None),
+        (["--help"], None),
+        (["help", "translate"], None),
+        (["inspect-heads"], None),
+        (["inspect", "heads"], None),
+        (["trnslate"], None),
+        (["--version", "translate"], None),
+    ],
+)
+def test_only_a_command_that_is_named_is_loaded_alone(arguments, expected):
+    assert wanted_command(arguments, {}) == expected
+    assert wanted_command(arguments, {"_TFORMER_COMPLETE": "complete_bash"}) is None
+
+
+@pytest.mark.parametrize("name", sorted(NAMES.keys() - {"help"}))
+def test_a_command_alone_is_the_one_among_all(name):
+    runner = CliRunner()
+    alone = runner.invoke(make_app(name), [name, "--help"], prog_name="tformer")
+    among_all = runner.invoke(app, [name, "--help"], prog_name="tformer")
+    assert (alone.exit_code, alone.stdout) == (0, among_all.stdout)
+
+
+def test_a_command_loads_no_other_one():
+    code = (
+        "import sys\n"
+        "sys.argv = ['tformer', 'score', '--help']\n"
+        "from tformer_cli.__main__ import main\n"
+        "try:\n    main()\nfinally:\n"
+        "    print([name for name in sys.modules if 'cli.commands.' in name], file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "['tformer_cli.cli.commands.score']"

@@ -1,10 +1,12 @@
 """The `tformer` program: its commands, and how every error becomes one line."""
 
 import errno
+import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -13,35 +15,11 @@ from typer.exceptions import TyperException
 
 from tformer_cli import __version__
 from tformer_cli.cli.checked_command import CheckedCommand
-from tformer_cli.cli.commands.benchmark import benchmark
-from tformer_cli.cli.commands.evaluate import evaluate
-from tformer_cli.cli.commands.export import export
-from tformer_cli.cli.commands.guide import guide
-from tformer_cli.cli.commands.help_command import help_command
-from tformer_cli.cli.commands.info import info
-from tformer_cli.cli.commands.make_corpus import make_corpus
-from tformer_cli.cli.commands.plot import plot
-from tformer_cli.cli.commands.quickstart import quickstart
-from tformer_cli.cli.commands.recipes import recipes_app
-from tformer_cli.cli.commands.score import score
-from tformer_cli.cli.commands.tokenize import tokenize_app
-from tformer_cli.cli.commands.train import train
-from tformer_cli.cli.commands.translate import translate
 from tformer_cli.cli.console import error_line
 from tformer_cli.cli.help_screen import DEPLOY, EXAMPLES, LOOK_INSIDE, START, TRAIN, TRANSLATE
-from tformer_cli.cli.inspection.inspect_ablate import inspect_ablate
-from tformer_cli.cli.inspection.inspect_align import inspect_align
-from tformer_cli.cli.inspection.inspect_diff import inspect_diff
-from tformer_cli.cli.inspection.inspect_heads import inspect_heads
-from tformer_cli.cli.inspection.inspect_report import inspect_report
-from tformer_cli.cli.inspection.inspect_step import inspect_step
-from tformer_cli.cli.inspection.inspect_view import view_command
-from tformer_cli.cli.inspection.weights_option import CommandWithWeights
 from tformer_cli.cli.standard_streams import discard_stdout, prepare_standard_streams
 from tformer_cli.cli.usage import HelpfulGroup, usage_message
 from tformer_cli.errors import TformerError
-from tformer_cli.inspection.views import all_views
-from tformer_cli.training.launch import launched, wait_for_first_error
 
 CLOSED_PIPE_STATUS = 141
 """Status that a shell reports for a program ended by a closed pipe (128 + SIGPIPE)."""
@@ -91,8 +69,7 @@ class OneLineErrors(HelpfulGroup):
             _end(given, error, str(error), error.exit_status)
         except TyperException as error:
             # All processes of a machine read the same command line: one error is enough
-            if launched().local_rank:
-                wait_for_first_error()
+            _leave_to_first_process()
             _end(given, error, usage_message(error), getattr(error, "exit_code", 1))
         except typer.Abort as error:
             _end(given, error, "stopped", 1)
@@ -143,6 +120,14 @@ def _end(args: list[str], error: BaseException, message: str, status: int) -> No
     sys.exit(status)
 
 
+def _leave_to_first_process() -> None:
+    """Lets the first of several processes report what all of them find wrong."""
+    from tformer_cli.training.launch import launched, wait_for_first_error
+
+    if launched().local_rank:
+        wait_for_first_error()
+
+
 def _is_out_of_memory(error: Exception) -> bool:
     """Recognizes torch's several ways of running out of memory."""
     if "torch" not in sys.modules:
@@ -166,22 +151,12 @@ def _leave_closed_pipe() -> NoReturn:
     sys.exit(CLOSED_PIPE_STATUS)
 
 
-app = typer.Typer(
-    name="tformer",
-    cls=OneLineErrors,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings=HELP,
-)
-
-
 def _show_version(is_asked: bool) -> None:
     if is_asked:
         typer.echo(f"tformer {__version__}")
         raise typer.Exit
 
 
-@app.callback()
 def root(
     *,
     version: Annotated[
@@ -205,38 +180,97 @@ def root(
     """
 
 
-_command = partial(app.command, cls=CheckedCommand)
-_command("quickstart", rich_help_panel=START)(quickstart)
-_command("guide", rich_help_panel=START)(guide)
-app.add_typer(recipes_app, name="recipes", rich_help_panel=START)
-_command("make-corpus", rich_help_panel=START)(make_corpus)
-_command("help", rich_help_panel=START)(help_command)
-_command("train", rich_help_panel=TRAIN)(train)
-_command("plot", rich_help_panel=TRAIN)(plot)
-app.add_typer(tokenize_app, name="tokenize", rich_help_panel=TRAIN)
-_command("translate", rich_help_panel=TRANSLATE)(translate)
-_command("evaluate", rich_help_panel=TRANSLATE)(evaluate)
-_command("score", rich_help_panel=TRANSLATE)(score)
-_command("info", rich_help_panel=DEPLOY)(info)
-_command("export", rich_help_panel=DEPLOY)(export)
-_command("benchmark", rich_help_panel=DEPLOY)(benchmark)
-_inspection = partial(app.command, cls=CheckedCommand, rich_help_panel=LOOK_INSIDE)
-app.command("inspect-heads", cls=CommandWithWeights, rich_help_panel=LOOK_INSIDE)(inspect_heads)
-_inspection("inspect-report")(inspect_report)
-_inspection("inspect-step")(inspect_step)
-for _view in reversed(all_views().values()):
-    if _view.help:
-        _inspection(f"inspect-{_view.name}")(view_command(_view))
-_inspection("inspect-align")(inspect_align)
-_inspection("inspect-ablate")(inspect_ablate)
-_inspection("inspect-diff")(inspect_diff)
+COMMANDS = {
+    "quickstart": START,
+    "guide": START,
+    "recipes": START,
+    "make-corpus": START,
+    "help": START,
+    "train": TRAIN,
+    "plot": TRAIN,
+    "tokenize": TRAIN,
+    "translate": TRANSLATE,
+    "evaluate": TRANSLATE,
+    "score": TRANSLATE,
+    "info": DEPLOY,
+    "export": DEPLOY,
+    "benchmark": DEPLOY,
+}
+"""Panels of the commands besides the inspections; each is in the module of its name."""
+
+
+def make_app(only: str | None = None) -> typer.Typer:
+    """Makes the program.
+
+    Args:
+        only: the one of `COMMANDS` that is known to be wanted; None: all commands. Loading them all
+            takes as long as translating a line.
+    """
+    app = typer.Typer(
+        name="tformer",
+        cls=OneLineErrors,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        context_settings=HELP,
+    )
+    app.callback()(root)
+    for name in COMMANDS if only is None else [only]:
+        stem = {"help": "help_command"}.get(name, name.replace("-", "_"))
+        module = import_module(f"tformer_cli.cli.commands.{stem}")
+        group = getattr(module, f"{stem}_app", None)
+        if group is None:
+            command = app.command(name, cls=CheckedCommand, rich_help_panel=COMMANDS[name])
+            command(getattr(module, stem))
+        else:
+            app.add_typer(group, name=name, rich_help_panel=COMMANDS[name])
+    if only is None:
+        _add_inspections(app)
+    return app
+
+
+def _add_inspections(app: typer.Typer) -> None:
+    from tformer_cli.cli.inspection.inspect_ablate import inspect_ablate
+    from tformer_cli.cli.inspection.inspect_align import inspect_align
+    from tformer_cli.cli.inspection.inspect_diff import inspect_diff
+    from tformer_cli.cli.inspection.inspect_heads import inspect_heads
+    from tformer_cli.cli.inspection.inspect_report import inspect_report
+    from tformer_cli.cli.inspection.inspect_step import inspect_step
+    from tformer_cli.cli.inspection.inspect_view import view_command
+    from tformer_cli.cli.inspection.weights_option import CommandWithWeights
+    from tformer_cli.inspection.views import all_views
+
+    add = partial(app.command, cls=CheckedCommand, rich_help_panel=LOOK_INSIDE)
+    app.command("inspect-heads", cls=CommandWithWeights, rich_help_panel=LOOK_INSIDE)(inspect_heads)
+    add("inspect-report")(inspect_report)
+    add("inspect-step")(inspect_step)
+    for view in reversed(all_views().values()):
+        if view.help:
+            add(f"inspect-{view.name}")(view_command(view))
+    add("inspect-align")(inspect_align)
+    add("inspect-ablate")(inspect_ablate)
+    add("inspect-diff")(inspect_diff)
+
+
+def wanted_command(arguments: Sequence[str], environment: Mapping[str, str]) -> str | None:
+    """Returns the only command that arguments can need; None: it may be any of them."""
+    if any(name.endswith("_COMPLETE") for name in environment):  # the shell asks what may follow
+        return None
+    first = next((one for one in arguments if one != "--debug"), "")
+    return first if first in COMMANDS and first != "help" else None
+
+
+def __getattr__(name: str) -> Any:
+    """Makes `app`, the program with all its commands, when it is first asked for."""
+    if name != "app":
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    return globals().setdefault("app", make_app())
 
 
 def main() -> None:
     """Runs the program with the process's arguments."""
     prepare_standard_streams()
     signal.signal(signal.SIGTERM, _leave_on_signal)
-    app()
+    make_app(wanted_command(sys.argv[1:], os.environ))()
 
 
 def _leave_on_signal(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
