@@ -10,6 +10,8 @@ default. What is left is the oracle that
 
 import functools
 import os
+import sys
+from pathlib import Path
 
 from torch.nn import functional
 
@@ -20,15 +22,16 @@ import tformer_cli.training.gradients
 import tformer_cli.workflows.training.device
 from tformer_cli.cli.app import main
 from tformer_cli.fast.native.library import SWITCH
-from tformer_cli.training.loss import label_smoothed_loss, r_drop_loss
 
 
-def plain_loss(hidden, matrix, targets, label_smoothing, r_drop=0.0, operations=None):
+def loss_of_all_logits(hidden, matrix, targets, label_smoothing, r_drop=0.0, operations=None):
     """All logits at once."""
+    from tests.oracles.plain_loss import plain_loss, plain_r_drop_loss
+
     if r_drop:
         first, second = (functional.linear(hidden[number::2], matrix) for number in (0, 1))
-        return r_drop_loss(first, second, targets, label_smoothing, r_drop)
-    return label_smoothed_loss(functional.linear(hidden, matrix), targets, label_smoothing)
+        return plain_r_drop_loss(first, second, targets, label_smoothing, r_drop)
+    return plain_loss(functional.linear(hidden, matrix), targets, label_smoothing)
 
 
 def plain_dropout(values, rate):
@@ -38,7 +41,7 @@ def plain_dropout(values, rate):
 
 def replace_fast_paths():
     """Puts the plain formulas in their place."""
-    tformer_cli.training.gradients.projected_loss = plain_loss
+    tformer_cli.training.gradients.projected_loss = loss_of_all_logits
     tformer_cli.model.dropout.dropout = plain_dropout
     tformer_cli.model.attention.dropout = plain_dropout
     tformer_cli.model.attention.fused_attention = tformer_cli.model.attention.plain_attention
@@ -52,5 +55,6 @@ def _one_by_one(update, *arguments, **settings):
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     replace_fast_paths()
     main()

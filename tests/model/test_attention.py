@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.model.conftest import small_model
+from tests.oracles.plain_attention import plain_context, plain_weights
 from tformer_cli.model.attention import (
     MultiHeadAttention,
     attention_weights,
@@ -51,6 +52,24 @@ def test_fused_attention_equals_the_plain_formula_forward_and_backward(n_keys, i
         results.append([context, *(tensor.grad for tensor in inputs)])
     for plain, fused in zip(*results, strict=True):
         assert torch.allclose(plain, fused, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_masked", [True, False])
+@pytest.mark.parametrize("is_biased", [True, False])
+def test_every_formula_is_that_of_the_definition(is_masked, is_biased):
+    query, key, value = heads(2, 3, 5, 8), heads(2, 3, 7, 8, seed=1), heads(2, 3, 7, 8, seed=2)
+    mask = torch.rand(2, 1, 5, 7) > 0.4 if is_masked else None
+    if mask is not None:
+        mask[..., 0] = True
+    bias = heads(3, 5, 7, seed=3) if is_biased else None
+    expected = plain_context(query, key, value, mask, bias)
+    for attention in (plain_attention, fused_attention):
+        context = attention(query, key, value, mask, bias=bias)
+        assert torch.allclose(context.double(), expected, atol=1e-5)
+    if mask is not None:
+        mask[1, 0, 2] = False
+    weights = attention_weights(query, key, mask, bias=bias)
+    assert torch.allclose(weights.double(), plain_weights(query, key, mask, bias), atol=1e-6)
 
 
 def test_multi_head_attention_equals_torchs_own():

@@ -3,13 +3,13 @@ import math
 import pytest
 import torch
 
+from tests.oracles.plain_loss import plain_r_drop_loss
 from tformer_cli.data.batching import collate
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training import gradients
 from tformer_cli.training.gradients import add_gradients, batch_loss, clip_gradients
-from tformer_cli.training.loss import r_drop_loss
 from tformer_cli.training.projected_loss import projected_loss
 from tformer_cli.training.window import Window
 
@@ -77,9 +77,9 @@ def test_r_drop_is_the_plain_formula_of_two_passes_with_their_own_dropout(monkey
     first, second = logits[0::2], logits[1::2]
     assert targets.tolist() == [token for row in TARGET for token in [*row, EOS_ID]]
     assert (first - second).abs().min() > 0.0, "no token has the same dropout twice"
-    expected = r_drop_loss(first, second, targets, 0.1, 5.0)
+    expected = plain_r_drop_loss(first, second, targets, 0.1, 5.0)
     assert torch.allclose(found.smoothed, expected.smoothed)
-    assert found.smoothed > r_drop_loss(first, second, targets, 0.1, 0.0).smoothed
+    assert found.smoothed > plain_r_drop_loss(first, second, targets, 0.1, 0.0).smoothed
     got = torch.autograd.grad(found.smoothed, list(trained.parameters()), retain_graph=True)
     for one, other in zip(
         got, torch.autograd.grad(expected.smoothed, list(trained.parameters())), strict=True

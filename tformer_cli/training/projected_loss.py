@@ -12,8 +12,7 @@ With p = softmax(h·Wᵀ), q the smoothed targets and w̄ the mean row of W,
     ∂/∂h      = (p - (1 - ε)·onehot)·W - ε·w̄
     ∂/∂W      = (p - (1 - ε)·onehot)ᵀ·h - ε/V·Σ h  for every row
 
-`label_smoothed_loss` is the oracle that this must agree with, and `r_drop_loss` where R-Drop
-adds its term.
+The definitions that this must agree with are in tests/oracles/plain_loss.py.
 
 R-Drop: two passes through dropout shall agree (Liang et al. 2021, section 2.2).
 
@@ -55,7 +54,10 @@ def projected_loss(
     r_drop: float = 0.0,
     operations: Operations | None = None,
 ) -> Loss:
-    """Computes `label_smoothed_loss(hidden·matrixᵀ, targets, label_smoothing)`, or `r_drop_loss`.
+    """Computes Σ KL(q ‖ softmax(hidden·matrixᵀ)), with R-Drop's term if it is asked for.
+
+    The constant H(q) changes no gradient, but makes 0 the best possible value (Szegedy et al. 2016,
+    section 7; Vaswani et al. 2017, section 5.4).
 
     Under autocast the products are computed in its precision, as `functional.linear` would; sums,
     probabilities and the gradients handed on are float32.
