@@ -290,7 +290,7 @@ class BeamSearch:
             [True] * len(slots) if own_ends is None else own_ends[where, slots].tolist(),
             strict=True,
         )
-        # all are of one length: so many tokens and the end of sentence
+        # all are of one length: `_length` tokens and the end of sentence
         divisor = length_divisor(self._length + 1, self._config)
         for row, tokens, steps, last_step, total, is_finished in rows:
             sentence = self._sentences[self._active[row]]
@@ -316,7 +316,7 @@ class BeamSearch:
         # Live ones first, in their order, then empty slots, which repeat whatever is there
         order = (~is_live).to(torch.int8).sort(dim=1, stable=True).indices
         totals = best.total.masked_fill(~is_live, IMPOSSIBLE).gather(1, order)
-        kept = self._sentences_going_on(totals[:, 0].tolist())
+        kept = self._continuing_sentences(totals[:, 0].tolist())
         if len(kept) < len(self._active):
             kept = filled_from_the_end(kept)
             self._active = [self._active[row] for row in kept]
@@ -339,7 +339,7 @@ class BeamSearch:
         self._last = tokens.flatten()
         self._length += 1
 
-    def _sentences_going_on(self, best_live: list[float]) -> list[int]:
+    def _continuing_sentences(self, best_live: list[float]) -> list[int]:
         """Describes which rows of sentences continue, given each one's best live total."""
         kept = []
         for row, total in enumerate(best_live):
@@ -381,7 +381,7 @@ def top_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if scores.shape[1] < LEAST_TOKENS or n_blocks < k:
         return scores.topk(k, dim=1)
     n_whole = n_blocks * BLOCK
-    # (R, V) -> (R, V / 64, 64), what is left over is looked at whole
+    # (R, V) -> (R, V / 64, 64), the rest is searched whole
     blocks = scores[:, :n_whole].view(-1, n_blocks, BLOCK)
     chosen = blocks.amax(dim=2).topk(k, dim=1).indices
     inside = blocks.gather(1, chosen.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)

@@ -195,7 +195,7 @@ class _Search:
 
     def _settled(self, hypothesis: _Live, token: int) -> _Live:
         """Takes a phrase back whose last word continues with the token."""
-        if hypothesis.just_met < 0 or not _goes_on(self._constraints.token_bytes[token]):
+        if hypothesis.just_met < 0 or not _continues_word(self._constraints.token_bytes[token]):
             return hypothesis
         return replace(hypothesis, met=hypothesis.met - {hypothesis.just_met})
 
@@ -220,7 +220,7 @@ class _Search:
     def _may_begin(self, hypothesis: _Live, token: int) -> bool:
         """Returns whether a token here is the beginning of a word, if it is part of one."""
         return not (
-            _ends_in_word(hypothesis.text) and _goes_on(self._constraints.token_bytes[token])
+            _ends_in_word(hypothesis.text) and _continues_word(self._constraints.token_bytes[token])
         )
 
     def _n_said(self, hypothesis: _Live) -> int:
@@ -283,7 +283,7 @@ def _best(scores: Scores, n: int) -> list[int]:
     return ranked
 
 
-def _goes_on(token: bytes) -> bool:
+def _continues_word(token: bytes) -> bool:
     """True if a token would continue with a word: it begins with a letter or part of one."""
     return bool(token) and (token[0] >= 0x80 or token[:1].isalnum() or token[:1] == b"_")
 

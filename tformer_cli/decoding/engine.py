@@ -268,9 +268,9 @@ class Searcher:
         found: dict[int, list[Hypothesis]] = {}
         reasons: dict[str, str] = {}
         for engine in self._engines:
-            left = [index for index in range(len(sentences)) if index not in found]
+            # What an engine does not take is left to the next ones, the others need not wait for it
             taken = []
-            for index in left:
+            for index in (index for index in range(len(sentences)) if index not in found):
                 reason = engine.takes(sentences[index])
                 if reason is None:
                     taken.append(index)

@@ -30,7 +30,7 @@ def greedy_search(
         model: in evaluation mode.
         source: (B, S) source token ids, each sentence ended by its end of sentence.
         source_mask: (B, S) boolean, True at tokens.
-        config: `beam_size` and `n_best` are not looked at.
+        config: limits and length penalty; `beam_size` and `n_best` do not matter.
 
     Returns:
         For every sentence a list of one hypothesis, as `beam_search` returns it.
@@ -48,30 +48,31 @@ def greedy_search(
     last = torch.full((len(active),), BOS_ID, device=source.device)
     while active:
         logits = model.decode_step(last, cache).float()
+        # the ids before the end of sentence (padding, unknown, beginning) are never generated
         best_logits, best = logits[:, EOS_ID:].max(dim=-1)
         normalizer = logits.logsumexp(dim=-1)
         eos = (logits[:, EOS_ID] - normalizer).clamp(max=0.0).tolist()
         best_log_probabilities = (best_logits - normalizer).clamp(max=0.0).tolist()
-        going_on = []
+        continuing = []
         for row, (sentence, token) in enumerate(
             zip(active, best.add(EOS_ID).tolist(), strict=True)
         ):
             if token != EOS_ID and len(tokens[sentence]) < limits[sentence]:
                 tokens[sentence].append(token)
                 steps[sentence].append(best_log_probabilities[row])
-                going_on.append(row)
+                continuing.append(row)
             else:
                 steps[sentence].append(eos[row])
                 found[sentence] = _hypothesis(
                     tokens[sentence], steps[sentence], token == EOS_ID, config
                 )
         last = best.add(EOS_ID)
-        if going_on and len(going_on) < len(active):
-            going_on = filled_from_the_end(going_on)
-            rows = torch.tensor(going_on, device=source.device)
+        if continuing and len(continuing) < len(active):
+            continuing = filled_from_the_end(continuing)
+            rows = torch.tensor(continuing, device=source.device)
             cache.reorder(rows, rows)
             last = last[rows]
-        active = [active[row] for row in going_on]
+        active = [active[row] for row in continuing]
     return [[hypothesis] for hypothesis in found if hypothesis is not None]
 
 

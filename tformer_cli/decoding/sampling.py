@@ -64,32 +64,30 @@ def sample(
     cache = model.start_cache(memory, mask, 1, max(limits) + 1)
     device = source.device
     names = torch.arange(len(limits), device=device).repeat_interleave(n_drawn)
-    state = _Drawn(
-        numbers=torch.arange(len(names), device=device),
-        tokens=torch.empty(len(names), 0, dtype=torch.int64, device=device),
-        steps=torch.empty(len(names), 0, dtype=torch.float64, device=device),
-    )
+    state = _Drawn.empty(len(names), device)
     limit_of = torch.tensor(limits, device=device)
     streams = _streams(keys, n_drawn, device)
     found: dict[int, Hypothesis] = {}
     last = torch.full((len(memory),), BOS_ID, device=device)
     while len(state.numbers):
         logits = model.decode_step(last, cache).float()
+        # (R, V) of the R candidates that have not ended; rules change what is drawn, not these
         own = logits.log_softmax(dim=-1)
         rows = StepRows(state.tokens, names[state.numbers], own)
         length = state.tokens.shape[1]
         drawn = draw(process(processors, rows), config, uniforms(streams[state.numbers], length))
+        # At its limit a candidate ends, whatever was drawn
         is_end = drawn == EOS_ID
         ends = is_end | (limit_of[rows.sentences] <= length)
         state = state.grown(drawn.masked_fill(ends, EOS_ID), own)
         for row in ends.nonzero().flatten().tolist():
             found[int(state.numbers[row])] = state.hypothesis(row, bool(is_end[row]), config)
-        going_on = (~ends).nonzero().flatten()
-        if len(going_on) == 0:
+        continuing = (~ends).nonzero().flatten()
+        if len(continuing) == 0:
             break
-        if len(going_on) < len(ends):
-            state = state.kept(going_on)
-            cache.reorder(going_on, going_on)
+        if len(continuing) < len(ends):
+            state = state.kept(continuing)
+            cache.reorder(continuing, continuing)
         last = state.tokens[:, -1]
     hypotheses = [found[number] for number in range(len(names))]
     return [hypotheses[i : i + n_drawn] for i in range(0, len(hypotheses), n_drawn)]
@@ -140,6 +138,15 @@ class _Drawn:
     """(R, T) what was drawn."""
     steps: Tensor
     """(R, T) log-probabilities by the model."""
+
+    @classmethod
+    def empty(cls, n: int, device: torch.device) -> _Drawn:
+        """Begins n hypotheses."""
+        return cls(
+            numbers=torch.arange(n, device=device),
+            tokens=torch.empty(n, 0, dtype=torch.int64, device=device),
+            steps=torch.empty(n, 0, dtype=torch.float64, device=device),
+        )
 
     def grown(self, tokens: Tensor, own: Tensor) -> _Drawn:
         """Adds a token (R) to each, given its log-probabilities (R, V)."""

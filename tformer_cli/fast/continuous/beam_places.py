@@ -179,8 +179,8 @@ def search_step(
     # A sentence is done without a live hypothesis or slot, or when its best ones are certain
     best = places.found_scores[:, :beam_size].sort(dim=1, descending=True).values
     is_over = is_certain(best[:, n_searched - 1], totals[:, 0], places.largest_divisors)
-    goes_on = totals[:, 0].isfinite() & (places.slots_left > 0) & ~is_over
-    places.is_active.logical_and_(goes_on)
+    is_continued = totals[:, 0].isfinite() & (places.slots_left > 0) & ~is_over
+    places.is_active.logical_and_(is_continued)
     # The state is overwritten where it lies: (P, W, L) histories take the new token at its position
     here = cache.positions[:, None, None].expand(-1, beam_size, 1)
     for kept, history, new in zip(

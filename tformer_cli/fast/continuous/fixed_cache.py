@@ -129,17 +129,17 @@ class FixedCache:
     def advance(self) -> None:
         """Does nothing: places continue one by one, by `follow`."""
 
-    def follow(self, slots: Tensor, is_going_on: Tensor) -> None:
+    def follow(self, slots: Tensor, is_continued: Tensor) -> None:
         """Rearranges slots after a step of the search and continues to the next position.
 
         Args:
             slots: (P, W) which old slot each new one continues.
-            is_going_on: (P) which places continue; the others stay where they are, and are not
+            is_continued: (P) which places continue; the others stay where they are, and are not
             read.
         """
         chosen = slots.unsqueeze(2).expand_as(self.ancestors)
         self.ancestors.copy_(self.ancestors.gather(1, chosen))
-        self.positions.add_(is_going_on)
+        self.positions.add_(is_continued)
         own = self.own_keys().unsqueeze(2)
         self.ancestors.scatter_(2, own, torch.ones_like(own, dtype=torch.bool))
 
