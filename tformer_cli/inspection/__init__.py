@@ -11,6 +11,7 @@
 - `ablation`: heads switched off, their gradients, heads taken out of the weights.
 - `comparison`: the heads of two models, paired.
 - `record`: one inspected sentence, the input of every view.
-- `views`: JSON, terminal text and page of each inspection.
-- `figures` and `page`: heat maps as SVG and PNG; the HTML page.
+- `view` and `views`: what an inspection reads, its JSON, its terminal text and its tab of the page;
+  one file each.
+- `figures` and `page`: heat maps as SVG and on a terminal; the HTML page. `json_lines`: JSON.
 """

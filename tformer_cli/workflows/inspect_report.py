@@ -1,7 +1,7 @@
 """A few sentences in, all of their inspection out, for one page."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Unpack
 
@@ -12,7 +12,7 @@ from tformer_cli.files.hashes import hash_file
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.page.report_page import Report, SentenceReport
 from tformer_cli.inspection.record import CaptureMode, HeadsRecord
-from tformer_cli.inspection.view import ModelView, SentenceView, Wishes
+from tformer_cli.inspection.view import ModelView, SentenceView, Subject, Wishes
 from tformer_cli.inspection.views import all_views
 from tformer_cli.inspection.views.positions import N_POSITIONS
 from tformer_cli.inspection.views.step import TOLERANCE, one_head
@@ -27,7 +27,7 @@ FEWEST_POSITIONS = 32
 
 
 def inspect_report(
-    model: Path | str | ModelDirectory,
+    model: Path | str | ModelDirectory | Opened,
     lines: Iterable[str],
     *,
     targets: Iterable[str] | None = None,
@@ -37,12 +37,14 @@ def inspect_report(
     hypothesis: int = 1,
     with_ablation: bool = True,
     tolerance: float = TOLERANCE,
+    observe: Callable[[int], None] = lambda _: None,
     **options: Unpack[InspectionOptions],
 ) -> Report:
     """Inspects a few sentences in every way that a page shows.
 
     Args:
-        model: a model directory, or its path.
+        model: a model directory, its path, or what `open_for_inspection` returned for as many
+            translations as `hypothesis` says.
         lines: the source sentences; blank ones are skipped.
         targets: a target for each line, to be looked at instead of the model's translation.
         heads: heads that are shown, by the grammar of `inspection.heads.selectors`; none: all.
@@ -52,6 +54,7 @@ def inspect_report(
         hypothesis: which of the model's translations to look at, 1 the best.
         with_ablation: whether the loss without each head is measured.
         tolerance: largest difference of maps and steps from the model's own numbers.
+        observe: is told how many lines are done.
         **options: of `open_for_inspection`.
 
     Raises:
@@ -61,64 +64,33 @@ def inspect_report(
         DataError: if there is no sentence, one is too long, or targets are more or fewer.
         TformerError: if what would be shown misses the model's own numbers by more.
     """
-    opened = open_for_inspection(model, hypothesis=hypothesis, **options)
-    reporter = Reporter(
-        opened,
-        heads=heads,
-        steps=steps,
-        mode=mode,
-        hypothesis=hypothesis,
+    opened = (
+        model
+        if isinstance(model, Opened)
+        else open_for_inspection(model, hypothesis=hypothesis, **options)
+    )
+    inspector = HeadInspector(opened, heads, mode=mode, hypothesis=hypothesis, for_page=True)
+    subject = subject_of(opened.directory)
+    wishes = Wishes(
+        steps=[_parse_step(subject, step) for step in steps],
         with_ablation=with_ablation,
         tolerance=tolerance,
     )
-    return reporter.report(lines, targets)
+    return _Reporter(opened, subject, wishes).report(inspector.inspect(lines, targets), observe)
 
 
-class Reporter:
+@dataclass(frozen=True)
+class _Reporter:
     """Inspects sentences with an opened model; see `inspect_report`."""
 
-    def __init__(
-        self,
-        opened: Opened,
-        *,
-        heads: Sequence[str] = (),
-        steps: Sequence[str] = (),
-        mode: CaptureMode = "forced",
-        hypothesis: int = 1,
-        with_ablation: bool = True,
-        tolerance: float = TOLERANCE,
-    ) -> None:
-        """Chooses the heads and the walk-throughs.
+    _opened: Opened
+    _subject: Subject
+    _wishes: Wishes
 
-        The search must return as many hypotheses as `hypothesis` says.
-        """
-        self._opened = opened
-        self._model = opened.directory.model
-        self._inspector = HeadInspector(
-            opened, heads, mode=mode, hypothesis=hypothesis, for_page=True
-        )
-        self._subject = subject_of(opened.directory)
-        self._wishes = Wishes(
-            steps=[self._parse_step(step) for step in steps],
-            with_ablation=with_ablation,
-            tolerance=tolerance,
-        )
-
-    def report(
-        self,
-        lines: Iterable[str],
-        targets: Iterable[str] | None = None,
-        observe: Callable[[int], None] = lambda _: None,
-    ) -> Report:
-        """Inspects sentences.
-
-        Args:
-            lines: the source sentences.
-            targets: a target for each line.
-            observe: is told how many lines are done.
-        """
+    def report(self, records: Iterable[HeadsRecord], observe: Callable[[int], None]) -> Report:
+        """Joins all that the views read of sentences and of the model."""
         sentences = []
-        for record in self._inspector.inspect(lines, targets):
+        for record in records:
             if record.heads:
                 sentences.append(self._inspect(record))
             elif record.maps is not None:
@@ -163,16 +135,20 @@ class Reporter:
             },
         )
 
-    def _parse_step(self, text: str) -> tuple[HeadId, str]:
-        name, colon, token = text.partition(":")
-        if not colon or not token:
-            raise UsageError(f'--step: "{text}" is not HEAD:TOKEN; write cross.0.1:word')
-        return one_head(self._subject, name, "--step"), token
-
     def _n_positions(self, sentences: Sequence[SentenceReport]) -> int:
         """As many positions as the longest sentence has, within what can be shown."""
         longest = max(
             max(len(sentence.heads.source_pieces), len(sentence.heads.target_pieces))
             for sentence in sentences
         )
-        return min(max(longest, FEWEST_POSITIONS), N_POSITIONS, self._model.config.max_positions)
+        return min(
+            max(longest, FEWEST_POSITIONS), N_POSITIONS, self._subject.model.config.max_positions
+        )
+
+
+def _parse_step(subject: Subject, text: str) -> tuple[HeadId, str]:
+    """Reads ``HEAD:TOKEN``."""
+    name, colon, token = text.partition(":")
+    if not colon or not token:
+        raise UsageError(f'--step: "{text}" is not HEAD:TOKEN; write cross.0.1:word')
+    return one_head(subject, name, "--step"), token

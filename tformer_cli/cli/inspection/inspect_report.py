@@ -86,20 +86,22 @@ def inspect_report(
     lines, targets = sentences_and_targets(text, source, target, target_file, counts, quiet=quiet)
 
     from tformer_cli.inspection.page.report_page import render_report
-    from tformer_cli.workflows.inspect_report import Reporter
+    from tformer_cli.workflows.inspect_report import inspect_report as make_report
 
     opened = open_model(model, opening, quiet=quiet, rank=rank)
-    reporter = Reporter(
-        opened,
-        heads=heads or (),
-        steps=step or (),
-        mode=mode.value,
-        hypothesis=rank,
-        with_ablation=ablation,
-        tolerance=verify,
-    )
     with line_progress(None, "inspecting", quiet=quiet) as progress:
-        report = reporter.report(lines, targets, progress.update)
+        report = make_report(
+            opened,
+            lines,
+            targets=targets,
+            heads=heads or (),
+            steps=step or (),
+            mode=mode.value,
+            hypothesis=rank,
+            with_ablation=ablation,
+            tolerance=verify,
+            observe=progress.update,
+        )
     with results(output) as stream:
         stream.write(page_bytes(render_report(report)))
     warn_of_bytes(counts)

@@ -1,6 +1,6 @@
 """The attention maps of many sentence pairs, captured in padded batches.
 
-What `capture.capture_maps` finds for one pair at a time, which is the oracle of this module: the
+What `forced.capture_maps` finds for one pair at a time, which is the oracle of this module: the
 maps agree to rounding, and each carries its own residual. Padding is cut off again before anything
 is measured, so no map and no residual knows of it.
 """

@@ -1,6 +1,6 @@
 """Means of every head's metrics over the rows of some sentences, without intervals.
 
-The same micro averages in float64 as `head_statistics` has, which is the oracle of this module;
+The same micro averages in float64 as `statistics` has, which is the oracle of this module;
 without its bootstrap they cost next to nothing beside the maps.
 """
 
