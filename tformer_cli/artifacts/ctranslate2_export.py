@@ -81,7 +81,7 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
         ArtifactError: if the folder cannot be written.
     """
     specs = import_ctranslate2().specs
-    config, tokenizer = directory.model.config, directory.tokenizer
+    config = directory.model.config
     unknown = unknown_setting(config, KNOWN_MODELS)
     if unknown is not None:
         raise UsageError(
@@ -113,6 +113,19 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
                 self_attention=True, rotary_dim=config.head_width, rotary_interleave=False
             )
             layer.self_attention = turned
+    _set_vocabulary(spec, directory)
+    _fill(spec, directory)
+    # Missing or misshapen weights are found here, before anything is written
+    spec.validate()
+    spec.optimize(quantization)
+    with directory_aside(path) as aside:
+        spec.save(str(aside))
+        write_text(aside / ORIGIN, json.dumps(_origin(directory.path)) + "\n")
+
+
+def _set_vocabulary(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN401 - the engine's
+    """Sets the vocabulary, the special tokens and the norm's epsilon."""
+    tokenizer = directory.tokenizer
     # Labels, not pieces: the engine's vocabulary files hold one readable token a line
     vocabulary = tokenizer.pieces(range(tokenizer.vocab_size))
     spec.register_source_vocabulary(vocabulary)
@@ -121,14 +134,7 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
     spec.config.bos_token, spec.config.eos_token = vocabulary[BOS_ID], vocabulary[EOS_ID]
     spec.config.unk_token = vocabulary[UNK_ID]
     spec.config.decoder_start_token = vocabulary[BOS_ID]
-    spec.config.layer_norm_epsilon = config.norm_epsilon
-    _fill(spec, directory)
-    # Missing or misshapen weights are found here, before anything is written
-    spec.validate()
-    spec.optimize(quantization)
-    with directory_aside(path) as aside:
-        spec.save(str(aside))
-        write_text(aside / ORIGIN, json.dumps(_origin(directory.path)) + "\n")
+    spec.config.layer_norm_epsilon = directory.config.norm_epsilon
 
 
 def check_export(model: Path, path: Path) -> None:

@@ -1,7 +1,7 @@
 """Write the built-in corpus to a directory."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TextIO
@@ -9,7 +9,7 @@ from typing import TextIO
 from tformer_cli.errors import DataError
 from tformer_cli.files.aside import aside_of
 from tformer_cli.files.regular_file import open_regular
-from tformer_cli.grammar.generate import generate_corpus
+from tformer_cli.grammar.generate import Split, generate_corpus, split_sizes
 from tformer_cli.grammar.surface import AlignedPair
 
 SPLITS = ("train", "valid", "test")
@@ -43,33 +43,22 @@ def write_corpus(
         DataError: if the directory cannot be written, or holds other files of these names, or
             ``n_pairs`` is out of range.
     """
-    stream = generate_corpus(n_pairs, seed)
-    counts = dict.fromkeys(SPLITS, 0)
+    split_sizes(n_pairs)  # an impossible number is an error before a directory is made
     missing = [path for path in (directory, *directory.parents) if not os.path.lexists(path)]
     try:
         _check_ours(directory)
         directory.mkdir(parents=True, exist_ok=True)
         partial = {name: aside_of(directory / f".{name}") for name in NAMES}
         try:
-            with ExitStack() as stack:
-                files = {
-                    name: stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
-                    for name, path in partial.items()
-                }
-                for total, (split, pair) in enumerate(stream, start=1):
-                    _write_pair(files, split, pair)
-                    counts[split] += 1
-                    if progress and total % PROGRESS_EVERY == 0:
-                        progress(total)
-                for file in files.values():
-                    file.flush()
-                    os.fsync(file.fileno())
+            counts = _write_splits(generate_corpus(n_pairs, seed), partial, progress)
+            # Renamed only when all are complete: a kill before this leaves the old corpus
             for name, path in partial.items():
                 path.replace(directory / name)
         finally:
             for path in partial.values():
                 path.unlink(missing_ok=True)
     except (OSError, DataError) as error:
+        # Directories made for this corpus are removed again, the innermost first
         for path in missing:
             with suppress(OSError):
                 path.rmdir()
@@ -82,6 +71,29 @@ def write_corpus(
         ) from error
     if progress:
         progress(sum(counts.values()))
+    return counts
+
+
+def _write_splits(
+    pairs: Iterable[tuple[Split, AlignedPair]],
+    paths: Mapping[str, Path],
+    progress: Callable[[int], None] | None,
+) -> dict[str, int]:
+    """Writes all pairs to open files, flushed to the disk; returns the pairs of each split."""
+    counts = dict.fromkeys(SPLITS, 0)
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
+            for name, path in paths.items()
+        }
+        for total, (split, pair) in enumerate(pairs, start=1):
+            _write_pair(files, split, pair)
+            counts[split] += 1
+            if progress and total % PROGRESS_EVERY == 0:
+                progress(total)
+        for file in files.values():
+            file.flush()
+            os.fsync(file.fileno())
     return counts
 
 
