@@ -7,7 +7,7 @@ the whole encoder, where the head is in the decoder.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -19,6 +19,7 @@ from tformer_cli.data.batching import Batch
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.inspection.ablation.gates import gated, gates_of_each, heads_off
 from tformer_cli.inspection.capture.heads import HeadId, Kind, attentions
+from tformer_cli.inspection.capture.observed import listen_to
 from tformer_cli.model.masks import causal_mask, key_mask
 from tformer_cli.model.transformer import Transformer
 
@@ -132,34 +133,30 @@ class _Shared:
 
     @classmethod
     def of(cls, model: Transformer, batch: Batch) -> "_Shared":
-        """Runs the model once, all heads on."""
-        hidden = model.encoder_input(batch.source, model.source_embedding.weight)
-        below_encoder = []
-        for layer in model.encoder.layers:
-            below_encoder.append(hidden)
-            hidden = layer(hidden, key_mask(batch.source_mask))
-        memory = model.encoder.final_norm(hidden)
-        hidden = model.decoder_input(batch.target_input, model.target_matrix)
-        causal = causal_mask(batch.target_input.shape[1], batch.source.device)
-        below_decoder = []
-        for decoder_layer in model.decoder.layers:
-            below_decoder.append(hidden)
-            hidden = decoder_layer(hidden, causal, memory, key_mask(batch.source_mask))
-        last = model.decoder.final_norm(hidden)
-        return cls(batch, tuple(below_encoder), memory, tuple(below_decoder), last)
+        """Runs the model once, all heads on, and hears what enters each layer."""
+        with ExitStack() as listeners:
+            encoder, decoder = (
+                [listen_to(listeners, layer) for layer in stack.layers]
+                for stack in (model.encoder, model.decoder)
+            )
+            memory = model.encode(batch.source, batch.source_mask)
+            last = model.decode_hidden(batch.target_input, memory, batch.source_mask)
+        below_encoder, below_decoder = (
+            tuple(layer.inputs[0] for layer in layers) for layers in (encoder, decoder)
+        )
+        return cls(batch, below_encoder, memory, below_decoder, last)
 
     def rest(self, model: Transformer, place: tuple[Kind, int], n_copies: int) -> Tensor:
         """Runs copies of the batch from a layer on: (copies·B, T, D) last hidden states."""
         kind, start = place
         mask = key_mask(self.batch.source_mask.repeat(n_copies, 1))
-        memory = self.memory
         if kind == "enc":
             hidden = self.below_encoder[start].repeat(n_copies, 1, 1)
             for layer in model.encoder.layers[start:]:
                 hidden = layer(hidden, mask)
             memory, start = model.encoder.final_norm(hidden), 0
         else:
-            memory = memory.repeat(n_copies, 1, 1)
+            memory = self.memory.repeat(n_copies, 1, 1)
         hidden = self.below_decoder[start].repeat(n_copies, 1, 1)
         causal = causal_mask(hidden.shape[1], hidden.device)
         for decoder_layer in model.decoder.layers[start:]:
