@@ -1,9 +1,7 @@
 """Resources of the machine: device, precision, threads and memory settings."""
 
-import ctypes
 import functools
 import os
-import platform
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from tformer_cli.model.allocator import keep_freed_pages
 from tformer_cli.model.config import Precision as Precision  # noqa: PLC0414 - for those who import it from here
 
 _ONEDNN_LEVELS_WITH_BFLOAT16 = (
@@ -100,8 +99,7 @@ def prepare_cpu() -> bool:
     Returns:
         Whether oneDNN's products are in use.
     """
-    if platform.system() == "Linux":
-        _keep_freed_pages()
+    keep_freed_pages()
     matmul = _matmul_settings()
     if matmul is None or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
@@ -177,15 +175,6 @@ def _product_error() -> float:
     exact = left.double() @ right.double().T
     computed = torch.nn.functional.linear(left, right).double()
     return ((computed - exact).abs().max() / exact.abs().max()).item()
-
-
-def _keep_freed_pages() -> None:
-    trim_threshold, top_pad, mmap_max = -1, -2, -4
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(mmap_max, 0)
-        mallopt(trim_threshold, 2**31 - 1)
-        mallopt(top_pad, 64 << 20)
 
 
 @functools.cache

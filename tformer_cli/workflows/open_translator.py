@@ -16,6 +16,7 @@ from tformer_cli.artifacts.model_directory import (
 from tformer_cli.decoding.config import MOST_HYPOTHESES
 from tformer_cli.decoding.translator import TooLong, Translator
 from tformer_cli.errors import UsageError
+from tformer_cli.model.allocator import keep_freed_pages
 from tformer_cli.workflows.engines import (
     LateTorchEngine,
     ctranslate2_engine,
@@ -198,6 +199,7 @@ def _open_stored(
     if precision == "bfloat16" or not has_fast():
         return None
     engines = late_engines(engine, threads, tell)
+    keep_freed_pages()
     directory, weights = read_model_directory(path, takes_int8=True)
     decoding = overridden(directory.decoding, tell, **overrides)
     chosen = choose_numbers(directory, precision, "cpu")
