@@ -14,7 +14,8 @@ from tformer_cli.artifacts.overwriting import (
 )
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES
 from tformer_cli.errors import UsageError
-from tformer_cli.training import checkpoints, run_logs
+from tformer_cli.training import run_logs
+from tformer_cli.training.resuming import checkpoints
 from tformer_cli.workflows import train
 from tformer_cli.workflows.inspection.follow_heads import HEADS_LOG, PROBE
 

@@ -17,8 +17,8 @@ from torch.nn import functional
 
 import tformer_cli.model.attention
 import tformer_cli.model.dropout
-import tformer_cli.training.adam
 import tformer_cli.training.gradients
+import tformer_cli.training.optimizers.adam
 import tformer_cli.workflows.training.device
 from tformer_cli.cli.app import main
 from tformer_cli.fast.native.library import SWITCH

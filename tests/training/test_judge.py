@@ -7,14 +7,14 @@ from tformer_cli.artifacts.tensors import load_tensors, save_tensors
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.training.checkpoints import MODEL, Checkpoints
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
 from tformer_cli.training.judge import Judge, average_weights
-from tformer_cli.training.optimizer import make_optimizer
-from tformer_cli.training.processes import Processes
-from tformer_cli.training.saving import RunSaver
-from tformer_cli.training.signals import StopRequest
-from tformer_cli.training.state import TrainingState
+from tformer_cli.training.optimizers.optimizer import make_optimizer
+from tformer_cli.training.processes.group import Processes
+from tformer_cli.training.processes.signals import StopRequest
+from tformer_cli.training.resuming.checkpoints import MODEL, Checkpoints
+from tformer_cli.training.resuming.saving import RunSaver
+from tformer_cli.training.resuming.state import TrainingState
 from tformer_cli.training.validation import Validation
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from tformer_cli.errors import ArtifactError
 from tformer_cli.training.events import CheckpointWritten, RolledBack, StepReport, ValidationReport
+from tformer_cli.training.resuming.state import TrainingState
 from tformer_cli.training.run_logs import MetricsLog
-from tformer_cli.training.state import TrainingState
 
 
 def report(step):

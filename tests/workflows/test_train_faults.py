@@ -19,9 +19,9 @@ from tformer_cli.files import atomic
 from tformer_cli.files.lock import locked
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import divergence, gradients, memory
-from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.events import BatchSplit, RolledBack, RunEnded, RunStarted, StepReport
-from tformer_cli.training.saving import RunSaver
+from tformer_cli.training.resuming.checkpoints import Checkpoints
+from tformer_cli.training.resuming.saving import RunSaver
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.validation import Validator
 from tformer_cli.workflows import train as workflow

@@ -122,7 +122,7 @@ def _end(args: list[str], error: BaseException, message: str, status: int) -> No
 
 def _leave_to_first_process() -> None:
     """Lets the first of several processes report what all of them find wrong."""
-    from tformer_cli.training.launch import launched, wait_for_first_error
+    from tformer_cli.training.processes.launch import launched, wait_for_first_error
 
     if launched().local_rank:
         wait_for_first_error()

@@ -21,7 +21,7 @@ from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.config import TrainingConfig
 from tformer_cli.training.gradients import add_gradients
 from tformer_cli.training.memory import free_memory
-from tformer_cli.training.state import generator_tensors, restore_generators
+from tformer_cli.training.resuming.state import generator_tensors, restore_generators
 from tformer_cli.training.window import Window
 
 GPU_SHARE = 0.9

@@ -11,13 +11,13 @@ from torch import Tensor
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.training.checkpoints import MODEL
 from tformer_cli.training.config import ValidationConfig
 from tformer_cli.training.events import ValidationReport
-from tformer_cli.training.processes import Processes
-from tformer_cli.training.saving import RunSaver
-from tformer_cli.training.signals import StopRequest, StopRequested
-from tformer_cli.training.state import TrainingState
+from tformer_cli.training.processes.group import Processes
+from tformer_cli.training.processes.signals import StopRequest, StopRequested
+from tformer_cli.training.resuming.checkpoints import MODEL
+from tformer_cli.training.resuming.saving import RunSaver
+from tformer_cli.training.resuming.state import TrainingState
 from tformer_cli.training.validation import Validation, Validator
 
 PublishWeights = Callable[[Mapping[str, Tensor], int, Mapping[str, float]], None]

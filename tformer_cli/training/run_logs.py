@@ -23,7 +23,7 @@ from tformer_cli.training.events import (
     TrainingEvent,
     ValidationReport,
 )
-from tformer_cli.training.state import TrainingState
+from tformer_cli.training.resuming.state import TrainingState
 
 LARGEST = 1 << 30
 """Millions of reports."""

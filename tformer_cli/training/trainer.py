@@ -12,7 +12,6 @@ from tformer_cli.errors import Interrupted
 from tformer_cli.model.runtime import Precision, training_products
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.batch_budget import PairLengths, settle_tokens_per_batch
-from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
 from tformer_cli.training.divergence import Diverged, guesser_loss
 from tformer_cli.training.events import (
@@ -26,15 +25,21 @@ from tformer_cli.training.events import (
 from tformer_cli.training.gradients import clip_gradients
 from tformer_cli.training.judge import Judge, PublishWeights
 from tformer_cli.training.memory import FreedPages, GradientsInMemory
-from tformer_cli.training.moving_average import MovingAverage
-from tformer_cli.training.optimizer import make_optimizer, set_learning_rate
-from tformer_cli.training.processes import Processes
-from tformer_cli.training.recovery import roll_back
-from tformer_cli.training.saving import RunSaver
-from tformer_cli.training.schedule import batches_per_step, end_reason, learning_rate, share_done
-from tformer_cli.training.signals import StopRequest
+from tformer_cli.training.optimizers.moving_average import MovingAverage
+from tformer_cli.training.optimizers.optimizer import make_optimizer, set_learning_rate
+from tformer_cli.training.optimizers.schedule import (
+    batches_per_step,
+    end_reason,
+    learning_rate,
+    share_done,
+)
+from tformer_cli.training.processes.group import Processes
+from tformer_cli.training.processes.signals import StopRequest
+from tformer_cli.training.resuming.checkpoints import Checkpoints
+from tformer_cli.training.resuming.recovery import roll_back
+from tformer_cli.training.resuming.saving import RunSaver
+from tformer_cli.training.resuming.state import TrainingState, notes_of_changes, present_conditions
 from tformer_cli.training.speed import HardwareLimit, Pace
-from tformer_cli.training.state import TrainingState, notes_of_changes, present_conditions
 from tformer_cli.training.validation import Validator
 from tformer_cli.training.window import Window, step_report
 

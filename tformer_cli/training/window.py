@@ -12,8 +12,8 @@ from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.divergence import Diverged
 from tformer_cli.training.events import StepReport
 from tformer_cli.training.loss import Loss
+from tformer_cli.training.resuming.state import TrainingState
 from tformer_cli.training.speed import HardwareLimit
-from tformer_cli.training.state import TrainingState
 
 
 @dataclass

@@ -50,15 +50,15 @@ from tformer_cli.model.runtime import (
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.recipe import Recipe, differing_keys, load_recipe
 from tformer_cli.training.batch_budget import PairLengths
-from tformer_cli.training.checkpoints import Checkpoints
 from tformer_cli.training.events import RunStarted, TrainingObserver
-from tformer_cli.training.launch import launched, one_error_per_node
-from tformer_cli.training.processes import Processes, together
+from tformer_cli.training.processes.group import Processes, together
+from tformer_cli.training.processes.launch import launched, one_error_per_node
+from tformer_cli.training.processes.signals import stop_requests
+from tformer_cli.training.resuming.checkpoints import Checkpoints
+from tformer_cli.training.resuming.state import TrainingState, seed_everything
 from tformer_cli.training.run_logs import DIRECTORY as TENSORBOARD
 from tformer_cli.training.run_logs import MetricsLog, TensorBoardLog
-from tformer_cli.training.signals import stop_requests
 from tformer_cli.training.speed import HardwareLimit, ProductProbe
-from tformer_cli.training.state import TrainingState, seed_everything
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.validation import Validator
 from tformer_cli.workflows.engines import search_engines

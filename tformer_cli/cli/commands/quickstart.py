@@ -49,7 +49,7 @@ def quickstart(
     """
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.recipe import load_recipe
-    from tformer_cli.training.launch import launched, one_error_per_node
+    from tformer_cli.training.processes.launch import launched, one_error_per_node
     from tformer_cli.workflows.quickstart import quickstart as workflow
 
     with one_error_per_node():

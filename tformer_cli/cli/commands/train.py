@@ -22,7 +22,7 @@ from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.recipe import Recipe
-    from tformer_cli.training.launch import Group
+    from tformer_cli.training.processes.launch import Group
 
 
 @takes_groups
@@ -47,7 +47,7 @@ def train(
     """
     if kind.profile is not None:  # read when torch is loaded: its profiler would chat on stderr
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from tformer_cli.training.launch import end_with_agent, launched, one_error_per_node
+    from tformer_cli.training.processes.launch import end_with_agent, launched, one_error_per_node
 
     place = launched()
     if place.agent:
@@ -88,7 +88,7 @@ def train(
 def run_processes(group: "Group", run: Path, *, quiet: bool) -> None:
     """Trains in several processes, which are this command again."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of torch's sockets
-    from tformer_cli.training.agent import run_group
+    from tformer_cli.training.processes.agent import run_group
     from tformer_cli.workflows.train import RECIPE
 
     run_group(group, sys.argv[1:], run / RECIPE, partial(note, quiet=quiet))
@@ -160,7 +160,7 @@ def run_training(
 def show_plan(recipe: "Recipe", *, device: str, threads: int) -> None:
     """Prints the resolved recipe, the size of the model and a sample batch."""
     from tformer_cli.cli.commands.training_progress import visible
-    from tformer_cli.training.launch import launched
+    from tformer_cli.training.processes.launch import launched
     from tformer_cli.workflows.training.device import training_device
     from tformer_cli.workflows.training.plan import plan_training
 

@@ -22,7 +22,7 @@ from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.recipe import Recipe
-    from tformer_cli.training.launch import Group
+    from tformer_cli.training.processes.launch import Group
 
 DIAGNOSIS = "Diagnosis"
 """The panel of options that examine a training."""
@@ -139,7 +139,7 @@ class ProcessOptions:
         Raises:
             UsageError: if they contradict each other, or torchrun has started this process.
         """
-        from tformer_cli.training.launch import Group, Launch, launched
+        from tformer_cli.training.processes.launch import Group, Launch, launched
 
         place = launched()
         nodes, meet = self.nodes, self.meet
@@ -257,7 +257,7 @@ def parse_minutes(text: str) -> float:
 
 
 def _ask_before_removing(run: Path) -> None:
-    from tformer_cli.training.launch import launched
+    from tformer_cli.training.processes.launch import launched
     from tformer_cli.workflows.train import has_model
 
     if not has_model(run):

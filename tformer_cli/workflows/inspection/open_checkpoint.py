@@ -16,7 +16,7 @@ from tformer_cli.artifacts.weights_file import read_weights
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError
 from tformer_cli.recipe import load_recipe
-from tformer_cli.training.checkpoints import MODEL, STATE, Checkpoints
+from tformer_cli.training.resuming.checkpoints import MODEL, STATE, Checkpoints
 from tformer_cli.workflows.train import RECIPE, has_run
 
 

@@ -6,7 +6,7 @@ from tformer_cli.acceleration import has_fast
 from tformer_cli.errors import UsageError
 from tformer_cli.model.runtime import prepare_cpu, resolve_device, set_threads
 from tformer_cli.model.transformer import Transformer, compile_layers
-from tformer_cli.training.launch import Launch
+from tformer_cli.training.processes.launch import Launch
 
 
 def training_device(name: str, threads: int, launch: Launch) -> torch.device:

@@ -4,8 +4,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tformer_cli.recipe import Recipe
-from tformer_cli.training.launch import Launch
-from tformer_cli.training.processes import Processes
+from tformer_cli.training.processes.group import Processes
+from tformer_cli.training.processes.launch import Launch
 from tformer_cli.training.profiling import StepProfile, profile_steps
 from tformer_cli.workflows.train import prepare, settle_batches
 from tformer_cli.workflows.training.data import Progress

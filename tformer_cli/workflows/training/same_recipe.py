@@ -4,7 +4,7 @@ from typing import Any
 
 from tformer_cli.errors import RecipeError, UsageError
 from tformer_cli.recipe import Recipe, differing_keys, make_recipe
-from tformer_cli.training.processes import Processes
+from tformer_cli.training.processes.group import Processes
 
 OF_A_MACHINE = ("data.directory", "data.cache_directory")
 """Keys that may differ between processes: where files lie; their content is compared elsewhere."""

@@ -18,9 +18,9 @@ import torch.distributed as dist
 from tformer_cli.data.batching import collate
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.training.data_parallel import SummingPasses, share_of
 from tformer_cli.training.gradients import BackwardPasses
 from tformer_cli.training.memory import GradientsInMemory
+from tformer_cli.training.processes.data_parallel import SummingPasses, share_of
 from tformer_cli.training.window import Window
 
 N_PAIRS = 24

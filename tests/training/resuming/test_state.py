@@ -9,7 +9,7 @@ from tformer_cli.structure import StructureError
 from tformer_cli.training.config import ValidationConfig
 from tformer_cli.training.divergence import LossHistory
 from tformer_cli.training.events import RolledBack
-from tformer_cli.training.state import (
+from tformer_cli.training.resuming.state import (
     TrainingState,
     generator_tensors,
     restore_generators,

@@ -5,10 +5,10 @@ from torch import nn
 
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.training import muon
-from tformer_cli.training.adam import ParameterGroup
 from tformer_cli.training.config import TrainingConfig
-from tformer_cli.training.muon import (
+from tformer_cli.training.optimizers import muon
+from tformer_cli.training.optimizers.adam import ParameterGroup
+from tformer_cli.training.optimizers.muon import (
     COEFFICIENTS,
     CUSHION,
     SMALLEST,
@@ -16,7 +16,11 @@ from tformer_cli.training.muon import (
     layer_matrices,
     orthogonalized,
 )
-from tformer_cli.training.optimizer import make_optimizer, optimizer_tensors, restore_optimizer
+from tformer_cli.training.optimizers.optimizer import (
+    make_optimizer,
+    optimizer_tensors,
+    restore_optimizer,
+)
 
 
 def transformer(seed=1):

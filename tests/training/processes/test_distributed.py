@@ -51,7 +51,7 @@ SHARDED = ["--set", "training.shard_optimizer=true"]
 
 
 def environment():
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     return {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.tensors import load_tensors
-from tformer_cli.training.agent import is_worth_a_restart
+from tformer_cli.training.processes.agent import is_worth_a_restart
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +74,7 @@ class Group:
     def __init__(self, recipe, run, n, *options):
         command = [sys.executable, "-m", "tformer_cli", "train", str(recipe), "-o", str(run)]
         self.messages = run.with_name(f"{run.name}-{len(list(run.parent.iterdir()))}.txt")
-        root = str(Path(__file__).parents[2])
+        root = str(Path(__file__).parents[3])
         with self.messages.open("w") as file:
             self.process = subprocess.Popen(
                 [*command, "--processes", str(n), "--threads", "1", *options],

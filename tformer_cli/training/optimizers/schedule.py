@@ -3,7 +3,7 @@
 import math
 
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
-from tformer_cli.training.state import TrainingState
+from tformer_cli.training.resuming.state import TrainingState
 
 
 def learning_rate(

@@ -1,8 +1,8 @@
 import pytest
 
 from tformer_cli.errors import UsageError
-from tformer_cli.training import launch
-from tformer_cli.training.launch import Launch, launched, one_error_per_node
+from tformer_cli.training.processes import launch
+from tformer_cli.training.processes.launch import Launch, launched, one_error_per_node
 
 TORCHRUN = {
     "RANK": "3",

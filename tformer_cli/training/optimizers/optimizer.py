@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from tformer_cli.model.runtime import Precision
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.training.adam import Adam, ParameterGroup
 from tformer_cli.training.config import TrainingConfig
-from tformer_cli.training.muon import Muon, layer_matrices
+from tformer_cli.training.optimizers.adam import Adam, ParameterGroup
+from tformer_cli.training.optimizers.muon import Muon, layer_matrices
 
 
 def make_optimizer(

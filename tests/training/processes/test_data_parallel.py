@@ -12,8 +12,8 @@ from tformer_cli.data.batching import collate
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.training.data_parallel import share_of
 from tformer_cli.training.gradients import add_gradients
+from tformer_cli.training.processes.data_parallel import share_of
 from tformer_cli.training.window import Window
 
 SCRIPT = Path(__file__).with_name("forked_passes.py")
@@ -27,7 +27,7 @@ def gradients(n, scenario="plain"):
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(SCRIPT.parents[2]), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": str(SCRIPT.parents[3]), "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

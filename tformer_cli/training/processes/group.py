@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from tformer_cli.data.batching import Batch
-from tformer_cli.training.adam import Adam
 from tformer_cli.training.gradients import ALONE, BackwardPasses
-from tformer_cli.training.launch import Launch
-from tformer_cli.training.optimizer import optimizer_tensors
+from tformer_cli.training.optimizers.adam import Adam
+from tformer_cli.training.optimizers.optimizer import optimizer_tensors
+from tformer_cli.training.processes.launch import Launch
 
 Value = TypeVar("Value")
 
@@ -111,7 +111,7 @@ def together(
     if launch.world_size == 1:
         yield Processes()
         return
-    from tformer_cli.training.distributed import joined
+    from tformer_cli.training.processes.distributed import joined
 
     with joined(launch, device, shards_optimizer=shards_optimizer) as processes:
         yield processes

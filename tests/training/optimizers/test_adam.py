@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from tformer_cli.training.adam import Adam, ParameterGroup
+from tformer_cli.training.optimizers.adam import Adam, ParameterGroup
 
 STEPS = """
 import sys
@@ -13,7 +13,7 @@ import torch
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.config import TrainingConfig
-from tformer_cli.training.optimizer import make_optimizer
+from tformer_cli.training.optimizers.optimizer import make_optimizer
 
 shape = ModelConfig(d_model=8, n_heads=2, d_ff=8, n_encoder_layers=1, n_decoder_layers=1)
 for name in ("adam", "adamw", "muon"):

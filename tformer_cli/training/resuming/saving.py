@@ -7,13 +7,13 @@ from torch import Tensor
 from tformer_cli.artifacts.weights_file import tensor_shapes
 from tformer_cli.errors import ArtifactError, DataError, UnreadableError
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.training.adam import Adam
-from tformer_cli.training.checkpoints import MODEL, Checkpoints
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
-from tformer_cli.training.moving_average import MovingAverage
-from tformer_cli.training.optimizer import restore_optimizer
-from tformer_cli.training.processes import Processes
-from tformer_cli.training.state import (
+from tformer_cli.training.optimizers.adam import Adam
+from tformer_cli.training.optimizers.moving_average import MovingAverage
+from tformer_cli.training.optimizers.optimizer import restore_optimizer
+from tformer_cli.training.processes.group import Processes
+from tformer_cli.training.resuming.checkpoints import MODEL, Checkpoints
+from tformer_cli.training.resuming.state import (
     TrainingState,
     generator_tensors,
     restore_generators,

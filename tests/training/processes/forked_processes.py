@@ -20,9 +20,9 @@ from torch.distributed import TCPStore
 import tformer_cli.workflows.train  # noqa: F401 - imported once, before forking
 from tformer_cli.cli.app import main as program
 from tformer_cli.training import gradients
-from tformer_cli.training.distributed import JoinedProcesses
 from tformer_cli.training.loss import Loss
-from tformer_cli.training.processes import Processes
+from tformer_cli.training.processes.distributed import JoinedProcesses
+from tformer_cli.training.processes.group import Processes
 
 
 def end_at_step(kind: type[Processes], name: str, last: int) -> None:

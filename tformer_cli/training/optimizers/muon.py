@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.operations import Operations
-from tformer_cli.training.adam import Adam, ParameterGroup
+from tformer_cli.training.optimizers.adam import Adam, ParameterGroup
 
 _ADAMW_SIZE = 0.2
 """Root mean square of AdamW's usual update over the learning rate (Liu et al. 2025, 2.2)."""

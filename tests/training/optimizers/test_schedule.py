@@ -4,8 +4,13 @@ from itertools import pairwise
 import pytest
 
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
-from tformer_cli.training.schedule import batches_per_step, end_reason, learning_rate, share_done
-from tformer_cli.training.state import TrainingState
+from tformer_cli.training.optimizers.schedule import (
+    batches_per_step,
+    end_reason,
+    learning_rate,
+    share_done,
+)
+from tformer_cli.training.resuming.state import TrainingState
 
 
 def rate(schedule, step, share=0.0, **changes):

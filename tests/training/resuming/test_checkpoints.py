@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from tformer_cli.errors import ArtifactError, UnreadableError
-from tformer_cli.training.checkpoints import Checkpoints
-from tformer_cli.training.state import TrainingState
+from tformer_cli.training.resuming.checkpoints import Checkpoints
+from tformer_cli.training.resuming.state import TrainingState
 
 
 def test_only_directories_named_by_a_step_are_checkpoints(tmp_path):

@@ -27,7 +27,7 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from tformer_cli.errors import AnotherProcessFailed, Interrupted, TformerError, UsageError
-from tformer_cli.training.launch import AGENT, RESTART_STATUS, RESUMES, Group
+from tformer_cli.training.processes.launch import AGENT, RESTART_STATUS, RESUMES, Group
 
 MAX_RESTARTS = 3
 """How often lost processes are started again; changes of machines do not count."""

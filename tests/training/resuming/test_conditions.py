@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tformer_cli.training.state import (
+from tformer_cli.training.resuming.state import (
     CONDITIONS,
     TrainingState,
     notes_of_changes,

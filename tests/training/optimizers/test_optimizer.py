@@ -3,7 +3,11 @@ import torch
 from torch import nn
 
 from tformer_cli.training.config import TrainingConfig
-from tformer_cli.training.optimizer import make_optimizer, optimizer_tensors, restore_optimizer
+from tformer_cli.training.optimizers.optimizer import (
+    make_optimizer,
+    optimizer_tensors,
+    restore_optimizer,
+)
 
 
 def take_steps(model, optimizer, n_steps, seed):

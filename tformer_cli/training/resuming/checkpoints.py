@@ -24,7 +24,7 @@ from tformer_cli.files.atomic import (
     write_text,
 )
 from tformer_cli.files.regular_file import open_regular, read_regular
-from tformer_cli.training.state import TrainingState
+from tformer_cli.training.resuming.state import TrainingState
 
 CHECKSUMS = "checksums"
 _BLOCK = 1 << 22

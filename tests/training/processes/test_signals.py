@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from tformer_cli.training.signals import stop_requests
+from tformer_cli.training.processes.signals import stop_requests
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -1,0 +1,1 @@
+"""Optimizers: Adam, Muon, the learning rate, and averages of the weights."""

@@ -1,0 +1,1 @@
+"""What a run needs to resume: its state, checkpoints on the disk, and returns to them."""
