@@ -124,7 +124,7 @@ def prepare():
 
     from tformer_cli.artifacts import model_directory, tensors
     from tformer_cli.model import runtime
-    from tformer_cli.training import checkpoints
+    from tformer_cli.training.resuming import checkpoints
     from tformer_cli.workflows.training import device as training_device
 
     load = tensors.load_tensors
