@@ -10,6 +10,7 @@ over gloo on CPUs and NCCL on GPUs. Nothing is pickled.
 """
 
 import json
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -123,7 +124,11 @@ def _meet(launch: Launch, device: torch.device) -> KeyStore:
 
 def _lost(launch: Launch, error: ProcessLost) -> TformerError:
     """An agent of ours is asked to restart, and says why; else this process says it."""
-    return AnotherProcessFailed(RESTART_STATUS) if launch.agent else error
+    if not launch.agent:
+        return error
+    # the agent's SIGTERM would come while Python shuts down, and leave a traceback
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return AnotherProcessFailed(RESTART_STATUS)
 
 
 class JoinedProcesses(Processes):
