@@ -9,7 +9,7 @@ from tformer_cli.cli.console import warn
 from tformer_cli.cli.emit import emit
 from tformer_cli.cli.inspection.heads_output import HeadsFormat
 from tformer_cli.cli.inspection.heads_request import HeadsRequest
-from tformer_cli.cli.inspection.options import open_model, sentences_and_targets
+from tformer_cli.cli.inspection.options import open_model
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
@@ -53,14 +53,7 @@ def sum_up_heads(request: HeadsRequest) -> None:
             f"--corpus: is for text and jsonl; --format {request.chosen} shows one sentence"
         )
     counts = LineCounts()
-    lines, targets = sentences_and_targets(
-        request.texts,
-        request.source,
-        request.target,
-        request.target_file,
-        counts,
-        quiet=request.quiet,
-    )
+    lines, targets = request.sentences.read(request.texts, counts, quiet=request.quiet)
 
     from tformer_cli.inspection.heads.rare_tokens import NO_RARE_SENTENCE
     from tformer_cli.workflows.inspect_heads import frequencies_of
@@ -84,9 +77,9 @@ def _counted(opened: "Opened", request: HeadsRequest) -> "TokenFrequencies | Non
 
     if request.texts and list(request.texts) != [STANDARD_STREAM]:
         return count_frequencies(opened, argument_lines(request.texts, LineCounts()))
-    if request.source is None or not Path(request.source).is_file():
+    if request.sentences.source is None or not Path(request.sentences.source).is_file():
         return None
-    return count_frequencies(opened, file_lines(request.source, LineCounts()))
+    return count_frequencies(opened, file_lines(request.sentences.source, LineCounts()))
 
 
 def _summed_up(

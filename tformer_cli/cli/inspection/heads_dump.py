@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ import typer
 
 from tformer_cli.cli.console import note, warn
 from tformer_cli.cli.inspection.heads_request import HeadsRequest
-from tformer_cli.cli.inspection.options import open_model
+from tformer_cli.cli.inspection.options import SentenceOptions, open_model
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import STANDARD_STREAM, argument_lines, count_of_lines, file_lines
@@ -28,44 +29,59 @@ REFUSED = ("--corpus", "--format", "--output", "--weights")
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
-DumpOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        rich_help_panel=PANEL,
-        help="Write the maps of all sentences to shards in DIR. The same command again resumes.",
-    ),
-    PathRole.writes_directory,
-]
-TopKOption = Annotated[
-    int | None,
-    typer.Option(
-        "--top-k",
-        metavar="K",
-        min=1,
-        max=65534,
-        rich_help_panel=PANEL,
-        help="Keep only the K largest weights of each row, and the sum of the others.",
-        show_default="all weights",
-    ),
-]
-MaxBytesOption = Annotated[
-    str,
-    typer.Option(
-        metavar="SIZE",
-        rich_help_panel=PANEL,
-        help="Refuse to write a larger dump; such as 500M or 20G.",
-    ),
-]
-ShardPairsOption = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        min=1,
-        rich_help_panel=PANEL,
-        help="Largest number of sentences per shard; a shard has at most 64 MiB.",
-    ),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class DumpOptions:
+    """Directory of a dump, and how much goes into it."""
+
+    dump: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            rich_help_panel=PANEL,
+            help="Write the maps of all sentences to shards in DIR. The same command again "
+            "resumes.",
+        ),
+        PathRole.writes_directory,
+    ] = None
+    top_k: Annotated[
+        int | None,
+        typer.Option(
+            "--top-k",
+            metavar="K",
+            min=1,
+            max=65534,
+            rich_help_panel=PANEL,
+            help="Keep only the K largest weights of each row, and the sum of the others.",
+            show_default="all weights",
+        ),
+    ] = None
+    max_bytes: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            rich_help_panel=PANEL,
+            help="Refuse to write a larger dump; such as 500M or 20G.",
+        ),
+    ] = "2G"
+    shard_pairs: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            rich_help_panel=PANEL,
+            help="Largest number of sentences per shard; a shard has at most 64 MiB.",
+        ),
+    ] = 4096
+
+    def check(self) -> None:
+        """Makes sure that no option of a dump is given without one.
+
+        Raises:
+            UsageError: if one is.
+        """
+        if self.top_k is not None and self.dump is None:
+            raise UsageError("--top-k: applies to dumps; add --dump DIR")
 
 
 def parse_size(text: str, option: str) -> int:
@@ -91,9 +107,7 @@ def size_said(n_bytes: int) -> str:
     return f"{size:,.1f} TiB"
 
 
-def dump_heads(
-    request: HeadsRequest, directory: Path, *, top_k: int | None, max_bytes: str, shard_pairs: int
-) -> None:
+def dump_heads(request: HeadsRequest, directory: Path, options: DumpOptions) -> None:
     """Describes how large a dump will be, and writes it if that is not too large.
 
     Raises:
@@ -109,12 +123,12 @@ def dump_heads(
 
     settings = DumpSettings(
         heads=request.heads,
-        top_k=top_k,
-        max_bytes=parse_size(max_bytes, "--max-bytes"),
-        shard_pairs=shard_pairs,
+        top_k=options.top_k,
+        max_bytes=parse_size(options.max_bytes, "--max-bytes"),
+        shard_pairs=options.shard_pairs,
         tolerance=request.verify,
     )
-    corpus = _dumped_corpus(request.texts, request.source, request.target, request.target_file)
+    corpus = _dumped_corpus(request.texts, request.sentences)
     quiet = request.quiet
     opened = open_model(request.model, request.opening, quiet=quiet)
     dumper = HeadDumper(opened, settings)
@@ -137,9 +151,7 @@ def dump_heads(
     note(_said(dumper.report, directory), quiet=quiet)
 
 
-def _dumped_corpus(
-    texts: Sequence[str] | None, source: str | None, target: str | None, target_file: str | None
-) -> "DumpedCorpus":
+def _dumped_corpus(texts: Sequence[str] | None, sentences: SentenceOptions) -> "DumpedCorpus":
     """Joins what is dumped: it has to be read twice, so it cannot come from stdin.
 
     Raises:
@@ -149,6 +161,7 @@ def _dumped_corpus(
     from tformer_cli.files.hashes import hash_file
     from tformer_cli.workflows.inspection.dump_heads import DumpedCorpus
 
+    source, target, target_file = sentences.source, sentences.target, sentences.target_file
     if texts and source is not None:
         raise UsageError("--source: texts are given as arguments already; omit one of the two")
     if target is not None and target_file is not None:

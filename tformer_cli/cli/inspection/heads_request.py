@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tformer_cli.cli.inspection.heads_output import BINARY, HeadsFormat
-from tformer_cli.cli.inspection.options import CaptureModeChoice, OpeningArguments
+from tformer_cli.cli.inspection.options import CaptureModeChoice, OpeningArguments, SentenceOptions
 from tformer_cli.cli.inspection.weights_option import WeightsChoice
 from tformer_cli.cli.text_io import STANDARD_STREAM
 from tformer_cli.errors import TformerError, UsageError
@@ -33,16 +33,8 @@ class HeadsRequest:
     """Model directory; of roles over time the run directory."""
     texts: list[str] | None
     """Sentences that are arguments."""
-    source: str | None
-    """File of sentences."""
-    target: str | None
-    """The target to look at."""
-    target_file: str | None
-    """File of targets."""
-    rank: int
-    """Rank of the translation, 1 the best."""
-    mode: CaptureModeChoice
-    """Way in which maps are captured."""
+    sentences: SentenceOptions
+    """Files of sentences and targets, the rank, and how maps are captured."""
     heads: tuple[str, ...]
     """Selections; none means all heads."""
     output_format: HeadsFormat | None
@@ -66,13 +58,14 @@ class HeadsRequest:
     _given: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
+        sentences = self.sentences
         given = {
             "TEXT": bool(self.texts),
-            "--source": self.source is not None,
-            "--target": self.target is not None,
-            "--target-file": self.target_file is not None,
-            "--rank": self.rank > 1,
-            "--mode live": self.mode != CaptureModeChoice.forced,
+            "--source": sentences.source is not None,
+            "--target": sentences.target is not None,
+            "--target-file": sentences.target_file is not None,
+            "--rank": sentences.rank > 1,
+            "--mode live": sentences.mode != CaptureModeChoice.forced,
             "--weights": self.weights is not None,
             "--format": self.output_format is not None,
             "--output": self.output != STANDARD_STREAM,
@@ -82,11 +75,6 @@ class HeadsRequest:
         }
         names = frozenset(name for name, is_given in given.items() if is_given)
         object.__setattr__(self, "_given", names)
-
-    @property
-    def has_target(self) -> bool:
-        """True if the target is given rather than searched for."""
-        return not self._given.isdisjoint(("--target", "--target-file"))
 
     def refuse(self, options: Iterable[str], why: str) -> None:
         """Makes sure that none of some options is given.

@@ -7,9 +7,7 @@ from tformer_cli.cli.inspection.heads_output import HeadsFormat, write_records
 from tformer_cli.cli.inspection.heads_request import HeadsRequest, check_not_for_terminal
 from tformer_cli.cli.inspection.options import (
     CaptureModeChoice,
-    check_searched,
     open_model,
-    sentences_and_targets,
 )
 from tformer_cli.cli.inspection.weights_option import OF_ONE_PASS
 from tformer_cli.cli.line_progress import counted
@@ -33,19 +31,12 @@ def show_sentences(request: HeadsRequest) -> None:
     """
     _check_usage(request)
     counts = LineCounts()
-    lines, targets = sentences_and_targets(
-        request.texts,
-        request.source,
-        request.target,
-        request.target_file,
-        counts,
-        quiet=request.quiet,
-    )
+    lines, targets = request.sentences.read(request.texts, counts, quiet=request.quiet)
 
     from tformer_cli.workflows.inspect_heads import HeadInspector
     from tformer_cli.workflows.inspection.weigh_heads import HeadWeigher
 
-    rank, heads = request.rank, request.heads
+    rank, heads = request.sentences.rank, request.heads
     opened = open_model(request.model, request.opening, quiet=request.quiet, rank=rank)
     weighting: WeightingName = "alpha" if request.weights is None else request.weights.value
     weigher = None if weighting == "alpha" else HeadWeigher(opened, weighting, heads)
@@ -53,7 +44,7 @@ def show_sentences(request: HeadsRequest) -> None:
     inspector = HeadInspector(
         opened,
         selections,
-        mode=request.mode.value,
+        mode=request.sentences.mode.value,
         hypothesis=rank,
         for_page=request.chosen == HeadsFormat.html,
     )
@@ -75,8 +66,8 @@ def show_sentences(request: HeadsRequest) -> None:
 
 def _check_usage(request: HeadsRequest) -> None:
     check_not_for_terminal(request)
-    check_searched(request.mode, request.rank, is_given=request.has_target)
-    if request.weights in OF_ONE_PASS and request.mode == CaptureModeChoice.live:
+    request.sentences.check_searched()
+    if request.weights in OF_ONE_PASS and request.sentences.mode == CaptureModeChoice.live:
         raise UsageError(
             f"--weights {request.weights}: is measured in one pass over the finished "
             "hypothesis; omit --mode live"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from tformer_cli.cli.inspection.options import (
     takes_opening_options,
 )
 from tformer_cli.cli.line_progress import LineProgress, line_progress
+from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
@@ -34,7 +36,7 @@ from tformer_cli.inspection.views.ablation import render_ablation, show_ablation
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.inspection.ablation.record import Ablation, Pruning
+    from tformer_cli.inspection.ablation.record import Ablation, AblationSettings, Pruning
     from tformer_cli.inspection.capture.heads import HeadId
     from tformer_cli.workflows.open_translator import Opened
 
@@ -65,17 +67,17 @@ PRUNING = "Pruning"
 """The panel of options that write a smaller model."""
 
 
-@takes_opening_options
-def inspect_ablate(
-    model: ModelArgument,
-    *,
+@dataclass(frozen=True, kw_only=True)
+class ReferenceOptions:
+    """Sentences and their references."""
+
     source: Annotated[
         Path,
         typer.Option(
             "--source", "-i", metavar="FILE", help="Source sentences, one per line; - is stdin."
         ),
         PathRole.reads_file,
-    ],
+    ]
     reference: Annotated[
         list[Path],
         typer.Option(
@@ -83,25 +85,36 @@ def inspect_ablate(
             help="Reference translation. Repeat for several; the loss is the first's.",
         ),
         PathRole.reads_file,
-    ],
-    heads: HeadsOption = None,
+    ]
+
+    @property
+    def files(self) -> list[Path]:
+        """The source and the references."""
+        return [self.source, *self.reference]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblationOptions:
+    """Heads that are switched off, and measures of the loss without them."""
+
+    heads: HeadsOption = None
     granularity: Annotated[
         GranularityChoice,
         typer.Option(
             help="Take the absolute value of the importance E |dL/dξ| per sentence or per token."
         ),
-    ] = GranularityChoice.sentence,
+    ] = GranularityChoice.sentence
     rank_by: Annotated[
         RankChoice,
         typer.Option(
             help="Order of removal, the least important first, for the curve and --keep. "
             "layer-importance divides by the layer's norm; delta is the change in loss."
         ),
-    ] = RankChoice.importance,
+    ] = RankChoice.importance
     curve: Annotated[
         bool,
         typer.Option(help="Also remove the heads one after the other, the least important first."),
-    ] = True,
+    ] = True
     scores: Annotated[
         int,
         typer.Option(
@@ -109,10 +122,39 @@ def inspect_ablate(
             metavar="N",
             help="Also translate and score without each of the N heads with the largest Δ loss.",
         ),
-    ] = 0,
+    ] = 0
     curve_scores: Annotated[
         bool, typer.Option("--curve-scores", help="Also translate and score along the curve.")
-    ] = False,
+    ] = False
+
+    def check(self) -> None:
+        """Makes sure that there is a curve to score along.
+
+        Raises:
+            UsageError: if not.
+        """
+        if self.curve_scores and not self.curve:
+            raise UsageError("--curve-scores: there is no curve; omit --no-curve")
+
+    def settings(self, seed: int) -> "AblationSettings":
+        """Settings of the ablation; the seed is of the bootstrap."""
+        from tformer_cli.inspection.ablation.record import AblationSettings
+
+        return AblationSettings(
+            heads=tuple(self.heads or ()),
+            granularity=self.granularity.value,
+            rank_by=self.rank_by.value,
+            curve=self.curve,
+            n_scored=self.scores,
+            curve_scores=self.curve_scores,
+            seed=seed,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruningOptions:
+    """A smaller model directory, and the heads it lacks."""
+
     write_pruned: Annotated[
         Path | None,
         typer.Option(
@@ -121,7 +163,7 @@ def inspect_ablate(
             rich_help_panel=PRUNING,
         ),
         PathRole.writes_directory,
-    ] = None,
+    ] = None
     keep: Annotated[
         int | None,
         typer.Option(
@@ -130,7 +172,7 @@ def inspect_ablate(
             help="Keep the N most important of --heads, by --rank-by; prune the others.",
             rich_help_panel=PRUNING,
         ),
-    ] = None,
+    ] = None
     prune: Annotated[
         list[str] | None,
         typer.Option(
@@ -139,7 +181,57 @@ def inspect_ablate(
             rich_help_panel=PRUNING,
             autocompletion=complete_heads,
         ),
-    ] = None,
+    ] = None
+
+    def check(self) -> None:
+        """Makes sure that a smaller model has a free place and heads to remove.
+
+        Raises:
+            UsageError: if not.
+        """
+        if self.write_pruned is None:
+            if self.keep is not None or self.prune:
+                option = "--prune" if self.keep is None else "--keep"
+                raise UsageError(f"{option}: needs --write-pruned DIR; add it")
+        elif (self.keep is None) == (not self.prune):
+            raise UsageError(
+                "--write-pruned: no heads to remove are named; add --keep N or --prune SELECTION"
+            )
+
+    def check_free(self) -> None:
+        """Makes sure that the directory can be written, before the work begins."""
+        from tformer_cli.workflows.inspection.write_pruned import check_free
+
+        if self.write_pruned is not None:
+            check_free(self.write_pruned)
+
+    def named_heads(self, opened: "Opened") -> "list[HeadId]":
+        """The heads of `--prune`; a wrong selection is an error before the work begins."""
+        from tformer_cli.inspection.capture.heads import head_layout
+        from tformer_cli.inspection.heads.selectors import select_heads
+
+        if not self.prune:
+            return []
+        return select_heads(self.prune, head_layout(opened.directory.model), option="--prune")
+
+    def heads_beyond_kept(self, opened: "Opened", ablation: "Ablation") -> "list[HeadId] | None":
+        """All heads but those of `--keep`; None without it."""
+        from tformer_cli.inspection.capture.heads import head_layout
+        from tformer_cli.workflows.inspect_ablate import heads_to_remove
+
+        if self.keep is None:
+            return None
+        return heads_to_remove(ablation, list(head_layout(opened.directory.model)), self.keep)
+
+
+@takes_opening_options
+@takes_groups
+def inspect_ablate(
+    model: ModelArgument,
+    *,
+    texts: ReferenceOptions,
+    measured: AblationOptions,
+    pruned: PruningOptions,
     output_format: Annotated[AblationFormat | None, format_option(AblationFormat, "jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
@@ -156,47 +248,31 @@ def inspect_ablate(
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --heads cross --no-curve
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --write-pruned p --keep 12
     """
-    _check_usage(write_pruned, keep, prune)
-    if curve_scores and not curve:
-        raise UsageError("--curve-scores: there is no curve; omit --no-curve")
+    pruned.check()
+    measured.check()
     chosen = chosen_format(output_format, output, AblationFormat, AblationFormat.jsonl)
-    check_stdin_is_read_once([source, *reference])
+    check_stdin_is_read_once(texts.files)
 
-    from tformer_cli.inspection.ablation.record import AblationSettings
     from tformer_cli.workflows.evaluate import read_texts
     from tformer_cli.workflows.inspect_ablate import inspect_ablate as ablate
-    from tformer_cli.workflows.inspection.write_pruned import check_free
-    from tformer_cli.workflows.inspection.write_pruned import write_pruned as write
+    from tformer_cli.workflows.inspection.write_pruned import write_pruned
 
-    if write_pruned is not None:
-        check_free(write_pruned)
+    pruned.check_free()
     counts = LineCounts()
-    prompt_at_terminal(files=[source, *reference], quiet=quiet)
-    sources, *references = read_texts([source, *reference], counts)
+    prompt_at_terminal(files=texts.files, quiet=quiet)
+    sources, *references = read_texts(texts.files, counts)
     opened = open_model(model, opening, quiet=quiet)
-    settings = AblationSettings(
-        heads=tuple(heads or ()),
-        granularity=granularity.value,
-        rank_by=rank_by.value,
-        curve=curve,
-        n_scored=scores,
-        curve_scores=curve_scores,
-        seed=opening["seed"],
-    )
+    settings = measured.settings(opening["seed"])
     pruning = None
     with _stages(quiet=quiet) as stages:
-        named = _named_heads(opened, prune)
-        ablation = ablate(opened, sources, references, settings=settings, observe=stages.observe)
-        if write_pruned is not None:
-            removed = named if keep is None else _all_but(opened, ablation, keep)
-            pruning = write(
-                opened,
-                removed,
-                write_pruned,
-                sources,
-                references,
-                settings=settings,
-                observe=stages.observe,
+        observe = stages.observe
+        named = pruned.named_heads(opened)
+        ablation = ablate(opened, sources, references, settings=settings, observe=observe)
+        if (place := pruned.write_pruned) is not None:
+            beyond = pruned.heads_beyond_kept(opened, ablation)
+            removed = named if beyond is None else beyond
+            pruning = write_pruned(
+                opened, removed, place, sources, references, settings=settings, observe=observe
             )
         stages.end()
     emit(
@@ -237,34 +313,6 @@ class _Stages:
 def _stages(*, quiet: bool) -> Iterator[_Stages]:
     with ExitStack() as stack:
         yield _Stages(stack, quiet=quiet)
-
-
-def _check_usage(write_pruned: Path | None, keep: int | None, prune: list[str] | None) -> None:
-    if write_pruned is None:
-        if keep is not None or prune:
-            option = "--prune" if keep is None else "--keep"
-            raise UsageError(f"{option}: needs --write-pruned DIR; add it")
-    elif (keep is None) == (not prune):
-        raise UsageError(
-            "--write-pruned: no heads to remove are named; add --keep N or --prune SELECTION"
-        )
-
-
-def _named_heads(opened: "Opened", prune: list[str] | None) -> "list[HeadId]":
-    """The heads of `--prune`; a wrong selection is said before the work begins."""
-    from tformer_cli.inspection.capture.heads import head_layout
-    from tformer_cli.inspection.heads.selectors import select_heads
-
-    if not prune:
-        return []
-    return select_heads(prune, head_layout(opened.directory.model), option="--prune")
-
-
-def _all_but(opened: "Opened", ablation: "Ablation", keep: int) -> "list[HeadId]":
-    from tformer_cli.inspection.capture.heads import head_layout
-    from tformer_cli.workflows.inspect_ablate import heads_to_remove
-
-    return heads_to_remove(ablation, list(head_layout(opened.directory.model)), keep)
 
 
 def _show(console: "Console", ablation: "Ablation", pruning: "Pruning | None") -> None:

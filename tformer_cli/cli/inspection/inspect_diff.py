@@ -1,6 +1,7 @@
 """`tformer inspect-diff`: which head of one model is which of another, and what has changed."""
 
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Unpack
@@ -12,13 +13,13 @@ from tformer_cli.cli.console import warn
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection.inspect_view import emit_view
 from tformer_cli.cli.inspection.options import (
+    GivenSentences,
     OpeningArguments,
-    SourceOption,
     TextsArgument,
-    sentences_and_targets,
     takes_opening_options,
 )
 from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import OutputOption, QuietOption
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
@@ -49,7 +50,55 @@ class MatchingChoice(StrEnum):
     kind = "kind"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ComparisonOptions(GivenSentences):
+    """Sentences that both models read, and the heads that are compared."""
+
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Target that both models read (forced decoding).",
+            show_default="A's translation",
+        ),
+    ] = None
+    target_file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Targets, one per source line.",
+            show_default="A's translations",
+        ),
+        PathRole.reads_file,
+    ] = None
+    heads: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HEADS",
+            help="Heads of A to compare, as `tformer inspect-heads` takes them; metrics are A's. "
+            "Repeatable.",
+            show_default="all heads",
+            autocompletion=complete_heads,
+        ),
+    ] = None
+    match: Annotated[
+        MatchingChoice | None,
+        typer.Option(
+            help="Match heads within their layer, or across all layers of their kind. Swapping "
+            "heads within a layer does not change a model; swapping across layers does.",
+            show_default="layer if A and B have the same layers and heads, else kind",
+        ),
+    ] = None
+    maps: Annotated[
+        bool,
+        typer.Option(
+            "--maps", help="Add the map B - A of each pair, on the first sentence, to jsonl."
+        ),
+    ] = False
+
+
 @takes_opening_options
+@takes_groups
 def inspect_diff(
     first: Annotated[
         Path,
@@ -65,48 +114,7 @@ def inspect_diff(
     ],
     text: TextsArgument = None,
     *,
-    source: SourceOption = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Target that both models read (forced decoding).",
-            show_default="A's translation",
-        ),
-    ] = None,
-    target_file: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Targets, one per source line.",
-            show_default="A's translations",
-        ),
-        PathRole.reads_file,
-    ] = None,
-    heads: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HEADS",
-            help="Heads of A to compare, as `tformer inspect-heads` takes them; metrics are A's. "
-            "Repeatable.",
-            show_default="all heads",
-            autocompletion=complete_heads,
-        ),
-    ] = None,
-    match: Annotated[
-        MatchingChoice | None,
-        typer.Option(
-            help="Match heads within their layer, or across all layers of their kind. Swapping "
-            "heads within a layer does not change a model; swapping across layers does.",
-            show_default="layer if A and B have the same layers and heads, else kind",
-        ),
-    ] = None,
-    maps: Annotated[
-        bool,
-        typer.Option(
-            "--maps", help="Add the map B - A of each pair, on the first sentence, to jsonl."
-        ),
-    ] = False,
+    compared: ComparisonOptions,
     output_format: Annotated[DiffFormat | None, format_option(DiffFormat, "jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
@@ -126,15 +134,20 @@ def inspect_diff(
     chosen = chosen_format(output_format, output, DiffFormat, DiffFormat.jsonl)
     if chosen == DiffFormat.png and output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError("--format png: is not text for a terminal; name a file with -o FILE")
-    if maps and chosen != DiffFormat.jsonl:
+    if compared.maps and chosen != DiffFormat.jsonl:
         raise UsageError(f"--maps: is for jsonl; --format {chosen} shows the map already")
     counts = LineCounts()
-    lines, targets = sentences_and_targets(text, source, target, target_file, counts, quiet=quiet)
+    lines, targets = compared.read(text, counts, quiet=quiet)
 
     from tformer_cli.workflows.inspect_diff import ModelComparer, open_models
 
     opened, other = open_models(first, second, **opening)
-    comparer = ModelComparer(opened, other, heads or (), match.value if match else None)
+    comparer = ModelComparer(
+        opened,
+        other,
+        compared.heads or (),
+        compared.match.value if compared.match else None,
+    )
     note_choices(opened, quiet=quiet)
     with line_progress(None, "comparing heads", quiet=quiet) as progress:
         for n_lines in comparer.read(lines, targets):
@@ -144,5 +157,5 @@ def inspect_diff(
     diff = comparer.diff()
     if not diff.changes:
         warn("--heads: no head meets the conditions")
-    emit_view(VIEW, [diff], chosen, output, DiffOptions(maps=maps))
+    emit_view(VIEW, [diff], chosen, output, DiffOptions(maps=compared.maps))
     warn_of_bytes(counts)

@@ -4,6 +4,7 @@ The command only reads its options; each of its jobs has a module: `heads_senten
 `heads_corpus`, `heads_dump` and `heads_over_time`.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Unpack
 
 import typer
@@ -12,32 +13,21 @@ from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.console import stdout_console
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection.heads_corpus import sum_up_heads
-from tformer_cli.cli.inspection.heads_dump import (
-    DumpOption,
-    MaxBytesOption,
-    ShardPairsOption,
-    TopKOption,
-    dump_heads,
-)
+from tformer_cli.cli.inspection.heads_dump import DumpOptions, dump_heads
 from tformer_cli.cli.inspection.heads_output import HeadsFormat
 from tformer_cli.cli.inspection.heads_over_time import show_heads_over_time
 from tformer_cli.cli.inspection.heads_request import HeadsRequest, VerifyOption
 from tformer_cli.cli.inspection.heads_sentences import show_sentences
 from tformer_cli.cli.inspection.options import (
-    CaptureModeChoice,
-    ModeOption,
     OpeningArguments,
-    RankOption,
-    SourceOption,
-    TargetFileOption,
-    TargetOption,
+    SentenceOptions,
     TextsArgument,
     takes_opening_options,
 )
 from tformer_cli.cli.inspection.weights_option import WeightsOption
+from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM
-from tformer_cli.errors import UsageError
 
 
 def _explain(is_asked: bool) -> None:
@@ -50,38 +40,40 @@ def _explain(is_asked: bool) -> None:
     raise typer.Exit
 
 
-@takes_opening_options
-def inspect_heads(
-    model: ModelArgument,
-    text: TextsArgument = None,
-    *,
-    source: SourceOption = None,
-    target: TargetOption = None,
-    target_file: TargetFileOption = None,
-    rank: RankOption = 1,
-    mode: ModeOption = CaptureModeChoice.forced,
-    heads: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HEADS",
-            help="Heads to show: enc.0.3, cross.5.0-3, cross.last, dec.*.*, '!enc.0'. The syntax "
-            "is KIND[.LAYER[.HEAD]], separated by commas. KIND: enc, dec, cross, self or *. LAYER "
-            "and HEAD: n, a-b, a-, last, ^k, {list} or *. ! excludes. Metrics select too: "
-            "'@prev>0.8', 'cross@entropy<1', '@role=sink', top:8@confidence. Repeatable.",
-            show_default="all heads",
-            autocompletion=complete_heads,
-        ),
-    ] = None,
-    output_format: Annotated[HeadsFormat | None, format_option(HeadsFormat, "jsonl")] = None,
-    output: OutputOption = STANDARD_STREAM,
-    weights: WeightsOption = None,
+SelectionOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="HEADS",
+        help="Heads to show: enc.0.3, cross.5.0-3, cross.last, dec.*.*, '!enc.0'. The syntax "
+        "is KIND[.LAYER[.HEAD]], separated by commas. KIND: enc, dec, cross, self or *. LAYER "
+        "and HEAD: n, a-b, a-, last, ^k, {list} or *. ! excludes. Metrics select too: "
+        "'@prev>0.8', 'cross@entropy<1', '@role=sink', top:8@confidence. Repeatable.",
+        show_default="all heads",
+        autocompletion=complete_heads,
+    ),
+]
+ExplainOption = Annotated[
+    bool,
+    typer.Option(
+        "--explain",
+        is_eager=True,
+        callback=_explain,
+        help="List the rules that give heads their roles, with their papers, and exit.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """Jobs besides that of showing sentence after sentence; see also `DumpOptions`."""
+
     corpus: Annotated[
         bool,
         typer.Option(
             "--corpus",
             help="Summarize each head over all sentences, with 95 % confidence intervals.",
         ),
-    ] = False,
+    ] = False
     over_time: Annotated[
         bool,
         typer.Option(
@@ -89,20 +81,23 @@ def inspect_heads(
             help="Show each head's role at each step of a run trained with "
             "training.inspect_every. MODEL is the run directory; no sentence is read.",
         ),
-    ] = False,
-    dump: DumpOption = None,
-    top_k: TopKOption = None,
-    max_bytes: MaxBytesOption = "2G",
-    shard_pairs: ShardPairsOption = 4096,
-    explain: Annotated[  # noqa: ARG001 - its callback does it
-        bool,
-        typer.Option(
-            "--explain",
-            is_eager=True,
-            callback=_explain,
-            help="List the rules that give heads their roles, with their papers, and exit.",
-        ),
-    ] = False,
+    ] = False
+
+
+@takes_opening_options
+@takes_groups
+def inspect_heads(
+    model: ModelArgument,
+    text: TextsArgument = None,
+    *,
+    sentences: SentenceOptions,
+    heads: SelectionOption = None,
+    output_format: Annotated[HeadsFormat | None, format_option(HeadsFormat, "jsonl")] = None,
+    output: OutputOption = STANDARD_STREAM,
+    weights: WeightsOption = None,
+    jobs: JobOptions,
+    dumping: DumpOptions,
+    explain: ExplainOption = False,  # noqa: ARG001 - its callback does it
     verify: VerifyOption = None,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
@@ -120,11 +115,7 @@ def inspect_heads(
     request = HeadsRequest(
         model=model,
         texts=text,
-        source=source,
-        target=target,
-        target_file=target_file,
-        rank=rank,
-        mode=mode,
+        sentences=sentences,
         heads=tuple(heads or ()),
         output_format=output_format,
         chosen=chosen_format(output_format, output, HeadsFormat, HeadsFormat.jsonl),
@@ -133,16 +124,15 @@ def inspect_heads(
         verify=verify,
         quiet=quiet,
         opening=opening,
-        is_corpus=corpus,
-        dump=dump,
+        is_corpus=jobs.corpus,
+        dump=dumping.dump,
     )
-    if top_k is not None and dump is None:
-        raise UsageError("--top-k: applies to dumps; add --dump DIR")
-    if over_time:
+    dumping.check()
+    if jobs.over_time:
         show_heads_over_time(request)
-    elif dump is not None:
-        dump_heads(request, dump, top_k=top_k, max_bytes=max_bytes, shard_pairs=shard_pairs)
-    elif corpus:
+    elif dumping.dump is not None:
+        dump_heads(request, dumping.dump, dumping)
+    elif jobs.corpus:
         sum_up_heads(request)
     else:
         show_sentences(request)

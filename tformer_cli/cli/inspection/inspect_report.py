@@ -1,6 +1,7 @@
 """`tformer inspect-report`: all of the inspection of a few sentences in one HTML file."""
 
 import sys
+from dataclasses import dataclass
 from typing import Annotated, Unpack
 
 import typer
@@ -8,38 +9,25 @@ import typer
 from tformer_cli.cli.emit import page_bytes
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.inspection.options import (
-    CaptureModeChoice,
     HeadsOption,
-    ModeOption,
     OpeningArguments,
-    RankOption,
-    SourceOption,
-    TargetFileOption,
-    TargetOption,
+    SentenceOptions,
     TextsArgument,
-    check_searched,
     open_model,
-    sentences_and_targets,
     takes_opening_options,
 )
 from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 
 
-@takes_opening_options
-def inspect_report(
-    model: ModelArgument,
-    text: TextsArgument = None,
-    *,
-    source: SourceOption = None,
-    target: TargetOption = None,
-    target_file: TargetFileOption = None,
-    rank: RankOption = 1,
-    mode: ModeOption = CaptureModeChoice.forced,
-    heads: HeadsOption = None,
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """Parts of the page besides the maps, and how exact they must be."""
+
     step: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,11 +36,11 @@ def inspect_report(
             "cross.0.1:word. Repeatable.",
             show_default="the clearest head of each kind",
         ),
-    ] = None,
+    ] = None
     ablation: Annotated[
         bool,
         typer.Option(help="Measure each sentence's loss without each head; slow for large models."),
-    ] = True,
+    ] = True
     verify: Annotated[
         float,
         typer.Option(
@@ -60,7 +48,18 @@ def inspect_report(
             min=0.0,
             help="Exit with status 1 if maps or steps differ from the model's own numbers by more.",
         ),
-    ] = 1e-4,
+    ] = 1e-4
+
+
+@takes_opening_options
+@takes_groups
+def inspect_report(
+    model: ModelArgument,
+    text: TextsArgument = None,
+    *,
+    sentences: SentenceOptions,
+    heads: HeadsOption = None,
+    views: ReportOptions,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
@@ -81,25 +80,25 @@ def inspect_report(
     if output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError("--output: a page is not for a terminal; name a file with -o FILE")
     check_ending(output, ["html"])
-    check_searched(mode, rank, is_given=target is not None or target_file is not None)
+    sentences.check_searched()
     counts = LineCounts()
-    lines, targets = sentences_and_targets(text, source, target, target_file, counts, quiet=quiet)
+    lines, targets = sentences.read(text, counts, quiet=quiet)
 
     from tformer_cli.inspection.page.report_page import render_report
     from tformer_cli.workflows.inspect_report import inspect_report as make_report
 
-    opened = open_model(model, opening, quiet=quiet, rank=rank)
+    opened = open_model(model, opening, quiet=quiet, rank=sentences.rank)
     with line_progress(None, "inspecting", quiet=quiet) as progress:
         report = make_report(
             opened,
             lines,
             targets=targets,
             heads=heads or (),
-            steps=step or (),
-            mode=mode.value,
-            hypothesis=rank,
-            with_ablation=ablation,
-            tolerance=verify,
+            steps=views.step or (),
+            mode=sentences.mode.value,
+            hypothesis=sentences.rank,
+            with_ablation=views.ablation,
+            tolerance=views.verify,
             observe=progress.update,
         )
     with results(output) as stream:

@@ -1,6 +1,6 @@
 """`tformer inspect-step`: one head for one token, step by step."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Unpack
 
@@ -16,6 +16,7 @@ from tformer_cli.cli.inspection.options import (
     open_model,
     takes_opening_options,
 )
+from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
@@ -42,14 +43,11 @@ WORKSHEET = "Worksheet"
 """The panel of options that make one."""
 
 
-@takes_opening_options
-def inspect_step(
-    model: ModelArgument,
-    text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="The sentence; without it, -i or stdin.")
-    ] = None,
-    *,
-    source: SourceOption = None,
+@dataclass(frozen=True, kw_only=True)
+class StepRequest:
+    """The head, the token and the sentence that are worked through."""
+
+    source: SourceOption = None
     token: Annotated[
         str,
         typer.Option(
@@ -57,7 +55,7 @@ def inspect_step(
             help="Query token: a word or piece of the source (enc), or of what the decoder "
             "predicts (dec, cross). it#2 is the second it; a number is a position, from 0.",
         ),
-    ],
+    ]
     head: Annotated[
         str,
         typer.Option(
@@ -65,7 +63,7 @@ def inspect_step(
             help="One head, such as enc.0.3 or cross.last.0.",
             autocompletion=complete_heads,
         ),
-    ],
+    ]
     key: Annotated[
         str | None,
         typer.Option(
@@ -74,10 +72,14 @@ def inspect_step(
             "what the decoder has read (dec).",
             show_default="the one with the largest weight",
         ),
-    ] = None,
-    target: TargetOption = None,
-    output_format: Annotated[StepFormat | None, format_option(StepFormat, "json")] = None,
-    output: OutputOption = STANDARD_STREAM,
+    ] = None
+    target: TargetOption = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorksheetOptions:
+    """Worksheet with blanks, and the file of its answers."""
+
     quiz: Annotated[
         bool,
         typer.Option(
@@ -85,7 +87,7 @@ def inspect_step(
             help="Make a worksheet: some numbers become blanks to fill in; --seed chooses which.",
             rich_help_panel=WORKSHEET,
         ),
-    ] = False,
+    ] = False
     answers: Annotated[
         str | None,
         typer.Option(
@@ -95,7 +97,34 @@ def inspect_step(
             rich_help_panel=WORKSHEET,
         ),
         PathRole.writes_file,
+    ] = None
+
+    def check(self, output: str) -> None:
+        """Makes sure that answers have a worksheet, and a file of their own.
+
+        Raises:
+            UsageError: if not.
+        """
+        if self.answers is not None and not self.quiz:
+            raise UsageError("--answers: applies to a worksheet; add --quiz")
+        if self.answers is not None and self.answers == output:
+            raise UsageError(
+                f"--answers: {self.answers} is the worksheet's own file; name another file"
+            )
+
+
+@takes_opening_options
+@takes_groups
+def inspect_step(
+    model: ModelArgument,
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="The sentence; without it, -i or stdin.")
     ] = None,
+    *,
+    walk: StepRequest,
+    output_format: Annotated[StepFormat | None, format_option(StepFormat, "json")] = None,
+    output: OutputOption = STANDARD_STREAM,
+    worksheet: WorksheetOptions,
     verify: Annotated[
         float,
         typer.Option(
@@ -118,36 +147,28 @@ def inspect_step(
         tformer inspect-step runs/quickstart "It is old." --token it --head enc.0.1 --quiz
     """
     chosen = chosen_format(output_format, output, StepFormat, StepFormat.json)
-    _check_usage(output, answers, is_quiz=quiz)
+    worksheet.check(output)
     counts = LineCounts()
-    line = _only_line(text, source, counts, quiet=quiet)
+    line = _only_line(text, walk.source, counts, quiet=quiet)
 
     from tformer_cli.inspection.walkthrough.quiz import answer_key, make_quiz
     from tformer_cli.workflows.inspect_views import read_sentences
 
     opened = open_model(model, opening, quiet=quiet)
-    targets = None if target is None else argument_lines([target], counts)
-    options = StepOptions(head=head, token=token, key=key, tolerance=verify)
+    targets = None if walk.target is None else argument_lines([walk.target], counts)
+    options = StepOptions(head=walk.head, token=walk.token, key=walk.key, tolerance=verify)
     record = next(read_sentences(VIEW, opened, [line], targets, options))
-    key_of_quiz = ""
-    if quiz:
-        record = replace(
-            record, quiz=make_quiz(record, opening["seed"]), with_answers=answers is None
-        )
+    key_of_quiz, answers = "", worksheet.answers
+    if worksheet.quiz:
+        quiz = make_quiz(record, opening["seed"])
+        record = replace(record, quiz=quiz, with_answers=answers is None)
         key_of_quiz = answer_key(record)
-    after = f"\n{key_of_quiz}" if quiz and answers is None else ""
+    after = f"\n{key_of_quiz}" if worksheet.quiz and answers is None else ""
     emit_view(VIEW, [record], chosen, output, options, after_text=after)
-    if quiz and answers is not None:
+    if answers is not None:
         with results(answers) as stream:
             stream.write(key_of_quiz.encode("utf-8", "replace"))
     warn_of_bytes(counts)
-
-
-def _check_usage(output: str, answers: str | None, *, is_quiz: bool) -> None:
-    if answers is not None and not is_quiz:
-        raise UsageError("--answers: applies to a worksheet; add --quiz")
-    if answers is not None and answers == output:
-        raise UsageError(f"--answers: {answers} is the worksheet's own file; name another file")
 
 
 def _only_line(text: str | None, source: str | None, counts: LineCounts, *, quiet: bool) -> str:

@@ -15,13 +15,13 @@ from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection.options import (
     FOUND_OR_GIVEN,
     OPENING_OPTIONS,
+    GivenSentences,
     OpeningArguments,
     SourceOption,
     TargetFileOption,
     TargetOption,
     TextsArgument,
     open_model,
-    sentences_and_targets,
 )
 from tformer_cli.cli.line_progress import counted
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
@@ -124,16 +124,14 @@ def _choices(name: str, values: Iterable[str]) -> type[StrEnum]:
 def _run_sentences(view: SentenceView[Any], formats: type[StrEnum], given: dict[str, Any]) -> None:
     """Reads sentences and writes their records as they come."""
     quiet, output = given["quiet"], given["output"]
-    target, target_file = given["target"], given["target_file"]
+    sentences = GivenSentences(**{name: given[name] for name in SENTENCES})
     chosen = chosen_format(given["output_format"], output, formats, formats(view.formats[1]))
     options = _settings(view, given)
     rank = getattr(options, "rank", 1)
-    if rank > 1 and (target is not None or target_file is not None):
+    if rank > 1 and (sentences.target is not None or sentences.target_file is not None):
         raise UsageError(FOUND_OR_GIVEN.format("--rank"))
     counts = LineCounts()
-    lines, targets = sentences_and_targets(
-        given["text"], given["source"], target, target_file, counts, quiet=quiet
-    )
+    lines, targets = sentences.read(given["text"], counts, quiet=quiet)
 
     from tformer_cli.workflows.inspect_views import read_sentences
 

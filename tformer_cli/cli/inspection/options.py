@@ -4,6 +4,7 @@ A command ends in ``**opening`` under `takes_opening_options` and hands that on 
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
@@ -72,17 +73,6 @@ TargetFileOption = Annotated[
     ),
     PathRole.reads_file,
 ]
-RankOption = Annotated[
-    int,
-    typer.Option(metavar="N", min=1, help="Inspect the N-th best translation; 1 is the best."),
-]
-ModeOption = Annotated[
-    CaptureModeChoice,
-    typer.Option(
-        help="forced: one forward pass over the finished translation. live: the attention of the "
-        "search itself, followed along its back-pointers."
-    ),
-]
 HeadsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -99,16 +89,69 @@ FOUND_OR_GIVEN = (
 """Message for an option that needs the search, where a target is given."""
 
 
-def check_searched(mode: CaptureModeChoice, rank: int, *, is_given: bool) -> None:
-    """Makes sure that what a search found is not asked for of a target that was given.
+@dataclass(frozen=True, kw_only=True)
+class GivenSentences:
+    """Sentences and their targets."""
 
-    Raises:
-        UsageError: if it is.
-    """
-    is_live = mode == CaptureModeChoice.live
-    for is_asked, option in ((is_live, "--mode live"), (rank > 1, "--rank")):
-        if is_asked and is_given:
-            raise UsageError(FOUND_OR_GIVEN.format(option))
+    source: SourceOption = None
+    target: TargetOption = None
+    target_file: TargetFileOption = None
+
+    def read(
+        self, texts: Sequence[str] | None, counts: "LineCounts", *, quiet: bool = False
+    ) -> tuple[Iterator[str], Iterator[str] | None]:
+        """Returns the sentences to look at, and their targets if any are given.
+
+        Args:
+            texts: sentences that are arguments.
+            counts: counts the lines that are read.
+            quiet: true to leave out the prompt at a terminal.
+
+        Raises:
+            UsageError: if the options contradict each other, or read stdin twice.
+            DataError: if there is no such file.
+        """
+        source, target, target_file = self.source, self.target, self.target_file
+        if target is not None and target_file is not None:
+            raise UsageError(
+                "--target: --target-file gives the targets already; omit one of the two"
+            )
+        if not texts:
+            check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
+        lines = input_lines(texts, source, counts, "--source", quiet=quiet)
+        if target is not None:
+            warn_of_file_names([target], "--target-file")
+            return lines, argument_lines([target], counts)
+        return lines, None if target_file is None else file_lines(target_file, counts, quiet=quiet)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceOptions(GivenSentences):
+    """Sentences, their targets, and which translation is looked at where no target is given."""
+
+    rank: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Inspect the N-th best translation; 1 is the best."),
+    ] = 1
+    mode: Annotated[
+        CaptureModeChoice,
+        typer.Option(
+            help="forced: one forward pass over the finished translation. live: the attention of "
+            "the search itself, followed along its back-pointers."
+        ),
+    ] = CaptureModeChoice.forced
+
+    def check_searched(self) -> None:
+        """Makes sure that what a search found is not asked for of a target that was given.
+
+        Raises:
+            UsageError: if it is.
+        """
+        is_given = self.target is not None or self.target_file is not None
+        is_live = self.mode == CaptureModeChoice.live
+        for is_asked, option in ((is_live, "--mode live"), (self.rank > 1, "--rank")):
+            if is_asked and is_given:
+                raise UsageError(FOUND_OR_GIVEN.format(option))
 
 
 _SeedOption = Annotated[
@@ -158,29 +201,3 @@ def open_model(model: Path, opening: OpeningArguments, *, quiet: bool, rank: int
         note(f"beam size raised from {asked} to {beam}, to find {rank} translations", quiet=quiet)
     note_choices(opened, quiet=quiet)
     return opened
-
-
-def sentences_and_targets(
-    texts: Sequence[str] | None,
-    source: str | None,
-    target: str | None,
-    target_file: str | None,
-    counts: "LineCounts",
-    *,
-    quiet: bool = False,
-) -> tuple[Iterator[str], Iterator[str] | None]:
-    """Returns the sentences to look at, and their targets if any are given.
-
-    Raises:
-        UsageError: if the options contradict each other, or read stdin twice.
-        DataError: if there is no such file.
-    """
-    if target is not None and target_file is not None:
-        raise UsageError("--target: --target-file gives the targets already; omit one of the two")
-    if not texts:
-        check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
-    lines = input_lines(texts, source, counts, "--source", quiet=quiet)
-    if target is not None:
-        warn_of_file_names([target], "--target-file")
-        return lines, argument_lines([target], counts)
-    return lines, None if target_file is None else file_lines(target_file, counts, quiet=quiet)
