@@ -91,14 +91,9 @@ class Trainer:
         averages = config.average == "ema" and self.processes.is_first
         self.average = MovingAverage(model, config.ema_decay) if averages else None
         self._judged = model if self.average is None else self.average.model
+        judging = validation if validator else None
         self.saver = RunSaver(
-            model,
-            self.optimizer,
-            checkpoints,
-            config,
-            validation if validator else None,
-            self.processes,
-            self.average,
+            model, self.optimizer, checkpoints, config, judging, self.processes, self.average
         )
         self._judge = Judge(self._judged, validator, validation, publish, self.processes)
         self.state = TrainingState(fingerprints=fingerprints)

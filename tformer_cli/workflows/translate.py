@@ -152,11 +152,9 @@ def translated_text(
         input lines but for "tsv" and "moses", which have one for each hypothesis.
     """
     records: deque[dict[str, Any]] = deque()
-    texts: Iterable[str | tuple[str, Demands]] = (
-        _sources_of(read_records(lines, input_name, first_index), records, input_name, first_index)
-        if input_format == "jsonl"
-        else lines
-    )
+    texts: Iterable[str | tuple[str, Demands]] = lines
+    if input_format == "jsonl":
+        texts = _sources_of(lines, records, input_name, first_index)
     if glossary:
         texts = _with_glossary(texts, glossary)
     translated = translator.buffers(texts, buffer_lines, first_index=first_index, max_wait=max_wait)
@@ -170,12 +168,7 @@ def translated_text(
                 lists_hypotheses=lists_hypotheses,
                 details=details,
                 passed_through=records.popleft() if records else None,
-                alignments=None
-                if alignments is None
-                else [
-                    found.pharaoh if alignment_format == "pharaoh" else found.soft
-                    for found in alignments
-                ],
+                alignments=_rendered(alignments, alignment_format),
             )
         yield output_lines
 
@@ -189,14 +182,23 @@ def _with_alignments(
     return zip(buffer, aligner.align_translations(buffer), strict=True)
 
 
+def _rendered(
+    alignments: list[WordAlignment] | None, alignment_format: AlignmentFormat
+) -> list[Any] | None:
+    """Alignments of the hypotheses as links or weights, if there are any."""
+    if alignments is None:
+        return None
+    return [found.pharaoh if alignment_format == "pharaoh" else found.soft for found in alignments]
+
+
 def _sources_of(
-    records: Iterable[dict[str, Any]],
+    lines: Iterable[str],
     waiting: deque[dict[str, Any]],
     name: str,
     first_index: int,
 ) -> Iterator[tuple[str, Demands]]:
     """Yields the source texts and keeps the records until their translations are there."""
-    for number, record in enumerate(records, first_index + 1):
+    for number, record in enumerate(read_records(lines, name, first_index), first_index + 1):
         waiting.append(record)
         yield record["source"], demands_of(record, f"{name}:{number}")
 
