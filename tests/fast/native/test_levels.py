@@ -111,7 +111,7 @@ def test_the_kernels_in_use_agree_with_torch(kernels):
     ("file", "right", "wrong"),
     [
         ("loss.c", "load(scratch + i) * factor", "load(scratch + i) * factor * 1.01f"),
-        ("dropout.c", ">= dropout->threshold", ">= dropout->threshold / 2"),
+        ("random.h", ">= threshold", ">= threshold / 2"),
         ("attention_training.c", "(load(gradient + i) - mean)", "load(gradient + i)"),
         ("orthogonal.c", "polynomial[row] += a", "polynomial[row] += a * 1.01f"),
         ("norm.c", "sum_of_lanes(sum) / (float)width", "sum_of_lanes(sum) / (float)width * 1.01f"),
