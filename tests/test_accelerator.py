@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch.utils.backend_registration as registration
 
+from tests.tiny_recipe import TINY_MODEL
 from tformer_cli.training.speed import Pace
 
 pytestmark = pytest.mark.skipif(
@@ -18,20 +19,16 @@ pytestmark = pytest.mark.skipif(
     reason="this torch simulates no device",
 )
 PROGRAM = Path(__file__).parent / "simulated_device.py"
-RECIPE = """
+RECIPE = (
+    """
 [data]
 source_language = "en"
 target_language = "fr"
 train = [{ built_in = "train", pairs = 100 }]
 valid = [{ built_in = "valid", pairs = 20 }]
-[tokenizer]
-vocab_size = 300
-[model]
-d_model = 16
-n_heads = 2
-d_ff = 32
-n_encoder_layers = 1
-n_decoder_layers = 1
+"""
+    + TINY_MODEL
+    + """\
 [training]
 precision = "float32"
 tokens_per_batch = 400
@@ -45,6 +42,7 @@ max_sentences = 2
 [decoding]
 max_length = 8
 """
+)
 LINES = "Is the boy calm?\nThe glove was old.\nA bear.\n"
 REPORTS = 2
 

@@ -12,21 +12,18 @@ import pytest
 import torch
 
 import tformer_cli
+from tests.tiny_recipe import TINY_MODEL
 
 PACKAGE = Path(tformer_cli.__file__).parent
-RECIPE = """
+RECIPE = (
+    """
 [data]
 train = [{ built_in = "train", pairs = 200, seed = 1 }]
 valid = [{ built_in = "valid", pairs = 100, seed = 1 }]
 cache_directory = "CACHE"
-[tokenizer]
-vocab_size = 300
-[model]
-d_model = 16
-n_heads = 2
-d_ff = 32
-n_encoder_layers = 1
-n_decoder_layers = 1
+"""
+    + TINY_MODEL
+    + """\
 [training]
 precision = "float32"
 tokens_per_batch = 400
@@ -39,6 +36,7 @@ max_sentences = 2
 [decoding]
 max_length = 8
 """
+)
 SCRIPT = """
 import json
 from importlib.util import find_spec

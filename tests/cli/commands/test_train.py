@@ -12,6 +12,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests.tiny_recipe import TINY_MODEL
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.train_options import ProcessOptions, parse_minutes
 from tformer_cli.errors import UsageError
@@ -327,27 +328,24 @@ def test_a_missing_corpus_names_key_folder_and_where_it_comes_from(tmp_path, opt
     assert not (tmp_path / "run").exists()
 
 
-DOUBTFUL = """
+DOUBTFUL = (
+    """
 [data]
 source_language = "en"
 target_language = "fr"
 train = [{ tsv = "a.tsv" }]
 directory = "HERE"
 cache_directory = "HERE/cache"
-[tokenizer]
-vocab_size = 300
-[model]
-d_model = 16
-n_heads = 2
-d_ff = 32
-n_encoder_layers = 1
-n_decoder_layers = 1
+"""
+    + TINY_MODEL
+    + """\
 [training]
 precision = "float32"
 tokens_per_batch = 400
 max_steps = 2
 checkpoint_every = 1
 """
+)
 
 
 def test_doubts_about_the_data_are_one_warning_each(tmp_path):
@@ -402,6 +400,8 @@ def test_groups_of_processes_are_read():
         ("3:2", "a:1", "--nodes"),
         ("two", "a:1", "--nodes"),
         ("2", None, "--meet"),
+        ("2", "node1:65536", "--meet"),
+        ("2", "node1:0", "--meet"),
         (None, "a:1", "--nodes"),
         ("2", "a", "HOST:PORT"),
     ],

@@ -13,24 +13,21 @@ from typing import ClassVar
 import pytest
 import torch
 
+from tests.tiny_recipe import TINY_MODEL
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.training.processes.agent import is_worth_a_restart
 
 pytestmark = pytest.mark.slow
 
-RECIPE = """
+RECIPE = (
+    """
 [data]
 train = [{ built_in = "train", pairs = 300 }]
 valid = [{ built_in = "valid", pairs = 300 }]
 cache_directory = "CACHE"
-[tokenizer]
-vocab_size = 300
-[model]
-d_model = 16
-n_heads = 2
-d_ff = 32
-n_encoder_layers = 1
-n_decoder_layers = 1
+"""
+    + TINY_MODEL
+    + """\
 dropout = 0.1
 [training]
 precision = "float32"
@@ -46,6 +43,7 @@ metric = "loss"
 [decoding]
 max_length = 8
 """
+)
 DEADLINE = 120.0
 
 

@@ -9,22 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.tiny_recipe import TINY_MODEL
 from tformer_cli.artifacts.tensors import load_tensors
 
 # Without biases: the gradient of a key's bias is 0 but for rounding, which Adam scales up.
-RECIPE = """
+RECIPE = (
+    """
 [data]
 train = [{ built_in = "train", pairs = 300 }]
 valid = [{ built_in = "valid", pairs = 300 }]
 cache_directory = "CACHE"
-[tokenizer]
-vocab_size = 300
-[model]
-d_model = 16
-n_heads = 2
-d_ff = 32
-n_encoder_layers = 1
-n_decoder_layers = 1
+"""
+    + TINY_MODEL
+    + """\
 dropout = 0.0
 bias = false
 [training]
@@ -44,6 +41,7 @@ metric = "loss"
 [decoding]
 max_length = 8
 """
+)
 DROPOUT = ["--set", "model.dropout=0.3"]
 MUON = ["--set", 'training.optimizer="muon"']
 AVERAGED = ["--set", 'training.average="ema"']

@@ -155,7 +155,8 @@ class ProcessOptions:
                 ("--nodes", "--meet HOST:PORT") if nodes else ("--meet", "--nodes MIN:MAX")
             )
             raise UsageError(f"{given}: {missing} is missing; give both, the same on all machines")
-        if meet is not None and not re.fullmatch(r".+:\d{1,5}", meet):
+        port = re.fullmatch(r".+:(\d{1,5})", meet or "any:1")
+        if port is None or not 0 < int(port[1]) < 1 << 16:
             raise UsageError(f'--meet: "{meet}" is not HOST:PORT; write one such as node1:29500')
         return Group(
             n_processes=self.processes or 1,

@@ -110,8 +110,8 @@ def built_levels(folder: Path = LIBRARIES) -> list[str]:
 
 
 def _path_of_named(name: str, folder: Path) -> Path:
-    known = [*(level.name for level in levels_of(platform.machine())), NATIVE, SANITIZED]
-    if name not in known:
+    known = [*(level.name for level in levels_of(platform.machine())), NATIVE]
+    if name not in (*known, SANITIZED):
         raise UsageError(f'{LEVEL}: "{name}" is not a level; choose one of {", ".join(known)}')
     own = [level.name for level in levels_of_processor()]
     if name not in own and name not in (NATIVE, SANITIZED):

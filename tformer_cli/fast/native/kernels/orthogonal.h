@@ -1,4 +1,4 @@
-/* Matrices with the same singular vectors and all singular values near 1: training/muon.py,
+/* Matrices with the same singular vectors and all singular values near 1: training/optimizers/muon.py,
    whose formulas these are, by products of which only one half is computed. */
 #ifndef TFORMER_ORTHOGONAL_H
 #define TFORMER_ORTHOGONAL_H
