@@ -9,7 +9,7 @@ from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.fast.native.build import find_compiler
-from tformer_cli.fast.native.library import SWITCH, Refused, load_library
+from tformer_cli.fast.native.library import SWITCH, KernelsUnavailable, load_library
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.runtime import prepare_cpu
 from tformer_cli.model.transformer import Transformer
@@ -28,8 +28,8 @@ def pytest_report_header():
     """Names the kernels that the tests run with: many test nothing else."""
     try:
         return f"compiled kernels: {Path(load_library()._name).stem}"
-    except Refused as refusal:
-        return f"NO compiled kernels: {refusal}"
+    except KernelsUnavailable as error:
+        return f"NO compiled kernels: {error}"
 
 
 @pytest.fixture(scope="session")
@@ -40,11 +40,11 @@ def kernels():
     """
     try:
         return load_library()
-    except Refused as refusal:
+    except KernelsUnavailable as error:
         if find_compiler() is None or os.environ.get(SWITCH) == "0":
-            pytest.skip(f"no compiled kernels: {refusal}")
+            pytest.skip(f"no compiled kernels: {error}")
         pytest.fail(
-            f"no compiled kernels: {refusal} (in place: python -m tformer_cli.fast.native.build)"
+            f"no compiled kernels: {error} (in place: python -m tformer_cli.fast.native.build)"
         )
 
 

@@ -21,7 +21,7 @@ from tformer_cli.decoding.torch_engine import TorchEngine
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.fast import native_search
 from tformer_cli.fast.native import torch_weights
-from tformer_cli.fast.native.library import Refused
+from tformer_cli.fast.native.library import KernelsUnavailable
 from tformer_cli.fast.native.search import NativeModel
 from tformer_cli.fast.native_search import CompiledEngine, plan_native_batches
 from tformer_cli.fast.products import quantized_matrices, use_integers
@@ -71,7 +71,7 @@ def by_torch(monkeypatch):
     return translate
 
 
-def refusal(translator):
+def unsupported_reason(translator):
     """The reason why the kernels do not search; None if they do."""
     return translator.engine().reasons.get("compiled")
 
@@ -117,7 +117,7 @@ def check_equal(found, expected):
 def test_the_kernels_find_what_torch_finds(kernels, translator_of, by_torch, settings):
     translator = translator_of(**settings)
     expected = by_torch(translator, LINES)
-    assert refusal(translator) is None
+    assert unsupported_reason(translator) is None
     check_equal(translator.translate(LINES), expected)
 
 
@@ -148,7 +148,7 @@ def test_models_of_every_kind(kernels, translator_of, by_torch, number):
     )
     translator = translator_of(config, seed=number, n_best=3)
     expected = by_torch(translator, LINES[:8])
-    assert refusal(translator) is None
+    assert unsupported_reason(translator) is None
     check_equal(translator.translate(LINES[:8]), expected)
 
 
@@ -239,7 +239,7 @@ def test_constraints_are_met_by_the_kernels_as_by_torch(
 )
 def test_what_the_kernels_do_not_know_is_for_torch(translator_of, by_torch, settings, reason):
     translator = translator_of(**settings)
-    assert reason in refusal(translator)
+    assert reason in unsupported_reason(translator)
     assert translator.translate(LINES[:4]) == by_torch(translator, LINES[:4])
 
 
@@ -247,23 +247,23 @@ def test_models_that_the_kernels_do_not_know_are_for_torch(translator_of):
     translator = translator_of()
     model = translator._model
     joined = Ensemble([model, model], None, "probability")
-    assert refusal(translator_of(joined)) is not None
+    assert unsupported_reason(translator_of(joined)) is not None
     integers = translator_of(seed=3)._model
     use_integers(integers, quantized_matrices(integers.state_dict()))
-    assert refusal(translator_of(integers)) is None, "integers they know"
+    assert unsupported_reason(translator_of(integers)) is None, "integers they know"
     many_positions = translator_of(replace(CONFIG, max_positions=1 << 20))
-    assert "positions would be too large" in refusal(many_positions)
+    assert "positions would be too large" in unsupported_reason(many_positions)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert "precision" in refusal(translator)
+        assert "precision" in unsupported_reason(translator)
 
 
 def test_a_head_switched_off_or_listened_to_is_for_torch(kernels, translator_of, by_torch):
     translator = translator_of()
     attention = translator._model.decoder.layers[1].cross_attention
     before = translator.translate(LINES)
-    assert refusal(translator) is None
+    assert unsupported_reason(translator) is None
     attention.gate = torch.tensor([0.0, 1.0]).view(2, 1, 1)
-    assert refusal(translator) is not None
+    assert unsupported_reason(translator) is not None
     gated = translator.translate(LINES)
     assert gated == by_torch(translator, LINES) != before
     attention.gate = None
@@ -310,10 +310,10 @@ def test_without_a_library_torch_translates(translator_of, by_torch, monkeypatch
     translator = translator_of()
 
     def refuse(tell):
-        raise Refused("they are not built")
+        raise KernelsUnavailable("they are not built")
 
     monkeypatch.setattr(native_search, "load_library", refuse)
-    assert "not built" in refusal(translator)
+    assert "not built" in unsupported_reason(translator)
     assert translator.translate(LINES) == by_torch(translator, LINES)
 
 
@@ -325,7 +325,7 @@ def test_without_memory_for_packed_weights_torch_translates(
 
     monkeypatch.setattr(torch_weights, "native_model", refuse)
     translator = translator_of()
-    assert "not enough memory" in refusal(translator)
+    assert "not enough memory" in unsupported_reason(translator)
     assert translator.translate(LINES[:4]) == by_torch(translator, LINES[:4])
 
 
@@ -363,7 +363,7 @@ def test_ctrl_c_ends_kernels_that_compute(kernels, translator_of, n_lines):
     translator = translator_of(config, beam_size=beam_size, max_length=500, max_length_ratio=100.0)
     # as long as it takes to find that nothing stops it: minutes
     lines = [" ".join(WORDS * 4)] * n_lines
-    assert refusal(translator) is None
+    assert unsupported_reason(translator) is None
     main = threading.main_thread().ident
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))

@@ -10,7 +10,7 @@ import torch
 
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.scoring import score_pairs
-from tformer_cli.fast.native.library import Refused, load_library
+from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native_search import default_threads
 from tformer_cli.workflows.open_translator import open_translator
 from tformer_cli.workflows.stored_model import is_cpu, may_have_gpu
@@ -32,8 +32,8 @@ PROGRAM = (
 def kernels():
     try:
         return load_library()
-    except Refused as refusal:
-        pytest.skip(f"no compiled kernels: {refusal}")
+    except KernelsUnavailable as error:
+        pytest.skip(f"no compiled kernels: {error}")
 
 
 @pytest.fixture(scope="module")

@@ -32,10 +32,18 @@ class StoredWeights:
     mapping: mmap.mmap
     """The file."""
 
-    def free_pages(self) -> None:
-        """Gives the memory of the file back; what is read again comes from the file again."""
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self.mapping.madvise(mmap.MADV_DONTNEED)
+    def free_pages(self, array: NDArray[Any] | None = None) -> None:
+        """Gives the memory of the file back; what is read again comes from the file again.
+
+        Args:
+            array: the one whose part of the file is meant, nothing if it lies elsewhere; None: all.
+        """
+        if array is None:
+            _free(self.mapping, 0, len(self.mapping))
+            return
+        start = array.ctypes.data - np.frombuffer(self.mapping, np.uint8).ctypes.data
+        if 0 <= start < len(self.mapping):
+            _free(self.mapping, start, array.nbytes)
 
 
 def read_weights(
@@ -76,11 +84,19 @@ def read_weights(
             arrays[name] = _integers(path, name, entry["dtype"], mapping, at, shape)
         else:
             arrays[name] = _floats(path, name, entry["dtype"], mapping, at, shape)
+            # All of it has been read to check it, and is not needed yet
+            _free(mapping, at, start + entry["data_offsets"][1] - at)
     for name in matrices:  # a layer whose heads were all pruned has nothing to quantize
         if 0 in expected[name]:
             arrays[name] = np.empty(expected[name], np.float32)
             del arrays[f"{name}{SCALE}"]
     return StoredWeights(arrays, mapping)
+
+
+def _free(mapping: mmap.mmap, start: int, n_bytes: int) -> None:
+    if hasattr(mmap, "MADV_DONTNEED") and n_bytes:
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        mapping.madvise(mmap.MADV_DONTNEED, first, start + n_bytes - first)
 
 
 def _is_matrix(name: str, shape: tuple[int, ...]) -> bool:

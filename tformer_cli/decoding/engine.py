@@ -84,6 +84,9 @@ class StoredModel(SearchedModel, Protocol):
     def arrays(self) -> AbstractContextManager[Mapping[str, NDArray[Any]]]:
         """Opens its weights by their names in a model directory; int8 ones with their scales."""
 
+    def release(self, array: NDArray[Any]) -> None:
+        """Gives back the memory of one of those arrays until it is read again."""
+
     def made(self) -> DecodingModel | None:
         """The same model in torch, if it has been made: it may then have been changed, too."""
 

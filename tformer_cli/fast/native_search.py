@@ -31,7 +31,7 @@ from tformer_cli.decoding.hypothesis import (
     longest_translation,
 )
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS
-from tformer_cli.fast.native.library import Refused, load_library
+from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native.search import NativeModel
 from tformer_cli.fast.native.weights import unsupported_shape
 
@@ -144,13 +144,17 @@ class CompiledSearch:
             if self._made is None:
                 with self._model.arrays() as arrays:
                     self._native = NativeModel(
-                        library, self._model.config, self._model.vocab_size, arrays
+                        library,
+                        self._model.config,
+                        self._model.vocab_size,
+                        arrays,
+                        self._model.release,
                     )
                 return
             from tformer_cli.fast.native.torch_weights import native_model, versions
 
             self._native = native_model(library, self._made)
-        except (Refused, MemoryError) as error:
+        except (KernelsUnavailable, MemoryError) as error:
             raise EngineUnavailableError(str(error)) from None
         self._modules = list(self._made.modules())
         self._versions = versions(self._modules)

@@ -55,8 +55,13 @@ class DirectoryModel:
 
         arrays = self.weights.arrays
         is_stored = any(array.dtype == "int8" for array in arrays.values())
-        yield in_integers(arrays) if self.in_integers and not is_stored else arrays
+        is_stored = is_stored or not self.in_integers
+        yield arrays if is_stored else in_integers(arrays, self.release)
         self.weights.free_pages()
+
+    def release(self, array: NDArray[Any]) -> None:
+        """See `StoredModel`."""
+        self.weights.free_pages(array)
 
     def made(self) -> Transformer | None:
         """See `StoredModel`."""

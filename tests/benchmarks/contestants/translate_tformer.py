@@ -6,7 +6,7 @@ import torch
 from translation import Translate, measure, read_job
 
 from tformer_cli import __version__
-from tformer_cli.fast.native.library import Refused, load_library
+from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.workflows.open_translator import open_translator
 
 
@@ -43,8 +43,8 @@ def kernels() -> str:
     """Names what computes."""
     try:
         load_library()
-    except Refused as refusal:
-        return f"without compiled kernels: {refusal}"
+    except KernelsUnavailable as error:
+        return f"without compiled kernels: {error}"
     return "compiled kernels"
 
 

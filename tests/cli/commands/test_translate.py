@@ -49,7 +49,7 @@ def test_without_kernels_it_translates_alike_with_one_note(model, monkeypatch):
     expected = run("translate", model, "--device", "cpu", *LINES).stdout
 
     def refuse():
-        raise library.Refused("they are not built")
+        raise library.KernelsUnavailable("they are not built")
 
     monkeypatch.delenv(library.SWITCH, raising=False)
     monkeypatch.setattr(library, "find_library", refuse)

@@ -179,8 +179,8 @@ def _compare(
 def _check_training(library: ctypes.CDLL, model: Transformer, number: int) -> None:
     """Compares the gradients of a step without dropout."""
     expected, found = _gradients(model, number), _gradients(_trained(library, model), number)
-    for name, slope in expected.items():
-        error, largest = _largest(found[name] - slope), _largest(slope)
+    for name, gradient in expected.items():
+        error, largest = _largest(found[name] - gradient), _largest(gradient)
         if not error <= GRADIENT_TOLERANCE * largest + 1e-6:
             raise Mismatch(f"model {number}: the gradient of {name} is off by {error:.1e}")
 
@@ -192,12 +192,13 @@ def _check_other_numbers_and_threads(library: ctypes.CDLL, model: Transformer, n
     torch.set_num_threads(2)
     two = _gradients(trained, number)
     torch.set_num_threads(1)
-    if any(not torch.equal(two[name], slope) for name, slope in one.items()):
+    if any(not torch.equal(two[name], gradient) for name, gradient in one.items()):
         raise Mismatch("two threads compute different gradients from one")
     with torch.autocast("cpu", torch.bfloat16):
         by_torch, by_kernels = (_gradients(each, number) for each in (model, trained))
     errors = [
-        sum((some[name] - slope).square().sum().item() for name, slope in exact.items()) ** 0.5
+        sum((some[name] - gradient).square().sum().item() for name, gradient in exact.items())
+        ** 0.5
         for some in (by_torch, by_kernels)
     ]
     if not errors[1] <= 2.0 * errors[0]:

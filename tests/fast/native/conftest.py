@@ -6,7 +6,7 @@ import pytest
 from tests.fast.native.kernels import declare
 from tformer_cli.fast.native.build import build, find_compiler
 from tformer_cli.fast.native.levels import KERNELS, levels_of_processor, library_path
-from tformer_cli.fast.native.library import Refused, load_from
+from tformer_cli.fast.native.library import KernelsUnavailable, load_from
 from tformer_cli.fast.native.training import NativeOperations
 
 
@@ -65,7 +65,7 @@ def library_of(tmp_path_factory):
             pytest.skip(f"this processor is not {name}")
         try:
             return declare(load_from(library_path(name), KERNELS))
-        except Refused:
+        except KernelsUnavailable:
             pass
         compiler = find_compiler()
         if compiler is None:

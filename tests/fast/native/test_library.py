@@ -18,7 +18,12 @@ from tformer_cli.fast.native.levels import (
     processor_digest,
     source_digest,
 )
-from tformer_cli.fast.native.library import Refused, built_levels, find_library, load_library
+from tformer_cli.fast.native.library import (
+    KernelsUnavailable,
+    built_levels,
+    find_library,
+    load_library,
+)
 from tformer_cli.fast.native.structs import SHARED
 
 LEVELS = (Level("low", ()), Level("middle", ()), Level("high", ()))
@@ -112,14 +117,18 @@ def test_a_library_for_another_processor_is_left(make, tmp_path):
 
 def test_the_sanitized_library_is_only_for_those_who_name_it(make, tmp_path):
     sources = make(tmp_path, SANITIZED)
-    with pytest.raises(Refused, match=f"none of the levels that were built \\({SANITIZED}\\)"):
+    with pytest.raises(
+        KernelsUnavailable, match=f"none of the levels that were built \\({SANITIZED}\\)"
+    ):
         find_library(tmp_path, sources)
 
 
 def test_a_library_of_other_sources_is_refused(make, tmp_path):
     make(tmp_path, "high")
     (tmp_path / "kernels").mkdir()
-    with pytest.raises(Refused, match=r"from other sources; `pip install -e \.` builds them again"):
+    with pytest.raises(
+        KernelsUnavailable, match=r"from other sources; `pip install -e \.` builds them again"
+    ):
         find_library(tmp_path, tmp_path / "kernels")
 
 
@@ -134,7 +143,9 @@ def test_a_library_with_other_structs_is_refused(make, tmp_path, monkeypatch):
 
     sources = make(tmp_path, "high")
     monkeypatch.setattr(module, "find_mismatch", lambda library: "its struct Shape has 9 bytes")
-    with pytest.raises(Refused, match=r"kernels-high\.so is of another version: its struct Shape"):
+    with pytest.raises(
+        KernelsUnavailable, match=r"kernels-high\.so is of another version: its struct Shape"
+    ):
         find_library(tmp_path, sources)
 
 
@@ -142,15 +153,17 @@ def test_a_damaged_library_is_refused(make, tmp_path):
     sources = make(tmp_path, "high")
     path = library_path("high", tmp_path)
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(Refused, match="cannot be loaded"):
+    with pytest.raises(KernelsUnavailable, match="cannot be loaded"):
         find_library(tmp_path, sources)
 
 
 def test_where_nothing_is_built_the_reason_is_given(tmp_path):
     (tmp_path / "kernels").mkdir()
-    with pytest.raises(Refused, match=r"they are not built; `pip install -e \.` builds them"):
+    with pytest.raises(
+        KernelsUnavailable, match=r"they are not built; `pip install -e \.` builds them"
+    ):
         find_library(tmp_path, tmp_path / "kernels")
-    with pytest.raises(Refused, match="no C compiler was there when it was built"):
+    with pytest.raises(KernelsUnavailable, match="no C compiler was there when it was built"):
         find_library(tmp_path, tmp_path / "missing")
 
 
@@ -159,11 +172,11 @@ def test_a_process_looks_and_tells_once(monkeypatch):
 
     def refuse():
         calls.append(1)
-        raise Refused("no")
+        raise KernelsUnavailable("no")
 
     monkeypatch.setattr(module, "find_library", refuse)
     for _ in range(2):
-        with pytest.raises(Refused, match="no"):
+        with pytest.raises(KernelsUnavailable, match="no"):
             load_library(told.append)
     assert (len(calls), told) == (1, ["without compiled kernels, PyTorch computes more slowly: no"])
 
@@ -172,7 +185,7 @@ def test_the_switch(monkeypatch):
     monkeypatch.setenv("TFORMER_NATIVE", "0")
     monkeypatch.setattr(module, "find_library", lambda: pytest.fail("it looked"))
     told = []
-    with pytest.raises(Refused, match="TFORMER_NATIVE=0"):
+    with pytest.raises(KernelsUnavailable, match="TFORMER_NATIVE=0"):
         load_library(told.append)
     assert told == []
 

@@ -20,12 +20,12 @@ def random_norm(width, *, bias=True):
     return norm
 
 
-def differentiated(compute, hidden, values, norm, slopes):
+def differentiated(compute, hidden, values, norm, gradients):
     """Both results, and the gradients of all that they depend on."""
     hidden, values = hidden.clone().requires_grad_(), values.clone().requires_grad_()
     norm.zero_grad()
     results = compute(hidden, values)
-    total = sum((r * s).sum() for r, s in zip(results, slopes, strict=True) if s is not None)
+    total = sum((r * s).sum() for r, s in zip(results, gradients, strict=True) if s is not None)
     total.backward()
     gradients = [hidden.grad, values.grad, *(p.grad.clone() for p in norm.parameters())]
     return [*(result.detach() for result in results), *gradients]
@@ -46,10 +46,10 @@ def check(found, expected, tolerance):
 def test_without_dropout_it_is_torchs_sum_and_norm(operations, shape, dtype, bias, used):
     norm = random_norm(shape[-1], bias=bias)
     hidden, values = torch.randn(shape), torch.randn(shape).to(dtype)
-    slopes = [torch.randn(shape), torch.randn(shape)]
+    gradients = [torch.randn(shape), torch.randn(shape)]
     unused = {"norm": 0, "sum": 1}.get(used)
     if unused is not None:
-        slopes[unused] = torch.zeros(shape)
+        gradients[unused] = torch.zeros(shape)
 
     def plain(hidden, values):
         summed = hidden + values
@@ -58,10 +58,10 @@ def test_without_dropout_it_is_torchs_sum_and_norm(operations, shape, dtype, bia
     def fused(hidden, values):
         return operations.add_dropout_norm(hidden, values, 0.0, norm, rounds=False)
 
-    expected = differentiated(plain, hidden, values, norm, slopes)
+    expected = differentiated(plain, hidden, values, norm, gradients)
     if unused is not None:
-        slopes[unused] = None
-    check(differentiated(fused, hidden, values, norm, slopes), expected, 1e-5)
+        gradients[unused] = None
+    check(differentiated(fused, hidden, values, norm, gradients), expected, 1e-5)
 
 
 @pytest.mark.parametrize("width", [32, 96, 256])
@@ -70,7 +70,7 @@ def test_it_drops_what_the_separate_kernel_drops(operations, width, dtype):
     """Where rows are whole runs of random numbers, the masks are the same."""
     norm = random_norm(width)
     hidden, values = torch.randn(1, 67, width), torch.randn(1, 67, width).to(dtype)
-    slopes = [torch.randn(1, 67, width), torch.randn(1, 67, width)]
+    gradients = [torch.randn(1, 67, width), torch.randn(1, 67, width)]
 
     def separate(hidden, values):
         torch.manual_seed(5)
@@ -82,8 +82,8 @@ def test_it_drops_what_the_separate_kernel_drops(operations, width, dtype):
         return operations.add_dropout_norm(hidden, values, 0.3, norm, rounds=False)
 
     check(
-        differentiated(fused, hidden, values, norm, slopes),
-        differentiated(separate, hidden, values, norm, slopes),
+        differentiated(fused, hidden, values, norm, gradients),
+        differentiated(separate, hidden, values, norm, gradients),
         1e-5,
     )
 
@@ -122,7 +122,7 @@ def test_under_autocast_it_is_rounded_where_that_is_allowed(operations, rounds):
 def test_it_does_not_depend_on_the_number_of_threads(operations, threads):
     norm = random_norm(40)
     hidden, values = torch.randn(1, 1000, 40), torch.randn(1, 1000, 40)
-    slopes = [None, torch.randn(1, 1000, 40)]
+    gradients = [None, torch.randn(1, 1000, 40)]
 
     def fused(hidden, values):
         torch.manual_seed(5)
@@ -131,9 +131,9 @@ def test_it_does_not_depend_on_the_number_of_threads(operations, threads):
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
-        expected = differentiated(fused, hidden, values, norm, slopes)
+        expected = differentiated(fused, hidden, values, norm, gradients)
         torch.set_num_threads(threads)
-        found = differentiated(fused, hidden, values, norm, slopes)
+        found = differentiated(fused, hidden, values, norm, gradients)
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(own, other) for own, other in zip(found, expected, strict=True))

@@ -109,12 +109,12 @@ def test_what_was_dropped_gets_no_gradient(operations, dtype):
     hidden = torch.full((5, 77), 3.0, requires_grad=True)
     result = operations.add_dropout(hidden, values, 0.25)
     assert result.dtype == torch.float32
-    slope = torch.randn(5, 77)
-    result.backward(slope)
+    gradient = torch.randn(5, 77)
+    result.backward(gradient)
     scale = ((result.detach() - 3.0) > 0.5) * 4 / 3
-    assert torch.equal(hidden.grad, slope)
+    assert torch.equal(hidden.grad, gradient)
     assert values.grad.dtype == dtype
-    assert torch.allclose(values.grad, (slope * scale).to(dtype))
+    assert torch.allclose(values.grad, (gradient * scale).to(dtype))
     assert 250 < (scale > 0).sum() < 325
 
 
@@ -231,9 +231,9 @@ def test_self_attention_and_its_gradient_are_those_of_the_formula(
     exact_values = values.detach().double().requires_grad_()
     exact = attention_by_formula(exact_values, None, n_heads, spans)
     context = operations.attention(values, None, n_heads, spans)
-    slope = torch.randn_like(context)
-    context.backward(slope)
-    exact.backward(slope.double())
+    gradient = torch.randn_like(context)
+    context.backward(gradient)
+    exact.backward(gradient.double())
     assert torch.allclose(context.double(), exact, atol=5e-6)
     assert torch.allclose(values.grad.double(), exact_values.grad, atol=2e-5)
     assert torch.equal(context[:, sum(lengths) :], torch.zeros(1, 5, n_heads * width))
@@ -249,9 +249,9 @@ def test_cross_attention_and_its_gradient_are_those_of_the_formula(operations, l
     exact_query, exact_memory = (x.detach().double().requires_grad_() for x in (query, memory))
     exact = attention_by_formula(exact_query, exact_memory, 2, spans)
     context = operations.attention(query, memory, 2, spans)
-    slope = torch.randn_like(context)
-    context.backward(slope)
-    exact.backward(slope.double())
+    gradient = torch.randn_like(context)
+    context.backward(gradient)
+    exact.backward(gradient.double())
     assert torch.allclose(context.double(), exact, atol=5e-6)
     assert torch.allclose(query.grad.double(), exact_query.grad, atol=2e-5)
     assert torch.allclose(memory.grad.double(), exact_memory.grad, atol=2e-5)
@@ -287,9 +287,9 @@ def test_attention_in_bfloat16_is_within_its_rounding(operations):
     exact_values = values.detach().double().requires_grad_()
     exact = attention_by_formula(exact_values, None, 4, spans)
     context = operations.attention(values, None, 4, spans)
-    slope = torch.randn(1, 51, 64).bfloat16()
-    context.backward(slope)
-    exact.backward(slope.double())
+    gradient = torch.randn(1, 51, 64).bfloat16()
+    context.backward(gradient)
+    exact.backward(gradient.double())
     assert context.dtype == values.grad.dtype == torch.bfloat16
     # half a unit in the last of 8 bits, and float32 before it
     assert torch.allclose(context.double(), exact, rtol=2**-8, atol=1e-5)
@@ -375,9 +375,9 @@ def test_a_models_gradients_are_the_same(training_library, norm, activation, pos
     assert use_native_operations(same, training_library)
     assert trains_unpadded(same, 20)
     expected, found = gradients(model, r_drop=r_drop), gradients(same, r_drop=r_drop)
-    for name, slope in expected.items():
-        largest = max(map(abs, slope.flatten().tolist()), default=0.0)
-        assert torch.allclose(found[name], slope, rtol=1e-4, atol=1e-5 * largest), name
+    for name, gradient in expected.items():
+        largest = max(map(abs, gradient.flatten().tolist()), default=0.0)
+        assert torch.allclose(found[name], gradient, rtol=1e-4, atol=1e-5 * largest), name
 
 
 def test_in_bfloat16_a_models_gradients_are_as_near_to_float32_as_torchs(training_library):
@@ -389,8 +389,8 @@ def test_in_bfloat16_a_models_gradients_are_as_near_to_float32_as_torchs(trainin
     same = copy.deepcopy(model)
     assert use_native_operations(same, training_library)
 
-    def error(slopes):
-        return math.sqrt(sum((slopes[name] - exact[name]).square().sum() for name in exact))
+    def error(found):
+        return math.sqrt(sum((found[name] - exact[name]).square().sum() for name in exact))
 
     exact = gradients(model)
     by_torch = error(gradients(model, "bfloat16"))

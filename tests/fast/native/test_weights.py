@@ -75,3 +75,23 @@ def test_shapes_that_the_kernels_do_not_know_are_named():
     assert unsupported_shape(wide, 40, in_integers=False) is None
     long = ModelConfig(max_positions=1 << 20)
     assert "positions would be too large" in unsupported_shape(long, 40, in_integers=False)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=repr)
+def test_each_matrix_that_is_copied_is_released_once(kernels, shape):
+    model = make_model(**shape)
+    stored = {name: tensor.numpy().copy() for name, tensor in model.state_dict().items()}
+    released = []
+
+    def release(array):
+        released.append(next(name for name, each in stored.items() if each is array))
+        if "embedding" not in released[-1]:  # those the kernels read in place, too
+            array.fill(np.nan)
+
+    native = NativeModel(kernels, model.config, 40, stored, release)
+    output = {"all": "source_embedding", "decoder": "target_embedding"}
+    tied = output.get(model.config.tied_embeddings, "output_projection")
+    copied = {n for n, array in stored.items() if array.ndim == 2 and ".layers." in n}
+    assert len(released) == len(set(released))
+    assert set(released) == copied | {f"{tied}.weight"}
+    assert translations(native) == translations(native_model(kernels, model))

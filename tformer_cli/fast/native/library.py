@@ -1,7 +1,7 @@
 """The kernels as a library, which the build of the package compiled: chosen, checked and loaded.
 
 Nothing here is an error to the user unless a level was asked for. Where there is no library that
-this processor runs, PyTorch computes; `Refused` gives the reason.
+this processor runs, PyTorch computes; `KernelsUnavailable` gives the reason.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ LEVEL = "TFORMER_NATIVE_LEVEL"
 REBUILD = "`pip install -e .` builds them"
 
 _once = threading.Lock()
-_found: ctypes.CDLL | Refused | None = None
+_found: ctypes.CDLL | KernelsUnavailable | None = None
 
 
-class Refused(Exception):  # noqa: N818 - a state of affairs, not a fault
+class KernelsUnavailable(Exception):  # noqa: N818 - a state of affairs, not an error
     """There is no library that may be used, and why."""
 
 
@@ -51,22 +51,22 @@ def load_library(tell: Callable[[str], None] | None = None) -> ctypes.CDLL:
         tell: is told, in a line and once, that there is none.
 
     Raises:
-        Refused: if there is none; in this process, there will be none later, either.
+        KernelsUnavailable: if there is none; in this process, there will be none later, either.
         UsageError: if the level that the environment names cannot be had.
     """
     global _found
     if os.environ.get(SWITCH) == "0":
-        raise Refused(f"{SWITCH}=0 disables them")
+        raise KernelsUnavailable(f"{SWITCH}=0 disables them")
     with _once:
         if _found is None:
             try:
                 _found = find_library()
-            except Refused as refusal:
-                _found = refusal
+            except KernelsUnavailable as error:
+                _found = error
                 if tell is not None:
-                    tell(f"without compiled kernels, PyTorch computes more slowly: {refusal}")
-    if isinstance(_found, Refused):
-        raise Refused(str(_found))
+                    tell(f"without compiled kernels, PyTorch computes more slowly: {error}")
+    if isinstance(_found, KernelsUnavailable):
+        raise KernelsUnavailable(str(_found))
     return _found
 
 
@@ -78,7 +78,7 @@ def find_library(folder: Path = LIBRARIES, sources: Path = KERNELS) -> ctypes.CD
         sources: folder of the C files that they must have been made from, where there is one.
 
     Raises:
-        Refused: if there is none.
+        KernelsUnavailable: if there is none.
         UsageError: if the environment names a level that is unknown, not this processor's or not
             built.
     """
@@ -96,10 +96,14 @@ def find_library(folder: Path = LIBRARIES, sources: Path = KERNELS) -> ctypes.CD
             return load_from(path, sources)
     built = built_levels(folder)
     if built:
-        raise Refused(f"this processor has none of the levels that were built ({', '.join(built)})")
+        raise KernelsUnavailable(
+            f"this processor has none of the levels that were built ({', '.join(built)})"
+        )
     if sources.exists():
-        raise Refused(f"they are not built; {REBUILD}")
-    raise Refused("this installation has none: no C compiler was there when it was built")
+        raise KernelsUnavailable(f"they are not built; {REBUILD}")
+    raise KernelsUnavailable(
+        "this installation has none: no C compiler was there when it was built"
+    )
 
 
 def built_levels(folder: Path = LIBRARIES) -> list[str]:
@@ -127,17 +131,17 @@ def load_from(path: Path, sources: Path = KERNELS) -> ctypes.CDLL:
     """Loads a library, provided that it fits these sources and this Python.
 
     Raises:
-        Refused: if it does not.
+        KernelsUnavailable: if it does not.
     """
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise Refused(f"their library cannot be loaded: {error}") from None
+        raise KernelsUnavailable(f"their library cannot be loaded: {error}") from None
     if sources.exists() and _stated(library, "tformer_sources") != source_digest(sources):
-        raise Refused(f"they were built from other sources; {REBUILD} again")
+        raise KernelsUnavailable(f"they were built from other sources; {REBUILD} again")
     mismatch = find_mismatch(library)
     if mismatch is not None:
-        raise Refused(f"{path.name} is of another version: {mismatch}")
+        raise KernelsUnavailable(f"{path.name} is of another version: {mismatch}")
     return library
 
 

@@ -125,15 +125,15 @@ class _LinearFunction(torch.autograd.Function):
     ) -> tuple[None, Tensor | None, Tensor | None, Tensor | None]:
         rows, weight = ctx.saved_tensors
         of_values, of_weight, of_bias = ctx.needs_input_grad[1:]
-        slope = _rows(gradient, rows.dtype)
-        bias_slope = None
+        row_gradient = _rows(gradient, rows.dtype)
+        bias_gradient = None
         if of_bias:
-            bias_slope = ctx.operations.bias_gradient(slope, None, has_bias=True)
+            bias_gradient = ctx.operations.bias_gradient(row_gradient, None, has_bias=True)
         return (
             None,
-            _of_values(slope, weight, gradient.shape, ctx.dtype) if of_values else None,
-            _of_weight(slope, rows) if of_weight else None,
-            bias_slope,
+            _of_values(row_gradient, weight, gradient.shape, ctx.dtype) if of_values else None,
+            _of_weight(row_gradient, rows) if of_weight else None,
+            bias_gradient,
         )
 
 
@@ -166,21 +166,23 @@ class _FeedForwardFunction(torch.autograd.Function):
         rows, hidden, inner, outer = ctx.saved_tensors
         operations: NativeLinear = ctx.operations
         of_values, of_inner, of_inner_bias, of_outer, of_outer_bias = ctx.needs_input_grad[1:]
-        slope = _rows(gradient, rows.dtype)
-        outer_bias_slope = None
+        row_gradient = _rows(gradient, rows.dtype)
+        outer_bias_gradient = None
         if of_outer_bias:
-            outer_bias_slope = operations.bias_gradient(slope, None, has_bias=True)
-        outer_slope = _of_weight(slope, hidden) if of_outer else None
-        hidden_slope = operations.scratch(len(hidden), hidden.shape[1], hidden.dtype)
-        torch.mm(slope, outer, out=hidden_slope)
-        inner_bias_slope = operations.bias_gradient(hidden_slope, hidden, has_bias=of_inner_bias)
+            outer_bias_gradient = operations.bias_gradient(row_gradient, None, has_bias=True)
+        outer_gradient = _of_weight(row_gradient, hidden) if of_outer else None
+        hidden_gradient = operations.scratch(len(hidden), hidden.shape[1], hidden.dtype)
+        torch.mm(row_gradient, outer, out=hidden_gradient)
+        inner_bias_gradient = operations.bias_gradient(
+            hidden_gradient, hidden, has_bias=of_inner_bias
+        )
         return (
             None,
-            _of_values(hidden_slope, inner, gradient.shape, ctx.dtype) if of_values else None,
-            _of_weight(hidden_slope, rows) if of_inner else None,
-            inner_bias_slope if of_inner_bias else None,
-            outer_slope,
-            outer_bias_slope,
+            _of_values(hidden_gradient, inner, gradient.shape, ctx.dtype) if of_values else None,
+            _of_weight(hidden_gradient, rows) if of_inner else None,
+            inner_bias_gradient if of_inner_bias else None,
+            outer_gradient,
+            outer_bias_gradient,
         )
 
 
@@ -205,14 +207,14 @@ def _product(rows: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = 
     return result.relu_() if relu else result
 
 
-def _of_values(slope: Tensor, weight: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+def _of_values(gradient: Tensor, weight: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
     """Computes the gradient of what was multiplied, (n, N)·(N, K) to (…, K)."""
-    return torch.mm(slope, weight).to(dtype).view(*shape[:-1], weight.shape[1])
+    return torch.mm(gradient, weight).to(dtype).view(*shape[:-1], weight.shape[1])
 
 
-def _of_weight(slope: Tensor, rows: Tensor) -> Tensor:
+def _of_weight(gradient: Tensor, rows: Tensor) -> Tensor:
     """Computes the gradient of the matrix, (n, N)ᵀ·(n, K) to (N, K), float32."""
-    return torch.mm(slope.t(), rows).float()
+    return torch.mm(gradient.t(), rows).float()
 
 
 @functools.cache

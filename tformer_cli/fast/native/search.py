@@ -13,7 +13,7 @@ from tformer_cli.fast.native.structs import Answer, Request, ScoreRequest
 from tformer_cli.fast.native.weights import PackedModel
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -55,6 +55,7 @@ class NativeModel:
         config: ModelConfig,
         vocab_size: int,
         weights: Mapping[str, Array],
+        release: Callable[[Array], None] | None = None,
     ) -> None:
         """Packs the model's weights, which must stay as they are from then on; see `PackedModel`.
 
@@ -62,7 +63,7 @@ class NativeModel:
             MemoryError: if there is not enough.
         """
         self._library = library
-        self._model = PackedModel(library, config, vocab_size, weights)
+        self._model = PackedModel(library, config, vocab_size, weights, release)
         self._search, self._score = library.tformer_search, library.tformer_score
         self._search.restype = self._score.restype = ctypes.c_int32
         self._search.argtypes, self._score.argtypes = [ctypes.c_void_p] * 3, [ctypes.c_void_p] * 2

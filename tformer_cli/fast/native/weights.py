@@ -18,7 +18,7 @@ from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.fast.native.structs import Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -80,8 +80,12 @@ def unsupported_shape(config: ModelConfig, vocab_size: int, *, in_integers: bool
     return None
 
 
-def in_integers(weights: Mapping[str, Array]) -> dict[str, Array]:
+def in_integers(weights: Mapping[str, Array], release: Callable[[Array], None]) -> dict[str, Array]:
     """Quantizes float32 matrices, bit for bit as `tformer_cli.fast.quantized.quantize_matrix`.
+
+    Args:
+        weights: float32 arrays.
+        release: is called with each matrix once it has been quantized.
 
     Returns:
         The int8 matrices with their scales, and all other weights as they are.
@@ -95,7 +99,12 @@ def in_integers(weights: Mapping[str, Array]) -> dict[str, Array]:
             rounded = values / scale[:, None]
             result[name] = np.rint(rounded, out=rounded).astype(np.int8)
             result[f"{name}{SCALE}"] = scale
+            release(matrix)
     return result
+
+
+_ReleaseWeight = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+"""The function type of that name in model.h."""
 
 
 class PackedModel:
@@ -107,6 +116,7 @@ class PackedModel:
         config: ModelConfig,
         vocab_size: int,
         weights: Mapping[str, Array],
+        release: Callable[[Array], None] | None = None,
     ) -> None:
         """Packs a model; embeddings and norms must stay as they are from then on.
 
@@ -115,6 +125,8 @@ class PackedModel:
             config: settings that are not `unsupported_shape`.
             vocab_size: V.
             weights: float32 arrays, and int8 ones with their scales; see the head of this file.
+            release: is called with each matrix that is multiplied by once it has been copied, so
+                that not all of a file and of the copies have to be in memory at a time.
 
         Raises:
             MemoryError: if there is not enough.
@@ -129,11 +141,15 @@ class PackedModel:
             *(None if weight is None else weight.ctypes.data for weight in ordered)
         )
         library.tformer_new_model.restype = ctypes.c_void_p
-        library.tformer_new_model.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        library.tformer_new_model.argtypes = [ctypes.c_void_p, ctypes.c_void_p, _ReleaseWeight]
         library.tformer_free_model.restype = None
         library.tformer_free_model.argtypes = [ctypes.c_void_p]
         shape = _shape(config, vocab_size)
-        self.pointer = library.tformer_new_model(ctypes.byref(shape), pointers)
+        by_address = {weight.ctypes.data: weight for weight in ordered if weight is not None}
+        released = _ReleaseWeight(
+            0 if release is None else lambda address: release(by_address[address])
+        )
+        self.pointer = library.tformer_new_model(ctypes.byref(shape), pointers, released)
         if not self.pointer:
             raise MemoryError("there is not enough memory for the packed weights")
         weakref.finalize(self, library.tformer_free_model, self.pointer)
@@ -158,7 +174,8 @@ def sinusoids(n_positions: int, d_model: int) -> NDArray[np.float32]:
     angle = position * np.exp(-math.log(10_000.0) * even / d_model)
     # two (P, D/2) -> (P, D): sine and cosine alternate
     table = np.empty((n_positions, d_model), np.float32)
-    table[:, 0::2], table[:, 1::2] = np.sin(angle), np.cos(angle)
+    np.sin(angle, out=table[:, 0::2], casting="same_kind")
+    np.cos(angle, out=table[:, 1::2], casting="same_kind")
     return table
 
 

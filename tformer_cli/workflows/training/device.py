@@ -60,13 +60,13 @@ def _refusal(model: Transformer) -> str | None:
     """Lets a model train by the kernels, or gives the reason why it does not."""
     if not has_fast():
         return "tformer_cli/fast is missing"
-    from tformer_cli.fast.native.library import Refused, load_library
+    from tformer_cli.fast.native.library import KernelsUnavailable, load_library
     from tformer_cli.fast.native.training import use_native_operations
 
     try:
         is_used = use_native_operations(model, load_library())
-    except Refused as refusal:
-        return str(refusal)
+    except KernelsUnavailable as error:
+        return str(error)
     return None if is_used else "they cannot use torch's threads"
 
 

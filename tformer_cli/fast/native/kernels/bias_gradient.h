@@ -1,5 +1,5 @@
 /* What the gradient of x·Wᵀ + b needs beside matrix products: the bias's gradient, and where
-   max(0, ·) followed, the slopes that it lets through. */
+   max(0, ·) followed, the gradients that it lets through. */
 #ifndef TFORMER_BIAS_GRADIENT_H
 #define TFORMER_BIAS_GRADIENT_H
 

@@ -9,6 +9,7 @@
 typedef struct {
     Arena *arena;
     const void *const *next;
+    ReleaseWeight release; /* or NULL */
     bool has_integers;
 } Reader;
 
@@ -75,8 +76,17 @@ static Linear pack_linear(Arena *arena, Projection given, size_t n_outputs, size
     return linear;
 }
 
+/* Tells the owner of a matrix that it has been packed. */
+static void release(const Reader *reader, Projection given) {
+    if (reader->release && reader->arena->memory)
+        reader->release(given.weight);
+}
+
 static Linear read_linear(Reader *reader, size_t n_outputs, size_t n_inputs) {
-    return pack_linear(reader->arena, read_projection(reader), n_outputs, n_inputs, 0, 1.0f);
+    const Projection given = read_projection(reader);
+    const Linear linear = pack_linear(reader->arena, given, n_outputs, n_inputs, 0, 1.0f);
+    release(reader, given);
+    return linear;
 }
 
 static Norm read_norm(Reader *reader) {
@@ -95,6 +105,7 @@ static Attention read_attention(Reader *reader, const Shape *shape, size_t n_hea
     if (is_cross)
         attention.memory = pack_linear(reader->arena, outputs_from(given, joined, d_model),
                                        2 * joined, d_model, 0, 1.0f);
+    release(reader, given);
     attention.output = read_linear(reader, d_model, joined);
     attention.norm = read_norm(reader);
     return attention;
@@ -115,8 +126,9 @@ static void note_width(Model *model, size_t n_heads) {
 }
 
 /* Reads all weights; the layers' own arrays are there in either pass. */
-static void lay_out(Model *model, const Shape *shape, const void *const *weights) {
-    Reader reader = {&model->arena, weights, false};
+static void lay_out(Model *model, const Shape *shape, const void *const *weights,
+                    ReleaseWeight release_weight) {
+    Reader reader = {&model->arena, weights, release_weight, false};
     model->source.tokens = *reader.next++;
     model->target.tokens = *reader.next++;
     model->source.positions = *reader.next++;
@@ -145,7 +157,8 @@ static void lay_out(Model *model, const Shape *shape, const void *const *weights
     model->is_quantized = reader.has_integers;
 }
 
-Model *tformer_new_model(const Shape *shape, const void *const *weights) {
+Model *tformer_new_model(const Shape *shape, const void *const *weights,
+                         ReleaseWeight release_weight) {
     Model *model = calloc(1, sizeof *model);
     if (!model)
         return NULL;
@@ -154,9 +167,9 @@ Model *tformer_new_model(const Shape *shape, const void *const *weights) {
     model->encoder = calloc((size_t)shape->n_encoder_layers, sizeof(Layer));
     model->decoder = calloc((size_t)shape->n_decoder_layers, sizeof(Layer));
     if (model->encoder && model->decoder) {
-        lay_out(model, shape, weights);
+        lay_out(model, shape, weights, release_weight);
         if (arena_allocate(&model->arena)) {
-            lay_out(model, shape, weights);
+            lay_out(model, shape, weights, release_weight);
             return model;
         }
     }

@@ -74,6 +74,10 @@ typedef struct {
     Arena arena;
 } Model;
 
+/* Is told that a weight has been copied, so that its memory can be given back before the next ones
+   are read. */
+typedef void (*ReleaseWeight)(const void *weight);
+
 /* Packs a model.
 
    weights: pointers to float32 arrays, NULL for what is not there, in this order: source and target
@@ -83,10 +87,12 @@ typedef struct {
    feed-forward, norm; the decoder's final norm. A norm is weight and bias; a projection is weight,
    bias and the scale of each output, which is NULL unless the weight is an array of int8; an
    attention is its input and its output projection. Embeddings, positions and norms are not copied and
-   must outlive the model.
+   must outlive the model. release_weight: called with each projection's weight once that has been
+   copied; or NULL.
 
    Returns NULL where there is no memory. */
-Model *tformer_new_model(const Shape *shape, const void *const *weights);
+Model *tformer_new_model(const Shape *shape, const void *const *weights,
+                         ReleaseWeight release_weight);
 
 void tformer_free_model(Model *model);
 

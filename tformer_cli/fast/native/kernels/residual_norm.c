@@ -99,12 +99,12 @@ INLINE void differentiate_row(const ResidualNorm *of, size_t row, float *weight_
             load_up_to(number_at(of->result, start + column, result_kind), n, result_kind);
         const Vector x = (load_up_to(sums + column, n, FLOAT32) - means) * factor;
         const Vector weighted = gradient * load_up_to(of->weight + column, n, FLOAT32);
-        Vector slope = (weighted - mean_of_all - x * mean_along_x) * factor;
+        Vector residual_gradient = (weighted - mean_of_all - x * mean_along_x) * factor;
         if (of->sum_gradient)
-            slope += load_up_to(of->sum_gradient + start + column, n, FLOAT32);
-        store_up_to(of->residual_gradient + start + column, slope, n, FLOAT32);
+            residual_gradient += load_up_to(of->sum_gradient + start + column, n, FLOAT32);
+        store_up_to(of->residual_gradient + start + column, residual_gradient, n, FLOAT32);
         store_up_to((void *)number_at(of->values_gradient, start + column, values_kind),
-                    kept(slope, draws, of->threshold, of->scale), n, values_kind);
+                    kept(residual_gradient, draws, of->threshold, of->scale), n, values_kind);
     })
 }
 
