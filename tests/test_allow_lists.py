@@ -187,5 +187,8 @@ def test_the_built_in_corpus_is_named_by_its_grammar(corpus, tmp_path, monkeypat
     first = cache_key(built_in, data, tokenizer)
     (tmp_path / "grammar").mkdir()
     (tmp_path / "grammar" / "rules.py").write_text("another grammar")
+    (tmp_path / "grammar" / "lexicon.toml").write_text("a word")
     monkeypatch.setattr(grammar, "__path__", [str(tmp_path / "grammar")])
-    assert cache_key(built_in, data, tokenizer) != first
+    other_rules = cache_key(built_in, data, tokenizer)
+    (tmp_path / "grammar" / "lexicon.toml").write_text("another word")
+    assert len({first, other_rules, cache_key(built_in, data, tokenizer)}) == 3

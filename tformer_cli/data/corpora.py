@@ -194,8 +194,9 @@ def _content_of_built_in(config: CorpusConfig, directory: str) -> list[str]:  # 
     from tformer_cli import grammar
 
     # The grammar itself is the content: another one would make other sentences
-    words_and_rules = hash_tree(Path(grammar.__path__[0]), "*.py")
-    return ["built in", config.built_in, str(config.pairs), str(config.seed), words_and_rules]
+    folder = Path(grammar.__path__[0])
+    rules, words = hash_tree(folder, "*.py"), hash_tree(folder, "*.toml")
+    return ["built in", config.built_in, str(config.pairs), str(config.seed), rules, words]
 
 
 def _dataset(

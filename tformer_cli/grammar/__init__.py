@@ -1,9 +1,9 @@
 """The built-in corpus: English–French sentence pairs with gold word alignments, from a grammar.
 
-Read in this order: the folder `words` (the lexicon and its forms), `surface` (tokens, elision,
-links, the finished pair), `determiners`, `phrases`, `clauses`, `adjuncts`, then the constructions
-in `constructions`, `descriptions`, `coreference`, `complex` and `questions`, last `generate` (which
-construction how often, and the split) and `write`.
+Read in this order: the folder `words` (`lexicon.toml` and the forms of its words), `surface`
+(tokens, elision, links, the finished pair), `determiners`, `phrases`, `clauses`, `adjuncts`, then
+the constructions in `constructions`, `descriptions`, `coreference`, `complex` and `questions`, last
+`generate` (which construction how often, and the split) and `write`.
 
 How a sentence is made. Both languages grow together. A token is a word with a bit mask, and two
 words are aligned when their masks meet, so *didn't cross* / *n'a pas traversé* carries did–a,

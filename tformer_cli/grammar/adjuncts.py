@@ -1,16 +1,17 @@
 """Tenses with the times that fit them, and places: the possible ends of a clause."""
 
 from tformer_cli.grammar.choices import Pool
-from tformer_cli.grammar.clauses import (
-    Clause,
-)
+from tformer_cli.grammar.clauses import Clause
 from tformer_cli.grammar.determiners import with_preposition
 from tformer_cli.grammar.phrases import (
     Draft,
     Phrase,
     concatenate,
+    draw_noun,
     expression,
     noun_phrase,
+    tokens,
+    word,
 )
 from tformer_cli.grammar.words import lexicon
 from tformer_cli.grammar.words.entries import Expression, Verb
@@ -19,18 +20,12 @@ TENSES = Pool(
     ["past", "present", "future", "perfect", "progressive", "past_progressive"],
     [44.0, 22, 15, 7, 8, 4],
 )
-
-
 STATE_TENSES = Pool(["present", "past", "future"], [5.0, 4.0, 1.0])
-
-
 TIMES = {
     "past": lexicon.PAST_TIMES,
     "present": lexicon.PRESENT_TIMES,
     "future": lexicon.FUTURE_TIMES,
 }
-
-
 NEGATION_SHARE = 0.17
 
 
@@ -54,70 +49,41 @@ def frequency(draft: Draft, tense: str, negated: bool) -> Expression | None:
     return draft.rng.draw(lexicon.FREQUENCY)
 
 
-PLACES = (
-    (("in",), ("dans",), "open_air room_ building"),
-    (("behind",), ("derrière",), "building climbable"),
-    (("near",), ("près", "de"), "place"),
-    (("in", "front", "of"), ("devant",), "building"),
-    (("next", "to"), ("à", "côté", "de"), "building open_air water_way"),
-    (("under",), ("sous",), "bridge plant fixture"),
-)
-
-
-PLACE_POOL = Pool(PLACES, [9.0, 3, 4, 3, 3, 1.5])
-
-
-THING_PLACES = (
-    (("on",), ("sur",), "fixture"),
-    (("under",), ("sous",), "fixture"),
-    (("in",), ("dans",), "container vehicle"),
-    (("next", "to"), ("à", "côté", "de"), "fixture portable"),
-    (("behind",), ("derrière",), "fixture"),
-)
-
-
-THING_PLACE_POOL = Pool(THING_PLACES)
-
-
-def place(draft: Draft, options: Pool[tuple[tuple[str, ...], tuple[str, ...], str]]) -> Phrase:
+def place(draft: Draft, options: Pool[tuple[str, ...]]) -> Phrase:
     """Return a place such as *in front of the house*."""
     english, french, tags = draft.rng.draw(options)
-    noun = draft.rng.draw(lexicon.nouns(tags))
+    noun = draw_noun(draft, tags)
     kind = "the" if draft.rng.chance(0.7) else "a" if draft.rng.chance(0.6) else "this"
     landmark = noun_phrase(draft, noun, determiner=kind, plural=False, share=0.15)
     bit = draft.link()
-    target = with_preposition([(word, bit) for word in french], landmark.french)
-    return Phrase([*((word, bit) for word in english), *landmark.english], target)
+    target = with_preposition(tokens(french, bit), landmark.french)
+    return Phrase(tokens(english, bit) + landmark.english, target)
 
 
 def adjunct(draft: Draft, verb: Verb, tense: str) -> Phrase | None:
     """Return a time or a place, or None."""
-    roll = draft.rng.roll()
-    if roll < 0.5:
-        return time(draft, verb, tense)
-    return place(draft, PLACE_POOL)
+    early = draft.rng.chance(0.5)
+    return time(draft, verb, tense) if early else place(draft, lexicon.PLACES)
 
 
 def put_time(draft: Draft, made: Clause, added: Phrase) -> Phrase:
     """Add an expression of time at the end or, with a comma, at the beginning."""
     if draft.rng.chance(0.7):
         return made.extend(added).statement()
-    comma = draft.link()
-    opening = Phrase([*added.english, (",", comma)], [*added.french, (",", comma)])
-    return concatenate(opening, made.statement())
+    return concatenate(added, word(draft, ",", ","), made.statement())
 
 
 def destination(draft: Draft, verb: Verb) -> Phrase:
     """Return where to, where from or where, as *go*, *come* or *live* asks."""
     rng = draft.rng
     bit, goal = draft.link(), draft.link()
-    word = {"go": "to", "come": "from", "live": "in"}[verb.english]
+    preposition = {"go": "to", "come": "from", "live": "in"}[verb.english]
     if rng.chance(0.3) and verb is not lexicon.LIVE:
-        noun = rng.draw(lexicon.nouns("building"))
+        noun = draw_noun(draft, "building")
         where = noun_phrase(draft, noun, determiner="the", plural=False, share=0.1)
         joint = "à" if verb is lexicon.GO else "de"
         french = with_preposition([(joint, bit)], where.french)
-        return Phrase([(word, bit), *where.english], french, head=noun.english)
+        return Phrase([(preposition, bit), *where.english], french, head=noun.english)
     if rng.chance(0.25):
         source, target = rng.draw(lexicon.CITIES)
         joint = "de" if verb is lexicon.COME else "à"
@@ -125,4 +91,4 @@ def destination(draft: Draft, verb: Verb) -> Phrase:
         source, target, gender = rng.draw(lexicon.COUNTRIES)
         feminine = gender == "f"
         joint = ("de" if feminine else "du") if verb is lexicon.COME else "en" if feminine else "au"
-    return Phrase([(word, bit), (source, goal)], [(joint, bit), (target, goal)], head=source)
+    return Phrase([(preposition, bit), (source, goal)], [(joint, bit), (target, goal)], head=source)

@@ -7,8 +7,9 @@ progressive is a simple tense in French. English ``aux`` and ``rest`` and French
 
 from dataclasses import dataclass
 
-from tformer_cli.grammar.determiners import Tokens, with_preposition
-from tformer_cli.grammar.phrases import Draft, Phrase
+from tformer_cli.grammar.determiners import with_preposition
+from tformer_cli.grammar.phrases import Draft, Phrase, tokens, word
+from tformer_cli.grammar.surface import Tokens
 from tformer_cli.grammar.words import lexicon
 from tformer_cli.grammar.words.entries import Adjective, Expression, Verb
 from tformer_cli.grammar.words.morphology_french import agree
@@ -134,24 +135,24 @@ def english_group(
 ) -> tuple[Tokens, Tokens]:
     """Return the auxiliary with its negation, and the words from the main verb on."""
     main = links.verb
-    particle = [(word, main) for word in verb.particle]
+    particle = tokens(verb.particle, main)
     if verb is lexicon.BE and tense in ("present", "past"):
-        auxiliary, word = (BE_PRESENT if tense == "present" else BE_PAST)[person], ""
+        auxiliary, main_word = (BE_PRESENT if tense == "present" else BE_PAST)[person], ""
     elif verb is lexicon.CAN or verb is lexicon.MUST:
-        auxiliary, word = ("could" if tense == "past" else verb.english), ""
+        auxiliary, main_word = ("could" if tense == "past" else verb.english), ""
     elif tense == "future":
-        auxiliary, word = "will", verb.english
+        auxiliary, main_word = "will", verb.english
     elif tense == "perfect":
-        auxiliary, word = HAS[person], verb.past_participle
+        auxiliary, main_word = HAS[person], verb.past_participle
     elif tense in ("progressive", "past_progressive"):
-        auxiliary, word = (BE_PRESENT if tense == "progressive" else BE_PAST)[person], verb.ing
+        auxiliary, main_word = (BE_PRESENT if tense == "progressive" else BE_PAST)[person], verb.ing
     elif negated or asked:
-        auxiliary, word = ("did" if tense == "past" else DO[person]), verb.english
+        auxiliary, main_word = ("did" if tense == "past" else DO[person]), verb.english
     else:
         form = verb.past if tense == "past" else verb.third if person == 1 else verb.english
         return [], [(form, main), *particle]
-    rest = [(word, main), *particle] if word else []
-    mask = links.aux if word else main
+    rest = [(main_word, main), *particle] if main_word else []
+    mask = links.aux if main_word else main
     if not negated:
         return [(auxiliary, mask)], rest
     return _negate(draft, auxiliary, mask, links.negation), rest
@@ -204,8 +205,8 @@ def infinitive_phrase(
     bit = draft.link()
     bare = control is lexicon.CAN or control is lexicon.MUST
     english: Tokens = [] if bare else [("to", bit)]
-    english += [(word, bit) for word in (verb.english, *verb.particle)]
-    french: Tokens = [(control.french_preposition, bit)] if control.french_preposition else []
+    english += tokens(f"{verb.english} {verb.particle}", bit)
+    french = tokens(control.french_preposition, bit)
     if verb.reflexive:
         french.append((REFLEXIVE[subject.person], bit))
     if obj is not None and obj.clitic:
@@ -228,18 +229,20 @@ def question(asked: Clause, before: Phrase | None = None) -> Phrase:
     english = (before.english if before else []) + asked.aux + subject.english + asked.rest
     french = list(before.french) if before else []
     if subject.pronoun and subject.person != 0:
-        word = subject.french[0][0]
+        pronoun = subject.french[0][0]
         last = asked.finite[-1][0]
-        linked = "-t-" if word[0] in "ie" and last[-1] not in "td" else "-"
-        french += [*asked.finite, (linked + word, subject.french[0][1]), *asked.tail]
+        linked = "-t-" if pronoun[0] in "ie" and last[-1] not in "td" else "-"
+        french += [*asked.finite, (linked + pronoun, subject.french[0][1]), *asked.tail]
         return Phrase(english, french)
-    mark = asked.aux[0][1]
-    opening: Tokens = [("est-ce", mark), ("que", mark)]
+    opening = tokens("est-ce que", asked.aux[0][1])
     return Phrase(english, french + opening + subject.french + asked.finite + asked.tail)
 
 
 def predicate(draft: Draft, adjective: Adjective, subject: Phrase) -> Phrase:
     """Return an adjective that agrees with ``subject``."""
-    bit = draft.link()
-    form = adjective.form(subject.feminine, subject.plural)
-    return Phrase([(adjective.english, bit)], [(form, bit)])
+    return word(draft, adjective.english, adjective.form(subject.feminine, subject.plural))
+
+
+def be(draft: Draft, subject: Phrase, tense: str) -> Clause:
+    """Return a clause of *be* / *être*, to which a predicate is added."""
+    return clause(draft, subject, lexicon.BE, tense)

@@ -2,28 +2,23 @@
 
 from tformer_cli.grammar.adjuncts import draw_tense
 from tformer_cli.grammar.choices import Pool
-from tformer_cli.grammar.clauses import Clause, clause, predicate
+from tformer_cli.grammar.clauses import Clause, be, clause, predicate
 from tformer_cli.grammar.constructions import draw_object
-from tformer_cli.grammar.coreference import because, degree, reason_clause
+from tformer_cli.grammar.coreference import because, reason_clause
 from tformer_cli.grammar.descriptions import ANIMATE, definite, draw_predicate
 from tformer_cli.grammar.determiners import with_preposition
 from tformer_cli.grammar.phrases import (
     Draft,
     Phrase,
     concatenate,
+    draw_noun,
     noun_phrase,
     someone,
     standing_for,
+    word,
 )
 from tformer_cli.grammar.words import lexicon
-from tformer_cli.grammar.words.adjectives import ABSOLUTE
 from tformer_cli.grammar.words.entries import Verb
-
-
-def word(draft: Draft, english: str, french: str) -> Phrase:
-    """Return one English word linked to one or more French ones."""
-    bit = draft.link()
-    return Phrase([(english, bit)], [(part, bit) for part in french.split()])
 
 
 def deed(draft: Draft, subject: Phrase, tense: str, negated: bool = False) -> Clause:
@@ -43,7 +38,7 @@ def deed(draft: Draft, subject: Phrase, tense: str, negated: bool = False) -> Cl
 def actor(draft: Draft) -> Phrase:
     """Return a person or an animal."""
     if draft.rng.chance(0.25):
-        return noun_phrase(draft, draft.rng.draw(lexicon.nouns("animal")), share=0.1)
+        return noun_phrase(draft, draw_noun(draft, "animal"), share=0.1)
     return someone(draft, "human", pronouns=0.25, names=0.25)
 
 
@@ -58,7 +53,7 @@ def reason(draft: Draft) -> Phrase:
         other = someone(draft, "human", pronouns=0.1, names=0.4)
         return concatenate(main, because(draft), deed(draft, other, tense).statement())
     sign = "-" if negated else "+"
-    signs = [a for a in lexicon.ANIMATE if a.sign == sign and a.english not in ABSOLUTE]
+    signs = [a for a in lexicon.ANIMATE if a.sign == sign and a.english not in lexicon.ABSOLUTE]
     amount = (
         ("too", "trop") if negated and rng.chance(0.6) else rng.pick([("", ""), ("very", "très")])
     )
@@ -102,7 +97,7 @@ def opinion(draft: Draft) -> Phrase | None:
         if adjective is None:
             return None
         draft.combine(subject.head, "be", adjective.head)
-        inner = clause(draft, subject, lexicon.BE, inner_tense).extend(adjective)
+        inner = be(draft, subject, inner_tense).extend(adjective)
     else:
         inner = deed(
             draft, actor(draft), "past" if tense == "present" and rng.chance(0.4) else "future"
@@ -118,13 +113,13 @@ def describable_subject(draft: Draft) -> Phrase:
     tags = draft.rng.pick(["human", "animal", "way", "building", "food", "text", "vehicle", "idea"])
     if tags == "human" and draft.rng.chance(0.4):
         return someone(draft, tags, pronouns=0.5, names=0.5)
-    return noun_phrase(draft, draft.rng.draw(lexicon.nouns(tags)), determiner=definite(draft))
+    return noun_phrase(draft, draw_noun(draft, tags), determiner=definite(draft))
 
 
 def subject_relative(draft: Draft) -> Phrase | None:
     """Return *The boy who lost his key is crying*, *who* or *that* being *qui*."""
     rng = draft.rng
-    noun = rng.draw(lexicon.nouns(rng.pick(["human", "human", "animal"])))
+    noun = draw_noun(draft, rng.pick(["human", "human", "animal"]))
     plural = rng.chance(0.2)
     kind = "the" if plural else rng.pick(["the", "the", "the", "this", "a"])
     head = noun_phrase(draft, noun, determiner=kind, plural=plural, share=0.1)
@@ -141,7 +136,7 @@ def subject_relative(draft: Draft) -> Phrase | None:
             return None
         draft.combine(head.head, "be", adjective.head)
         tense = rng.pick(["present", "past"])
-        return clause(draft, head_with, lexicon.BE, tense).extend(adjective).statement()
+        return be(draft, head_with, tense).extend(adjective).statement()
     return deed(draft, head_with, rng.pick(["past", "future", "present"])).statement()
 
 
@@ -156,7 +151,7 @@ def object_relative(draft: Draft) -> Phrase | None:
     verb = _relative_verb(draft)
     if verb is None:
         return None
-    noun = rng.draw(lexicon.nouns(verb.objects))
+    noun = draw_noun(draft, verb.objects)
     head = noun_phrase(draft, noun, determiner="the", share=0.1)
     inner_subject = someone(draft, "human", pronouns=0.3, names=0.25)
     inner = clause(draft, inner_subject, verb, "past", gap=head)
@@ -170,9 +165,9 @@ def object_relative(draft: Draft) -> Phrase | None:
         if adjective is None:
             return None
         draft.combine(head.head, "be", adjective.head)
-        made = clause(draft, whole, lexicon.BE, rng.pick(["present", "past", "past"]))
+        made = be(draft, whole, rng.pick(["present", "past", "past"]))
         if rng.chance(0.3):
-            made.extend(degree(draft, "very", "très"))
+            made.extend(word(draft, "very", "très"))
         return made.extend(adjective).statement()
     outer = rng.draw(lexicon.TRANSITIVE)
     # None: the caller draws another construction, so that the words always fit
@@ -215,7 +210,7 @@ def joined_subjects(draft: Draft) -> Phrase:
     if draft.rng.chance(0.3):
         adjective = draft.rng.draw(ANIMATE)
         draft.combine(first.head, second.head, adjective.english)
-        made = clause(draft, both, lexicon.BE, draft.rng.pick(["present", "past"]))
+        made = be(draft, both, draft.rng.pick(["present", "past"]))
         return made.extend(predicate(draft, adjective, both)).statement()
     return deed(draft, both, draft.rng.pick(["past", "past", "future", "progressive"])).statement()
 

@@ -16,20 +16,19 @@ from tformer_cli.grammar.adjuncts import (
     time,
 )
 from tformer_cli.grammar.choices import Pool
-from tformer_cli.grammar.clauses import (
-    clause,
-    infinitive_phrase,
-)
+from tformer_cli.grammar.clauses import clause, infinitive_phrase
 from tformer_cli.grammar.descriptions import definite
 from tformer_cli.grammar.determiners import with_preposition
 from tformer_cli.grammar.phrases import (
     Draft,
     Phrase,
     concatenate,
+    draw_noun,
     expression,
     noun_phrase,
     object_pronoun,
     someone,
+    tokens,
 )
 from tformer_cli.grammar.words import lexicon
 from tformer_cli.grammar.words.entries import Verb
@@ -38,7 +37,7 @@ from tformer_cli.grammar.words.morphology_french import agree
 
 def draw_object(draft: Draft, verb: Verb, negated: bool = False) -> Phrase:
     """Return an object that ``verb`` can have."""
-    noun = draft.rng.draw(lexicon.nouns(verb.objects))
+    noun = draw_noun(draft, verb.objects)
     if "instrument" in verb.objects:
         return noun_phrase(draft, noun, determiner="the", plural=False, share=0.0)
     kind = ""
@@ -150,7 +149,7 @@ def passive(draft: Draft) -> Phrase | None:
         or verb.english in ("leave", "enter", "climb", "look", "wait", "listen")
     ):
         return None
-    noun = rng.draw(lexicon.nouns(verb.objects))
+    noun = draw_noun(draft, verb.objects)
     subject = noun_phrase(draft, noun, determiner=definite(draft), share=0.15)
     agent = someone(draft, verb.subjects, pronouns=0.0)
     tense = "past" if rng.chance(0.8) else "future"
@@ -159,35 +158,28 @@ def passive(draft: Draft) -> Phrase | None:
     plural, person = subject.plural, subject.person
     participle = (agree(verb.participle, subject.feminine, plural), bit)
     if tense == "past":
-        source = [("were" if plural else "was", was)]
-        target = [(lexicon.HAVE.present[person], was), ("été", was)]
+        source = tokens("were" if plural else "was", was)
+        target = tokens(f"{lexicon.HAVE.present[person]} été", was)
     else:
-        source = [("will", was), ("be", was)]
-        target = [(lexicon.BE.future[person], was)]
-    source += [(verb.past_participle, bit), *((w, bit) for w in verb.particle), ("by", by)]
+        source = tokens("will be", was)
+        target = tokens(lexicon.BE.future[person], was)
+    source += [(verb.past_participle, bit), *tokens(verb.particle, bit), ("by", by)]
     target += [participle, ("par", by)]
     return concatenate(subject, Phrase(source, target), agent)
 
 
-def _named(*english: str) -> Pool[Verb]:
-    return Pool([v for word in english for v in lexicon.TRANSITIVE.items if v.english == word])
-
-
-GETTING = _named("find", "buy", "choose", "wash", "steal", "repair", "catch", "borrow", "prepare")
-
-
-USING = _named(
-    "eat", "hide", "sell", "open", "read", "wash", "carry", "break", "paint", "repair", "drive",
-    "drink", "touch", "lose", "throw", "cut", "push", "clean", "taste", "photograph", "feed",
-    "wear",
-)  # fmt: skip
+GETTING = Pool(lexicon.named("find buy choose wash steal repair catch borrow prepare"))
+USING = Pool(lexicon.named(
+    "eat hide sell open read wash carry break paint repair drive drink touch lose throw cut push "
+    "clean taste photograph feed wear"
+))  # fmt: skip
 
 
 def taking(draft: Draft) -> Phrase | None:
     """Return *The boy found the apple and ate it* / *… et l'a mangée*: the object comes back."""
     rng = draft.rng
     first, second = rng.draw(GETTING), rng.draw(USING)
-    noun = rng.draw(lexicon.nouns(first.objects))
+    noun = draw_noun(draft, first.objects)
     if first is second or "human" in noun.tags or noun.tags.isdisjoint(second.objects.split()):
         return None
     subject = someone(draft, "human", names=0.25)

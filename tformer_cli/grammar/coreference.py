@@ -5,25 +5,25 @@ others only places and things; French *il* or *elle* follows from the gender of 
 """
 
 from tformer_cli.grammar.choices import Pool
-from tformer_cli.grammar.clauses import Clause, clause, infinitive_phrase, predicate
+from tformer_cli.grammar.clauses import Clause, be, clause, infinitive_phrase, predicate
 from tformer_cli.grammar.phrases import (
     Draft,
     Phrase,
     concatenate,
+    draw_noun,
     expression,
     noun_phrase,
     object_pronoun,
     someone,
     standing_for,
+    word,
 )
 from tformer_cli.grammar.words import lexicon
-from tformer_cli.grammar.words.adjectives import ABSOLUTE
 from tformer_cli.grammar.words.entries import Adjective, Noun, Verb
 
 FAMILY_VERBS = Pool(
-    [v for name in ("cross", "eat", "avoid", "carry", "climb", "drink", "enter", "leave", "buy",
-                    "open", "read", "explore", "touch", "push", "find", "clean", "wear", "visit")
-     for v in lexicon.TRANSITIVE.items if v.english == name],
+    lexicon.named("cross eat avoid carry climb drink enter leave buy open read explore touch push "
+                  "find clean wear visit"),
     [40.0, 14, 9, 8, 8, 6, 5, 5, 6, 5, 5, 5, 3, 3, 3, 3, 3, 3],
 )  # fmt: skip
 FAMILY_OBJECTS = {
@@ -40,35 +40,21 @@ AVERSE = frozenset({"avoid", "leave", "clean"})
 
 def because(draft: Draft) -> Phrase:
     """Return *because*."""
-    bit = draft.link()
-    return Phrase([("because", bit)], [("parce", bit), ("que", bit)])
-
-
-def degree(draft: Draft, english: str, french: str) -> Phrase:
-    """Return an adverb of degree."""
-    bit = draft.link()
-    return Phrase([(english, bit)], [(french, bit)])
+    return word(draft, "because", "parce que")
 
 
 def _actors(draft: Draft, verb: Verb) -> Phrase:
     """Draw the agent: mostly animals, whose pronoun is *it*, like that of things."""
     if "animal" in verb.subjects and draft.rng.chance(0.8):
-        noun = draft.rng.draw(lexicon.nouns("animal", lexicon.STEEP))
-        return noun_phrase(draft, noun, determiner=_plain(draft), plural=_seldom(draft), share=0.08)
+        noun = draw_noun(draft, "animal", lexicon.STEEP)
+        kind = "the" if draft.rng.chance(0.85) else "this"
+        plural = draft.rng.chance(0.15)
+        return noun_phrase(draft, noun, determiner=kind, plural=plural, share=0.08)
     return someone(draft, "human", pronouns=0.0, names=0.4)
 
 
-def _plain(draft: Draft) -> str:
-    return "the" if draft.rng.chance(0.85) else "this"
-
-
-def _seldom(draft: Draft) -> bool:
-    return draft.rng.chance(0.15)
-
-
 def _object(draft: Draft, verb: Verb) -> Phrase:
-    tags = FAMILY_OBJECTS.get(verb.english, verb.objects)
-    noun = draft.rng.draw(lexicon.nouns(tags, lexicon.STEEP))
+    noun = draw_noun(draft, FAMILY_OBJECTS.get(verb.english, verb.objects), lexicon.STEEP)
     plural = draft.rng.chance(0.12)
     kind = "the" if draft.rng.chance(0.85) else "these" if plural and noun.countable else "this"
     return noun_phrase(draft, noun, determiner=kind, plural=plural, share=0.06)
@@ -95,10 +81,9 @@ def reason_clause(
     draft: Draft, referent: Phrase, adjective: Adjective, tense: str, amount: tuple[str, str]
 ) -> Phrase:
     """Return *it was too wide* with the pronoun of ``referent``."""
-    subject = standing_for(draft, referent)
-    described = clause(draft, subject, lexicon.BE, tense)
+    described = be(draft, standing_for(draft, referent), tense)
     if amount[0]:
-        described.extend(degree(draft, *amount))
+        described.extend(word(draft, *amount))
     return described.extend(predicate(draft, adjective, referent)).statement()
 
 
@@ -109,9 +94,7 @@ def family(draft: Draft, tense: str = "") -> Phrase | None:
     subject, obj = _actors(draft, verb), _object(draft, verb)
     negated = rng.chance(0.7) and verb.english not in AVERSE
     about_subject = rng.chance(0.5)
-    sign = "-" if negated or (verb.english in AVERSE and not about_subject) else "+"
-    if verb.english in AVERSE and about_subject:
-        sign = "-"
+    sign = "-" if negated or verb.english in AVERSE else "+"
     tense = tense or ("past" if rng.chance(0.8) else "present")
     noun = subject.noun if about_subject else obj.noun
     if noun is None:
@@ -123,7 +106,7 @@ def family(draft: Draft, tense: str = "") -> Phrase | None:
     draft.combine(subject.head, verb.english, obj.head)
     main = _main_clause(draft, subject, verb, obj, tense, negated).statement()
     referent = subject if about_subject else obj
-    amount = rng.pick(DEGREES[sign]) if adjective.english not in ABSOLUTE else ("", "")
+    amount = rng.pick(DEGREES[sign]) if adjective.english not in lexicon.ABSOLUTE else ("", "")
     reason = reason_clause(draft, referent, adjective, tense, amount)
     return concatenate(main, because(draft), reason)
 
@@ -134,20 +117,19 @@ def consequence(draft: Draft) -> Phrase | None:
     verb = rng.draw(FAMILY_VERBS)
     obj = _object(draft, verb)
     adjective = _reason(draft, obj.noun, "-") if obj.noun else None
-    if adjective is None or adjective.english in ABSOLUTE:
+    if adjective is None or adjective.english in lexicon.ABSOLUTE:
         return None
     if verb.english in AVERSE or verb.french_preposition:
         return None
     subject = _actors(draft, verb)
     draft.combine(subject.head, verb.english, obj.head)
-    described = clause(draft, obj, lexicon.BE, "past").extend(degree(draft, "too", "trop"))
+    described = be(draft, obj, "past").extend(word(draft, "too", "trop"))
     described.extend(predicate(draft, adjective, obj))
-    bit = draft.link()
-    comma = draft.link()
-    joint = Phrase([(",", comma), ("so", bit)], [(",", comma), ("donc", bit)])
     clitic = object_pronoun(draft, obj)
     second = clause(draft, subject, verb, "past", obj=clitic, negated=True)
-    return concatenate(described.statement(), joint, second.statement())
+    return concatenate(
+        described.statement(), word(draft, ",", ","), word(draft, "so", "donc"), second.statement()
+    )
 
 
 def dated_family(draft: Draft) -> Phrase | None:
@@ -166,9 +148,7 @@ def reported_family(draft: Draft) -> Phrase | None:
     speaker = someone(draft, "human", names=0.3)
     main = clause(draft, speaker, rng.draw(lexicon.OPINION), "present").statement()
     made = family(draft, tense="past")
-    bit = draft.link()
-    that = Phrase([("that", bit)], [("que", bit)])
-    return concatenate(main, that, made) if made else None
+    return concatenate(main, word(draft, "that", "que"), made) if made else None
 
 
 def winograd(draft: Draft, english_adjective: str) -> Phrase:

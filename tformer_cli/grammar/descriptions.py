@@ -1,29 +1,19 @@
 """Statements of a state: description, comparison, existence, possession, age, weather."""
 
-from tformer_cli.grammar.adjuncts import (
-    PLACE_POOL,
-    STATE_TENSES,
-    THING_PLACE_POOL,
-    destination,
-    frequency,
-    place,
-    time,
-)
+from tformer_cli.grammar.adjuncts import STATE_TENSES, destination, frequency, place, time
 from tformer_cli.grammar.choices import Pool
-from tformer_cli.grammar.clauses import (
-    clause,
-    predicate,
-)
+from tformer_cli.grammar.clauses import be, clause, predicate
 from tformer_cli.grammar.phrases import (
     Draft,
     Phrase,
     concatenate,
+    draw_noun,
     expression,
     noun_phrase,
     someone,
+    tokens,
 )
 from tformer_cli.grammar.words import lexicon
-from tformer_cli.grammar.words.adjectives import ABSOLUTE
 from tformer_cli.grammar.words.morphology_english import comparative
 
 DESCRIBED = (
@@ -35,19 +25,17 @@ def describable(draft: Draft, tags: str = DESCRIBED) -> Phrase:
     """Return a subject that adjectives can describe."""
     if draft.rng.chance(0.35):
         return someone(draft, "human", pronouns=0.4, names=0.25)
-    return noun_phrase(draft, draft.rng.draw(lexicon.nouns(tags)), determiner=definite(draft))
+    return noun_phrase(draft, draw_noun(draft, tags), determiner=definite(draft))
+
+
+POSSESSIVES = Pool(["my", "your", "his", "her", "our", "their"])
+ANIMATE = Pool(lexicon.ANIMATE + lexicon.HUMAN_ONLY)
 
 
 def definite(draft: Draft) -> str:
     """Return a determiner that points to something known: articles above all."""
     roll = draft.rng.roll()
     return "the" if roll < 0.7 else "owner" if roll < 0.8 else draft.rng.draw(POSSESSIVES)
-
-
-POSSESSIVES = Pool(["my", "your", "his", "her", "our", "their"])
-
-
-ANIMATE = Pool(lexicon.ANIMATE + lexicon.HUMAN_ONLY)
 
 
 def draw_predicate(draft: Draft, subject: Phrase) -> Phrase | None:
@@ -92,10 +80,10 @@ def comparison(draft: Draft) -> Phrase | None:
     if first.head == second.head or options is None:
         return None
     adjective = rng.draw(options)
-    if adjective.english in ABSOLUTE:
+    if adjective.english in lexicon.ABSOLUTE:
         return None
     draft.combine(first.head, "be", adjective.english)
-    made = clause(draft, first, lexicon.BE, rng.draw(STATE_TENSES))
+    made = be(draft, first, rng.draw(STATE_TENSES))
     compared = _comparative(draft, adjective.english, predicate(draft, adjective, first), second)
     return made.extend(compared).statement()
 
@@ -105,10 +93,9 @@ def _comparative(draft: Draft, lemma: str, adjective: Phrase, second: Phrase) ->
     link = adjective.english[0][1]
     roll = draft.rng.roll()
     if roll < 0.65:
-        source, how = [(word, link) for word in comparative(lemma)], "plus"
         return Phrase(
-            [*source, ("than", than), *second.english],
-            [(how, link), *adjective.french, ("que", than), *second.french],
+            [*tokens(comparative(lemma), link), ("than", than), *second.english],
+            [("plus", link), *adjective.french, ("que", than), *second.french],
         )
     opening, joint, how = ("less", "than", "moins") if roll < 0.8 else ("as", "as", "aussi")
     bit = draft.link()
@@ -125,7 +112,7 @@ def existence(draft: Draft) -> Phrase:
     """Return *There is a cat under the table*, *Il y a …*; negated *Il n'y a pas de …*."""
     rng = draft.rng
     kind = rng.draw(PRESENCE_POOL)
-    noun = rng.draw(lexicon.nouns(kind))
+    noun = draw_noun(draft, kind)
     negated = rng.chance(0.2)
     plural = noun.countable and rng.chance(0.45)
     mass = not noun.countable
@@ -140,7 +127,7 @@ def existence(draft: Draft) -> Phrase:
     french = [("il", there), *before, ("y", there), ("avait" if past else "a", links)]
     french += [("pas", negation)] if negated else []
     large = kind in ("human", "animal", "fixture")
-    where = place(draft, PLACE_POOL if large else THING_PLACE_POOL)
+    where = place(draft, lexicon.PLACES if large else lexicon.THING_PLACES)
     draft.combine("there", "be", noun.english)
     return concatenate(Phrase(english + thing.english, french + thing.french), where)
 
@@ -153,7 +140,7 @@ def possession(draft: Draft) -> Phrase:
     if rng.chance(0.2):
         return _age(draft, subject, tense)
     negated = rng.chance(0.22)
-    noun = rng.draw(lexicon.nouns(lexicon.HAVE.objects))
+    noun = draw_noun(draft, lexicon.HAVE.objects)
     plural = noun.countable and rng.chance(0.4)
     kind = (
         "some" if not noun.countable else rng.pick(["number", "number", "many"]) if plural else "a"
@@ -165,45 +152,31 @@ def possession(draft: Draft) -> Phrase:
 
 def _age(draft: Draft, subject: Phrase, tense: str) -> Phrase:
     source, target = draft.rng.draw(lexicon.NUMBERS)
-    made = clause(draft, subject, lexicon.BE, tense)
+    made = be(draft, subject, tense)
     has = (lexicon.HAVE.present, lexicon.HAVE.imperfect, lexicon.HAVE.future)
     forms = has[("present", "past", "future").index(tense)]
     made.finite = [(forms[subject.person], made.finite[0][1])]
     number, years = draft.link(), draft.link()
     age = Phrase(
-        [(source, number), ("years", years), ("old", years)], [(target, number), ("ans", years)]
+        [(source, number), *tokens("years old", years)], [(target, number), ("ans", years)]
     )
     draft.combine(subject.head, "age", source)
     return made.extend(age).statement()
-
-
-WEATHER = (
-    ("cold", "froid"),
-    ("hot", "chaud"),
-    ("cool", "frais"),
-    ("dark", "noir"),
-    ("mild", "doux"),
-)
 
 
 def weather(draft: Draft) -> Phrase:
     """Return a remark on the weather with impersonal *il*."""
     rng = draft.rng
     tense = rng.draw(STATE_TENSES)
-    forms = {"present": "is", "past": "was", "future": "will be"}[tense].split()
+    forms = {"present": "is", "past": "was", "future": "will be"}[tense]
     fait = {"present": "fait", "past": "faisait", "future": "fera"}[tense]
-    it, be, what = draft.link(), draft.link(), draft.link()
-    source, target = rng.pick(WEATHER)
+    it, verb, what = draft.link(), draft.link(), draft.link()
+    source, target = rng.pick(lexicon.WEATHER.items)
     made = Phrase(
-        [("it", it), *((w, be) for w in forms), (source, what)],
-        [("il", it), (fait, be), (target, what)],
+        [("it", it), *tokens(forms, verb), (source, what)],
+        [("il", it), (fait, verb), (target, what)],
     )
-    made = concatenate(made, place_of_weather(draft)) if rng.chance(0.7) else made
+    made = concatenate(made, destination(draft, lexicon.LIVE)) if rng.chance(0.7) else made
     added = time(draft, lexicon.BE, tense)
     draft.combine("it", "be", source)
     return concatenate(made, added) if added else made
-
-
-def place_of_weather(draft: Draft) -> Phrase:
-    """Return *in* with a country or a city."""
-    return destination(draft, lexicon.LIVE)

@@ -1,12 +1,9 @@
 """Determiners and their contractions: articles, possessives, quantities, *du* and *aux*."""
 
 from tformer_cli.grammar.choices import Choices, Pool
-from tformer_cli.grammar.surface import Token
+from tformer_cli.grammar.surface import Tokens
 from tformer_cli.grammar.words.entries import Noun
 from tformer_cli.grammar.words.morphology_french import starts_with_vowel
-
-Tokens = list[Token]
-
 
 POSSESSIVES = {
     "my": ("mon", "ma", "mes"),
@@ -16,29 +13,18 @@ POSSESSIVES = {
     "your": ("votre", "votre", "vos"),
     "their": ("leur", "leur", "leurs"),
 }
-
-
 ANYWHERE = frozenset({"the", "a", "this", "these", "some", "many", "several", "number"})
 """Determiners that any noun may have."""
-
-
 POSSESSIVE_POOL = Pool(list(POSSESSIVES))
-
-
 SINGULAR_DETERMINERS = Pool(["the", "a", "possessive", "this", "owner"], [55.0, 22, 11, 6, 6])
-
-
 PLURAL_DETERMINERS = Pool(
     ["the", "some", "possessive", "these", "number", "many", "several", "owner"],
     [42.0, 14, 9, 6, 16, 5, 4, 4],
 )
-
-
 MASS_DETERMINERS = Pool(["the", "some", "possessive", "this", "a lot of"], [45.0, 35, 8, 5, 7])
-
-
-FRENCH_QUANTITIES = {"many": ("beaucoup", "de"), "a lot of": ("beaucoup", "de"),
-                     "several": ("plusieurs",), "any": ("de",)}  # fmt: skip
+FRENCH_QUANTITIES = {
+    "many": "beaucoup de", "a lot of": "beaucoup de", "several": "plusieurs", "any": "de",
+}  # fmt: skip
 
 
 def french_determiner(kind: str, feminine: bool, plural: bool, following: str) -> str:
@@ -54,13 +40,13 @@ def french_determiner(kind: str, feminine: bool, plural: bool, following: str) -
     return forms[2] if plural else forms[1] if feminine and not vowel else forms[0]
 
 
-def partitive(feminine: bool, plural: bool, following: str, adjective_first: bool) -> list[str]:
+def partitive(feminine: bool, plural: bool, following: str, adjective_first: bool) -> str:
     """Return the words of *some*: *des*, *de* (grands), *du*, *de la*, *de l'*."""
     if plural:
-        return ["de"] if adjective_first else ["des"]
+        return "de" if adjective_first else "des"
     if starts_with_vowel(following) or feminine:
-        return ["de", "la" if feminine else "le"]
-    return ["du"]
+        return "de la" if feminine else "de le"
+    return "du"
 
 
 def with_preposition(preposition: Tokens, noun_phrase: Tokens) -> Tokens:

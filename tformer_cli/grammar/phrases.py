@@ -1,18 +1,18 @@
 """Noun phrases and pronouns in both languages."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tformer_cli.grammar.choices import Choices, Pool
+from tformer_cli.grammar.choices import FLATTENING, Choices, Pool
 from tformer_cli.grammar.determiners import (
     ANYWHERE,
     FRENCH_QUANTITIES,
-    Tokens,
     draw_determiner,
     french_determiner,
     owned,
     partitive,
     with_preposition,
 )
+from tformer_cli.grammar.surface import Tokens
 from tformer_cli.grammar.words import lexicon
 from tformer_cli.grammar.words.entries import Adjective, Expression, Noun
 from tformer_cli.grammar.words.morphology_english import indefinite_article
@@ -52,7 +52,7 @@ class Phrase:
     noun: Noun | None = None
     pronoun: bool = False
     clitic: str = ""
-    links: int = field(default=0)
+    links: int = 0
 
     @property
     def human(self) -> bool:
@@ -68,9 +68,23 @@ PRONOUNS = {
     "you": ("vous", 3, False, False),
     "they": ("ils", 4, False, True),
 }
-
-
 PRONOUN_POOL = Pool(list(PRONOUNS), [30.0, 25, 25, 18, 18, 14])
+
+
+def tokens(words: str, link: int) -> Tokens:
+    """Return the words of a text, all with the same link."""
+    return [(word, link) for word in words.split()]
+
+
+def word(draft: Draft, english: str, french: str) -> Phrase:
+    """Return English words, all linked to all of the French ones."""
+    bit = draft.link()
+    return Phrase(tokens(english, bit), tokens(french, bit))
+
+
+def draw_noun(draft: Draft, tags: str, flattening: float = FLATTENING) -> Noun:
+    """Draw a noun of one of the classes ``tags``."""
+    return draft.rng.draw(lexicon.nouns(tags, flattening))
 
 
 def expression(draft: Draft, fixed: Expression) -> Phrase:
@@ -164,34 +178,30 @@ def _add_determiner(draft: Draft, phrase: Phrase, kind: str, negated: bool, firs
         kind = "any"
     if kind == "number":
         source, target = draft.rng.draw(lexicon.NUMBERS)
-        source_words, words = [source], [target]
     elif kind in FRENCH_QUANTITIES:
-        source_words, words = kind.split(), list(FRENCH_QUANTITIES[kind])
+        source, target = kind, FRENCH_QUANTITIES[kind]
     elif kind == "some":
-        source_words, words = ["some"], partitive(feminine, plural, following, first)
-    elif kind == "a":
-        source_words = [indefinite_article(phrase.english[0][0])]
-        words = ["de"] if negated else [french_determiner("a", feminine, plural, following)]
+        source, target = kind, partitive(feminine, plural, following, first)
     else:
-        source_words = [kind]
-        words = [french_determiner(kind, feminine, plural, following)]
-    phrase.english[:0] = [(word, bit) for word in source_words]
-    phrase.french[:0] = [(word, bit) for word in words]
+        source = indefinite_article(phrase.english[0][0]) if kind == "a" else kind
+        indefinite = negated and kind == "a"
+        target = "de" if indefinite else french_determiner(kind, feminine, plural, following)
+    phrase.english[:0] = tokens(source, bit)
+    phrase.french[:0] = tokens(target, bit)
 
 
 def _add_owner(draft: Draft, phrase: Phrase) -> None:
     """Put *the boy's* before the English noun and *le … du garçon* around the French one."""
-    owner = name(draft) if draft.rng.chance(0.5) else _plain_human(draft)
+    if draft.rng.chance(0.5):
+        owner = name(draft)
+    else:
+        human = draw_noun(draft, "human")
+        owner = noun_phrase(draft, human, determiner="the", plural=False, share=0.0)
     bit = draft.link()
     phrase.english[:0] = [*owner.english, ("'s", bit)]
     article = french_determiner("the", phrase.feminine, phrase.plural, phrase.french[0][0])
     tail = with_preposition([("de", bit)], owner.french)
     phrase.french[:] = [(article, bit), *phrase.french, *tail]
-
-
-def _plain_human(draft: Draft) -> Phrase:
-    noun = draft.rng.draw(lexicon.nouns("human"))
-    return noun_phrase(draft, noun, determiner="the", plural=False, share=0.0)
 
 
 def name(draft: Draft) -> Phrase:
@@ -227,17 +237,8 @@ def object_pronoun(draft: Draft, referent: Phrase) -> Phrase:
     feminine, plural = referent.feminine, referent.plural
     word = "them" if plural else "it" if not referent.human else "her" if feminine else "him"
     clitic = "les" if plural else "la" if feminine else "le"
-    return Phrase(
-        [(word, bit)],
-        [],
-        1,
-        feminine,
-        plural,
-        referent.head,
-        pronoun=True,
-        clitic=clitic,
-        links=bit,
-    )
+    return Phrase([(word, bit)], [], 1, feminine, plural, referent.head, pronoun=True,
+                  clitic=clitic, links=bit)  # fmt: skip
 
 
 def someone(draft: Draft, tags: str, *, pronouns: float = 0.22, names: float = 0.15) -> Phrase:
@@ -249,7 +250,7 @@ def someone(draft: Draft, tags: str, *, pronouns: float = 0.22, names: float = 0
             return pronoun(draft)
         if roll < pronouns + names:
             return name(draft)
-    return noun_phrase(draft, rng.draw(lexicon.nouns(tags)))
+    return noun_phrase(draft, draw_noun(draft, tags))
 
 
 def concatenate(*parts: Phrase) -> Phrase:

@@ -1,11 +1,20 @@
 """Questions and commands."""
 
 from tformer_cli.grammar.choices import Pool
-from tformer_cli.grammar.clauses import Clause, clause, govern, question
-from tformer_cli.grammar.complex import deed, describable_subject, word
+from tformer_cli.grammar.clauses import Clause, be, clause, govern, question
+from tformer_cli.grammar.complex import deed, describable_subject
 from tformer_cli.grammar.constructions import draw_object
 from tformer_cli.grammar.descriptions import draw_predicate
-from tformer_cli.grammar.phrases import Draft, Phrase, concatenate, noun_phrase, someone
+from tformer_cli.grammar.phrases import (
+    Draft,
+    Phrase,
+    concatenate,
+    draw_noun,
+    noun_phrase,
+    someone,
+    tokens,
+    word,
+)
 from tformer_cli.grammar.words import lexicon
 from tformer_cli.grammar.words.entries import Verb
 
@@ -39,7 +48,7 @@ def yes_no(draft: Draft) -> Phrase | None:
     if adjective is None:
         return None
     draft.combine(subject.head, "be", adjective.head)
-    asked = clause(draft, subject, lexicon.BE, draft.rng.pick(["present", "past"]))
+    asked = be(draft, subject, draft.rng.pick(["present", "past"]))
     return question(asked.extend(adjective))
 
 
@@ -60,7 +69,7 @@ def _where_is(draft: Draft) -> Phrase:
     rng = draft.rng
     tags = rng.pick(["human", "animal", "portable", "building"])
     subject = someone(draft, tags, pronouns=0.4)
-    made = clause(draft, subject, lexicon.BE, rng.pick(["present", "present", "past"]))
+    made = be(draft, subject, rng.pick(["present", "present", "past"]))
     draft.combine(subject.head, "be", "where")
     where = word(draft, "where", "où")
     if subject.pronoun:
@@ -72,16 +81,15 @@ def which(draft: Draft) -> Phrase:
     """Return *Which apples did you buy?*, *How many apples …*: the participle agrees."""
     rng = draft.rng
     verb = _human_verb(draft, prepositions=False)
-    noun = rng.draw(lexicon.nouns(verb.objects))
+    noun = draw_noun(draft, verb.objects)
     many = noun.countable and rng.chance(0.45)
     thing = noun_phrase(draft, noun, determiner="the", plural=many or None, share=0.0)
     bit = thing.english[0][1]
     if many:
-        front = Phrase([("how", bit), ("many", bit), *thing.english[1:]],
-                       [("combien", bit), ("de", bit), *thing.french[1:]])  # fmt: skip
+        source, target = "how many", "combien de"
     else:
-        quality = QUALITY[thing.feminine, thing.plural]
-        front = Phrase([("which", bit), *thing.english[1:]], [(quality, bit), *thing.french[1:]])
+        source, target = "which", QUALITY[thing.feminine, thing.plural]
+    front = Phrase(tokens(source, bit) + thing.english[1:], tokens(target, bit) + thing.french[1:])
     subject = someone(draft, "human", pronouns=0.5)
     draft.combine(subject.head, verb.english, noun.english)
     asked = clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), gap=thing, asked=True)
@@ -101,29 +109,19 @@ def what(draft: Draft) -> Phrase:
     subject = someone(draft, "human", pronouns=0.4)
     draft.combine(subject.head, verb.english, "what")
     made = clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), asked=True)
-    bit = draft.link()
-    aux = made.aux[0][1]
+    bit, aux = draft.link(), made.aux[0][1]
+    est_ce_que = [("que", bit), ("est-ce", bit | aux), ("que", aux)]
     return Phrase(
         [("what", bit), *made.aux, *subject.english, *made.rest],
-        [
-            ("que", bit),
-            ("est-ce", bit | aux),
-            ("que", aux),
-            *subject.french,
-            *made.finite,
-            *made.tail,
-        ],
+        [*est_ce_que, *subject.french, *made.finite, *made.tail],
     )
 
 
-COMMANDS = Pool(
-    [verb for word in (
-        "open", "close", "look", "read", "wash", "clean", "buy", "watch", "follow", "wait", "help",
-        "prepare", "eat", "drink", "listen", "write", "choose", "hide", "push", "repair", "paint",
-        "touch", "sell", "cut", "fill", "visit", "carry", "feed", "invite", "avoid", "count",
-        "protect", "finish", "pull", "drive", "wear", "taste", "explore", "photograph", "thank")
-     for verb in lexicon.TRANSITIVE.items if verb.english == word]
-)  # fmt: skip
+COMMANDS = Pool(lexicon.named(
+    "open close look read wash clean buy watch follow wait help prepare eat drink listen write "
+    "choose hide push repair paint touch sell cut fill visit carry feed invite avoid count "
+    "protect finish pull drive wear taste explore photograph thank"
+))  # fmt: skip
 
 
 def command(draft: Draft) -> Phrase:
@@ -134,7 +132,7 @@ def command(draft: Draft) -> Phrase:
     obj = draw_object(draft, verb, negated)
     bit, do, negation = draft.link(), draft.link(), draft.link()
     draft.combine("you", verb.english, obj.head)
-    english = [(verb.english, bit), *((w, bit) for w in verb.particle), *obj.english]
+    english = [(verb.english, bit), *tokens(verb.particle, bit), *obj.english]
     french = [(verb.present[3], bit | do), *govern(verb, obj, bit)]
     if negated:
         english = [("do", do), ("n't", negation), *english]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tformer_cli.grammar.words.morphology_french import ELIDED, starts_with_vowel
 
 Token = tuple[str, int]
+Tokens = list[Token]
 
 ENGLISH_GLUED = frozenset({"n't", "'s", ".", ",", "?", "!"})
 FRENCH_GLUED = frozenset({".", ","})
@@ -34,7 +35,7 @@ class AlignedPair:
         return " ".join(f"{source}-{target}" for source, target in self.links)
 
 
-def elide(tokens: list[Token]) -> list[str]:
+def elide(tokens: Tokens) -> list[str]:
     """Return the words, each shortened where the next begins with a vowel: *l'*, *n'*, *qu'*."""
     words = []
     last = len(tokens) - 1
@@ -48,7 +49,7 @@ def elide(tokens: list[Token]) -> list[str]:
     return words
 
 
-def align(source: list[Token], target: list[Token]) -> tuple[tuple[int, int], ...]:
+def align(source: Tokens, target: Tokens) -> tuple[tuple[int, int], ...]:
     """Return the sorted links between tokens whose masks share a bit."""
     return tuple(
         [
@@ -86,7 +87,7 @@ def detokenize_french(words: tuple[str, ...] | list[str]) -> str:
     return text
 
 
-def finish(source: list[Token], target: list[Token], mark: str) -> AlignedPair:
+def finish(source: Tokens, target: Tokens, mark: str) -> AlignedPair:
     """Return the sentence pair of two token lists, closed by the punctuation ``mark``."""
     final = 1 << 62
     source = [*source, (mark, final)]

@@ -1,4 +1,4 @@
-"""Lexicon entries with all their forms, and the parsers of the lexicon's tables."""
+"""Lexicon entries with all their forms, and the parsers of their tables."""
 
 from dataclasses import dataclass
 
@@ -56,7 +56,7 @@ class Verb:
     past: str
     past_participle: str
     ing: str
-    particle: tuple[str, ...]
+    particle: str
     infinitive: str
     present: tuple[str, ...]
     imperfect: tuple[str, ...]
@@ -77,11 +77,6 @@ class Expression:
     english: tuple[str, ...]
     french: tuple[str, ...]
     links: tuple[tuple[int, int], ...]
-
-
-def entries(table: str, separator: str = ";") -> list[str]:
-    """Split a table into its entries."""
-    return [part.strip() for part in table.split(separator) if part.strip()]
 
 
 def parse_noun(entry: str, group_tags: str) -> Noun:
@@ -122,10 +117,10 @@ def parse_adjective(entry: str, precedes: bool = False) -> Adjective:
     )
 
 
-def parse_verb(entry: str, preposition: str | None = None) -> Verb:
+def parse_verb(entry: str) -> Verb:
     """Parse ``look for|chercher|human|thing``; ``*`` marks *être*, ``~`` a state."""
     english_form, french_form, subjects, objects = [*entry.split("|"), "", ""][:4]
-    base, *particle = english_form.split()
+    base, _, particle = english_form.partition(" ")
     # The marks stand at the end of the whole French form, behind a preposition
     marks = french_form[len(french_form.rstrip("*~")) :]
     words = french_form.rstrip("*~").split()
@@ -141,13 +136,13 @@ def parse_verb(entry: str, preposition: str | None = None) -> Verb:
         past=past,
         past_participle=past_participle,
         ing=english.present_participle(base),
-        particle=tuple(particle),
+        particle=particle,
         infinitive=infinitive,
         present=present,
         imperfect=imperfect,
         future=future,
         participle=participle,
-        french_preposition=preposition if preposition is not None else " ".join(tail),
+        french_preposition=" ".join(tail),
         etre="*" in marks or reflexive,  # all reflexive verbs form their perfect with être
         reflexive=reflexive,
         stative="~" in marks,

@@ -3,71 +3,76 @@
 from functools import cache
 
 from tformer_cli.grammar.choices import FLATTENING, Pool
-from tformer_cli.grammar.words import adjectives, other, verbs
 from tformer_cli.grammar.words.entries import (
     Adjective,
-    Expression,
     Noun,
-    entries,
+    Verb,
     parse_adjective,
     parse_expression,
     parse_noun,
     parse_verb,
 )
-from tformer_cli.grammar.words.nouns import NOUNS as NOUN_TABLES
+from tformer_cli.grammar.words.tables import TABLES, entries
 
-NOUNS = [parse_noun(e, tags) for tags, table in NOUN_TABLES.items() for e in entries(table)]
+NOUNS = [parse_noun(e, tags) for tags, table in TABLES["nouns"].items() for e in entries(table)]
 NOUN = {noun.english: noun for noun in NOUNS}
 
-TRANSITIVE = Pool([parse_verb(e) for e in entries(verbs.TRANSITIVE, "\n")])
-PREPOSITIONAL = Pool([parse_verb(e) for e in entries(verbs.PREPOSITIONAL, "\n")])
-INTRANSITIVE = Pool([parse_verb(e) for e in entries(verbs.INTRANSITIVE, "\n")])
-DITRANSITIVE = Pool(
-    [parse_verb("|".join([*e.split("|")[:2], "human", e.split("|")[2]]))
-     for e in entries(verbs.DITRANSITIVE, "\n")]
-)  # fmt: skip
-OPINION = Pool([parse_verb(e) for e in entries(verbs.OPINION)])
-CONTROL = Pool(
-    [parse_verb("|".join(e.split("|")[:2]), e.split("|")[2]) for e in entries(verbs.CONTROL)]
+_VERBS = {name: [parse_verb(e) for e in entries(table)] for name, table in TABLES["verbs"].items()}
+TRANSITIVE = Pool(_VERBS["transitive"])
+PREPOSITIONAL = Pool(_VERBS["prepositional"])
+INTRANSITIVE = Pool(_VERBS["intransitive"])
+DITRANSITIVE = Pool(_VERBS["ditransitive"])
+OPINION = Pool(_VERBS["opinion"])
+CONTROL = Pool(_VERBS["control"])
+BE, HAVE, CAN, MUST, GO, COME, LIVE = (
+    _VERBS[name][0] for name in ("be", "have", "can", "must", "go", "come", "live")
 )
-BE = parse_verb("be|être~")
-HAVE = parse_verb("have|avoir~|human|portable thing clothes vehicle animal food")
-CAN = parse_verb("can|pouvoir~", "")
-MUST = parse_verb("must|devoir~", "")
-GO = parse_verb("go|aller*")
-COME = parse_verb("come|venir*")
-LIVE = parse_verb("live|habiter~")
 
-ANIMATE = [parse_adjective(e) for e in entries(adjectives.ANIMATE)]
-HUMAN_ONLY = [parse_adjective(e) for e in entries(adjectives.HUMAN_ONLY)]
-BEFORE = [parse_adjective(e, precedes=True) for e in entries(adjectives.BEFORE_NOUN)]
-COLORS = [parse_adjective(e) for e in entries(adjectives.COLORS)]
-NATIONALITIES = [parse_adjective(e) for e in entries(adjectives.NATIONALITIES)]
+_ADJECTIVES = TABLES["adjectives"]
+ANIMATE = [parse_adjective(e) for e in entries(_ADJECTIVES["animate"])]
+HUMAN_ONLY = [parse_adjective(e) for e in entries(_ADJECTIVES["human_only"])]
+BEFORE = [parse_adjective(e, precedes=True) for e in entries(_ADJECTIVES["before_noun"])]
+COLORS = [parse_adjective(e) for e in entries(_ADJECTIVES["colors"])]
+NATIONALITIES = [parse_adjective(e) for e in entries(_ADJECTIVES["nationalities"])]
 THING_ADJECTIVES = {
-    tag: [parse_adjective(e) for e in entries(table)] for tag, table in adjectives.THINGS.items()
+    tag: [parse_adjective(e) for e in entries(table)]
+    for tag, table in _ADJECTIVES["things"].items()
 }
+ABSOLUTE = frozenset(entries(_ADJECTIVES["absolute"]))
+"""Adjectives without degrees: no *too broken* and no *huger*."""
 STEEP = 4.0
 """Flattening where the first words of a list are to be met often."""
 COLORED = frozenset({"clothes", "portable", "vehicle", "fixture", "flower"})
 NATIONAL = frozenset({"human", "vehicle", "text", "song", "show"})
 
-NAMES = Pool([tuple(e.split()) for e in entries(other.NAMES)])
-COUNTRIES = Pool([tuple(e.split("|")) for e in entries(other.COUNTRIES)])
-CITIES = Pool([tuple(e.split("|")) for e in entries(other.CITIES)])
-NUMBERS = Pool([tuple(e.split("|")) for e in entries(other.NUMBERS)])
+_EXPRESSIONS = {
+    name: Pool([parse_expression(e) for e in entries(table)])
+    for name, table in TABLES["expressions"].items()
+}
+PAST_TIMES = _EXPRESSIONS["past_times"]
+PRESENT_TIMES = _EXPRESSIONS["present_times"]
+FUTURE_TIMES = _EXPRESSIONS["future_times"]
+STATE_TIMES = _EXPRESSIONS["state_times"]
+MANNER = _EXPRESSIONS["manner"]
+FREQUENCY = _EXPRESSIONS["frequency"]
+DEGREES = _EXPRESSIONS["degrees"]
 
 
-def _expressions(table: str) -> Pool[Expression]:
-    return Pool([parse_expression(e) for e in entries(table)])
+def _columns(table: str, weights: list[float] | None = None) -> Pool[tuple[str, ...]]:
+    return Pool([tuple(e.split("|")) for e in entries(table)], weights)
 
 
-PAST_TIMES = _expressions(other.PAST_TIMES)
-PRESENT_TIMES = _expressions(other.PRESENT_TIMES)
-FUTURE_TIMES = _expressions(other.FUTURE_TIMES)
-STATE_TIMES = _expressions(other.STATE_TIMES)
-MANNER = _expressions(other.MANNER)
-FREQUENCY = _expressions(other.FREQUENCY)
-DEGREES = _expressions(other.DEGREES)
+NAMES, COUNTRIES, CITIES, NUMBERS = (
+    _columns(TABLES["other"][name]) for name in ("names", "countries", "cities", "numbers")
+)
+WEATHER = _columns(TABLES["other"]["weather"])
+PLACES = _columns(TABLES["places"]["general"], [9.0, 3, 4, 3, 3, 1.5])
+THING_PLACES = _columns(TABLES["places"]["things"])
+
+
+def named(names: str) -> list[Verb]:
+    """Return the transitive verbs of these English names, in this order."""
+    return [v for name in names.split() for v in TRANSITIVE.items if v.english == name]
 
 
 @cache
@@ -87,20 +92,22 @@ def nouns(tags: str, flattening: float = FLATTENING) -> Pool[Noun]:
 
 
 def _applies(adjective: Adjective, noun: Noun) -> bool:
-    return not noun.tags.isdisjoint(adjectives.BEFORE_NOUN_TAGS[adjective.english].split())
+    return not noun.tags.isdisjoint(_ADJECTIVES["before_noun_tags"][adjective.english].split())
 
 
 @cache
 def describing(noun: Noun) -> Pool[Adjective] | None:
     """Return the adjectives that can stand with ``noun``, or None."""
-    return _adjective_pool([*specific(noun), *_general(noun)])
+    found = [*specific(noun), *_general(noun)]
+    return Pool(found) if found else None
 
 
 @cache
 def predicates(noun: Noun) -> Pool[Adjective] | None:
-    """Return the adjectives that can follow *is* with ``noun``: no colours or nationalities."""
+    """Return the adjectives that can follow *is* with ``noun``: no colors or nationalities."""
     general = [a for a in BEFORE if _applies(a, noun) and a.english not in ("good", "bad", "new")]
-    return _adjective_pool([*specific(noun), *general])
+    found = [*specific(noun), *general]
+    return Pool(found) if found else None
 
 
 def _general(noun: Noun) -> list[Adjective]:
@@ -133,7 +140,3 @@ def reasons(noun: Noun, sign: str) -> Pool[Adjective] | None:
     pool = ANIMATE if not noun.tags.isdisjoint({"human", "animal"}) else specific(noun)
     found = [a for a in pool if a.sign == sign]
     return Pool(found, flattening=STEEP) if found else None
-
-
-def _adjective_pool(found: list[Adjective]) -> Pool[Adjective] | None:
-    return Pool(found) if found else None

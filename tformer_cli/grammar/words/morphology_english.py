@@ -1,28 +1,14 @@
 """English word forms: plurals, third person, participles, comparison, a or an."""
 
+from tformer_cli.grammar.words.tables import TABLES, entries
+
 VOWELS = frozenset("aeiou")
 AN_WORDS = frozenset({"hour", "honest", "heir"})
 A_PREFIXES = ("uni", "use", "euro", "one")
 
 IRREGULAR_VERBS = {
     verb: (past, participle)
-    for verb, past, participle in (
-        line.split()
-        for line in """
-        bite bit bitten;break broke broken;bring brought brought;build built built;buy bought bought
-        catch caught caught;choose chose chosen;come came come;cut cut cut;drink drank drunk
-        drive drove driven;eat ate eaten;fall fell fallen;feed fed fed;find found found
-        fly flew flown;forget forgot forgotten;give gave given;go went gone;grow grew grown
-        have had had;hear heard heard;hide hid hidden;hold held held;know knew known
-        leave left left;lend lent lent;lose lost lost;make made made;read read read;run ran run
-        say said said;see saw seen;sell sold sold;send sent sent;shine shone shone;show showed shown
-        sing sang sung;sit sat sat;sleep slept slept;steal stole stolen;swim swam swum
-        take took taken;tell told told;think thought thought;throw threw thrown
-        understand understood understood;wake woke woken;wear wore worn;write wrote written
-        get got got;draw drew drawn;feel felt felt;win won won;keep kept kept;teach taught taught
-        """.replace("\n", ";").split(";")
-        if line.strip()
-    )
+    for verb, past, participle in map(str.split, entries(TABLES["irregular"]["english"]))
 }
 DOUBLED = frozenset({"stop", "run", "swim", "sit", "cut", "get", "win", "forget", "plan", "drop"})
 IRREGULAR_COMPARATIVES = {"good": "better", "bad": "worse"}
@@ -72,19 +58,19 @@ def present_participle(verb: str) -> str:
     return verb + "ing"
 
 
-def comparative(adjective: str) -> list[str]:
-    """Return the comparative as words: *wider*; *more*, *curious*; *better*."""
+def comparative(adjective: str) -> str:
+    """Return the comparative: *wider*, *more curious*, *better*."""
     if adjective in IRREGULAR_COMPARATIVES:
-        return [IRREGULAR_COMPARATIVES[adjective]]
+        return IRREGULAR_COMPARATIVES[adjective]
     if adjective.endswith("y") and syllables(adjective) == 2:
-        return [adjective[:-1] + "ier"]
+        return adjective[:-1] + "ier"
     if syllables(adjective) > 1 or adjective in LONG_COMPARISON:
-        return ["more", adjective]
+        return "more " + adjective
     if adjective.endswith("e"):
-        return [adjective + "r"]
+        return adjective + "r"
     if adjective in SHORT_VOWEL:
-        return [adjective + adjective[-1] + "er"]
-    return [adjective + "er"]
+        return adjective + adjective[-1] + "er"
+    return adjective + "er"
 
 
 def syllables(word: str) -> int:

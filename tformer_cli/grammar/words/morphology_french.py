@@ -6,6 +6,8 @@ to everybody, so *tu* has no forms here.
 
 from functools import cache
 
+from tformer_cli.grammar.words.tables import TABLES, entries
+
 VOWELS = frozenset("aeiouàâäéèêëîïôöùûüœæAEIOUÀÂÉÈÊÎÔÛŒ")
 ASPIRATED = frozenset({
     "hibou", "hiboux", "hérisson", "hérissons", "héros", "hamster", "hamsters", "hache", "haches",
@@ -16,61 +18,16 @@ UNELIDED = frozenset({"onze"})
 
 ELIDED = {word: word[:-1] + "'" for word in ("le", "la", "de", "ne", "que", "je", "se", "me", "ce")}
 
-IRREGULAR = """
-avoir|ai a avons avez ont|aur|eu
-être|suis est sommes êtes sont|ser|été
-aller|vais va allons allez vont|ir|allé
-faire|fais fait faisons faites font|fer|fait
-pouvoir|peux peut pouvons pouvez peuvent|pourr|pu
-devoir|dois doit devons devez doivent|devr|dû
-vouloir|veux veut voulons voulez veulent|voudr|voulu
-savoir|sais sait savons savez savent|saur|su
-voir|vois voit voyons voyez voient|verr|vu
-croire|crois croit croyons croyez croient|croir|cru
-boire|bois boit buvons buvez boivent|boir|bu
-dire|dis dit disons dites disent|dir|dit
-lire|lis lit lisons lisez lisent|lir|lu
-écrire|écris écrit écrivons écrivez écrivent|écrir|écrit
-conduire|conduis conduit conduisons conduisez conduisent|conduir|conduit
-construire|construis construit construisons construisez construisent|construir|construit
-détruire|détruis détruit détruisons détruisez détruisent|détruir|détruit
-prendre|prends prend prenons prenez prennent|prendr|pris
-apprendre|apprends apprend apprenons apprenez apprennent|apprendr|appris
-comprendre|comprends comprend comprenons comprenez comprennent|comprendr|compris
-mettre|mets met mettons mettez mettent|mettr|mis
-promettre|promets promet promettons promettez promettent|promettr|promis
-venir|viens vient venons venez viennent|viendr|venu
-revenir|reviens revient revenons revenez reviennent|reviendr|revenu
-tenir|tiens tient tenons tenez tiennent|tiendr|tenu
-ouvrir|ouvre ouvre ouvrons ouvrez ouvrent|ouvrir|ouvert
-offrir|offre offre offrons offrez offrent|offrir|offert
-découvrir|découvre découvre découvrons découvrez découvrent|découvrir|découvert
-partir|pars part partons partez partent|partir|parti
-sortir|sors sort sortons sortez sortent|sortir|sorti
-dormir|dors dort dormons dormez dorment|dormir|dormi
-courir|cours court courons courez courent|courr|couru
-mourir|meurs meurt mourons mourez meurent|mourr|mort
-naître|nais naît naissons naissez naissent|naîtr|né
-connaître|connais connaît connaissons connaissez connaissent|connaîtr|connu
-disparaître|disparais disparaît disparaissons disparaissez disparaissent|disparaîtr|disparu
-peindre|peins peint peignons peignez peignent|peindr|peint
-craindre|crains craint craignons craignez craignent|craindr|craint
-suivre|suis suit suivons suivez suivent|suivr|suivi
-poursuivre|poursuis poursuit poursuivons poursuivez poursuivent|poursuivr|poursuivi
-rire|ris rit rions riez rient|rir|ri
-sourire|souris sourit sourions souriez sourient|sourir|souri
-envoyer|envoie envoie envoyons envoyez envoient|enverr|envoyé
-asseoir|assieds assied asseyons asseyez asseyent|assiér|assis
-enfuir|enfuis enfuit enfuyons enfuyez enfuient|enfuir|enfui
-résoudre|résous résout résolvons résolvez résolvent|résoudr|résolu
-sentir|sens sent sentons sentez sentent|sentir|senti
-reconnaître|reconnais reconnaît reconnaissons reconnaissez reconnaissent|reconnaîtr|reconnu
-recevoir|reçois reçoit recevons recevez reçoivent|recevr|reçu
-"""
 DOUBLING = frozenset({"jeter", "appeler", "rappeler"})
 IMPERFECT_ENDINGS = ("ais", "ait", "ions", "iez", "aient")
 FUTURE_ENDINGS = ("ai", "a", "ons", "ez", "ont")
 Forms = tuple[str, ...]
+
+IRREGULAR = {
+    infinitive: (tuple(present.split()), future, participle)
+    for entry in entries(TABLES["irregular"]["french"])
+    for infinitive, present, future, participle in [entry.split("|")]
+}
 
 
 def starts_with_vowel(word: str) -> bool:
@@ -81,17 +38,6 @@ def starts_with_vowel(word: str) -> bool:
     if first in "hH":
         return word not in ASPIRATED
     return word in {"y", "yeux"}
-
-
-def _parse_irregular() -> dict[str, tuple[Forms, str, str]]:
-    table = {}
-    for line in IRREGULAR.strip().splitlines():
-        infinitive, present, future, participle = line.split("|")
-        table[infinitive] = (tuple(present.split()), future, participle)
-    return table
-
-
-_IRREGULAR_TABLE = _parse_irregular()
 
 
 def _strong_stem(infinitive: str) -> str:
@@ -136,7 +82,7 @@ def _imperfect(infinitive: str, present: Forms) -> Forms:
 @cache
 def conjugate(infinitive: str) -> tuple[Forms, Forms, Forms, str]:
     """Return the present, imperfect and future (five persons each) and the past participle."""
-    present, future, participle = _IRREGULAR_TABLE.get(infinitive) or _regular(infinitive)
+    present, future, participle = IRREGULAR.get(infinitive) or _regular(infinitive)
     return (
         present,
         _imperfect(infinitive, present),
