@@ -72,7 +72,7 @@ def read_weights(
     ]
     expected |= {f"{name}{SCALE}": expected[name][:1] for name in matrices}
     check_shapes(path, found, expected)
-    header, start = _read_header(path)
+    header, start = read_header(path)
     with open_regular(path) as file:
         # Copy on write: torch takes no memory that it may not write to
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -185,10 +185,10 @@ def check_length(path: Path) -> None:
         OSError: if the file cannot be read, or is not an ordinary file.
         ArtifactError: if it is longer or shorter, or not a safetensors file.
     """
-    _read_header(path)
+    read_header(path)
 
 
-def _read_header(path: Path) -> tuple[dict[str, Any], int]:
+def read_header(path: Path) -> tuple[dict[str, Any], int]:
     """Reads the header of a file of the right length; returns also where the data begin.
 
     Raises:
