@@ -16,8 +16,8 @@ import torch
 
 from tformer_cli.inspection.ablation.gates import heads_off
 from tformer_cli.inspection.ablation.losses import losses_without_each, sentence_losses
-from tformer_cli.inspection.ablation.record import AblationSettings
 from tformer_cli.inspection.capture.heads import head_layout
+from tformer_cli.inspection.views.ablation import AblationSettings
 from tformer_cli.workflows.evaluate import read_texts
 from tformer_cli.workflows.inspect_ablate import Ablator
 from tformer_cli.workflows.open_translator import open_translator

@@ -30,9 +30,6 @@ from tformer_cli.cli.commands.plot import show_chart
 from tformer_cli.cli.commands.quickstart import show_quickstart
 from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.help_screen import show_help, show_list
-from tformer_cli.cli.inspection.alignment_table import show_scores
-from tformer_cli.cli.inspection.corpus_table import show_summaries
-from tformer_cli.cli.inspection.heads_screen import show_record
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
@@ -41,7 +38,6 @@ from tformer_cli.evaluation.alignment_error import AlignmentCounts
 from tformer_cli.evaluation.significance import PairedDifference
 from tformer_cli.inspection.ablation.record import (
     Ablation,
-    AblationSettings,
     CurvePoint,
     HeadEffect,
     ModelCost,
@@ -51,9 +47,12 @@ from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.figures.role_grid import show_role_rules
 from tformer_cli.inspection.heads.roles import ROLES
 from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
-from tformer_cli.inspection.views.ablation import show_ablation, show_pruning
+from tformer_cli.inspection.views.ablation import AblationSettings, show_ablation, show_pruning
+from tformer_cli.inspection.views.alignment import AlignmentScore, AlignmentScores, show_scores
+from tformer_cli.inspection.views.corpus import show_summaries
 from tformer_cli.inspection.views.diff import show_diff
 from tformer_cli.inspection.views.flow import show_flow
+from tformer_cli.inspection.views.heads import show_record
 from tformer_cli.inspection.views.logits import show_logits
 from tformer_cli.inspection.views.positions import show_positions
 from tformer_cli.inspection.views.step import show_steps
@@ -67,7 +66,6 @@ from tformer_cli.workflows.inspect_diff import inspect_diff
 from tformer_cli.workflows.inspect_heads import inspect_heads
 from tformer_cli.workflows.inspect_views import inspect_view
 from tformer_cli.workflows.inspection.inspect_corpus import CorpusInspector
-from tformer_cli.workflows.inspection.score_alignment import AlignmentScore, AlignmentScores
 from tformer_cli.workflows.open_translator import open_translator
 from tformer_cli.workflows.plot import plot_runs
 from tformer_cli.workflows.tokenize import measure

@@ -6,7 +6,12 @@ import torch
 from tests.oracles.unpacked import unpacked
 from tformer_cli.inspection.alignment.best import AlignedWords
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.json_lines import packed, render_json, rounded
+from tformer_cli.inspection.json_lines import json_line, packed, rounded
+from tformer_cli.inspection.views.heads import VIEW
+
+
+def render_json(record, **options):
+    return json_line(VIEW.json(record, **options))
 
 
 def test_an_object_holds_what_the_contract_names(record):

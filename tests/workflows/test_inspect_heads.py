@@ -73,7 +73,7 @@ def test_any_translation_of_the_search_can_be_looked_at(model, mode):
     expected = next(translate_lines(model, LINES[1:2], n_best=3)).hypotheses
     assert len({hypothesis.text for hypothesis in expected}) == 3
     for rank, hypothesis in enumerate(expected, 1):
-        record = next(inspect_heads(model, LINES[1:2], mode=mode, hypothesis=rank))
+        record = next(inspect_heads(model, LINES[1:2], mode=mode, rank=rank))
         assert (record.target, record.score, record.rank) == (
             hypothesis.text,
             hypothesis.score,
@@ -83,7 +83,7 @@ def test_any_translation_of_the_search_can_be_looked_at(model, mode):
 
 
 def test_a_rank_beyond_the_beam_raises_the_beam(model):
-    told = inspect_heads(model, LINES[:1], hypothesis=4)
+    told = inspect_heads(model, LINES[:1], rank=4)
     assert next(told).maps is not None
 
 

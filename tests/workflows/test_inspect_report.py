@@ -47,12 +47,12 @@ def test_given_targets_are_looked_at(model):
 
 
 @pytest.mark.parametrize("mode", ["forced", "live"])
-@pytest.mark.parametrize("hypothesis", [1, 2])
-def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, hypothesis):
-    chosen = {"mode": mode, "hypothesis": hypothesis, "device": "cpu"}
+@pytest.mark.parametrize("rank", [1, 2])
+def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, rank):
+    chosen = {"mode": mode, "rank": rank, "device": "cpu"}
     (sentence,) = inspect_report(model, [LINE], **chosen).sentences
     (record,) = inspect_heads(model, [LINE], **chosen)
-    assert (sentence.heads.rank, sentence.heads.mode) == (hypothesis, mode)
+    assert (sentence.heads.rank, sentence.heads.mode) == (rank, mode)
     assert (sentence.heads.target, sentence.heads.score) == (record.target, record.score)
     for kind in ("enc", "dec", "cross"):
         for ours, theirs in zip(
@@ -89,7 +89,7 @@ def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, hypothes
         ({"heads": ["@entropy>99"]}, UsageError, "no head of line 1 meets the conditions"),
         ({"tolerance": 0.0}, TformerError, "(is above 0|from the model's own)"),
         ({"targets": ["a"], "mode": "live"}, UsageError, "--mode live: shows the search"),
-        ({"hypothesis": 0}, UsageError, "--rank"),
+        ({"rank": 0}, UsageError, "--rank"),
         ({"targets": []}, DataError, "there are more lines than targets"),
     ],
 )

@@ -16,7 +16,7 @@ from tformer_cli.cli.standard_streams import is_regular_file
 from tformer_cli.cli.text_io import STANDARD_STREAM
 from tformer_cli.errors import UsageError
 
-Format = TypeVar("Format", bound=StrEnum)
+Format = TypeVar("Format", bound=str)
 
 
 class TextOrJson(StrEnum):
@@ -53,7 +53,7 @@ OLD_NAMES = {"tty": "text", "table": "text"}
 
 
 def format_option(
-    formats: type[Format],
+    formats: Iterable[str],
     in_a_pipe: str | None = None,
     what: str = "Output format.",
     panel: str | None = None,
@@ -79,21 +79,22 @@ def format_option(
     )
 
 
-def _reader(formats: type[Format]) -> Callable[[str], Format]:
+def _reader(formats: Iterable[Format]) -> Callable[[str], Format]:
     """Reads a value of `--format`, old names included."""
+    values = {str(one): one for one in formats}
 
     def read(value: str) -> Format:
         try:
-            return formats(OLD_NAMES.get(value, value))
-        except ValueError:
-            choices = ", ".join(f"'{name}'" for name in formats)
+            return values[OLD_NAMES.get(value, value)]
+        except KeyError:
+            choices = ", ".join(f"'{name}'" for name in values)
             raise ValueError(f"'{value}' is not one of {choices}") from None
 
     return read
 
 
 def chosen_format(
-    given: Format | None, output: str, formats: type[Format], in_a_pipe: Format
+    given: Format | None, output: str, formats: Iterable[Format], in_a_pipe: Format
 ) -> Format:
     """Chooses a format where none is given: by the file's name, else by the kind of output.
 
@@ -116,7 +117,8 @@ def chosen_format(
     ending = "" if output == STANDARD_STREAM else _ending(output)
     # of a command's formats at most one has an ending as its first
     by_rank = sorted(formats, key=lambda one: ENDINGS[one][:1] != (ending,))
-    otherwise = formats("text") if is_for_people else in_a_pipe
+    text = next(one for one in by_rank if one == "text")
+    otherwise = text if is_for_people else in_a_pipe
     return next((one for one in by_rank if ending in ENDINGS[one]), otherwise)
 
 

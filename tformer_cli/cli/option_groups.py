@@ -4,14 +4,20 @@
     def translate(model: ModelArgument, *, files: FileOptions) -> None: ...
 
 Each field of `FileOptions` is declared like a parameter of a command: an annotated type and a
-default.
+default. Settings of an inspection, which know nothing of Typer, have an `inspection.view.Option`
+there instead of a ``typer.Option``. A field without either is no option.
 """
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import wraps
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+import typer
+
+from tformer_cli.cli.completion import complete_heads
+from tformer_cli.inspection.view import Option
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -24,17 +30,21 @@ def takes_groups(command: Command) -> Command:
         for name, one in signature.parameters.items()
         if is_dataclass(one.annotation)
     }
+    options = {name: _options_of(group) for name, group in groups.items()}
 
     @wraps(command)
     def spread(*args: Any, **values: Any) -> None:  # noqa: ANN401 - typed by the options
         for name, group in groups.items():
-            values[name] = group(**{one.name: values.pop(one.name) for one in fields(group)})
+            given = {option.name: values.pop(option.name) for option in options[name]}
+            several = {one.name for one in fields(group) if isinstance(one.default, tuple)}
+            given |= {one: tuple(given[one] or ()) for one in several & given.keys()}
+            values[name] = group(**given)
         command(*args, **values)
 
     parameters = [
         one
         for name, parameter in signature.parameters.items()
-        for one in (_options_of(groups[name]) if name in groups else [parameter])
+        for one in options.get(name, [parameter])
     ]
     # Typer reads both, and would find the groups behind `__wrapped__`
     spread.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -48,11 +58,42 @@ def _options_of(group: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - a data
         inspect.Parameter(
             one.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if one.default is MISSING else one.default,
-            annotation=kinds[one.name],
+            default=inspect.Parameter.empty
+            if one.default is MISSING
+            else (one.default if one.default != () else None),
+            annotation=_declared(kinds[one.name], one),
         )
         for one in fields(group)
+        if get_origin(kinds[one.name]) is Annotated
     ]
+
+
+def _declared(kind: Any, field: "Field[Any]") -> Any:  # noqa: ANN401 - a type
+    """Makes the type of a command's parameter of that of a field."""
+    value, option = get_args(kind)[:2]
+    if not isinstance(option, Option):
+        return kind
+    flag = option.name or (f"--{field.name.replace('_', '-')}" if field.default is False else None)
+    shown = {} if option.shown_default is None else {"show_default": option.shown_default}
+    declared = typer.Option(
+        *([flag] if flag else []),
+        metavar=option.metavar,
+        min=option.min,
+        help=option.help,
+        autocompletion=complete_heads if option.metavar in ("HEAD", "HEADS") else None,
+        **shown,  # type: ignore[arg-type]
+    )
+    return Annotated[list[str] | None if get_origin(value) is tuple else value, declared]
+
+
+def given_options(*groups: Any) -> set[str]:  # noqa: ANN401 - dataclasses
+    """Names the fields of groups of options that have not their default."""
+    return {
+        one.name
+        for group in groups
+        for one in fields(group)
+        if getattr(group, one.name) != one.default
+    }
 
 
 def with_options(command: Command, options: Mapping[str, tuple[Any, Any]]) -> Command:

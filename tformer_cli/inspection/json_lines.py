@@ -11,7 +11,7 @@ from tformer_cli.data.pharaoh import format_links
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tformer_cli.inspection.capture.heads import HeadId, Kind
+    from tformer_cli.inspection.capture.heads import Kind
     from tformer_cli.inspection.record import HeadsRecord
 
 SCHEMA = "tformer.heads/1"
@@ -27,18 +27,6 @@ LONG_LIST = 16
 """Shorter lists of numbers are not packed."""
 DIGITS = 6
 """Significant digits of every number: more than float32 weights carry would say nothing."""
-
-
-def render_json(record: HeadsRecord, *, with_weights: bool = False) -> str:
-    """Renders a sentence as one line of JSON, without the line end.
-
-    Args:
-        record: the sentence; a blank line has empty lists and no residual.
-        with_weights: whether each head carries its weights, a list of rows.
-    """
-    data = describe(record)
-    data["heads"] = [_head(record, head, with_weights) for head in record.heads]
-    return json_line(data)
 
 
 def describe(record: HeadsRecord) -> dict[str, Any]:
@@ -102,22 +90,6 @@ def _alignment(record: HeadsRecord) -> dict[str, Any] | None:
         "target_words": list(aligned.target),
         "pharaoh": format_links(aligned.links),
     }
-
-
-def _head(record: HeadsRecord, head: HeadId, with_weights: bool) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "id": str(head),
-        "kind": head.kind,
-        "layer": head.layer,
-        "head": None if record.weighting.is_of_layers else head.head,
-        "residual": rounded(record.captured.residuals[head]),
-        "role": record.role(head),
-        "metrics": {name: rounded(value) for name, value in record.metrics[head].items()},
-    }
-    if with_weights:
-        rows = record.captured.weights(head).tolist()
-        data["weights"] = [[rounded(weight) for weight in row] for row in rows]
-    return data
 
 
 def packed(value: Any, bits: Bits = 16) -> Any:  # noqa: ANN401 - JSON

@@ -1,22 +1,18 @@
 """One inspected sentence: its tokens, its maps and the chosen heads, ready to be shown."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from torch import Tensor
 
 from tformer_cli.inspection.alignment.best import AlignedWords
 from tformer_cli.inspection.alignment.words import SpelledWords
 from tformer_cli.inspection.capture.forced import AttentionMaps, HeadVectors
-from tformer_cli.inspection.capture.heads import KINDS, HeadId, Kind
+from tformer_cli.inspection.capture.heads import KINDS, CaptureMode, HeadId, Kind
 from tformer_cli.inspection.capture.search_tree import SearchTree
 from tformer_cli.inspection.heads.metrics import metrics_of
 from tformer_cli.inspection.heads.rare_tokens import UNKNOWN, RareTokens
 from tformer_cli.inspection.heads.roles import Role, role_of
 from tformer_cli.inspection.weighting.weighting import ALPHA, Weighting
-
-CaptureMode = Literal["forced", "live"]
-"""One pass over the finished hypothesis, or the rows of the search that found it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +101,11 @@ class HeadsRecord:
             largest = max((self.maps.weights(h).max().item() for h in self.heads), default=0.0)
         object.__setattr__(self, "metrics", metrics)
         object.__setattr__(self, "largest", largest or 1.0)
+
+    @property
+    def sentence(self) -> "HeadsRecord":
+        """Itself, as the record of the view of heads."""
+        return self
 
     @property
     def captured(self) -> AttentionMaps:

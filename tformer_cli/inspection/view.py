@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar
+
+from tformer_cli.inspection.capture.heads import CaptureMode  # noqa: TC001 - read at run time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,26 +27,58 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """An option of a view on the command line: it stands behind the type of a field of `Options`.
+    """An option on the command line: it stands behind the type of a field of a view's `Options`.
 
     ``top_k: Annotated[int, Option(help="…", metavar="K", min=1)] = 5`` is ``--top-k K``; a field of
-    type bool is a flag, one of a `Literal` a choice. A field `rank` also asks the search for as
-    many translations.
+    type bool is a flag, one of a `Literal` a choice, a tuple may be given repeatedly. The fields in
+    `CAPTURED` also decide which translation is read and how its maps are captured.
     """
 
     help: str
     """Its help sentence."""
+    name: str | None = None
+    """Its name; None: that of the field."""
     metavar: str | None = None
     """Name of its value; None: by the type."""
-    min: int | None = None
+    min: float | None = None
     """The smallest value that is let pass."""
     shown_default: str | None = None
     """Default in the help, where the value itself would say little."""
 
 
+Rank = Annotated[
+    int, Option(help="Inspect the N-th best translation; 1 is the best.", metavar="N", min=1)
+]
+Selections = Annotated[
+    tuple[str, ...],
+    Option(
+        help="Heads to inspect, such as enc.0.3, cross.last or '!enc.0'; `tformer inspect-heads "
+        "--help` has the whole syntax. Repeatable.",
+        metavar="HEADS",
+        shown_default="all heads",
+    ),
+]
+CAPTURED = ("rank", "mode", "heads", "weights", "for_page")
+"""Fields of a view's options that also decide what is captured of a sentence."""
+
+
 @dataclass(frozen=True)
 class NoOptions:
     """Options of a view that has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureOptions:
+    """Options that decide which translation is read, and how its maps are captured."""
+
+    rank: Rank = 1
+    mode: Annotated[
+        CaptureMode,
+        Option(
+            help="forced: one forward pass over the finished translation. live: the attention of "
+            "the search itself, followed along its back-pointers."
+        ),
+    ] = "forced"
 
 
 @dataclass(frozen=True)
@@ -91,16 +125,16 @@ class View(ABC, Generic[R]):
     script: ClassVar[str] = ""
     """JavaScript that adds its tab, where no ``page/tab_NAME.js`` does; see `page/tabs.js`."""
 
-    @abstractmethod
     def json(self, record: R) -> dict[str, Any]:
-        """Makes the data of a record, for JSON Lines as for the page."""
+        """Makes the data of a record, for JSON Lines as for the page; some views have none."""
+        raise NotImplementedError(self.name)
 
     def line(self, record: R) -> dict[str, Any]:
         """Makes the object that a line of JSON holds: by default those of `json` alone."""
         return self.json(record)
 
-    def lines(self, record: R, options: Any) -> Iterable[dict[str, Any]]:
-        """Makes the objects of the lines of a record: by default one."""
+    def lines(self, record: R, options: Any) -> Iterable[dict[str, Any] | str]:
+        """Makes the objects of the lines of a record, or these lines: by default one object."""
         return [self.line(record)]
 
     def text(self, console: Console, record: R, options: Any) -> None:
@@ -122,6 +156,12 @@ class View(ABC, Generic[R]):
             is_alone: whether the page has no other tab, and so room for all.
         """
         return self.json(record)
+
+    def page(self, records: Iterable[R], options: Any) -> str:
+        """Renders the page of this view alone."""
+        from tformer_cli.inspection.page.report_page import render_view
+
+        return render_view(self, records, options)
 
     def file(self, record: R, output_format: str) -> bytes | str:
         """Renders a record in one of its other formats, such as svg or npz."""

@@ -14,14 +14,10 @@ from tformer_cli.evaluation.significance import PairedDifference, PairedScores, 
 from tformer_cli.inspection.ablation.gates import heads_off
 from tformer_cli.inspection.ablation.importance import importance_sums, layer_normalized
 from tformer_cli.inspection.ablation.losses import losses_along, losses_without_each, to_device
-from tformer_cli.inspection.ablation.record import (
-    Ablation,
-    AblationSettings,
-    CurvePoint,
-    HeadEffect,
-)
+from tformer_cli.inspection.ablation.record import Ablation, CurvePoint, HeadEffect
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.heads.selectors import select_heads
+from tformer_cli.inspection.views.ablation import AblationSettings
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
@@ -115,7 +111,7 @@ class Ablator:
         most_important = sorted(effects, key=lambda effect: effect.rank)
         order = [effect.head for effect in reversed(most_important)]
         curve = self._curve(order, total) if settings.curve else ()
-        scored = {effect.head for effect in effects if effect.loss_rank < settings.n_scored}
+        scored = {effect.head for effect in effects if effect.loss_rank < settings.scores}
         effects = [
             replace(effect, scores=self._scores_without([effect.head]))
             if effect.head in scored

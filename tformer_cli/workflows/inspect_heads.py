@@ -14,13 +14,21 @@ from tformer_cli.inspection.alignment.best import StoredHeads, align_words
 from tformer_cli.inspection.alignment.links import cross_heads
 from tformer_cli.inspection.alignment.words import spelled_words
 from tformer_cli.inspection.capture.forced import AttentionMaps, capture_maps, capture_vectors
-from tformer_cli.inspection.capture.heads import HeadId, HeadLayout, head_layout
+from tformer_cli.inspection.capture.heads import (
+    CaptureMode,
+    HeadId,
+    HeadLayout,
+    head_layout,
+    layer_layout,
+)
 from tformer_cli.inspection.capture.live import ListenedModel, NotSearchedError
 from tformer_cli.inspection.capture.search_tree import SearchTree, n_candidates
 from tformer_cli.inspection.heads.metrics import metrics_of
 from tformer_cli.inspection.heads.rare_tokens import UNKNOWN, RareTokens, TokenFrequencies
-from tformer_cli.inspection.heads.selectors import HeadSelection
-from tformer_cli.inspection.record import CaptureMode, HeadsRecord, ModelSummary, PageExtras
+from tformer_cli.inspection.heads.selectors import HeadSelection, check_names_layers
+from tformer_cli.inspection.record import HeadsRecord, ModelSummary, PageExtras
+from tformer_cli.inspection.weighting.maps import weighted_maps
+from tformer_cli.inspection.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
@@ -38,7 +46,8 @@ def inspect_heads(
     targets: Iterable[str] | None = None,
     heads: Sequence[str] = (),
     mode: CaptureMode = "forced",
-    hypothesis: int = 1,
+    rank: int = 1,
+    weights: WeightingName | None = None,
     for_page: bool = False,
     **options: Unpack[InspectionOptions],
 ) -> Iterator[HeadsRecord]:
@@ -52,11 +61,13 @@ def inspect_heads(
         model: a model directory, or its path.
         lines: the source sentences. A blank one has a record without heads.
         targets: a target for each line, to be looked at instead of the model's translation.
-        heads: which heads, by the grammar of `inspection.heads.selectors`; none means all.
+        heads: which heads, by the grammar of `inspection.heads.selectors`; none means all. Where
+            maps are of layers, which layers. Conditions are on metrics of these maps.
         mode: "forced": one pass over the finished hypothesis, without a cache. "live": the rows of
             a search that found it, along its back-pointers; for the model's translations only. The
             search is torch's; a hypothesis that only the compiled kernels find is "forced".
-        hypothesis: which of the translations, 1 the best; at most as many as the beam has.
+        rank: which of the translations, 1 the best; at most as many as the beam has.
+        weights: the kind of the maps' numbers; None: attention weights. See `inspection.weighting`.
         for_page: whether records also have what only a page shows: words, queries and keys and, in
             "live" mode, the tree of the search.
         **options: of `open_for_inspection`.
@@ -70,8 +81,10 @@ def inspect_heads(
         ArtifactError: if the model directory cannot be used.
         DataError: if a line is too long, or there are more or fewer targets than lines.
     """
-    opened = open_for_inspection(model, hypothesis=hypothesis, **options)
-    inspector = HeadInspector(opened, heads, mode=mode, hypothesis=hypothesis, for_page=for_page)
+    opened = open_for_inspection(model, hypothesis=rank, **options)
+    inspector = HeadInspector(
+        opened, heads, mode=mode, rank=rank, weights=weights, for_page=for_page
+    )
     return inspector.inspect(lines, targets)
 
 
@@ -84,26 +97,31 @@ class HeadInspector:
         heads: Sequence[str] = (),
         *,
         mode: CaptureMode = "forced",
-        hypothesis: int = 1,
+        rank: int = 1,
+        weights: WeightingName | None = None,
         for_page: bool = False,
     ) -> None:
         """Chooses the heads; see `inspect_heads`.
 
-        The search must return as many hypotheses as `hypothesis` says.
+        The search must return as many hypotheses as `rank` says.
         """
         self._model = opened.directory.model
         self._tokenizer = opened.directory.tokenizer
         self._translator = opened.translator
-        self._rank = hypothesis
+        self._rank = rank
         self._for_page = for_page
         self._listened: ListenedModel | None = None
         if mode == "live":
             n_noted = n_candidates(opened.translator.config) if for_page else 0
             self._listened = ListenedModel(self._model, n_noted)
             self._listening = opened.translator.with_model(self._listened)
+        self._weighting = WEIGHTINGS[weights or "alpha"]
         self._layout = head_layout(self._model)
-        self._selection = HeadSelection(heads, self._layout)
         self._stored = _stored_heads(opened.directory, self._layout)
+        if self._weighting.is_of_layers:
+            check_names_layers(heads, self._weighting.name)
+            self._layout = layer_layout(self._model)
+        self._selection = HeadSelection(heads, self._layout)
         self._summary = summary_of(opened.directory)
         self._frequencies = frequencies_of(opened.directory)
 
@@ -193,6 +211,7 @@ class HeadInspector:
         rare = UNKNOWN
         if self._frequencies is not None:
             rare = self._frequencies.rare_tokens(maps.source_ids)
+        weighted = weighted_maps(self._model, maps, self._weighting.name)
         return HeadsRecord(
             index=index,
             model=self._summary,
@@ -205,8 +224,9 @@ class HeadInspector:
             source_pieces=tuple(self._tokenizer.pieces(maps.source_ids)),
             target_pieces=tuple(self._tokenizer.pieces(maps.target_ids)),
             input_pieces=tuple(self._tokenizer.pieces(maps.target_input_ids)),
-            maps=maps,
-            heads=tuple(self._selected(maps, rare)),
+            maps=weighted,
+            heads=tuple(self._selected(weighted, rare)),
+            weighting=self._weighting,
             aligned=align_words(self._tokenizer, maps, self._stored),
             rare=rare,
             extras=self._extras(maps, mode) if self._for_page else None,
@@ -235,7 +255,13 @@ class HeadInspector:
         """The heads to look at, by the sentence's own metrics where they decide."""
         if not self._selection.needs_metrics:
             return self._selection.select({})
-        return self._selection.select(metrics_of(maps, list(self._layout), rare=rare.positions))
+        metrics = metrics_of(
+            maps,
+            list(self._layout),
+            scales_rows=self._weighting is not ALPHA,
+            rare=rare.positions,
+        )
+        return self._selection.select(metrics)
 
     def _blank(self, index: int, line: str, target: str, *, is_forced: bool) -> HeadsRecord:
         return HeadsRecord(
@@ -250,6 +276,7 @@ class HeadInspector:
             input_pieces=(),
             maps=None,
             heads=(),
+            weighting=self._weighting,
         )
 
     def _check_length(self, index: int, ids: Sequence[int]) -> None:

@@ -9,9 +9,9 @@ from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.files.hashes import hash_file
-from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.capture.heads import CaptureMode, HeadId
 from tformer_cli.inspection.page.report_page import Report, SentenceReport
-from tformer_cli.inspection.record import CaptureMode, HeadsRecord
+from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.view import ModelView, SentenceView, Subject, Wishes
 from tformer_cli.inspection.views import all_views
 from tformer_cli.inspection.views.positions import N_POSITIONS
@@ -34,7 +34,7 @@ def inspect_report(
     heads: Sequence[str] = (),
     steps: Sequence[str] = (),
     mode: CaptureMode = "forced",
-    hypothesis: int = 1,
+    rank: int = 1,
     with_ablation: bool = True,
     tolerance: float = TOLERANCE,
     observe: Callable[[int], None] = lambda _: None,
@@ -44,14 +44,14 @@ def inspect_report(
 
     Args:
         model: a model directory, its path, or what `open_for_inspection` returned for as many
-            translations as `hypothesis` says.
+            translations as `rank` says.
         lines: the source sentences; blank ones are skipped.
         targets: a target for each line, to be looked at instead of the model's translation.
         heads: heads that are shown, by the grammar of `inspection.heads.selectors`; none: all.
         steps: walk-throughs, each ``HEAD:TOKEN``; none: the clearest head of each kind, for a
             token whose row tells most.
         mode: how maps are captured, as `inspect_heads` does; all else is of one forced pass.
-        hypothesis: which of the model's translations to look at, 1 the best.
+        rank: which of the model's translations to look at, 1 the best.
         with_ablation: whether the loss without each head is measured.
         tolerance: largest difference of maps and steps from the model's own numbers.
         observe: is told how many lines are done.
@@ -67,9 +67,9 @@ def inspect_report(
     opened = (
         model
         if isinstance(model, Opened)
-        else open_for_inspection(model, hypothesis=hypothesis, **options)
+        else open_for_inspection(model, hypothesis=rank, **options)
     )
-    inspector = HeadInspector(opened, heads, mode=mode, hypothesis=hypothesis, for_page=True)
+    inspector = HeadInspector(opened, heads, mode=mode, rank=rank, for_page=True)
     subject = subject_of(opened.directory)
     wishes = Wishes(
         steps=[_parse_step(subject, step) for step in steps],

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
-from tformer_cli.inspection.view import ModelView, SentenceView, Subject
+from tformer_cli.inspection.view import CAPTURED, ModelView, SentenceView, Subject
 from tformer_cli.inspection.views import all_views
 from tformer_cli.model.runtime import prepare_cpu, resolve_device
 from tformer_cli.workflows.inspect_heads import HeadInspector, summary_of
@@ -59,7 +59,8 @@ def read_sentences(
 ) -> Iterator[Any]:
     """Reads a view of sentences with an opened model; see `inspect_view`."""
     subject = subject_of(opened.directory)
-    inspector = HeadInspector(opened, hypothesis=getattr(options, "rank", 1))
+    captured = {name: value for name, value in vars(options).items() if name in CAPTURED}
+    inspector = HeadInspector(opened, **captured)
     for sentence in inspector.inspect(lines, targets):
         yield view.read(subject, sentence, options)
 

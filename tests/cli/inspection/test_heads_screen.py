@@ -7,9 +7,9 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from tests.inspection.conftest import LAYOUT, blank_record, made_record
-from tformer_cli.cli.inspection.heads_screen import show_record
 from tformer_cli.inspection.alignment.best import AlignedWords
 from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.views.heads import show_record
 from tformer_cli.terminal.labels import shown
 
 CROSS = HeadId("cross", 1, 0)

@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 from tformer_cli.artifacts.token_frequencies import save_frequencies
 from tformer_cli.cli.app import app
-from tformer_cli.cli.inspection.heads_screen import show_record
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.figures.heat_map import heat_map
 from tformer_cli.inspection.figures.role_grid import role_grid
 from tformer_cli.inspection.heads import rare_tokens
 from tformer_cli.inspection.heads.roles import role_of
+from tformer_cli.inspection.views.heads import show_record
 from tformer_cli.workflows.inspect_heads import inspect_heads
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "A woman and a dog."]

@@ -10,9 +10,9 @@ from safetensors.numpy import load
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.inspection.heads_screen import show_record
 from tformer_cli.cli.inspection.weights_option import with_value
-from tformer_cli.workflows.inspection.weigh_heads import weigh_heads
+from tformer_cli.inspection.views.heads import show_record
+from tformer_cli.workflows.inspect_heads import inspect_heads
 
 BEYOND = ("norm", "rollout", "alti")
 
@@ -85,7 +85,7 @@ def test_an_object_names_its_weights(model, weights):
 
 @pytest.mark.parametrize("weights", BEYOND)
 def test_every_format_names_its_weights(model, tmp_path, weights):
-    record = next(weigh_heads(model, ["A man"], weights, targets=["dogs"]))
+    record = next(inspect_heads(model, ["A man"], weights=weights, targets=["dogs"]))
     files = {}
     for suffix in ("text", "html", "svg", "safetensors", "npz"):
         path = tmp_path / f"maps.{suffix}"
@@ -126,7 +126,7 @@ def test_a_picture_names_its_weights(model, tmp_path, weights):
 
 
 def test_a_terminal_shows_layers_without_a_grid_of_roles(model):
-    record = next(weigh_heads(model, ["A man"], "alti", targets=["dogs"]))
+    record = next(inspect_heads(model, ["A man"], weights="alti", targets=["dogs"]))
     file = io.StringIO()
     show_record(Console(file=file, width=120), record, [record.clearest_head()])
     text = file.getvalue()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tformer_cli.inspection.page.heads_data import render_html
-from tformer_cli.workflows.inspection.weigh_heads import weigh_heads
+from tformer_cli.workflows.inspect_heads import inspect_heads
 
 LOOK = """
 const seen = {
@@ -34,7 +34,7 @@ document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.str
 
 @pytest.mark.parametrize("weighting", ["norm", "rollout", "alti"])
 def test_the_page_shows_the_numbers_of_the_weighting(model, visit, weighting):
-    record = next(weigh_heads(model, ["A man sleeps."], weighting, targets=["dogs run"]))
+    record = next(inspect_heads(model, ["A man sleeps."], weights=weighting, targets=["dogs run"]))
     visited = visit(render_html([record]), script=LOOK)
     assert visited.console == []
     seen = visited.selftest

@@ -11,13 +11,12 @@ from tformer_cli.errors import RecipeError, TformerError, UsageError
 from tformer_cli.inspection.heads import rare_tokens
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, count_tokens
 from tformer_cli.inspection.heads.steps import look_at_heads
-from tformer_cli.inspection.heads.timeline import read_timeline
+from tformer_cli.inspection.heads.timeline import heads_over_time, read_timeline
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
 from tformer_cli.training.events import StepReport
 from tformer_cli.workflows.inspect_diff import inspect_diff
 from tformer_cli.workflows.inspection.follow_heads import N_PAIRS, HeadFollower, probe_pairs
-from tformer_cli.workflows.inspection.heads_over_time import heads_over_time
 from tformer_cli.workflows.inspection.open_checkpoint import open_model_or_checkpoint
 from tformer_cli.workflows.train import train
 

@@ -1,9 +1,8 @@
 """Options of `inspect-align`: what is aligned, by which heads, and what becomes a link."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,40 +11,10 @@ from tformer_cli.cli.format_choice import check_ending, chosen_format, format_op
 from tformer_cli.cli.inspection.options import SourceOption
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
+from tformer_cli.inspection.views.alignment import VIEW
 
 EXTRACTION = "Links"
 """The panel of options that decide what becomes a link."""
-
-
-class ConventionChoice(StrEnum):
-    """Values of `--convention`."""
-
-    naive = "naive"
-    shift = "shift"
-
-
-class EosChoice(StrEnum):
-    """Values of `--eos`."""
-
-    drop = "drop"
-    keep = "keep"
-
-
-class MethodChoice(StrEnum):
-    """Values of `--symmetrize`."""
-
-    intersection = "intersection"
-    union = "union"
-    grow_diag = "grow-diag"
-    grow_diag_final_and = "grow-diag-final-and"
-
-
-class ScoresFormat(StrEnum):
-    """Values of `--format`."""
-
-    text = "text"
-    jsonl = "jsonl"
-    tsv = "tsv"
 
 
 SCORING = "Scores against gold alignments"
@@ -109,7 +78,7 @@ class LinkOptions:
         ),
     ] = None
     convention: Annotated[
-        ConventionChoice | None,
+        Literal["naive", "shift"] | None,
         typer.Option(
             help="Which decoder position stands for a target token: the one that predicts it "
             "(naive), or the one that has read it (shift; SHIFT-ATT, Chen et al. 2020).",
@@ -129,13 +98,13 @@ class LinkOptions:
         ),
     ] = None
     eos: Annotated[
-        EosChoice,
+        Literal["drop", "keep"],
         typer.Option(
             help="The weight on the end of sentence: ignore it (drop), or give a word that attends "
             "most to it no link (keep).",
             rich_help_panel=EXTRACTION,
         ),
-    ] = EosChoice.drop
+    ] = "drop"
     reverse: Annotated[
         Path | None,
         typer.Option(
@@ -146,7 +115,7 @@ class LinkOptions:
         PathRole.reads_directory,
     ] = None
     method: Annotated[
-        MethodChoice,
+        Literal["intersection", "union", "grow-diag", "grow-diag-final-and"],
         typer.Option(
             "--symmetrize",
             metavar="METHOD",
@@ -154,7 +123,7 @@ class LinkOptions:
             "grow-diag-final-and.",
             rich_help_panel=EXTRACTION,
         ),
-    ] = MethodChoice.grow_diag
+    ] = "grow-diag"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,11 +154,11 @@ class ScoringOptions:
         ),
     ] = False
     scores_format: Annotated[
-        ScoresFormat | None,
-        format_option(ScoresFormat, "jsonl", "Format of the scores.", SCORING),
+        str | None,
+        format_option(VIEW.formats, "jsonl", "Format of the scores.", SCORING),
     ] = None
 
-    def chosen_format(self, pairs: PairOptions, links: LinkOptions, output: str) -> ScoresFormat:
+    def chosen_format(self, pairs: PairOptions, links: LinkOptions, output: str) -> str:
         """Returns the format of the scores.
 
         Raises:
@@ -213,11 +182,11 @@ class ScoringOptions:
         for option, value in options.items():
             if value and self.gold is None:
                 raise UsageError(f"{option}: applies to scores; name gold alignments with --gold")
-        chosen = ScoresFormat.jsonl
+        chosen = "jsonl"
         if self.gold is None:
             check_ending(output, ["pharaoh"])
         else:
-            chosen = chosen_format(self.scores_format, output, ScoresFormat, chosen)
+            chosen = chosen_format(self.scores_format, output, VIEW.formats, chosen)
         if self.save and links.reverse is not None:
             raise UsageError("--save: stores the heads of one model; omit --reverse")
         return chosen

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tformer_cli.cli.console import note, warn
-from tformer_cli.cli.inspection.heads_request import HeadsRequest
-from tformer_cli.cli.inspection.options import SentenceOptions, open_model
-from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.console import note
+from tformer_cli.cli.inspection.options import (
+    GivenSentences,
+    OpeningArguments,
+    open_model,
+    read_with_progress,
+)
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import STANDARD_STREAM, argument_lines, count_of_lines, file_lines
 from tformer_cli.data.lines import LineCounts
@@ -21,11 +24,10 @@ from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
+    from tformer_cli.inspection.views.heads import HeadsOptions
     from tformer_cli.workflows.inspection.dump_heads import DumpedCorpus, DumpReport
 
 PANEL = "Dumps of a corpus"
-REFUSED = ("--corpus", "--format", "--output", "--weights")
-"""Options of what is shown or written elsewhere."""
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
@@ -107,30 +109,36 @@ def size_said(n_bytes: int) -> str:
     return f"{size:,.1f} TiB"
 
 
-def dump_heads(request: HeadsRequest, directory: Path, options: DumpOptions) -> None:
+def dump_heads(
+    model: Path,
+    text: Sequence[str] | None,
+    sentences: GivenSentences,
+    chosen: "HeadsOptions",
+    directory: Path,
+    options: DumpOptions,
+    opening: OpeningArguments,
+    *,
+    quiet: bool,
+) -> None:
     """Describes how large a dump will be, and writes it if that is not too large.
 
     Raises:
-        UsageError: if it is, or the options are of single sentences or contradict each other.
+        UsageError: if it is, or the options contradict each other.
         ArtifactError: if the model directory cannot be used.
         DataError: if there are more or fewer targets than sentences.
         TformerError: if maps are less exact than `--verify` asks.
     """
-    request.refuse(("--mode live", "--rank"), "applies to single sentences; omit it with --dump")
-    request.refuse(REFUSED, "has no effect with --dump; omit one of the two")
-
     from tformer_cli.workflows.inspection.dump_heads import DumpSettings, HeadDumper
 
     settings = DumpSettings(
-        heads=request.heads,
+        heads=chosen.heads,
         top_k=options.top_k,
         max_bytes=parse_size(options.max_bytes, "--max-bytes"),
         shard_pairs=options.shard_pairs,
-        tolerance=request.verify,
+        tolerance=chosen.verify,
     )
-    corpus = _dumped_corpus(request.texts, request.sentences)
-    quiet = request.quiet
-    opened = open_model(request.model, request.opening, quiet=quiet)
+    corpus = _dumped_corpus(text, sentences)
+    opened = open_model(model, opening, quiet=quiet)
     dumper = HeadDumper(opened, settings)
     estimate = dumper.estimate(corpus)
     about = "" if estimate.is_exact else "about "
@@ -143,15 +151,12 @@ def dump_heads(request: HeadsRequest, directory: Path, options: DumpOptions) -> 
             f"{size_said(settings.max_bytes)}; raise it, keep fewer numbers with --top-k K, or "
             "fewer heads with --heads"
         )
-    with line_progress(estimate.lines, "dumping heads", quiet=quiet) as progress:
-        for n_lines in dumper.write(corpus, directory):
-            progress.update(n_lines)
-    if dumper.report.too_long:
-        warn(f"{count_of_lines(dumper.report.too_long)} longer than the model takes; skipped")
+    lines = dumper.write(corpus, directory)
+    read_with_progress(lines, dumper.report, "dumping heads", total=estimate.lines, quiet=quiet)
     note(_said(dumper.report, directory), quiet=quiet)
 
 
-def _dumped_corpus(texts: Sequence[str] | None, sentences: SentenceOptions) -> "DumpedCorpus":
+def _dumped_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "DumpedCorpus":
     """Joins what is dumped: it has to be read twice, so it cannot come from stdin.
 
     Raises:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
@@ -14,7 +13,6 @@ from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.emit import emit
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection.options import (
-    HeadsOption,
     OpeningArguments,
     open_model,
     takes_opening_options,
@@ -31,38 +29,22 @@ from tformer_cli.cli.text_io import (
 )
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
-from tformer_cli.inspection.views.ablation import render_ablation, show_ablation, show_pruning
+from tformer_cli.inspection.views.ablation import (
+    AblationSettings,
+    render_ablation,
+    show_ablation,
+    show_pruning,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.inspection.ablation.record import Ablation, AblationSettings, Pruning
+    from tformer_cli.inspection.ablation.record import Ablation, Pruning
     from tformer_cli.inspection.capture.heads import HeadId
     from tformer_cli.workflows.open_translator import Opened
 
 
-class AblationFormat(StrEnum):
-    """Values of `--format`."""
-
-    text = "text"
-    jsonl = "jsonl"
-
-
-class GranularityChoice(StrEnum):
-    """Values of `--granularity`."""
-
-    sentence = "sentence"
-    token = "token"  # noqa: S105 - no secret
-
-
-class RankChoice(StrEnum):
-    """Values of `--rank-by`."""
-
-    importance = "importance"
-    layer_importance = "layer-importance"
-    delta = "delta"
-
-
+FORMATS = ("text", "jsonl")
 PRUNING = "Pruning"
 """The panel of options that write a smaller model."""
 
@@ -91,64 +73,6 @@ class ReferenceOptions:
     def files(self) -> list[Path]:
         """The source and the references."""
         return [self.source, *self.reference]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AblationOptions:
-    """Heads that are switched off, and measures of the loss without them."""
-
-    heads: HeadsOption = None
-    granularity: Annotated[
-        GranularityChoice,
-        typer.Option(
-            help="Take the absolute value of the importance E |dL/dξ| per sentence or per token."
-        ),
-    ] = GranularityChoice.sentence
-    rank_by: Annotated[
-        RankChoice,
-        typer.Option(
-            help="Order of removal, the least important first, for the curve and --keep. "
-            "layer-importance divides by the layer's norm; delta is the change in loss."
-        ),
-    ] = RankChoice.importance
-    curve: Annotated[
-        bool,
-        typer.Option(help="Also remove the heads one after the other, the least important first."),
-    ] = True
-    scores: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Also translate and score without each of the N heads with the largest Δ loss.",
-        ),
-    ] = 0
-    curve_scores: Annotated[
-        bool, typer.Option("--curve-scores", help="Also translate and score along the curve.")
-    ] = False
-
-    def check(self) -> None:
-        """Makes sure that there is a curve to score along.
-
-        Raises:
-            UsageError: if not.
-        """
-        if self.curve_scores and not self.curve:
-            raise UsageError("--curve-scores: there is no curve; omit --no-curve")
-
-    def settings(self, seed: int) -> "AblationSettings":
-        """Settings of the ablation; the seed is of the bootstrap."""
-        from tformer_cli.inspection.ablation.record import AblationSettings
-
-        return AblationSettings(
-            heads=tuple(self.heads or ()),
-            granularity=self.granularity.value,
-            rank_by=self.rank_by.value,
-            curve=self.curve,
-            n_scored=self.scores,
-            curve_scores=self.curve_scores,
-            seed=seed,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,9 +154,9 @@ def inspect_ablate(
     model: ModelArgument,
     *,
     texts: ReferenceOptions,
-    measured: AblationOptions,
+    measured: AblationSettings,
     pruned: PruningOptions,
-    output_format: Annotated[AblationFormat | None, format_option(AblationFormat, "jsonl")] = None,
+    output_format: Annotated[str | None, format_option(FORMATS, "jsonl")] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
@@ -249,8 +173,7 @@ def inspect_ablate(
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --write-pruned p --keep 12
     """
     pruned.check()
-    measured.check()
-    chosen = chosen_format(output_format, output, AblationFormat, AblationFormat.jsonl)
+    chosen = chosen_format(output_format, output, FORMATS, "jsonl")
     check_stdin_is_read_once(texts.files)
 
     from tformer_cli.workflows.evaluate import read_texts
@@ -262,7 +185,7 @@ def inspect_ablate(
     prompt_at_terminal(files=texts.files, quiet=quiet)
     sources, *references = read_texts(texts.files, counts)
     opened = open_model(model, opening, quiet=quiet)
-    settings = measured.settings(opening["seed"])
+    settings = replace(measured, seed=opening["seed"])
     pruning = None
     with _stages(quiet=quiet) as stages:
         observe = stages.observe

@@ -2,23 +2,15 @@
 
 import sys
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
 from tformer_cli.cli.console import is_live, note, utf8_line, warn
-from tformer_cli.cli.emit import emit
 from tformer_cli.cli.help_screen import LARGE_JOBS
-from tformer_cli.cli.inspection.alignment_options import (
-    EosChoice,
-    LinkOptions,
-    PairOptions,
-    ScoresFormat,
-    ScoringOptions,
-)
-from tformer_cli.cli.inspection.alignment_table import score_lines, show_scores
+from tformer_cli.cli.inspection.alignment_options import LinkOptions, PairOptions, ScoringOptions
+from tformer_cli.cli.inspection.inspect_view import emit_view
 from tformer_cli.cli.inspection.options import (
     OpeningArguments,
     TextsArgument,
@@ -40,14 +32,14 @@ from tformer_cli.cli.text_io import (
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.data.pharaoh import format_links
 from tformer_cli.errors import DataError
+from tformer_cli.inspection.view import NoOptions
+from tformer_cli.inspection.views.alignment import VIEW, AlignmentScores
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.data.pharaoh import GoldLinks, Link
-    from tformer_cli.inspection.alignment.links import Convention
     from tformer_cli.workflows.inspect_align import AlignmentReport, Bidirectional, PairTexts
     from tformer_cli.workflows.inspection.aligner import Aligner
-    from tformer_cli.workflows.inspection.score_alignment import AlignmentScores
     from tformer_cli.workflows.open_translator import Opened
 
 
@@ -109,7 +101,7 @@ def inspect_align(
     if pairs is not None and answers is not None:
         known = workflow.read_gold(answers, str(scoring.gold), is_one_based=scoring.one_based)
         scores = _scored(aligner, both, pairs, known, report, quiet=quiet)
-        _write_scores(scores, chosen, output)
+        emit_view(VIEW, [scores], chosen, output, NoOptions())
         if scoring.save:
             _save(opened.directory, scores, quiet=quiet)
     else:
@@ -137,13 +129,12 @@ def _open_aligners(
     opened = open_model(model, opening, quiet=quiet)
     # Both before either aligns: a directory that cannot be used is the first error
     other = None if links.reverse is None else open_model(links.reverse, opening, quiet=True)
-    rule = LinkRule(threshold=links.threshold, keeps_eos=links.eos == EosChoice.keep)
-    given: Convention | None = None if links.convention is None else links.convention.value
-    aligner = Aligner(opened.directory, links.heads or (), given, rule)
+    rule = LinkRule(threshold=links.threshold, keeps_eos=links.eos == "keep")
+    aligner = Aligner(opened.directory, links.heads or (), links.convention, rule)
     if other is None:
         return opened, aligner, None
     backwards = Aligner(other.directory, rule=rule)
-    return opened, aligner, Bidirectional(reverse=backwards, method=links.method.value)
+    return opened, aligner, Bidirectional(reverse=backwards, method=links.method)
 
 
 def _heads_said(aligner: "Aligner", both: "Bidirectional | None") -> str:
@@ -163,7 +154,7 @@ def _scored(
     report: "AlignmentReport",
     *,
     quiet: bool,
-) -> "AlignmentScores":
+) -> AlignmentScores:
     """Scores heads, or two directions, and shows progress until all is done."""
     from tformer_cli.workflows.inspection.score_alignment import score_directions, score_model
 
@@ -181,17 +172,7 @@ def _scored(
     return scores
 
 
-def _write_scores(scores: "AlignmentScores", chosen: ScoresFormat, output: str) -> None:
-    lines = partial(score_lines, scores, chosen.value)
-    emit(
-        output,
-        chosen,
-        show=partial(show_scores, scores=scores),
-        others={"jsonl": lines, "tsv": lines},
-    )
-
-
-def _save(directory: "ModelDirectory", scores: "AlignmentScores", *, quiet: bool) -> None:
+def _save(directory: "ModelDirectory", scores: AlignmentScores, *, quiet: bool) -> None:
     from tformer_cli.artifacts.config_file import AlignmentInfo
     from tformer_cli.artifacts.model_directory import store_alignment
 

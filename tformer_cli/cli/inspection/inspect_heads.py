@@ -1,33 +1,53 @@
 """`tformer inspect-heads`: where every attention head looks.
 
-The command only reads its options; each of its jobs has a module: `heads_sentences`,
-`heads_corpus`, `heads_dump` and `heads_over_time`.
+One sentence after the other is the view `inspection.views.heads`; here are the command and its
+other jobs: a corpus, its dump (`heads_dump`), and the roles over the steps of a run.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.completion import complete_heads
-from tformer_cli.cli.console import stdout_console
-from tformer_cli.cli.format_choice import chosen_format, format_option
-from tformer_cli.cli.inspection.heads_corpus import sum_up_heads
+from tformer_cli.cli.console import stdout_console, warn
 from tformer_cli.cli.inspection.heads_dump import DumpOptions, dump_heads
-from tformer_cli.cli.inspection.heads_output import HeadsFormat
-from tformer_cli.cli.inspection.heads_over_time import show_heads_over_time
-from tformer_cli.cli.inspection.heads_request import HeadsRequest, VerifyOption
-from tformer_cli.cli.inspection.heads_sentences import show_sentences
+from tformer_cli.cli.inspection.inspect_view import (
+    emit_view,
+    show_sentences,
+    view_format,
+    view_format_option,
+)
 from tformer_cli.cli.inspection.options import (
+    GivenSentences,
     OpeningArguments,
-    SentenceOptions,
     TextsArgument,
+    open_model,
+    read_with_progress,
     takes_opening_options,
 )
-from tformer_cli.cli.inspection.weights_option import WeightsOption
-from tformer_cli.cli.option_groups import takes_groups
+from tformer_cli.cli.option_groups import given_options, takes_groups
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
-from tformer_cli.cli.text_io import STANDARD_STREAM
+from tformer_cli.cli.text_io import (
+    STANDARD_STREAM,
+    argument_lines,
+    file_lines,
+    warn_of_bytes,
+)
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.inspection.view import NoOptions
+from tformer_cli.inspection.views import corpus, heads, timeline
+from tformer_cli.inspection.views.heads import HeadsOptions, check_residual
+
+if TYPE_CHECKING:
+    from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
+    from tformer_cli.workflows.open_translator import Opened
+
+OF_ONE_PASS = ("norm", "alti")
+"""Weights that take a forced pass over one sentence to compute."""
+NO_FREQUENCIES = "no frequencies.json in MODEL, and stdin is not read twice"
 
 
 def _explain(is_asked: bool) -> None:
@@ -38,29 +58,6 @@ def _explain(is_asked: bool) -> None:
 
     show_role_rules(stdout_console())
     raise typer.Exit
-
-
-SelectionOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="HEADS",
-        help="Heads to show: enc.0.3, cross.5.0-3, cross.last, dec.*.*, '!enc.0'. The syntax "
-        "is KIND[.LAYER[.HEAD]], separated by commas. KIND: enc, dec, cross, self or *. LAYER "
-        "and HEAD: n, a-b, a-, last, ^k, {list} or *. ! excludes. Metrics select too: "
-        "'@prev>0.8', 'cross@entropy<1', '@role=sink', top:8@confidence. Repeatable.",
-        show_default="all heads",
-        autocompletion=complete_heads,
-    ),
-]
-ExplainOption = Annotated[
-    bool,
-    typer.Option(
-        "--explain",
-        is_eager=True,
-        callback=_explain,
-        help="List the rules that give heads their roles, with their papers, and exit.",
-    ),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +79,15 @@ class JobOptions:
             "training.inspect_every. MODEL is the run directory; no sentence is read.",
         ),
     ] = False
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            is_eager=True,
+            callback=_explain,
+            help="List the rules that give heads their roles, with their papers, and exit.",
+        ),
+    ] = False
 
 
 @takes_opening_options
@@ -90,15 +96,12 @@ def inspect_heads(
     model: ModelArgument,
     text: TextsArgument = None,
     *,
-    sentences: SentenceOptions,
-    heads: SelectionOption = None,
-    output_format: Annotated[HeadsFormat | None, format_option(HeadsFormat, "jsonl")] = None,
+    sentences: GivenSentences,
+    options: HeadsOptions,
+    output_format: Annotated[str | None, view_format_option(heads.VIEW)] = None,
     output: OutputOption = STANDARD_STREAM,
-    weights: WeightsOption = None,
     jobs: JobOptions,
     dumping: DumpOptions,
-    explain: ExplainOption = False,  # noqa: ARG001 - its callback does it
-    verify: VerifyOption = None,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
@@ -112,27 +115,129 @@ def inspect_heads(
         tformer inspect-heads runs/quickstart "It is old." --heads cross.last --format svg > it.svg
         tformer inspect-heads runs/quickstart --corpus -i corpus/test.en
     """
-    request = HeadsRequest(
-        model=model,
-        texts=text,
-        sentences=sentences,
-        heads=tuple(heads or ()),
-        output_format=output_format,
-        chosen=chosen_format(output_format, output, HeadsFormat, HeadsFormat.jsonl),
-        output=output,
-        weights=weights,
-        verify=verify,
-        quiet=quiet,
-        opening=opening,
-        is_corpus=jobs.corpus,
-        dump=dumping.dump,
-    )
+    given = given_options(sentences, options, jobs, dumping)
+    given |= {name for name, value in (("TEXT", text), ("format", output_format)) if value}
+    if output != STANDARD_STREAM:
+        given.add("output")
     dumping.check()
     if jobs.over_time:
-        show_heads_over_time(request)
+        _show_over_time(model, options.heads, given, output_format, output)
     elif dumping.dump is not None:
-        dump_heads(request, dumping.dump, dumping)
+        _refuse(given, OF_SENTENCES[:2], "applies to single sentences; omit it with --dump")
+        shown = ("corpus", "format", "output", "weights")
+        _refuse(given, shown, "has no effect with --dump; omit one of the two")
+        dump_heads(model, text, sentences, options, dumping.dump, dumping, opening, quiet=quiet)
     elif jobs.corpus:
-        sum_up_heads(request)
+        _refuse(given, OF_SENTENCES, "applies to single sentences; omit it with --corpus")
+        _sum_up(model, text, sentences, options, output_format, output, opening, quiet=quiet)
     else:
-        show_sentences(request)
+        chosen = view_format(heads.VIEW, output_format, output)
+        if options.weights in OF_ONE_PASS and options.mode == "live":
+            raise UsageError(
+                f"--weights {options.weights}: is measured in one pass over the finished "
+                "hypothesis; omit --mode live"
+            )
+        show_sentences(
+            heads.VIEW, model, text, sentences, options, chosen, output, opening, quiet=quiet
+        )
+
+
+OF_SENTENCES = ("mode", "rank", "weights")
+OF_MODELS = (
+    *("TEXT", "source", "target", "target_file", "rank", "mode", "weights"),
+    *("corpus", "dump", "verify"),
+)
+"""Options that apply where sentences are read."""
+
+
+def _refuse(given: set[str], options: Iterable[str], why: str) -> None:
+    """Makes sure that none of some options is given; the first one that is given is named."""
+    for name in options:
+        if name in given:
+            option = "--mode live" if name == "mode" else f"--{name.replace('_', '-')}"
+            raise UsageError(f"{name if name == 'TEXT' else option}: {why}")
+
+
+def _show_over_time(
+    run: Path, selections: Sequence[str], given: set[str], output_format: str | None, output: str
+) -> None:
+    """Reads what a run has written of its heads, and writes it.
+
+    Raises:
+        UsageError: if there are options without a meaning here, or the format shows maps.
+        DataError: if the run has followed no heads.
+    """
+    chosen = view_format(heads.VIEW, output_format, output)
+    _refuse(given, OF_MODELS, "--over-time reads what the run has written; leave it out")
+    if chosen not in timeline.VIEW.formats:
+        formats = ", ".join(timeline.VIEW.formats)
+        raise UsageError(f"--over-time: is for {formats}; --format {chosen} shows maps")
+
+    from tformer_cli.inspection.heads.timeline import heads_over_time
+
+    found = heads_over_time(run, selections)
+    if not found.courses:
+        warn("no head meets the conditions of --heads")
+    emit_view(timeline.VIEW, [found], chosen, output, NoOptions())
+
+
+def _sum_up(
+    model: Path,
+    text: list[str] | None,
+    sentences: GivenSentences,
+    options: HeadsOptions,
+    output_format: str | None,
+    output: str,
+    opening: OpeningArguments,
+    *,
+    quiet: bool,
+) -> None:
+    """Measures the heads over a corpus and writes a table, or a line of JSON for each head.
+
+    Raises:
+        UsageError: if the options contradict each other.
+        ArtifactError: if the model directory cannot be used.
+        DataError: if there is no sentence, or there are more or fewer targets.
+        TformerError: if the maps are less exact than `--verify` asks.
+    """
+    chosen = view_format(heads.VIEW, output_format, output)
+    if chosen not in corpus.VIEW.formats:
+        raise UsageError(f"--corpus: is for text and jsonl; --format {chosen} shows one sentence")
+    counts = LineCounts()
+    lines, targets = sentences.read(text, counts, quiet=quiet)
+
+    from tformer_cli.inspection.heads.rare_tokens import NO_RARE_SENTENCE
+    from tformer_cli.workflows.inspect_heads import frequencies_of
+    from tformer_cli.workflows.inspection.inspect_corpus import CorpusInspector
+
+    opened = open_model(model, opening, quiet=quiet)
+    frequencies = frequencies_of(opened.directory) or _counted(opened, text, sentences.source)
+    inspector = CorpusInspector(
+        opened, options.heads, frequencies=frequencies, seed=opening["seed"]
+    )
+    lines_done = inspector.read(lines, targets)
+    read_with_progress(lines_done, inspector.report, "inspecting heads", quiet=quiet)
+    if not inspector.n_sentences:
+        raise DataError("--source: no sentence fits the model; give shorter sentences")
+    summaries = inspector.summaries()
+    if not summaries:
+        warn("--heads: no head meets the conditions")
+    residual = max((one.residual for one in summaries), default=0.0)
+    check_residual(residual, options.verify, "of the corpus")
+    reason = "" if inspector.report.rare else NO_RARE_SENTENCE if frequencies else NO_FREQUENCIES
+    record = corpus.CorpusRecord(summaries=summaries, rare_reason=reason)
+    emit_view(corpus.VIEW, [record], chosen, output, NoOptions())
+    warn_of_bytes(counts)
+
+
+def _counted(
+    opened: "Opened", text: list[str] | None, source: str | None
+) -> "TokenFrequencies | None":
+    """Counts the tokens of the corpus, which is read twice then; None where that cannot be."""
+    from tformer_cli.workflows.inspection.inspect_corpus import count_frequencies
+
+    if text and text != [STANDARD_STREAM]:
+        return count_frequencies(opened, argument_lines(text, LineCounts()))
+    if source is None or not Path(source).is_file():
+        return None
+    return count_frequencies(opened, file_lines(source, LineCounts()))

@@ -9,9 +9,8 @@ import typer
 from tformer_cli.cli.emit import page_bytes
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.inspection.options import (
-    HeadsOption,
+    GivenSentences,
     OpeningArguments,
-    SentenceOptions,
     TextsArgument,
     open_model,
     takes_opening_options,
@@ -22,12 +21,14 @@ from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+from tformer_cli.inspection.view import CaptureOptions, Selections
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions:
-    """Parts of the page besides the maps, and how exact they must be."""
+class ReportOptions(CaptureOptions):
+    """What the page shows, and how exact it must be."""
 
+    heads: Selections = ()
     step: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,9 +58,8 @@ def inspect_report(
     model: ModelArgument,
     text: TextsArgument = None,
     *,
-    sentences: SentenceOptions,
-    heads: HeadsOption = None,
-    views: ReportOptions,
+    sentences: GivenSentences,
+    options: ReportOptions,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
@@ -80,25 +80,25 @@ def inspect_report(
     if output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError("--output: a page is not for a terminal; name a file with -o FILE")
     check_ending(output, ["html"])
-    sentences.check_searched()
+    sentences.check_searched(options)
     counts = LineCounts()
     lines, targets = sentences.read(text, counts, quiet=quiet)
 
     from tformer_cli.inspection.page.report_page import render_report
     from tformer_cli.workflows.inspect_report import inspect_report as make_report
 
-    opened = open_model(model, opening, quiet=quiet, rank=sentences.rank)
+    opened = open_model(model, opening, quiet=quiet, rank=options.rank)
     with line_progress(None, "inspecting", quiet=quiet) as progress:
         report = make_report(
             opened,
             lines,
             targets=targets,
-            heads=heads or (),
-            steps=views.step or (),
-            mode=sentences.mode.value,
-            hypothesis=sentences.rank,
-            with_ablation=views.ablation,
-            tolerance=views.verify,
+            heads=options.heads,
+            steps=options.step or (),
+            mode=options.mode,
+            rank=options.rank,
+            with_ablation=options.ablation,
+            tolerance=options.verify,
             observe=progress.update,
         )
     with results(output) as stream:

@@ -1,14 +1,15 @@
 """`tformer inspect-step`: one head for one token, step by step."""
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.completion import complete_heads
-from tformer_cli.cli.format_choice import chosen_format, format_option
-from tformer_cli.cli.inspection.inspect_view import emit_view
+from tformer_cli.cli.inspection.inspect_view import (
+    emit_view,
+    view_format,
+    view_format_option,
+)
 from tformer_cli.cli.inspection.options import (
     OpeningArguments,
     SourceOption,
@@ -30,50 +31,8 @@ from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.views.step import VIEW, StepOptions
 
-
-class StepFormat(StrEnum):
-    """Values of `--format`."""
-
-    text = "text"
-    html = "html"
-    json = "json"
-
-
 WORKSHEET = "Worksheet"
 """The panel of options that make one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepRequest:
-    """The head, the token and the sentence that are worked through."""
-
-    source: SourceOption = None
-    token: Annotated[
-        str,
-        typer.Option(
-            metavar="TOKEN",
-            help="Query token: a word or piece of the source (enc), or of what the decoder "
-            "predicts (dec, cross). it#2 is the second it; a number is a position, from 0.",
-        ),
-    ]
-    head: Annotated[
-        str,
-        typer.Option(
-            metavar="HEAD",
-            help="One head, such as enc.0.3 or cross.last.0.",
-            autocompletion=complete_heads,
-        ),
-    ]
-    key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TOKEN",
-            help="Key token to compute with, named like --token: of the source (enc, cross) or of "
-            "what the decoder has read (dec).",
-            show_default="the one with the largest weight",
-        ),
-    ] = None
-    target: TargetOption = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,18 +80,12 @@ def inspect_step(
         str | None, typer.Argument(metavar="TEXT", help="The sentence; without it, -i or stdin.")
     ] = None,
     *,
-    walk: StepRequest,
-    output_format: Annotated[StepFormat | None, format_option(StepFormat, "json")] = None,
+    source: SourceOption = None,
+    options: StepOptions,
+    target: TargetOption = None,
+    output_format: Annotated[str | None, view_format_option(VIEW)] = None,
     output: OutputOption = STANDARD_STREAM,
     worksheet: WorksheetOptions,
-    verify: Annotated[
-        float,
-        typer.Option(
-            metavar="X",
-            min=0.0,
-            help="Exit with status 1 if a step differs from the model's own number by more.",
-        ),
-    ] = 1e-4,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:
@@ -146,17 +99,16 @@ def inspect_step(
         tformer inspect-step runs/quickstart "It is old." --token 0 --head cross.0.2
         tformer inspect-step runs/quickstart "It is old." --token it --head enc.0.1 --quiz
     """
-    chosen = chosen_format(output_format, output, StepFormat, StepFormat.json)
+    chosen = view_format(VIEW, output_format, output)
     worksheet.check(output)
     counts = LineCounts()
-    line = _only_line(text, walk.source, counts, quiet=quiet)
+    line = _only_line(text, source, counts, quiet=quiet)
 
     from tformer_cli.inspection.walkthrough.quiz import answer_key, make_quiz
     from tformer_cli.workflows.inspect_views import read_sentences
 
     opened = open_model(model, opening, quiet=quiet)
-    targets = None if walk.target is None else argument_lines([walk.target], counts)
-    options = StepOptions(head=walk.head, token=walk.token, key=walk.key, tolerance=verify)
+    targets = None if target is None else argument_lines([target], counts)
     record = next(read_sentences(VIEW, opened, [line], targets, options))
     key_of_quiz, answers = "", worksheet.answers
     if worksheet.quiz:

@@ -1,163 +1,138 @@
-"""`tformer inspect-NAME` for every view that has a help text: its options, reading, its formats."""
+"""The body that inspection commands share, and `tformer inspect-NAME` of views with a help text."""
 
-import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, fields
-from enum import StrEnum
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
-
-import typer
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from tformer_cli.cli.emit import Part, emit, page_bytes
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection.options import (
-    FOUND_OR_GIVEN,
-    OPENING_OPTIONS,
     GivenSentences,
     OpeningArguments,
-    SourceOption,
-    TargetFileOption,
-    TargetOption,
     TextsArgument,
     open_model,
+    takes_opening_options,
 )
 from tformer_cli.cli.line_progress import counted
+from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
-from tformer_cli.inspection.view import ModelView, Option, SentenceView, View
+from tformer_cli.inspection.view import ModelView, SentenceView, View
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 BINARY = ("npz", "png", "safetensors")
 """Formats that are not for a terminal."""
-SENTENCES: dict[str, tuple[Any, Any]] = {
-    "source": (SourceOption, None),
-    "target": (TargetOption, None),
-    "target_file": (TargetFileOption, None),
-}
-"""Options that name the sentences of a view."""
 
 
 def view_command(view: View[Any]) -> Callable[..., None]:
-    """Makes the command of a view.
+    """Makes the command of a view with a help text."""
+    format_kind = Annotated[str | None, view_format_option(view)]
 
-    Args:
-        view: a view with a help text.
-    """
-    formats = _choices("formats", view.formats)
-    format_kind = Annotated[formats | None, format_option(formats, view.formats[1])]  # type: ignore[valid-type]
-    positional: dict[str, tuple[Any, Any]] = {"model": (ModelArgument, inspect.Parameter.empty)}
-    options: dict[str, tuple[Any, Any]] = {}
-    if isinstance(view, SentenceView):
-        positional["text"] = (TextsArgument, None)
-        options |= SENTENCES
-    options |= view_options(view)
-    options |= {
-        "output_format": (format_kind, None),
-        "output": (OutputOption, STANDARD_STREAM),
-        "quiet": (QuietOption, False),
-    }
-    run: Callable[[dict[str, Any]], None]
-    if isinstance(view, SentenceView):
-        options |= OPENING_OPTIONS
-        run = partial(_run_sentences, view, formats)
-    else:
+    @takes_opening_options
+    @takes_groups
+    def of_sentences(
+        model: ModelArgument,
+        text: TextsArgument = None,
+        *,
+        sentences: GivenSentences,
+        options: view.Options,  # type: ignore[name-defined]
+        output_format: format_kind = None,
+        output: OutputOption = STANDARD_STREAM,
+        quiet: QuietOption = False,
+        **opening: Unpack[OpeningArguments],
+    ) -> None:
+        assert isinstance(view, SentenceView)  # noqa: S101
+        chosen = view_format(view, output_format, output)
+        show_sentences(view, model, text, sentences, options, chosen, output, opening, quiet=quiet)
+
+    @takes_groups
+    def of_model(
+        model: ModelArgument,
+        *,
+        options: view.Options,  # type: ignore[name-defined]
+        output_format: format_kind = None,
+        output: OutputOption = STANDARD_STREAM,
+        quiet: QuietOption = False,  # noqa: ARG001 - there is nothing to note
+    ) -> None:
         assert isinstance(view, ModelView)  # noqa: S101
-        run = partial(_run_model, view, formats)
+        chosen = view_format(view, output_format, output)
 
-    def command(*arguments: Any, **given: Any) -> None:  # noqa: ANN401 - the options above
-        run(dict(zip(positional, arguments, strict=False)) | given)
+        from tformer_cli.workflows.inspect_views import read_model
 
+        emit_view(view, [read_model(view, model, options)], chosen, output, options)
+
+    command = of_sentences if isinstance(view, SentenceView) else of_model
     command.__doc__ = view.help
-    command.__name__ = f"inspect_{view.name}"
-    command.__annotations__.clear()
-    parameter = inspect.Parameter
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined] # Typer reads it
-        [
-            parameter(name, parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
-            for name, (kind, default) in positional.items()
-        ]
-        + [
-            parameter(name, parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for name, (kind, default) in options.items()
-        ]
-    )
     return command
 
 
-def view_options(view: View[Any]) -> dict[str, tuple[Any, Any]]:
-    """Makes options of the command line of the fields of a view's settings."""
-    hints = get_type_hints(view.Options, include_extras=True)
-    found: dict[str, tuple[Any, Any]] = {}
-    for field in fields(view.Options):
-        kind, option = get_args(hints[field.name])
-        assert isinstance(option, Option)  # noqa: S101 - see `View.Options`
-        assert field.default is not MISSING  # noqa: S101
-        default = field.default
-        if get_origin(kind) is Literal:
-            kind = _choices(field.name, get_args(kind))
-            default = kind(default)
-        flag = f"--{field.name.replace('_', '-')}"
-        shown = {} if option.shown_default is None else {"show_default": option.shown_default}
-        declared = typer.Option(
-            *([flag] if kind is bool else []),
-            metavar=option.metavar,
-            min=option.min,
-            help=option.help,
-            **shown,  # type: ignore[arg-type]
-        )
-        found[field.name] = (Annotated[kind, declared], default)
-    return found
+def view_format_option(view: View[Any]) -> Any:  # noqa: ANN401 - Typer's options have no type
+    """Makes the option `--format` of a view."""
+    return format_option(view.formats, view.formats[1])
 
 
-def _choices(name: str, values: Iterable[str]) -> type[StrEnum]:
-    """Makes the type of an option that is one of some values."""
-    made: type[StrEnum] = StrEnum(name, {value: value for value in values})  # type: ignore[misc]
-    return made
+def view_format(view: View[Any], given: str | None, output: str) -> str:
+    """Chooses the format in which a view is written; see `chosen_format`.
+
+    Raises:
+        UsageError: if bytes that are not text would go to a terminal.
+    """
+    chosen = chosen_format(given, output, view.formats, view.formats[1])
+    if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():
+        raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
+    return chosen
 
 
-def _run_sentences(view: SentenceView[Any], formats: type[StrEnum], given: dict[str, Any]) -> None:
-    """Reads sentences and writes their records as they come."""
-    quiet, output = given["quiet"], given["output"]
-    sentences = GivenSentences(**{name: given[name] for name in SENTENCES})
-    chosen = chosen_format(given["output_format"], output, formats, formats(view.formats[1]))
-    options = _settings(view, given)
-    rank = getattr(options, "rank", 1)
-    if rank > 1 and (sentences.target is not None or sentences.target_file is not None):
-        raise UsageError(FOUND_OR_GIVEN.format("--rank"))
+def show_sentences(
+    view: SentenceView[Any],
+    model: Path,
+    text: list[str] | None,
+    sentences: GivenSentences,
+    options: Any,  # noqa: ANN401 - the view's own
+    chosen: str,
+    output: str,
+    opening: OpeningArguments,
+    *,
+    quiet: bool,
+) -> None:
+    """Reads sentences and writes their records as they come.
+
+    Args:
+        view: reads and shows them.
+        model: the model directory.
+        text: sentences that are arguments.
+        sentences: files of sentences and targets.
+        options: the view's settings.
+        chosen: the format.
+        output: the file that is written.
+        opening: settings for opening the model.
+        quiet: true if notes and progress are omitted.
+
+    Raises:
+        UsageError: if the options contradict each other.
+        ArtifactError: if the model directory cannot be used.
+        DataError: if a sentence is too long, or there are more or fewer targets.
+        TformerError: if what would be shown misses the model's own numbers.
+    """
+    sentences.check_searched(options)
     counts = LineCounts()
-    lines, targets = sentences.read(given["text"], counts, quiet=quiet)
+    lines, targets = sentences.read(text, counts, quiet=quiet)
 
     from tformer_cli.workflows.inspect_views import read_sentences
 
-    opening: OpeningArguments = {name: given[name] for name in OPENING_OPTIONS}  # type: ignore[assignment]
-    opened = open_model(given["model"], opening, quiet=quiet, rank=rank)
+    opened = open_model(model, opening, quiet=quiet, rank=getattr(options, "rank", 1))
+    if chosen == "html" and hasattr(options, "for_page"):
+        options = replace(options, for_page=True)
     records = read_sentences(view, opened, lines, targets, options)
     with counted(records, "inspecting", output, quiet=quiet) as found:
         emit_view(view, found, chosen, output, options)
     warn_of_bytes(counts)
-
-
-def _run_model(view: ModelView[Any], formats: type[StrEnum], given: dict[str, Any]) -> None:
-    """Reads a model and writes its record."""
-    output = given["output"]
-    chosen = chosen_format(given["output_format"], output, formats, formats(view.formats[1]))
-    if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():
-        raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
-
-    from tformer_cli.workflows.inspect_views import read_model
-
-    options = _settings(view, given)
-    emit_view(view, [read_model(view, given["model"], options)], chosen, output, options)
-
-
-def _settings(view: View[Any], given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - the view's own
-    return view.Options(**{field.name: given[field.name] for field in fields(view.Options)})
 
 
 def emit_view(
@@ -180,17 +155,29 @@ def emit_view(
     def lines() -> Iterator[Part]:
         from tformer_cli.inspection.json_lines import json_line
 
-        return (json_line(data) for record in records for data in view.lines(record, options))
+        for record in records:
+            for line in view.lines(record, options):
+                yield line if isinstance(line, str) else json_line(line)
 
     def page() -> Iterator[Part]:
-        from tformer_cli.inspection.page.report_page import render_view
+        yield page_bytes(view.page(records, options))
 
-        yield page_bytes(render_view(view, records, options))
+    def file() -> Iterator[Part]:
+        content = view.file(_only(records, chosen), chosen)
+        yield content.encode("utf-8") if isinstance(content, str) else content
 
-    def files() -> Iterator[Part]:
-        for record in records:
-            file = view.file(record, chosen)
-            yield file.encode("utf-8") if isinstance(file, str) else file
-
-    others = dict.fromkeys(view.formats, files) | {"json": lines, "jsonl": lines, "html": page}
+    others = dict.fromkeys(view.formats, file) | {"json": lines, "jsonl": lines, "html": page}
     emit(output, chosen, show=show, others=others, after_text=after_text)
+
+
+def _only(records: Iterable[Any], chosen: str) -> Any:  # noqa: ANN401 - the view's own
+    """Takes the one record that a format holds."""
+    remaining = iter(records)
+    record = next(remaining, None)
+    if record is None or getattr(record, "maps", record) is None:
+        raise UsageError(f"--format {chosen}: there is no sentence to show; give one that is text")
+    if next(remaining, None) is not None:
+        raise UsageError(
+            f"--format {chosen}: holds one sentence, but there are several; use jsonl or html"
+        )
+    return record

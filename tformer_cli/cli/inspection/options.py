@@ -3,18 +3,17 @@
 A command ends in ``**opening`` under `takes_opening_options` and hands that on to `open_model`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypedDict
 
 import typer
 
-from tformer_cli.cli.completion import complete_heads
-from tformer_cli.cli.console import note
+from tformer_cli.cli.console import note, warn
 from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
 from tformer_cli.cli.help_screen import MACHINE
+from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import Command, with_options
 from tformer_cli.cli.options import DeviceOption, ThreadsOption
 from tformer_cli.cli.path_roles import PathRole
@@ -22,6 +21,7 @@ from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     argument_lines,
     check_stdin_is_read_once,
+    count_of_lines,
     file_lines,
     input_lines,
     note_choices,
@@ -32,13 +32,6 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from tformer_cli.data.lines import LineCounts
     from tformer_cli.workflows.open_translator import Opened
-
-
-class CaptureModeChoice(StrEnum):
-    """Values of `--mode`."""
-
-    forced = "forced"
-    live = "live"
 
 
 TextsArgument = Annotated[
@@ -73,20 +66,6 @@ TargetFileOption = Annotated[
     ),
     PathRole.reads_file,
 ]
-HeadsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="HEADS",
-        help="Heads to inspect, such as enc.0.3, cross.last or '!enc.0'; `tformer inspect-heads "
-        "--help` has the whole syntax. Repeatable.",
-        show_default="all heads",
-        autocompletion=complete_heads,
-    ),
-]
-FOUND_OR_GIVEN = (
-    "{}: shows what the search found, but a given target was not searched for; omit one of the two"
-)
-"""Message for an option that needs the search, where a target is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,34 +103,26 @@ class GivenSentences:
             return lines, argument_lines([target], counts)
         return lines, None if target_file is None else file_lines(target_file, counts, quiet=quiet)
 
-
-@dataclass(frozen=True, kw_only=True)
-class SentenceOptions(GivenSentences):
-    """Sentences, their targets, and which translation is looked at where no target is given."""
-
-    rank: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, help="Inspect the N-th best translation; 1 is the best."),
-    ] = 1
-    mode: Annotated[
-        CaptureModeChoice,
-        typer.Option(
-            help="forced: one forward pass over the finished translation. live: the attention of "
-            "the search itself, followed along its back-pointers."
-        ),
-    ] = CaptureModeChoice.forced
-
-    def check_searched(self) -> None:
+    def check_searched(self, options: object) -> None:
         """Makes sure that what a search found is not asked for of a target that was given.
+
+        Args:
+            options: settings of a view; see `inspection.view.CaptureOptions`.
 
         Raises:
             UsageError: if it is.
         """
         is_given = self.target is not None or self.target_file is not None
-        is_live = self.mode == CaptureModeChoice.live
-        for is_asked, option in ((is_live, "--mode live"), (self.rank > 1, "--rank")):
+        is_live = getattr(options, "mode", "forced") == "live"
+        for is_asked, option in (
+            (is_live, "--mode live"),
+            (getattr(options, "rank", 1) > 1, "--rank"),
+        ):
             if is_asked and is_given:
-                raise UsageError(FOUND_OR_GIVEN.format(option))
+                raise UsageError(
+                    f"{option}: shows what the search found, but a given target was not searched "
+                    "for; omit one of the two"
+                )
 
 
 _SeedOption = Annotated[
@@ -201,3 +172,34 @@ def open_model(model: Path, opening: OpeningArguments, *, quiet: bool, rank: int
         note(f"beam size raised from {asked} to {beam}, to find {rank} translations", quiet=quiet)
     note_choices(opened, quiet=quiet)
     return opened
+
+
+class ReadReport(Protocol):
+    """Counts of a corpus that is read."""
+
+    too_long: int
+    """Lines skipped, as a side is longer than a model takes."""
+
+
+def read_with_progress(
+    lines_done: Iterable[int],
+    report: ReadReport,
+    what: str,
+    *,
+    quiet: bool,
+    total: int | None = None,
+) -> None:
+    """Does a job that says after each buffer how many lines are done, and warns of those skipped.
+
+    Args:
+        lines_done: the job.
+        report: its counts.
+        what: the work, such as "dumping heads".
+        quiet: true to leave out the progress.
+        total: number of lines, if known.
+    """
+    with line_progress(total, what, quiet=quiet) as progress:
+        for n_lines in lines_done:
+            progress.update(n_lines)
+    if report.too_long:
+        warn(f"{count_of_lines(report.too_long)} longer than the model takes; skipped")

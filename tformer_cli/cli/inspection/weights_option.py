@@ -1,38 +1,12 @@
 """`--weights`, an option whose value may be omitted: then it means attention weights."""
 
 from difflib import get_close_matches
-from enum import StrEnum
-from typing import Annotated, Any
-
-import typer
+from typing import Any, get_args
 
 from tformer_cli.cli.checked_command import CheckedCommand
+from tformer_cli.inspection.weighting.weighting import WeightingName
 
 NAME = "--weights"
-
-
-class WeightsChoice(StrEnum):
-    """Values of `--weights`."""
-
-    alpha = "alpha"
-    norm = "norm"
-    rollout = "rollout"
-    alti = "alti"
-
-
-OF_ONE_PASS = (WeightsChoice.norm, WeightsChoice.alti)
-"""Weights that take a forced pass over one sentence to compute."""
-
-WeightsOption = Annotated[
-    WeightsChoice | None,
-    typer.Option(
-        NAME,
-        help="What the maps show; also puts them into jsonl. alpha, also without a value: "
-        "attention weights. norm: norms of the weighted values (Kobayashi et al. 2020). Per layer "
-        "instead of per head: rollout (attention rollout) or alti (ALTI+ contributions).",
-        show_default="alpha, not in jsonl",
-    ),
-]
 
 
 class CommandWithWeights(CheckedCommand):
@@ -51,7 +25,7 @@ def with_value(args: list[str]) -> list[str]:
     end = args.index("--") if "--" in args else len(args)
     following = [*args[1:], ""][:end]
     written = [
-        f"{NAME}={WeightsChoice.alpha}" if arg == NAME and not _is_meant_as_value(after) else arg
+        f"{NAME}=alpha" if arg == NAME and not _is_meant_as_value(after) else arg
         for arg, after in zip(args[:end], following, strict=True)
     ]
     return [*written, *args[end:]]
@@ -59,4 +33,4 @@ def with_value(args: list[str]) -> list[str]:
 
 def _is_meant_as_value(text: str) -> bool:
     """True if a text is a value or a misspelt one, which is refused and not read as a sentence."""
-    return bool(get_close_matches(text, list(WeightsChoice), n=1, cutoff=0.7))
+    return bool(get_close_matches(text, get_args(WeightingName), n=1, cutoff=0.7))

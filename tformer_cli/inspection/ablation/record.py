@@ -1,44 +1,10 @@
 """Results of an ablation: each head's effect, the pruning curve, and how both were measured."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
-from tformer_cli.evaluation.significance import RESAMPLES, PairedDifference
-from tformer_cli.inspection.ablation.importance import Granularity
+from tformer_cli.evaluation.significance import PairedDifference
 from tformer_cli.inspection.capture.heads import HeadId
-
-RankBy = Literal["importance", "layer-importance", "delta"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AblationSettings:
-    """Measures and their settings."""
-
-    heads: tuple[str, ...] = ()
-    """Selected heads, by the grammar of `inspection.heads.selectors`; none means all."""
-    granularity: Granularity = "sentence"
-    """Derivatives whose absolute values make the importance: each sentence's, or each token's."""
-    rank_by: RankBy = "importance"
-    """In which order heads are removed, the least first: by importance, by importance within the
-    layer, or by Δ loss alone."""
-    curve: bool = True
-    """True if heads are also removed one after the other, the least important first."""
-    n_scored: int = 0
-    """Translate with each of the N heads with the largest Δ loss off, and score."""
-    curve_scores: bool = False
-    """Translate at every point of the curve, and score."""
-    n_resamples: int = RESAMPLES
-    """Draws of the bootstrap."""
-    seed: int = 1
-    """Seed of the draws."""
-
-    def __post_init__(self) -> None:
-        if self.n_scored < 0:
-            raise ValueError(f"n_scored: must be at least 0, but is {self.n_scored}")
-        if self.n_resamples < 1:
-            raise ValueError(f"n_resamples: must be at least 1, but is {self.n_resamples}")
-        if self.curve_scores and not self.curve:
-            raise ValueError("curve_scores: needs the curve")
+from tformer_cli.inspection.views.ablation import AblationSettings
 
 
 @dataclass(frozen=True, kw_only=True)

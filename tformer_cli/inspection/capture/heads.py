@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Kind = Literal["enc", "dec", "cross"]
 KINDS: tuple[Kind, ...] = ("enc", "dec", "cross")
 """Encoder self-attention, the decoder's masked self-attention, cross-attention."""
+CaptureMode = Literal["forced", "live"]
+"""One pass over the finished hypothesis, or the rows of the search that found it."""
 KIND_NAMES: dict[Kind, str] = {
     "enc": "encoder self-attention",
     "dec": "decoder masked self-attention",

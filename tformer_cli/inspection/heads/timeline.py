@@ -5,7 +5,7 @@ A line of `heads.jsonl` is a head at a step (`head_steps.HeadAtStep`).
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -13,6 +13,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.files.regular_file import read_regular
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.inspection.heads.roles import Role
+from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.heads.steps import SCHEMA
 
 HEADS_LOG = "heads.jsonl"
@@ -151,6 +152,24 @@ def read_timeline(run: Path) -> HeadTimeline:
             for head in _ordered(every)
         ),
     )
+
+
+def heads_over_time(run: Path | str, heads: Sequence[str] = ()) -> HeadTimeline:
+    """Reads what a run has written of its heads; the model itself is not looked at.
+
+    Args:
+        run: a run directory, trained with `training.inspect_every`.
+        heads: which heads, by the grammar of `inspection.heads.selectors`, with conditions on their
+            metrics at the last step; none means all.
+
+    Raises:
+        DataError: if the run has followed no heads, or its file is damaged.
+        UsageError: if `heads` name no head.
+    """
+    timeline = read_timeline(Path(run))
+    metrics = {course.head: course.metrics for course in timeline.courses}
+    chosen = set(HeadSelection(heads, timeline.layout).select(metrics))
+    return replace(timeline, courses=tuple(c for c in timeline.courses if c.head in chosen))
 
 
 class _Entry(NamedTuple):

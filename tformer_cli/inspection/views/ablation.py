@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from rich.style import Style
 from rich.text import Text
 
+from tformer_cli.errors import UsageError
 from tformer_cli.figures.palette import color
 from tformer_cli.inspection.figures.role_grid import head_grids
 from tformer_cli.inspection.json_lines import rounded
-from tformer_cli.inspection.view import NoOptions, SentenceView, Subject, Wishes
+from tformer_cli.inspection.view import NoOptions, Option, Selections, SentenceView, Subject, Wishes
 from tformer_cli.terminal.fitted_table import Column, table_lines
 from tformer_cli.terminal.labels import is_ascii_only, shown
 from tformer_cli.wording import count_of
@@ -50,6 +51,47 @@ CURVE_POINTS = 9
 """Points of the curve that are shown."""
 SIGNIFICANT = 0.01
 """Below this p-value a difference gets a star (Koehn 2004 uses 0.05 and 0.01)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblationSettings:
+    """Measures of a text, and their settings."""
+
+    heads: Selections = ()
+    granularity: Annotated[
+        Literal["sentence", "token"],
+        Option(
+            help="Take the absolute value of the importance E |dL/dξ| per sentence or per token."
+        ),
+    ] = "sentence"
+    rank_by: Annotated[
+        Literal["importance", "layer-importance", "delta"],
+        Option(
+            help="Order of removal, the least important first, for the curve and --keep. "
+            "layer-importance divides by the layer's norm; delta is the change in loss."
+        ),
+    ] = "importance"
+    curve: Annotated[
+        bool,
+        Option(help="Also remove the heads one after the other, the least important first."),
+    ] = True
+    scores: Annotated[
+        int,
+        Option(
+            help="Also translate and score without each of the N heads with the largest Δ loss.",
+            metavar="N",
+            min=0,
+        ),
+    ] = 0
+    curve_scores: Annotated[bool, Option(help="Also translate and score along the curve.")] = False
+    n_resamples: int = 1000
+    """Draws of the bootstrap."""
+    seed: int = 1
+    """Seed of the draws."""
+
+    def __post_init__(self) -> None:
+        if self.curve_scores and not self.curve:
+            raise UsageError("--curve-scores: there is no curve; omit --no-curve")
 
 
 @dataclass(frozen=True, kw_only=True)

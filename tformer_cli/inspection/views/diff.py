@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.cells import cell_len
 from rich.console import Group
@@ -14,7 +14,7 @@ from tformer_cli.figures.palette import signed_color
 from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
 from tformer_cli.inspection.figures.role_grid import sign_of
 from tformer_cli.inspection.json_lines import rounded
-from tformer_cli.inspection.view import View
+from tformer_cli.inspection.view import Option, View
 from tformer_cli.terminal.fitted_table import GAP, Column, table_lines
 from tformer_cli.terminal.labels import (
     cut,
@@ -211,8 +211,26 @@ def _cell(console: Console, value: float, largest: float) -> Text:
 class DiffOptions:
     """Settings of the view."""
 
-    maps: bool = False
-    """True to add the map of each pair to its line."""
+    heads: Annotated[
+        tuple[str, ...],
+        Option(
+            help="Heads of A to compare, as `tformer inspect-heads` takes them; metrics are A's. "
+            "Repeatable.",
+            metavar="HEADS",
+            shown_default="all heads",
+        ),
+    ] = ()
+    match: Annotated[
+        Literal["layer", "kind"] | None,
+        Option(
+            help="Match heads within their layer, or across all layers of their kind. Swapping "
+            "heads within a layer does not change a model; swapping across layers does.",
+            shown_default="layer if A and B have the same layers and heads, else kind",
+        ),
+    ] = None
+    maps: Annotated[
+        bool, Option(help="Add the map B - A of each pair, on the first sentence, to jsonl.")
+    ] = False
 
 
 class DiffView(View["HeadDiff"]):

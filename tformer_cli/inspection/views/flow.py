@@ -18,7 +18,7 @@ from rich.text import Text
 
 from tformer_cli.inspection.figures.heat_map import map_lines
 from tformer_cli.inspection.json_lines import packed, rounded
-from tformer_cli.inspection.view import Option, SentenceView, Subject
+from tformer_cli.inspection.view import Option, Rank, SentenceView, Subject
 from tformer_cli.terminal.fitted_table import GAP, NARROWEST_LABEL, Column, table_lines
 from tformer_cli.terminal.labels import cut, is_ascii_only, isolated, sentence_lines, shown
 
@@ -224,9 +224,7 @@ def _largest(record: FlowRecord, method: Method, position: int, room: int, is_as
 class FlowOptions:
     """Settings of the view."""
 
-    rank: Annotated[
-        int, Option(help="Inspect the N-th best translation; 1 is the best.", metavar="N", min=1)
-    ] = 1
+    rank: Rank = 1
     method: Annotated[
         Method,
         Option(

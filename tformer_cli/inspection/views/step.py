@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.cells import cell_len
 from rich.padding import Padding
@@ -17,7 +17,7 @@ from rich.text import Text
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.capture.heads import KIND_NAMES
 from tformer_cli.inspection.json_lines import describe, packed, rounded
-from tformer_cli.inspection.view import SentenceView, Wishes
+from tformer_cli.inspection.view import Option, SentenceView, Wishes
 from tformer_cli.inspection.walkthrough.step import SCHEMA, StepRecord
 from tformer_cli.terminal.fitted_table import NARROWEST_LABEL
 from tformer_cli.terminal.labels import (
@@ -222,16 +222,33 @@ class _Printer:
 class StepOptions:
     """Head and token that are worked through."""
 
-    head: str
-    """Exactly one head, by the grammar of `inspection.heads.selectors`."""
-    token: str
-    """A piece or word of the head's rows (the source, or what the decoder predicts), its n-th
-    occurrence as ``it#2``, or a position; see `inspection.walkthrough.tokens`."""
-    key: str | None = None
-    """The key that is worked out as an example, named as `token` is, among the head's columns;
-    None: the heaviest."""
-    tolerance: float = TOLERANCE
-    """Largest difference from the model's own numbers that is let pass."""
+    token: Annotated[
+        str,
+        Option(
+            help="Query token: a word or piece of the source (enc), or of what the decoder "
+            "predicts (dec, cross). it#2 is the second it; a number is a position, from 0.",
+            metavar="TOKEN",
+        ),
+    ]
+    head: Annotated[str, Option(help="One head, such as enc.0.3 or cross.last.0.", metavar="HEAD")]
+    key: Annotated[
+        str | None,
+        Option(
+            help="Key token to compute with, named like --token: of the source (enc, cross) or of "
+            "what the decoder has read (dec).",
+            metavar="TOKEN",
+            shown_default="the one with the largest weight",
+        ),
+    ] = None
+    tolerance: Annotated[
+        float,
+        Option(
+            help="Exit with status 1 if a step differs from the model's own number by more.",
+            name="--verify",
+            metavar="X",
+            min=0.0,
+        ),
+    ] = TOLERANCE
 
 
 class StepView(SentenceView[StepRecord]):

@@ -2,5 +2,5 @@
 
 `inspection_model` and `open_checkpoint` open a model, `corpus_pairs` and `inspect_corpus` read a
 corpus, `follow_heads` records heads during training, `aligner` and `score_alignment` align words,
-`dump_heads`, `weigh_heads` and `write_pruned` write results.
+`dump_heads` and `write_pruned` write results.
 """

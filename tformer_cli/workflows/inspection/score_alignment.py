@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +23,7 @@ from tformer_cli.inspection.alignment.links import (
 from tformer_cli.inspection.alignment.symmetrization import METHODS, symmetrize
 from tformer_cli.inspection.capture.batches import capture_pairs
 from tformer_cli.inspection.capture.heads import HeadId, HeadLayout, head_layout
+from tformer_cli.inspection.views.alignment import AlignmentScore, AlignmentScores
 from tformer_cli.workflows.inspect_align import (
     BUFFER_LINES,
     AlignmentReport,
@@ -43,35 +43,6 @@ if TYPE_CHECKING:
 
 GoldPair = tuple[PairTexts, "GoldLinks"]
 Tokens = tuple["WordTokens", "WordTokens"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlignmentScore:
-    """Score of one way of aligning."""
-
-    name: str
-    """The heads, of several the mean; or how two directions were joined."""
-    convention: Convention | None
-    """Convention: the row that is a target token's; None where that was not compared."""
-    counts: AlignmentCounts
-    """Counts that its measures are computed from."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlignmentScores:
-    """Compared scores, and their bounds."""
-
-    scores: list[AlignmentScore]
-    """Every way of aligning, at least one."""
-    floor: AlignmentCounts
-    """Links along the diagonal, which know nothing but the lengths."""
-    ceiling: AlignmentCounts
-    """The best that one link a target word can reach."""
-
-    @property
-    def best(self) -> AlignmentScore:
-        """The lowest alignment error rate; of equal ones the first."""
-        return min(self.scores, key=lambda score: score.counts.error_rate)
 
 
 def candidates_of(layout: HeadLayout) -> dict[str, list[HeadId]]:

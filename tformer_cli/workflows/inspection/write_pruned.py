@@ -16,8 +16,9 @@ from tformer_cli.errors import UsageError
 from tformer_cli.evaluation.significance import PairedScores
 from tformer_cli.files.atomic import directory_aside
 from tformer_cli.inspection.ablation.pruning import prune_heads
-from tformer_cli.inspection.ablation.record import AblationSettings, ModelCost, Pruning
+from tformer_cli.inspection.ablation.record import ModelCost, Pruning
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
+from tformer_cli.inspection.views.ablation import AblationSettings
 from tformer_cli.workflows.evaluate import reference_loss
 from tformer_cli.workflows.open_translator import Opened, open_translator
 

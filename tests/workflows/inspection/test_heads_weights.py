@@ -4,14 +4,13 @@ import torch
 from tformer_cli.errors import UsageError
 from tformer_cli.workflows.inspect_heads import inspect_heads
 from tformer_cli.workflows.inspect_views import inspect_view
-from tformer_cli.workflows.inspection.weigh_heads import weigh_heads
 
 LINES = ["A man sleeps.", "", "Two dogs run in the snow."]
 
 
 @pytest.mark.parametrize("weighting", ["alpha", "norm", "rollout", "alti"])
 def test_the_translations_are_those_of_inspect_heads(model, weighting):
-    weighed = list(weigh_heads(model, LINES, weighting))
+    weighed = list(inspect_heads(model, LINES, weights=weighting))
     inspected = list(inspect_heads(model, LINES))
     assert [r.target for r in weighed] == [r.target for r in inspected]
     assert [r.weighting.name for r in weighed] == [weighting] * 3
@@ -23,7 +22,10 @@ def test_the_translations_are_those_of_inspect_heads(model, weighting):
 
 
 def test_alpha_equals_the_weights_of_inspect_heads(model):
-    ours, theirs = next(weigh_heads(model, LINES, "alpha")), next(inspect_heads(model, LINES))
+    ours, theirs = (
+        next(inspect_heads(model, LINES, weights="alpha")),
+        next(inspect_heads(model, LINES)),
+    )
     assert ours.metrics == theirs.metrics
     assert ours.heads == theirs.heads
     assert torch.equal(ours.maps.cross[0], theirs.maps.cross[0])
@@ -31,14 +33,14 @@ def test_alpha_equals_the_weights_of_inspect_heads(model):
 
 def test_conditions_are_on_the_metrics_of_these_maps(model):
     for weighting in ("norm", "alti"):
-        everything = next(weigh_heads(model, LINES, weighting))
+        everything = next(inspect_heads(model, LINES, weights=weighting))
         best = max(everything.metrics, key=lambda head: everything.metrics[head]["confidence"])
-        selected = next(weigh_heads(model, LINES, weighting, heads=["top:1@confidence"]))
+        selected = next(inspect_heads(model, LINES, weights=weighting, heads=["top:1@confidence"]))
         assert selected.heads == (best,)
 
 
 def test_metrics_of_norms_are_of_rows_that_sum_to_one(model):
-    record = next(weigh_heads(model, LINES, "norm"))
+    record = next(inspect_heads(model, LINES, weights="norm"))
     head = record.heads[0]
     norms = record.captured.weights(head).double()
     shares = norms / norms.sum(dim=-1, keepdim=True)
@@ -49,7 +51,9 @@ def test_metrics_of_norms_are_of_rows_that_sum_to_one(model):
 
 
 def test_layers_are_selected_and_have_no_roles(model):
-    record = next(weigh_heads(model, LINES, "rollout", heads=["cross.last", "enc.0.*", "!dec"]))
+    record = next(
+        inspect_heads(model, LINES, weights="rollout", heads=["cross.last", "enc.0.*", "!dec"])
+    )
     assert [str(layer) for layer in record.heads] == ["enc.0", "cross.0"]
     assert [record.role(layer) for layer in record.heads] == [None, None]
     assert str(record.clearest_head()) == "cross.0"
@@ -67,7 +71,7 @@ def test_layers_are_selected_and_have_no_roles(model):
 )
 def test_options_of_heads_are_refused_elsewhere_before_anything_is_read(model, heads, message):
     with pytest.raises(UsageError) as refused:
-        weigh_heads(model, iter(()), "alti", heads=heads)
+        inspect_heads(model, iter(()), weights="alti", heads=heads)
     assert message in str(refused.value)
 
 
@@ -75,6 +79,6 @@ def test_a_record_of_flow_for_each_line(model):
     records = list(inspect_view("flow", model, LINES, targets=["dogs run", "", "the street"]))
     assert [bool(record.flows) for record in records] == [True, False, True]
     assert records[0].sentence.is_forced
-    weighed = next(weigh_heads(model, LINES, "alti", targets=["dogs run"] * 3))
+    weighed = next(inspect_heads(model, LINES, weights="alti", targets=["dogs run"] * 3))
     assert torch.equal(records[0].flows["alti"].source, weighed.maps.cross[-1][0])
     assert torch.equal(records[0].flows["alti"].prefix, weighed.maps.dec[-1][0])

@@ -1,22 +1,27 @@
-"""The heads of a model over a corpus: a table for people, JSONL for programs."""
+"""The heads of a model summed up over a corpus, with the roles of all and confidence intervals."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from __future__ import annotations
 
-from rich.console import Console
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
 from rich.text import Text
 
 from tformer_cli.inspection.figures.role_grid import role_grid, sign_of
-from tformer_cli.inspection.json_lines import json_line
+from tformer_cli.inspection.view import NoOptions, View
 from tformer_cli.terminal.fitted_table import Column, table_lines
 from tformer_cli.terminal.labels import is_ascii_only
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
+
     from tformer_cli.inspection.capture.heads import Kind
     from tformer_cli.inspection.heads.statistics import HeadSummary
 
-COLUMNS: dict["Kind", tuple[str, ...]] = {
+COLUMNS: dict[Kind, tuple[str, ...]] = {
     "enc": ("entropy", "confidence", "prev", "self", "next", "sink_eos"),
     "dec": ("entropy", "confidence", "prev", "self", "next", "sink_bos"),
     "cross": ("entropy", "confidence", "distance", "diagonality", "sink_eos"),
@@ -24,13 +29,18 @@ COLUMNS: dict["Kind", tuple[str, ...]] = {
 """The metrics that fit a terminal; JSONL has all."""
 
 
-def summary_lines(summaries: "Sequence[HeadSummary]") -> list[str]:
-    """Renders a line of JSON for each head."""
-    return [json_line(summary.describe()) for summary in summaries]
+@dataclass(frozen=True, kw_only=True)
+class CorpusRecord:
+    """The heads over a corpus."""
+
+    summaries: Sequence[HeadSummary]
+    """The chosen heads; none where none meets the conditions."""
+    rare_reason: str = ""
+    """Reason why no rare-word head could be found; empty if they were looked for."""
 
 
 def show_summaries(
-    console: Console, summaries: "Sequence[HeadSummary]", rare_reason: str = ""
+    console: Console, summaries: Sequence[HeadSummary], rare_reason: str = ""
 ) -> None:
     """Prints the roles of all heads, then their metrics with half the width of each interval.
 
@@ -61,7 +71,7 @@ def show_summaries(
 
 
 def _table_lines(
-    console: Console, summaries: "Sequence[HeadSummary]", names: Sequence[str], is_ascii: bool
+    console: Console, summaries: Sequence[HeadSummary], names: Sequence[str], is_ascii: bool
 ) -> list[Text]:
     roles = [
         Text.assemble(sign_of(summary.role, is_ascii=is_ascii), f" {summary.role}")
@@ -75,10 +85,30 @@ def _table_lines(
     return table_lines(columns, console.width)
 
 
-def _cell(summary: "HeadSummary", name: str, is_ascii: bool) -> Text:
+def _cell(summary: HeadSummary, name: str, is_ascii: bool) -> Text:
     if name not in summary.metrics:
         return Text("")
     low, high = summary.intervals[name]
     sign = "+-" if is_ascii else "±"
     half = f"{(high - low) / 2:.2f}".removeprefix("0")
     return Text.assemble(f"{summary.metrics[name]:.2f}", (f"{sign}{half}", "dim"))
+
+
+class CorpusView(View[CorpusRecord]):
+    """Shows each head over all sentences."""
+
+    name = "corpus"
+    title = "Heads over a corpus"
+    formats = ("text", "jsonl")
+
+    def lines(self, record: CorpusRecord, options: NoOptions) -> Iterator[dict[str, Any]]:
+        """Makes a line for each head."""
+        return (summary.describe() for summary in record.summaries)
+
+    def text(self, console: Console, record: CorpusRecord, options: NoOptions) -> None:
+        """Prints the roles of all heads, then their metrics."""
+        if record.summaries:
+            show_summaries(console, record.summaries, record.rare_reason)
+
+
+VIEW = CorpusView()

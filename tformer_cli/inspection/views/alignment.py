@@ -1,0 +1,131 @@
+"""The scores of every head as an aligner, against gold alignments."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from tformer_cli.inspection.view import NoOptions, View
+from tformer_cli.terminal.fitted_table import Column, table_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from tformer_cli.evaluation.alignment_error import AlignmentCounts
+    from tformer_cli.inspection.alignment.links import Convention
+
+FLOOR, CEILING = "diagonal", "one-link"
+MEASURES = ("aer", "precision", "recall")
+KEYS = ("id", "convention", *MEASURES, "links")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignmentScore:
+    """Score of one way of aligning."""
+
+    name: str
+    """The heads, of several the mean; or how two directions were joined."""
+    convention: Convention | None
+    """Convention: the row that is a target token's; None where that was not compared."""
+    counts: AlignmentCounts
+    """Counts that its measures are computed from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignmentScores:
+    """Compared scores, and their bounds."""
+
+    scores: list[AlignmentScore]
+    """Every way of aligning, at least one."""
+    floor: AlignmentCounts
+    """Links along the diagonal, which know nothing but the lengths."""
+    ceiling: AlignmentCounts
+    """The best that one link a target word can reach."""
+
+    @property
+    def best(self) -> AlignmentScore:
+        """The lowest alignment error rate; of equal ones the first."""
+        return min(self.scores, key=lambda score: score.counts.error_rate)
+
+
+def show_scores(console: Console, scores: AlignmentScores) -> None:
+    """Prints a table with a row for each head and layer, and the bounds below it."""
+    records = score_data(scores)
+    conventions = list(dict.fromkeys(record["convention"] for record in records[:-2]))
+    best = scores.best
+    names = list(dict.fromkeys(record["id"] for record in records))
+    found = {(record["id"], record["convention"]): record for record in records}
+    columns = [Column(head="heads", cells=names, at_left=True)]
+    for place, convention in enumerate(conventions):
+        for measure, letter in zip(MEASURES, ("AER", "P", "R"), strict=True):
+            head = f"{convention} {letter}" if convention else letter
+            cells = []
+            for name in names:
+                # a bound has no convention: it stands with the first
+                is_bound = name in (FLOOR, CEILING) and place == 0
+                record = found.get((name, None if is_bound else convention))
+                cells.append("" if record is None else f"{record[measure]:.1f}")
+            columns.append(Column(head=head, cells=cells))
+    styles = [
+        "bold" if name == best.name else "dim" if name in (FLOOR, CEILING) else "" for name in names
+    ]
+    for line in table_lines(columns, console.width, styles=styles):
+        console.print(line)
+    console.print()
+    read = f" ({best.convention})" if best.convention else ""
+    console.print(
+        Text(
+            f"best: {best.name}{read}. Alignment error rate (AER), precision (P) and recall (R) in "
+            f"percent; {FLOOR}: links by position alone; {CEILING}: the best with one link for "
+            "each target word",
+            style="dim",
+        )
+    )
+
+
+def score_data(scores: AlignmentScores) -> list[dict[str, Any]]:
+    """Makes the data of every score and of the bounds; rates are in percent."""
+    return [
+        *(_record(score.name, score.convention, score.counts) for score in scores.scores),
+        _record(FLOOR, None, scores.floor),
+        _record(CEILING, None, scores.ceiling),
+    ]
+
+
+def _record(name: str, convention: str | None, counts: AlignmentCounts) -> dict[str, Any]:
+    rates = (counts.error_rate, counts.precision, counts.recall)
+    return {
+        "id": name,
+        "convention": convention,
+        **{measure: round(100 * rate, 2) for measure, rate in zip(MEASURES, rates, strict=True)},
+        "links": counts.found,
+    }
+
+
+class AlignmentView(View[AlignmentScores]):
+    """Shows how well heads align."""
+
+    name = "alignment"
+    title = "Alignment scores"
+    formats = ("text", "jsonl", "tsv")
+
+    def lines(self, record: AlignmentScores, options: NoOptions) -> Iterator[str]:
+        """Makes a line for each score and bound."""
+        return map(json.dumps, score_data(record))
+
+    def text(self, console: Console, record: AlignmentScores, options: NoOptions) -> None:
+        """Prints a table of the heads and layers."""
+        show_scores(console, record)
+
+    def file(self, record: AlignmentScores, output_format: str) -> str:
+        """Renders tsv."""
+        cells = (["" if v is None else str(v) for v in row.values()] for row in score_data(record))
+        return "".join("\t".join(row) + "\n" for row in (KEYS, *cells))
+
+
+VIEW = AlignmentView()
