@@ -226,3 +226,15 @@ def test_r_drop_without_dropout_is_an_error(path):
     with pytest.raises(RecipeError, match=r"training\.r_drop: compares two dropouts, but model"):
         load_recipe(path, ["training.r_drop=5", "model.dropout=0"])
     load_recipe(path, ["training.r_drop=5", "model.dropout=0", "model.attention_dropout=0.1"])
+
+
+def test_settings_of_imported_models_alone_are_errors(path):
+    with pytest.raises(RecipeError, match=r'model\.positions: "table" is of imported models'):
+        load_recipe(path, ["model.positions=table"])
+    with pytest.raises(
+        RecipeError, match=r"model\.source_vocab_size: a recipe's tokenizer has one"
+    ):
+        load_recipe(path, ["model.tied_embeddings=none", "model.source_vocab_size=60"])
+    more = ["output_bias=true", "embedding_norm=true", "scale_embeddings=false"]
+    model = load_recipe(path, [f"model.{one}" for one in (*more, "final_norm=always")]).model
+    assert (model.output_bias, model.final_norm) == (True, "always")

@@ -61,6 +61,16 @@ class Recipe:
         if self.training.inspect_every and not self.data.valid:
             raise ValueError("training.inspect_every: needs data.valid, which names no corpus")
         model = self.model
+        if model.positions == "table":
+            raise ValueError(
+                'model.positions: "table" is of imported models; choose "sinusoidal", "learned" or '
+                '"rotary"'
+            )
+        if model.source_vocab_size:
+            raise ValueError(
+                "model.source_vocab_size: a recipe's tokenizer has one vocabulary for both "
+                "languages; leave it at 0"
+            )
         dropouts = (model.dropout, model.attention_dropout, model.activation_dropout)
         if self.training.r_drop and not any(dropouts):
             raise ValueError("training.r_drop: compares two dropouts, but model.dropout is 0")

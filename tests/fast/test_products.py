@@ -30,7 +30,7 @@ def logits_of(model, sentences):
 SHAPES = [
     {},
     {"norm": "pre", "activation": "gelu", "bias": False, "tied_embeddings": "none"},
-    {"tied_embeddings": "decoder", "positions": "learned"},
+    {"tied_embeddings": "decoder", "positions": "learned", "output_bias": True},
     {"encoder_heads": (4, 0), "decoder_heads": (1, 0, 4), "cross_heads": (0, 2, 4)},
 ]
 

@@ -29,6 +29,8 @@ def small_model(seed: int = 0, **changes) -> Transformer:
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(0.1 * torch.randn_like(parameter))
+        for table in model.buffers():
+            table.normal_()
     return model
 
 

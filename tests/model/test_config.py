@@ -9,11 +9,21 @@ from tformer_cli.model.transformer import Transformer
 
 @pytest.mark.parametrize("tied", ["all", "decoder", "none"])
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "table"])
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("heads", [{}, {"encoder_heads": (1, 0), "cross_heads": (2, 1, 0)}])
-def test_parameters_are_named_and_counted_without_a_model(tied, norm, positions, bias, heads):
-    config = small_config(tied_embeddings=tied, norm=norm, positions=positions, bias=bias, **heads)
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"encoder_heads": (1, 0), "cross_heads": (2, 1, 0)},
+        {"output_bias": True, "embedding_norm": True},
+        {"final_norm": "always", "scale_embeddings": False},
+    ],
+)
+def test_parameters_are_named_and_counted_without_a_model(tied, norm, positions, bias, more):
+    if tied != "all":
+        more = {**more, "source_vocab_size": 60}
+    config = small_config(tied_embeddings=tied, norm=norm, positions=positions, bias=bias, **more)
     model = Transformer(config, VOCAB_SIZE)
     shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
     assert parameter_shapes(config, VOCAB_SIZE) == shapes
@@ -41,6 +51,17 @@ def test_base_and_big_are_the_papers():
         (
             {"d_model": 7, "n_heads": 7},
             "d_model: sinusoidal positions need an even width, but it is 7",
+        ),
+        (
+            {"source_vocab_size": -1},
+            "source_vocab_size: must be 0 to 16777216, but is -1",
+        ),
+        (
+            {"source_vocab_size": 60},
+            (
+                "source_vocab_size: a vocabulary of its own needs tied_embeddings = "
+                '"decoder" or "none", but it is "all"'
+            ),
         ),
     ],
 )

@@ -3,12 +3,13 @@ import torch
 from torch import nn
 
 from tests.model.conftest import VOCAB_SIZE, small_model
+from tests.oracles.plain_transformer import plain_logits
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.cache import DecoderCache
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.masks import causal_mask, key_mask
-from tformer_cli.model.positions import LearnedPositions, Positions
+from tformer_cli.model.positions import Positions, TablePositions
 from tformer_cli.model.stacks import Layer, Stack
 from tformer_cli.model.transformer import Transformer
 
@@ -19,6 +20,9 @@ VARIANTS = [
     {"tied_embeddings": "none", "bias": False},
     {"positions": "rotary", "activation": "swish"},
     {"tied_embeddings": "decoder", "norm": "pre", "n_encoder_layers": 3, "n_decoder_layers": 1},
+    {"output_bias": True, "final_norm": "always", "positions": "table"},
+    {"embedding_norm": True, "scale_embeddings": False, "tied_embeddings": "decoder"},
+    {"source_vocab_size": 60, "tied_embeddings": "none", "output_bias": True, "norm": "pre"},
 ]
 
 
@@ -81,6 +85,22 @@ def their_hidden(theirs, model, source, source_mask, target):
         src_key_padding_mask=~source_mask,
         memory_key_padding_mask=~source_mask,
     )
+
+
+@pytest.mark.parametrize(
+    "changes", [one for one in VARIANTS if one.get("positions") != "rotary"], ids=str
+)
+@torch.no_grad()
+def test_logits_equal_the_formulas(changes, sentences):
+    source, source_mask, target = sentences
+    model = small_model(**changes)
+    if model.config.source_vocab_size:
+        source[0, 3] = VOCAB_SIZE + 7  # a token that the target language does not have
+    logits = model(source, source_mask, target)
+    for index in range(3):
+        tokens = source[index][source_mask[index]]
+        expected = plain_logits(model.config, model.state_dict(), tokens, target[index])
+        assert torch.allclose(logits[index], expected, atol=2e-5)
 
 
 # torch's post-norm encoder takes a fast path in evaluation mode that warns of its nested tensors
@@ -175,6 +195,15 @@ def test_a_later_target_token_changes_no_earlier_logit(changes, sentences):
     assert not torch.allclose(before[:, 3], after[:, 3])
 
 
+def test_a_table_of_positions_is_stored_and_not_trained():
+    model = small_model(positions="table", output_bias=True)
+    names = {name for name, _ in model.named_parameters()}
+    tables = {f"{side}_input.positions.table" for side in ("encoder", "decoder")}
+    assert not tables & names
+    assert tables < set(model.state_dict())
+    assert "output_bias" in names
+
+
 def test_tied_matrices_are_one_parameter():
     names = {name for name, _ in small_model().named_parameters()}
     assert "target_embedding.weight" not in names
@@ -219,7 +248,9 @@ def small_stack(positions, **settings):
     return embedding.eval(), stack.eval()
 
 
-@pytest.mark.parametrize("positions", [LearnedPositions(64, 32), Slopes(), Positions()])
+@pytest.mark.parametrize(
+    "positions", [TablePositions(64, 32, is_learned=True), Slopes(), Positions()]
+)
 @pytest.mark.parametrize("is_pre_norm", [True, False])
 @torch.no_grad()
 def test_a_stack_without_cross_attention_decodes_step_by_step(positions, is_pre_norm):
@@ -255,7 +286,7 @@ def test_a_bias_of_positions_is_seen_by_a_tap_and_by_fused_attention():
 
 def test_an_encoder_only_and_a_decoder_only_model_come_from_the_same_parts():
     torch.manual_seed(0)
-    embedding, stack = small_stack(LearnedPositions(64, 32))
+    embedding, stack = small_stack(TablePositions(64, 32, is_learned=True))
     matrix = torch.randn(VOCAB_SIZE, 32)
     tokens = torch.randint(0, VOCAB_SIZE, (2, 9))
     visible = torch.ones(2, 9, dtype=torch.bool)

@@ -42,6 +42,42 @@ def test_gradient_equals_finite_differences(label_smoothing):
     )
 
 
+def biased_case(n_tokens):
+    """The same with a bias, which keeps two tokens from ever coming."""
+    hidden, matrix, targets = case(n_tokens)
+    bias = torch.randn(17, dtype=torch.float64)
+    bias[:2] = -1e9
+    return hidden, matrix, bias.requires_grad_(), targets.clamp(min=2)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("r_drop", [0.0, 3.0])
+def test_a_bias_is_added_and_smoothing_spares_tokens_that_never_come(
+    monkeypatch, label_smoothing, r_drop
+):
+    monkeypatch.setitem(module._CHUNK_CELLS, "cpu", 4 * 17)
+    hidden, matrix, bias, targets = biased_case(10 if r_drop else 5)
+    some = targets[:5]
+    fast = projected_loss(hidden, matrix, some, label_smoothing, r_drop, bias=bias)
+    logits = (hidden @ matrix.T + bias)[:, 2:]
+    plain = (
+        plain_loss(logits, some - 2, label_smoothing)
+        if not r_drop
+        else (plain_r_drop_loss(logits[0::2], logits[1::2], some - 2, label_smoothing, r_drop))
+    )
+    assert_same_loss_and_gradients(fast, plain, [hidden, matrix, bias], atol=1e-5)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.2])
+def test_gradient_of_the_bias_equals_finite_differences(label_smoothing):
+    hidden, matrix, targets = case(4)
+    bias = torch.randn(17, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda h, w, b: projected_loss(h, w, targets, label_smoothing, bias=b).smoothed,
+        (hidden, matrix, bias),
+    )
+
+
 def test_autocast_computes_in_bfloat16_and_hands_on_float32():
     hidden, matrix, targets = case(64, torch.float32)
     exact = torch.autograd.grad(projected_loss(hidden, matrix, targets, 0.1).smoothed, matrix)[0]

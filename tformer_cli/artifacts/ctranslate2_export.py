@@ -44,6 +44,11 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "positions": ("sinusoidal", "learned", "rotary"),
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
+        "output_bias": (False,),
+        "final_norm": ("pre-norm",),
+        "embedding_norm": (False,),
+        "scale_embeddings": (True,),
+        "source_vocab_size": (0,),
         # numbers that differ from layer to layer are refused with a message of their own
         **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), ANY),
     }

@@ -17,7 +17,7 @@ def pack(model: Transformer) -> None:
     """
     for linear in _linears(model).values():
         linear.product = PackedProduct(linear.weight, linear.bias)
-    model.output_product = PackedProduct(model.output_matrix, None)
+    model.output_product = PackedProduct(model.output_matrix, model.output_bias)
 
 
 def unpack(model: Transformer) -> None:
@@ -49,7 +49,7 @@ def use_bfloat16(model: Transformer) -> None:
     """
     for linear in _linears(model).values():
         linear.product = RoundedProduct(linear.weight, linear.bias)
-    model.output_product = RoundedProduct(model.output_matrix, None)
+    model.output_product = RoundedProduct(model.output_matrix, model.output_bias)
 
 
 def quantized_matrices(weights: dict[str, Tensor]) -> dict[str, QuantizedMatrix]:
@@ -89,7 +89,7 @@ def use_integers(model: Transformer, matrices: dict[str, QuantizedMatrix]) -> No
         if isinstance(module, nn.Embedding):
             matrix = matrices[f"{name}.weight"].dequantized()
             module.weight = nn.Parameter(matrix, requires_grad=False)
-    model.output_product = QuantizedProduct(matrices[_output_name(model)], None)
+    model.output_product = QuantizedProduct(matrices[_output_name(model)], model.output_bias)
     if model.output_projection is not None:
         weight = model.output_projection.weight.to("meta")
         model.output_projection.weight = nn.Parameter(weight, requires_grad=False)

@@ -7,8 +7,9 @@ from typing import Literal, NamedTuple
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "swish"]
-PositionKind = Literal["sinusoidal", "learned", "rotary"]
+PositionKind = Literal["sinusoidal", "learned", "rotary", "table"]
 TiedEmbeddings = Literal["all", "decoder", "none"]
+FinalNorm = Literal["pre-norm", "always"]
 Precision = Literal["float32", "bfloat16"]
 """Numbers that products are computed in."""
 
@@ -22,6 +23,7 @@ _LARGEST = {
     "n_decoder_layers": 1000,
 }
 _MOST_POSITIONS = 1 << 20
+_LARGEST_VOCABULARY = 1 << 24
 
 
 class LayerHeads(NamedTuple):
@@ -66,7 +68,8 @@ class ModelConfig:
     """Feed-forward activation; "gelu" is the exact form x·Φ(x), "swish" is x·σ(x), or SiLU."""
     positions: PositionKind = "sinusoidal"
     """Sinusoids of the paper's section 3.5, one learned vector a position, or "rotary": queries and
-    keys are turned (Su et al. 2021)."""
+    keys are turned (Su et al. 2021). "table": fixed vectors in the weights file, of imported models
+    only."""
     max_positions: int = 1024
     """Longest sentence in tokens, specials included, that the model reads or writes."""
     tied_embeddings: TiedEmbeddings = "all"
@@ -81,6 +84,17 @@ class ModelConfig:
     """The same of the decoder's self-attention."""
     cross_heads: tuple[int, ...] = ()
     """The same of cross-attention."""
+    output_bias: bool = False
+    """A bias for each token, added to the logits."""
+    final_norm: FinalNorm = "pre-norm"
+    """Norm at the end of both stacks: of pre-norm models alone, or "always"."""
+    embedding_norm: bool = False
+    """Layer norm of the sum of embedding and position, before its dropout (as in mBART)."""
+    scale_embeddings: bool = True
+    """Embeddings are multiplied by √d_model (the paper, section 3.4)."""
+    source_vocab_size: int = 0
+    """Tokens of the source language where it has a vocabulary of its own, in imported models only
+    (0: one joint vocabulary)."""
 
     def __post_init__(self) -> None:
         for name in ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers"):
@@ -114,11 +128,26 @@ class ModelConfig:
             raise ValueError(
                 f"norm_epsilon: must be above 0 and at most 1, but is {self.norm_epsilon}"
             )
+        if not 0 <= self.source_vocab_size <= _LARGEST_VOCABULARY:
+            raise ValueError(
+                f"source_vocab_size: must be 0 to {_LARGEST_VOCABULARY}, but is "
+                f"{self.source_vocab_size}"
+            )
+        if self.source_vocab_size and self.tied_embeddings == "all":
+            raise ValueError(
+                'source_vocab_size: a vocabulary of its own needs tied_embeddings = "decoder" or '
+                '"none", but it is "all"'
+            )
 
     @property
     def head_width(self) -> int:
         """E, the width of a head."""
         return self.d_model // self.n_heads
+
+    @property
+    def has_final_norm(self) -> bool:
+        """True if both stacks end with a norm."""
+        return self.norm == "pre" or self.final_norm == "always"
 
     @property
     def layer_heads(self) -> LayerHeads:
@@ -193,18 +222,21 @@ the English-German one; English-French used 0.1)."""
 
 
 def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[int, ...]]:
-    """Names the parameters of a model, as in its `state_dict()`, with the shape of each.
+    """Names the weights of a model, as in its `state_dict()`, with the shape of each.
 
     An encoder layer has one attention, one feed-forward layer and a norm for each; a decoder layer
     two attentions. Pre-norm adds a final norm to each stack. H·E = D unless heads were pruned.
     """
     d, width = config.d_model, config.head_width
-    shapes: dict[str, tuple[int, ...]] = {"source_embedding.weight": (vocab_size, d)}
+    n_sources = config.source_vocab_size or vocab_size
+    shapes: dict[str, tuple[int, ...]] = {"source_embedding.weight": (n_sources, d)}
     if config.tied_embeddings != "all":
         shapes["target_embedding.weight"] = (vocab_size, d)
     if config.tied_embeddings == "none":
         shapes["output_projection.weight"] = (vocab_size, d)
-    if config.positions == "learned":
+    if config.output_bias:
+        shapes["output_bias"] = (vocab_size,)
+    if config.positions in {"learned", "table"}:
         for side in ("encoder", "decoder"):
             shapes[f"{side}_input.positions.table"] = (config.max_positions, d)
     vectors: dict[str, tuple[int, ...]] = {}
@@ -230,6 +262,8 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
         for own, cross in zip(heads.decoder, heads.cross, strict=True)
     ]
     for side, layers in (("encoder", in_encoder), ("decoder", in_decoder)):
+        if config.embedding_norm:
+            add_norm(f"{side}_input.norm")
         for number, attentions in enumerate(layers):
             layer = f"{side}.layers.{number}"
             for kind, n_heads in attentions.items():
@@ -237,11 +271,17 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
             add_projection(f"{layer}.feed_forward.inner", config.d_ff, d)
             add_projection(f"{layer}.feed_forward.outer", d, config.d_ff)
             add_norm(f"{layer}.feed_forward_norm")
-        if config.norm == "pre":
+        if config.has_final_norm:
             add_norm(f"{side}.final_norm")
     return shapes | vectors if config.bias else shapes
 
 
 def parameter_count(config: ModelConfig, vocab_size: int) -> int:
     """Counts trainable parameters."""
-    return sum(map(math.prod, parameter_shapes(config, vocab_size).values()))
+    shapes = parameter_shapes(config, vocab_size)
+    is_fixed = config.positions == "table"
+    return sum(
+        math.prod(shape)
+        for name, shape in shapes.items()
+        if not (is_fixed and name.endswith(".positions.table"))
+    )

@@ -14,12 +14,21 @@ from tformer_cli.model.positions import Places, Positions
 class PositionedEmbedding(nn.Module):
     """√D · embedding + position, then dropout (Vaswani et al. 2017, sections 3.4, 3.5 and 5.4).
 
+    Some models leave out the factor; some have a layer norm of the sum, before dropout.
+
     The matrix of embeddings is handed in at each call, because models share it between the encoder,
     the decoder and the output projection.
     """
 
     def __init__(
-        self, d_model: int, max_positions: int, positions: Positions, *, dropout: float = 0.0
+        self,
+        d_model: int,
+        max_positions: int,
+        positions: Positions,
+        *,
+        scales: bool = True,
+        norm: nn.LayerNorm | None = None,
+        dropout: float = 0.0,
     ) -> None:
         """Creates the input of a stack.
 
@@ -27,12 +36,15 @@ class PositionedEmbedding(nn.Module):
             d_model: D.
             max_positions: tokens of the longest sentence.
             positions: what is added to embeddings; may be nothing.
+            scales: whether embeddings are multiplied by √D.
+            norm: of the sum.
             dropout: rate of the sum.
         """
         super().__init__()
-        self.scale = math.sqrt(d_model)
+        self.scale = math.sqrt(d_model) if scales else 1.0
         self.max_positions = max_positions
         self.positions = positions
+        self.norm = norm
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, matrix: Tensor, at: Places | None = None) -> Tensor:
@@ -52,7 +64,8 @@ class PositionedEmbedding(nn.Module):
         """
         rows = self._rows(slice(0, tokens.shape[1]) if at is None else at, tokens.device)
         embedded = functional.embedding(tokens, matrix) * self.scale
-        return self.dropout(embedded if rows is None else embedded + rows)
+        hidden = embedded if rows is None else embedded + rows
+        return self.dropout(hidden if self.norm is None else self.norm(hidden))
 
     def _rows(self, at: Places, device: torch.device) -> Tensor | None:
         if isinstance(at, slice):

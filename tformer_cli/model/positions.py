@@ -118,12 +118,20 @@ class SinusoidalPositions(Positions):
         return self._sinusoids.rows(start, stop, device)
 
 
-class LearnedPositions(Positions):
-    """One learned vector for each position, added to embeddings."""
+class TablePositions(Positions):
+    """One vector for each position, added to embeddings: learned, or fixed and stored."""
 
-    def __init__(self, max_positions: int, d_model: int) -> None:
+    table: Tensor
+    """(max_positions, D) the vectors."""
+
+    def __init__(self, max_positions: int, d_model: int, *, is_learned: bool) -> None:
+        """Creates a table of zeros: a parameter that is trained, or a buffer."""
         super().__init__()
-        self.table = nn.Parameter(torch.empty(max_positions, d_model))
+        table = torch.zeros(max_positions, d_model)
+        if is_learned:
+            self.table = nn.Parameter(table)
+        else:
+            self.register_buffer("table", table)
 
     def rows(self, start: int, stop: int, device: torch.device) -> Tensor:
         """Returns the vectors of positions start … stop - 1, (stop - start, D)."""
@@ -172,7 +180,8 @@ def make_positions(
     """
     methods: dict[PositionKind, Callable[[], Positions]] = {
         "sinusoidal": lambda: SinusoidalPositions(max_positions, d_model),
-        "learned": lambda: LearnedPositions(max_positions, d_model),
+        "learned": lambda: TablePositions(max_positions, d_model, is_learned=True),
+        "table": lambda: TablePositions(max_positions, d_model, is_learned=False),
         "rotary": lambda: RotaryPositions(max_positions, head_width),
     }
     return methods[kind]()

@@ -160,9 +160,9 @@ AnyLayer = TypeVar("AnyLayer", bound=Layer)
 
 
 class Stack(nn.Module, Generic[AnyLayer]):
-    """Layers one after the other, with a final norm where they are pre-norm."""
+    """Layers one after the other, with a final norm where they are pre-norm, or always."""
 
-    def __init__(self, layers: Iterable[AnyLayer]) -> None:
+    def __init__(self, layers: Iterable[AnyLayer], *, has_final_norm: bool = False) -> None:
         """Stacks layers that are alike but for their heads; there is at least one."""
         super().__init__()
         # torch's types do not say what a ModuleList holds
@@ -171,7 +171,7 @@ class Stack(nn.Module, Generic[AnyLayer]):
         norm = last.feed_forward_norm
         self.final_norm = (
             nn.LayerNorm(norm.normalized_shape, eps=norm.eps, bias=norm.bias is not None)
-            if last.is_pre_norm
+            if last.is_pre_norm or has_final_norm
             else nn.Identity()
         )
 

@@ -15,7 +15,7 @@ from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.linear import Product, repeatable_linear
 from tformer_cli.model.masks import causal_mask, key_mask
 from tformer_cli.model.operations import Operations
-from tformer_cli.model.positions import LearnedPositions, Positions, make_positions
+from tformer_cli.model.positions import Positions, TablePositions, make_positions
 from tformer_cli.model.stacks import DecoderLayer, Layer, Stack
 
 
@@ -33,7 +33,7 @@ class Transformer(nn.Module):
 
         Args:
             config: the model's shape.
-            vocab_size: V, entries of the joint vocabulary.
+            vocab_size: V, entries of the joint vocabulary, or of the target's alone.
         """
         super().__init__()
         if vocab_size < 1:
@@ -41,11 +41,13 @@ class Transformer(nn.Module):
         self.config = config
         self.vocab_size = vocab_size
         tied = config.tied_embeddings
-        self.source_embedding = nn.Embedding(vocab_size, config.d_model)
+        n_sources = config.source_vocab_size or vocab_size
+        self.source_embedding = nn.Embedding(n_sources, config.d_model)
         self.target_embedding = None if tied == "all" else nn.Embedding(vocab_size, config.d_model)
         self.output_projection = (
             nn.Linear(config.d_model, vocab_size, bias=False) if tied == "none" else None
         )
+        self.output_bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
         self.encoder_input = make_input(config)
         self.decoder_input = make_input(config)
         self.encoder = make_encoder(config, self.encoder_input.positions)
@@ -105,8 +107,8 @@ class Transformer(nn.Module):
         if self.output_product is not None and not torch.is_grad_enabled():
             return self.output_product(hidden)
         if torch.is_grad_enabled():
-            return functional.linear(hidden, self.output_matrix)
-        return repeatable_linear(hidden, self.output_matrix)
+            return functional.linear(hidden, self.output_matrix, self.output_bias)
+        return repeatable_linear(hidden, self.output_matrix, self.output_bias)
 
     def decode(self, target_input: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
         """Computes logits (B, T, V) for whole target sentences; see `decode_hidden`."""
@@ -160,8 +162,16 @@ def make_input(config: ModelConfig) -> PositionedEmbedding:
     positions = make_positions(
         config.positions, config.max_positions, config.d_model, config.head_width
     )
+    norm = None
+    if config.embedding_norm:
+        norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon, bias=config.bias)
     return PositionedEmbedding(
-        config.d_model, config.max_positions, positions, dropout=config.dropout
+        config.d_model,
+        config.max_positions,
+        positions,
+        scales=config.scale_embeddings,
+        norm=norm,
+        dropout=config.dropout,
     )
 
 
@@ -193,10 +203,11 @@ def make_feed_forward(config: ModelConfig) -> FeedForward:
 def make_encoder(config: ModelConfig, positions: Positions) -> Stack[Layer]:
     """Makes the encoder."""
     settings = _layer_settings(config)
-    return Stack(
+    layers = (
         Layer(make_attention(config, n_heads, positions), make_feed_forward(config), **settings)
         for n_heads in config.layer_heads.encoder
     )
+    return Stack(layers, has_final_norm=config.has_final_norm)
 
 
 def make_decoder(config: ModelConfig, positions: Positions) -> Stack[DecoderLayer]:
@@ -210,7 +221,7 @@ def make_decoder(config: ModelConfig, positions: Positions) -> Stack[DecoderLaye
         own = make_attention(config, n_heads, positions)
         cross = make_attention(config, n_cross_heads)
         layers.append(DecoderLayer(own, make_feed_forward(config), cross, **settings))
-    return Stack(layers)
+    return Stack(layers, has_final_norm=config.has_final_norm)
 
 
 class _LayerSettings(TypedDict):
@@ -275,7 +286,7 @@ def initialize(model: Transformer) -> None:
             nn.init.xavier_uniform_(module.out_projection.weight)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=deviation)
-        elif isinstance(module, LearnedPositions):
+        elif isinstance(module, TablePositions) and isinstance(module.table, nn.Parameter):
             nn.init.normal_(module.table, std=deviation)
         elif isinstance(module, nn.LayerNorm):
             nn.init.ones_(module.weight)

@@ -111,7 +111,13 @@ def batch_loss(
             targets = functional.pad(targets, filling, value=-1)
         targets = _moved(targets, device)
         return projected_loss(
-            hidden, model.output_matrix, targets, label_smoothing, r_drop, model.operations
+            hidden,
+            model.output_matrix,
+            targets,
+            label_smoothing,
+            r_drop,
+            model.operations,
+            model.output_bias,
         )
 
 

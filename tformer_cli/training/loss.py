@@ -5,6 +5,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+NEVER = -1e8
+"""An output bias below this, about -1e9 in imported models, keeps a token from ever being written.
+Label smoothing gives it nothing, for its share of the loss would be a million nats."""
+
 
 class Loss(NamedTuple):
     """Sums over the target tokens of a batch, in nats."""

@@ -33,14 +33,14 @@ With r = ln p₁ - ln p₂ the gradients of J = KL(p₁ ‖ p₂) + KL(p₂ ‖ 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from tformer_cli.model.operations import ROW_MULTIPLE, Operations
-from tformer_cli.training.loss import Loss, smoothing_entropy
+from tformer_cli.training.loss import NEVER, Loss, smoothing_entropy
 
 _CHUNK_CELLS = {"cpu": 1 << 22, "cuda": 1 << 27}
 """Logits at a time: on a CPU about what its caches hold, on a GPU enough to keep it busy."""
@@ -53,8 +53,9 @@ def projected_loss(
     label_smoothing: float,
     r_drop: float = 0.0,
     operations: Operations | None = None,
+    bias: Tensor | None = None,
 ) -> Loss:
-    """Computes Σ KL(q ‖ softmax(hidden·matrixᵀ)), with R-Drop's term if it is asked for.
+    """Computes Σ KL(q ‖ softmax(hidden·matrixᵀ + bias)), with R-Drop's term if it is asked for.
 
     The constant H(q) changes no gradient, but makes 0 the best possible value (Szegedy et al. 2016,
     section 7; Vaswani et al. 2017, section 5.4).
@@ -70,12 +71,13 @@ def projected_loss(
         label_smoothing: ε.
         r_drop: α (0: one pass).
         operations: what computes the loss of a chunk; None, or with R-Drop: torch does.
+        bias: (V) added to the logits; q gives nothing to tokens whose bias is below `NEVER`.
     """
     if r_drop:
         targets = targets.repeat_interleave(2)
     operations = None if r_drop else operations
     smoothed, likelihood = _ProjectedLoss.apply(  # type: ignore[no-untyped-call]
-        hidden, matrix, targets, label_smoothing, r_drop, operations, torch.is_grad_enabled()
+        hidden, matrix, bias, targets, label_smoothing, r_drop, operations, torch.is_grad_enabled()
     )
     return Loss(smoothed / 2.0, likelihood / 2.0) if r_drop else Loss(smoothed, likelihood)
 
@@ -88,6 +90,30 @@ class _Gradients:
     """(N, D)."""
     matrix: Tensor
     """(V, D) float32."""
+    bias: Tensor | None
+    """(V) float32; None without a bias."""
+
+
+class _Uniform(NamedTuple):
+    """Label smoothing's even share of the tokens that may come."""
+
+    share: Tensor | None
+    """(V) 1/n of n tokens and 0 of the others; None: 1/V of each."""
+    n_tokens: int
+    """V, or n."""
+    row: Tensor
+    """(D) mean row of the matrix."""
+    bias: float | Tensor
+    """Mean bias."""
+
+    @classmethod
+    def of(cls, matrix: Tensor, bias: Tensor | None) -> "_Uniform":
+        if bias is None:
+            return cls(None, len(matrix), matrix.mean(dim=0), 0.0)
+        may_come = bias > NEVER
+        n_tokens = int(may_come.sum())
+        share = may_come.to(matrix.dtype) / max(1, n_tokens)
+        return cls(share, n_tokens, share @ matrix, share @ bias.where(may_come, 0.0))
 
 
 class _ProjectedLoss(torch.autograd.Function):
@@ -96,6 +122,7 @@ class _ProjectedLoss(torch.autograd.Function):
         ctx: Any,  # noqa: ANN401  # what torch hands over has no public type
         hidden: Tensor,
         matrix: Tensor,
+        bias: Tensor | None,
         targets: Tensor,
         label_smoothing: float,
         r_drop: float,
@@ -108,10 +135,14 @@ class _ProjectedLoss(torch.autograd.Function):
         is_autocast = torch.is_autocast_enabled(device)
         dtype = torch.get_autocast_dtype(device) if is_autocast else hidden.dtype
         low_hidden, low_matrix = hidden.to(dtype), matrix.to(dtype)
-        mean_row = matrix.mean(dim=0)
+        low_bias = None if bias is None else bias.to(dtype)
+        uniform = _Uniform.of(matrix, bias)
         gradients = None
-        if has_backward and any(ctx.needs_input_grad[:2]):
-            gradients = _Gradients(torch.empty_like(hidden), torch.zeros_like(matrix))
+        if has_backward and any(ctx.needs_input_grad[:3]):
+            bias_gradient = None if bias is None else torch.zeros_like(bias)
+            gradients = _Gradients(
+                torch.empty_like(hidden), torch.zeros_like(matrix), bias_gradient
+            )
         likelihood = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         normalizer, disagreement = likelihood.clone(), likelihood.clone()
         chunk = max(1, _CHUNK_CELLS.get(device, _CHUNK_CELLS["cuda"]) // vocab_size)
@@ -128,6 +159,8 @@ class _ProjectedLoss(torch.autograd.Function):
                 some = low_hidden[rows]
                 if operations is not None:
                     logits = torch.mm(some, low_matrix.t(), out=room[: len(some)])
+                    if low_bias is not None:
+                        logits += low_bias
                     lse, right = operations.loss(
                         logits,
                         targets[rows],
@@ -136,7 +169,7 @@ class _ProjectedLoss(torch.autograd.Function):
                     )
                     slope = logits
                 else:
-                    logits = functional.linear(some, low_matrix)
+                    logits = functional.linear(some, low_matrix, low_bias)
                     lse, right, slope = _statistics(logits, targets[rows, None])
                     if r_drop:
                         disagreement += add_disagreement(slope, logits, lse, r_drop)
@@ -152,18 +185,25 @@ class _ProjectedLoss(torch.autograd.Function):
                         gradients.matrix.addmm_(slope.t(), some)
                     else:
                         gradients.matrix += slope.t() @ some
+                    if gradients.bias is not None:
+                        gradients.bias += slope.sum(dim=0, dtype=gradients.bias.dtype)
         sum_hidden = hidden[:n_tokens].sum(dim=0)
         if gradients is not None:
-            gradients.hidden[:n_tokens] -= label_smoothing * mean_row
-            gradients.matrix -= (label_smoothing / vocab_size) * sum_hidden
+            gradients.hidden[:n_tokens] -= label_smoothing * uniform.row
+            if uniform.share is None:
+                gradients.matrix -= (label_smoothing / vocab_size) * sum_hidden
+            else:
+                gradients.matrix.addr_(uniform.share, sum_hidden, alpha=-label_smoothing)
+            if gradients.bias is not None and uniform.share is not None:
+                gradients.bias -= label_smoothing * n_tokens * uniform.share
         ctx.gradients = gradients
         ctx.mark_non_differentiable(likelihood)
         if not label_smoothing:
             return likelihood + disagreement, likelihood
         # mean over the vocabulary of -ln p, summed over tokens: Σ lse - Σ h·w̄
-        uniform = normalizer - sum_hidden @ mean_row
-        constant = smoothing_entropy(label_smoothing, vocab_size) * n_tokens
-        smoothed = (1.0 - label_smoothing) * likelihood + label_smoothing * uniform - constant
+        evenly = normalizer - sum_hidden @ uniform.row - n_tokens * uniform.bias
+        constant = smoothing_entropy(label_smoothing, uniform.n_tokens) * n_tokens
+        smoothed = (1.0 - label_smoothing) * likelihood + label_smoothing * evenly - constant
         return smoothed + disagreement, likelihood
 
     @staticmethod
@@ -171,11 +211,12 @@ class _ProjectedLoss(torch.autograd.Function):
         ctx: Any,  # noqa: ANN401
         gradient: Tensor,
         _likelihood: Tensor,
-    ) -> tuple[Tensor, Tensor, None, None, None, None, None]:
+    ) -> tuple[Tensor, Tensor, Tensor | None, None, None, None, None, None]:
         gradients: _Gradients = ctx.gradients
-        for part in (gradients.hidden, gradients.matrix):
-            part.mul_(gradient)
-        return gradients.hidden, gradients.matrix, None, None, None, None, None
+        for part in (gradients.hidden, gradients.matrix, gradients.bias):
+            if part is not None:
+                part.mul_(gradient)
+        return gradients.hidden, gradients.matrix, gradients.bias, None, None, None, None, None
 
 
 def _statistics(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -335,16 +335,27 @@ def test_the_loss_leaves_logits_alone_where_no_gradient_is_wanted(operations):
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-def test_the_projected_loss_is_the_same_by_the_kernels(operations, label_smoothing):
+@pytest.mark.parametrize("is_biased", [False, True])
+def test_the_projected_loss_is_the_same_by_the_kernels(operations, label_smoothing, is_biased):
     hidden, matrix = torch.randn(35, 16), torch.randn(50, 16)
-    targets = torch.cat([torch.randint(50, (30,)), torch.full((5,), -1)])
+    targets = torch.cat([torch.randint(1, 50, (30,)), torch.full((5,), -1)])
+    bias = torch.randn(50)
+    bias[0] = -1e9
     results = []
     for by, n_rows in ((None, 30), (operations, 35)):  # the last rows only fill up
-        inputs = [tensor.clone().requires_grad_() for tensor in (hidden, matrix)]
+        inputs = [tensor.clone().requires_grad_() for tensor in (hidden, matrix, bias)]
         rows = inputs[0][:n_rows]
-        loss = projected_loss(rows, inputs[1], targets[:n_rows], label_smoothing, operations=by)
+        loss = projected_loss(
+            rows,
+            inputs[1],
+            targets[:n_rows],
+            label_smoothing,
+            operations=by,
+            bias=inputs[2] if is_biased else None,
+        )
         loss.smoothed.backward()
-        results.append((*loss, *(tensor.grad for tensor in inputs)))
+        used = inputs if is_biased else inputs[:2]
+        results.append((*loss, *(tensor.grad for tensor in used)))
     for one, other in zip(*results, strict=True):
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
 
@@ -361,14 +372,21 @@ def gradients(model, precision="float32", r_drop=0.0):
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize(
-    ("activation", "positions"), [("relu", "sinusoidal"), ("gelu", "learned"), ("swish", "rotary")]
+    ("activation", "positions", "more"),
+    [
+        ("relu", "sinusoidal", {}),
+        ("gelu", "learned", {"embedding_norm": True, "output_bias": True}),
+        ("swish", "rotary", {"scale_embeddings": False, "final_norm": "always"}),
+    ],
 )
 @pytest.mark.parametrize("r_drop", [0.0, 5.0])
-def test_a_models_gradients_are_the_same(training_library, norm, activation, positions, r_drop):
+def test_a_models_gradients_are_the_same(
+    training_library, norm, activation, positions, more, r_drop
+):
     config = ModelConfig(
         d_model=32, n_heads=4, d_ff=40, n_encoder_layers=2, n_decoder_layers=2, dropout=0.0,
         norm=norm, activation=activation, positions=positions, max_positions=20,
-        encoder_heads=(4, 0), cross_heads=(1, 4),
+        encoder_heads=(4, 0), cross_heads=(1, 4), **more,
     )  # fmt: skip
     model = Transformer(config, 40).train()
     same = copy.deepcopy(model)

@@ -60,7 +60,7 @@ def test_learned_positions_are_measured_for_each_stack():
         model.decoder_input.positions.table.copy_(2 * sinusoids(50, 64))
     encoder, decoder = read_positions(model, SUMMARY, 40).tables
     model.requires_grad_(False)  # as of a loaded model
-    assert read_positions(model, SUMMARY, 40).tables[0].is_learned
+    assert not read_positions(model, SUMMARY, 40).tables[0].is_formula
     assert (encoder.stack, decoder.stack) == ("encoder", "decoder")
     assert abs(encoder.cosine_with_sinusoids) < 0.1
     assert encoder.share_by_offset < 0.9
@@ -70,7 +70,9 @@ def test_learned_positions_are_measured_for_each_stack():
     assert "cosine 1.000" in facts_of(decoder)[-1][1]
 
 
-@pytest.mark.parametrize(("kind", "width"), [("sinusoidal", 64), ("learned", 10), ("rotary", 32)])
+@pytest.mark.parametrize(
+    ("kind", "width"), [("sinusoidal", 64), ("learned", 10), ("rotary", 32), ("table", 10)]
+)
 def test_every_rendering_is_well_formed_and_the_same_each_time(kind, width):
     record = read_positions(made(kind, width), SUMMARY, 20)
     ET.fromstring(render_positions_svg(record))  # noqa: S314 - ours

@@ -102,6 +102,27 @@ def test_turned_queries_and_keys_are_a_part_of_the_scores(norm, head):
     assert "PE" not in str(first)
 
 
+@pytest.mark.parametrize("head", HEADS, ids=str)
+@pytest.mark.parametrize(
+    ("changes", "formula"),
+    [
+        (
+            {"embedding_norm": True, "output_bias": True},
+            "x = LN(√d_model · E[token] + PE(position))",
+        ),
+        ({"scale_embeddings": False, "positions": "table"}, "x = E[token] + PE(position)"),
+        ({"final_norm": "always", "positions": "rotary"}, "x = √d_model · E[token]"),
+    ],
+)
+def test_embeddings_and_logits_of_every_kind_are_explained(changes, formula, head):
+    model = made_model("post", **changes)
+    record = walk_through(model, subject_of(model, head, 2))
+    assert record.difference < 1e-5
+    if head.layer == 0:
+        assert record.steps[0].formulas[0] == formula
+    assert record.steps[10].formulas[0] == "l = h·Eᵀ" + (" + b" if model.config.output_bias else "")
+
+
 def test_a_turn_that_is_not_the_models_fails_the_scores():
     model, head = made_model("post", positions="rotary"), HeadId("enc", 0, 1)
     subject = subject_of(model, head, 2)

@@ -67,9 +67,14 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         ),
         "norm": ("post", "pre"),
         "activation": ACTIVATIONS,
-        "positions": ("sinusoidal", "learned", "rotary"),
+        "positions": ("sinusoidal", "learned", "rotary", "table"),
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
+        "output_bias": (False, True),
+        "final_norm": ("pre-norm", "always"),
+        "embedding_norm": (False, True),
+        "scale_embeddings": (False, True),
+        "source_vocab_size": ANY,
     }
 )  # fmt: skip
 """Settings of models whose decoder steps are known to work on `FixedCache`."""

@@ -76,7 +76,7 @@ def versions(modules: Sequence[nn.Module]) -> list[tuple[int, int]]:
     return [
         (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
         for module in modules
-        for weight in module._parameters.values()
+        for weight in (*module._parameters.values(), *module._buffers.values())
         if weight is not None
     ]
 

@@ -55,6 +55,11 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "positions": POSITIONS,
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
+        "output_bias": (False,),
+        "final_norm": ("pre-norm",),
+        "embedding_norm": (False,),
+        "scale_embeddings": (True,),
+        "source_vocab_size": (0,),
     }
 )  # fmt: skip
 """Settings of models that the kernels compute: a new one is named here with its C code."""

@@ -70,7 +70,7 @@ class PositionTable:
     """"encoder", "decoder", or "both" where they are the same."""
     table: Tensor
     """(P, D) float64."""
-    is_learned: bool = False
+    is_formula: bool = True
     """False if the vectors follow a formula, that of sinusoids."""
 
     @cached_property
@@ -109,7 +109,8 @@ class PositionTable:
     def cosine_with_sinusoids(self) -> float:
         """The cosine between both tables as vectors, which does not mind their scale."""
         expected = self._sinusoids
-        return float((self.table * expected).sum() / (self.table.norm() * expected.norm()))
+        norms = float(self.table.norm() * expected.norm())
+        return float((self.table * expected).sum()) / norms if norms else 0.0
 
     @property
     def share_by_offset(self) -> float:
@@ -141,7 +142,7 @@ class PositionsRecord:
     kind: str
     """As the recipe names it."""
     tables: tuple[PositionTable, ...]
-    """One table for both stacks, or one each where they are learned."""
+    """One table for both stacks, or one each where they are learned or stored."""
 
 
 def read_positions(model: Transformer, summary: ModelSummary, n_positions: int) -> PositionsRecord:
@@ -152,15 +153,19 @@ def read_positions(model: Transformer, summary: ModelSummary, n_positions: int) 
         summary: which model it is.
         n_positions: how many; not more than the model has.
     """
+    from tformer_cli.model.positions import TablePositions
+
     stacks = {"encoder": model.encoder_input, "decoder": model.decoder_input}
     tables = [
         PositionTable(
-            stack, rows.detach().double(), is_learned=bool([*part.positions.parameters()])
+            stack,
+            rows.detach().double(),
+            is_formula=not isinstance(part.positions, TablePositions),
         )
         for stack, part in stacks.items()
         if (rows := part.positions.vectors(n_positions)) is not None
     ]
-    if tables and not tables[0].is_learned:
+    if tables and tables[0].is_formula:
         tables = [PositionTable("both", tables[0].table)]
     return PositionsRecord(model=summary, kind=model.config.positions, tables=tuple(tables))
 
@@ -169,7 +174,7 @@ def facts_of(table: PositionTable) -> list[tuple[str, str]]:
     """Lists the measures of a table, each with its name."""
     norms, width = table.squared_norms, table.table.shape[1]
     low, high, mean = norms.min().item(), norms.max().item(), norms.mean().item()
-    if not table.is_learned:
+    if table.is_formula:
         spread = max(one.largest - one.smallest for one in table.by_offset)
         even = f"{mean:.6g}, the same everywhere to {high - low:.1e}; d/2 = {width / 2:.6g}"
         alone = f"depends on the offset k alone, to {spread:.1e}"
@@ -321,7 +326,7 @@ class PositionsView(ModelView[PositionsRecord]):
     help = """Show the position vectors and how similar they are.
 
     Similarity is shown at each offset. For sinusoids the similarity depends on the offset alone and
-    the squared norm is d/2; for learned vectors, how far they are from that is measured.
+    the squared norm is d/2; for learned or stored vectors, how far they are from that is measured.
 
     Examples:
         tformer inspect-positions runs/quickstart

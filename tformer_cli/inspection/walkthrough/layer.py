@@ -15,13 +15,20 @@ CANDIDATES = 8
 
 
 def layer_steps(
-    trace: HeadTrace, observed: Observed, subject: Subject, output_matrix: Tensor
+    trace: HeadTrace, observed: Observed, subject: Subject, output: tuple[Tensor, Tensor | None]
 ) -> Iterator[Step]:
-    """Yields steps 7 to 10 (see `walkthrough.walk_through`); `output_matrix` is (V, D)."""
+    """Yields steps 7 to 10 (see `walkthrough.walk_through`).
+
+    Args:
+        trace: the head.
+        observed: what the model computed.
+        subject: what is looked at.
+        output: (V, D) rows that hidden states are compared with, and (V) their bias or None.
+    """
     yield _matrix_form(trace, observed, subject)
     yield _concatenation(trace, observed, subject)
     yield _residual(trace, observed, subject.row)
-    yield _word(observed, subject, output_matrix)
+    yield _word(observed, subject, *output)
 
 
 def _matrix_form(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
@@ -152,12 +159,14 @@ def _mean_and_deviation(norm: LayerNormTrace) -> str:
     return f"Here μ = {norm.mean:.4f} and √(σ² + ε) = {norm.deviation:.4f}."
 
 
-def _word(observed: Observed, subject: Subject, output_matrix: Tensor) -> Step:
+def _word(observed: Observed, subject: Subject, output_matrix: Tensor, bias: Tensor | None) -> Step:
     """Step 10: the word that the decoder writes, at this position or, of the encoder, the last."""
     sentence, is_source = subject.sentence, subject.head.kind == "enc"
     position = len(sentence.input_pieces) - 1 if is_source else subject.row
     chosen = sentence.captured.target_ids[position]
     logits = output_matrix @ observed.hidden[position]
+    if bias is not None:
+        logits = logits + bias
     exponentials = torch.exp(logits - logits.max())
     probabilities = exponentials / exponentials.sum()
     ranked = logits.sort(descending=True, stable=True).indices.tolist()
@@ -177,7 +186,7 @@ def _word(observed: Observed, subject: Subject, output_matrix: Tensor) -> Step:
         number=10,
         name="word",
         title="From the last hidden state to a word",
-        formulas=("l = h·Eᵀ", "p = softmax(l)"),
+        formulas=("l = h·Eᵀ" + ("" if bias is None else " + b"), "p = softmax(l)"),
         says=says,
         tables=(
             Table(name="h", caption="h", rows=("h",), values=observed.hidden[position][None]),

@@ -52,16 +52,25 @@ class LayerNormTrace:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingTrace:
-    """√d_model · E[token] + PE(position), what the first layer begins with."""
+    """√d_model · E[token] + PE(position), what the first layer begins with.
 
+    Some models leave out the factor, and some have a layer norm of the sum.
+    """
+
+    is_scaled: bool
+    """True if there is the factor √d_model."""
     scaled: Tensor
-    """(D) √d_model · E[token]."""
+    """(D) √d_model · E[token], or E[token]."""
     position: Tensor | None
     """(D) PE(position); None where positions do something else."""
+    norm: LayerNormTrace | None
+    """The layer norm of the sum, if there is one."""
 
     @property
-    def sum(self) -> Tensor:
+    def result(self) -> Tensor:
         """(D) x."""
+        if self.norm is not None:
+            return self.norm.after
         return self.scaled if self.position is None else self.scaled + self.position
 
 
@@ -139,7 +148,7 @@ def trace_head(
     if head.layer == 0 and head.kind != "cross":
         embedding = _embedding(model, head, row, token_id)
         stream = stream.clone()
-        stream[row] = embedding.sum
+        stream[row] = embedding.result
     is_pre_norm = model.config.norm == "pre"
     entering = _layer_norm(stream, place.own_norm) if is_pre_norm else stream
     memory = observed.memory if head.kind == "cross" else entering
@@ -211,11 +220,16 @@ def trace_head(
 def _embedding(model: Transformer, head: HeadId, row: int, token_id: int) -> EmbeddingTrace:
     is_source = head.kind == "enc"
     matrix = model.source_embedding.weight if is_source else model.target_matrix
-    positions = (model.encoder_input if is_source else model.decoder_input).positions
-    rows = positions.rows(row, row + 1, matrix.device)
-    scaled = math.sqrt(model.config.d_model) * matrix[token_id].detach().cpu().double()
+    stack_input = model.encoder_input if is_source else model.decoder_input
+    rows = stack_input.positions.rows(row, row + 1, matrix.device)
+    scaled = stack_input.scale * matrix[token_id].detach().cpu().double()
     position = None if rows is None else rows[0].detach().cpu().double()
-    return EmbeddingTrace(scaled=scaled, position=position)
+    norm = None
+    if stack_input.norm is not None:
+        norm = _norm_trace(scaled if position is None else scaled + position, stack_input.norm)
+    return EmbeddingTrace(
+        is_scaled=model.config.scale_embeddings, scaled=scaled, position=position, norm=norm
+    )
 
 
 def _thirds(projection: nn.Linear) -> list[tuple[Tensor, Tensor | None]]:

@@ -15,7 +15,7 @@ from tformer_cli.inspection.walkthrough.step import (
     Table,
     difference_of,
 )
-from tformer_cli.inspection.walkthrough.trace import HeadTrace, trace_head
+from tformer_cli.inspection.walkthrough.trace import EmbeddingTrace, HeadTrace, trace_head
 from tformer_cli.model.transformer import Transformer
 
 TURNS = (
@@ -49,7 +49,7 @@ def explain(model: Transformer, subject: Subject, observed: Observed) -> StepRec
     steps = (
         _input(trace, observed, subject),
         *_head_steps(trace, observed, subject),
-        *layer_steps(trace, observed, subject, model.output_matrix.detach().cpu().double()),
+        *layer_steps(trace, observed, subject, _output(model)),
     )
     return StepRecord(
         sentence=sentence,
@@ -61,20 +61,25 @@ def explain(model: Transformer, subject: Subject, observed: Observed) -> StepRec
     )
 
 
+def _output(model: Transformer) -> tuple[Tensor, Tensor | None]:
+    """The rows and the bias that make logits, in float64."""
+    bias = None if model.output_bias is None else model.output_bias.detach().cpu().double()
+    return model.output_matrix.detach().cpu().double(), bias
+
+
 def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     """Step 0: where x comes from."""
     head, row, query, keys = subject.head, subject.row, subject.query, subject.keys
     rows, labels, formulas, checks = [trace.stream[row]], ["x"], [], []
     if trace.embedding is not None:
-        position = trace.embedding.position
-        if position is None:
-            formulas.append("x = √d_model · E[token]")
+        given, labels_given, formula = _embedded(trace.embedding)
+        rows, labels = [*given, *rows], [*labels_given, *labels]
+        formulas.append(formula)
+        says = "The first layer begins with the token's embedding and its position."
+        if trace.embedding.position is None:
             says = "The first layer begins with the token's embedding; its position comes later."
-        else:
-            rows = [trace.embedding.scaled, position, *rows]
-            labels = ["√d·E[token]", "PE(position)", *labels]
-            formulas.append("x = √d_model · E[token] + PE(position)")
-            says = "The first layer begins with the token's embedding and its position."
+        if trace.embedding.norm is not None:
+            says += " This model normalizes their sum."
         checks.append(_check("x", trace.stream[row], observed.embedded[row]))
     else:
         place = f"{head.kind}.{head.layer}"
@@ -110,6 +115,20 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
         tables=tuple(tables),
         checks=tuple(checks),
     )
+
+
+def _embedded(embedding: EmbeddingTrace) -> tuple[list[Tensor], list[str], str]:
+    """The parts of x in the first layer, their labels, and the formula."""
+    factor, short = ("√d_model · ", "√d·") if embedding.is_scaled else ("", "")
+    formula, rows, labels = f"{factor}E[token]", [], []
+    if embedding.position is not None:
+        formula += " + PE(position)"
+        rows = [embedding.scaled, embedding.position]
+        labels = [f"{short}E[token]", "PE(position)"]
+    if embedding.norm is not None:
+        formula = f"LN({formula})"
+        rows, labels = [*rows, embedding.norm.before], [*labels, "before LN"]
+    return rows, labels, f"x = {formula}"
 
 
 def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Iterator[Step]:

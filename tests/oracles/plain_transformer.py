@@ -1,0 +1,94 @@
+"""A Transformer in formulas, straight from named weights: the oracle of all variants of a model.
+
+One sentence pair, whole sentences, no cache, no batch: what a layer computes is a line each.
+"""
+
+import math
+
+import torch
+from torch.nn import functional
+
+ACTIVATIONS = {"relu": torch.relu, "gelu": functional.gelu, "swish": functional.silu}
+
+
+def plain_logits(config, weights, source, target_input):
+    """Computes the logits of every next target token.
+
+    Args:
+        config: the model's settings; positions are "sinusoidal", "learned" or "table".
+        weights: the model's `state_dict()`.
+        source: (S) token ids.
+        target_input: (T) token ids, the sentence's start first.
+
+    Returns:
+        (T, V).
+    """
+    get = weights.get
+
+    def linear(x, name):
+        result = x @ weights[f"{name}.weight"].T
+        return result if get(f"{name}.bias") is None else result + weights[f"{name}.bias"]
+
+    def norm(x, name):
+        centered = x - x.mean(-1, keepdim=True)
+        normed = centered / (centered.square().mean(-1, keepdim=True) + config.norm_epsilon).sqrt()
+        shift = get(f"{name}.bias")
+        return normed * weights[f"{name}.weight"] + (0.0 if shift is None else shift)
+
+    def embedded(ids, matrix, side):
+        x = matrix[ids] * (math.sqrt(config.d_model) if config.scale_embeddings else 1.0)
+        table = get(f"{side}_input.positions.table")
+        x = x + (sinusoids(len(ids), config.d_model) if table is None else table[: len(ids)])
+        return norm(x, f"{side}_input.norm") if config.embedding_norm else x
+
+    def attention(x, memory, name, is_causal=False):
+        w_q, w_k, w_v = weights[f"{name}.in_projection.weight"].chunk(3)
+        b_q, b_k, b_v = get(f"{name}.in_projection.bias", torch.zeros(3 * len(w_q))).chunk(3)
+        q, k, v = x @ w_q.T + b_q, memory @ w_k.T + b_k, memory @ w_v.T + b_v
+        heads = []
+        for start in range(0, len(w_q), config.head_width):
+            some = slice(start, start + config.head_width)
+            scores = q[:, some] @ k[:, some].T / math.sqrt(config.head_width)
+            if is_causal:
+                scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -math.inf)
+            heads.append(torch.softmax(scores, -1) @ v[:, some])
+        return linear(torch.cat(heads, -1), f"{name}.out_projection")
+
+    def feed_forward(x, name):
+        return linear(ACTIVATIONS[config.activation](linear(x, f"{name}.inner")), f"{name}.outer")
+
+    def residual(x, sublayer, name):
+        if config.norm == "pre":
+            return x + sublayer(norm(x, f"{name}_norm"), name)
+        return norm(x + sublayer(x, name), f"{name}_norm")
+
+    def last_norm(x, side):
+        is_last = config.norm == "pre" or config.final_norm == "always"
+        return norm(x, f"{side}.final_norm") if is_last else x
+
+    x = embedded(source, weights["source_embedding.weight"], "encoder")
+    for layer in range(config.n_encoder_layers):
+        name = f"encoder.layers.{layer}"
+        x = residual(x, lambda x, name: attention(x, x, name), f"{name}.self_attention")
+        x = residual(x, feed_forward, f"{name}.feed_forward")
+    memory = last_norm(x, "encoder")
+
+    targets = get("target_embedding.weight", weights["source_embedding.weight"])
+    x = embedded(target_input, targets, "decoder")
+    for layer in range(config.n_decoder_layers):
+        name = f"decoder.layers.{layer}"
+        x = residual(x, lambda x, name: attention(x, x, name, True), f"{name}.self_attention")
+        x = residual(x, lambda x, name: attention(x, memory, name), f"{name}.cross_attention")
+        x = residual(x, feed_forward, f"{name}.feed_forward")
+    logits = last_norm(x, "decoder") @ get("output_projection.weight", targets).T
+    return logits + get("output_bias", 0.0)
+
+
+def sinusoids(n_positions, width):
+    """(n_positions, width) PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) its cosine."""
+    table = torch.zeros(n_positions, width, dtype=torch.float64)
+    for p in range(n_positions):
+        for i in range(0, width, 2):
+            angle = p / 10000.0 ** (i / width)
+            table[p, i], table[p, i + 1] = math.sin(angle), math.cos(angle)
+    return table.float()
