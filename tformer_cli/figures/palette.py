@@ -5,13 +5,30 @@ Each ramp changes steadily in lightness, so that it can be read without seeing i
 have two: more is orange, less is blue, which those who see red and green alike can tell apart.
 """
 
-LIGHT_LINES = ("#0072b2", "#d55e00", "#009e73", "#b25e8e", "#e69f00", "#56b4e9", "#24292f")
-"""Colors of lines on a light ground, distinguishable with any color vision: those of Okabe & Ito
-2008, "Color Universal Design", without their yellow, which white swallows."""
+OKABE_ITO = {
+    "blue": "#0072b2",
+    "vermilion": "#d55e00",
+    "green": "#009e73",
+    "purple": "#cc79a7",
+    "sky": "#56b4e9",
+    "orange": "#e69f00",
+    "yellow": "#f0e442",
+}
+"""Colors that people with any kind of color vision tell apart (Okabe & Ito 2008, "Color Universal
+Design")."""
+_BLUE, _VERMILION, _GREEN, _PURPLE, _SKY, _ORANGE, _ = OKABE_ITO.values()
+LIGHT_LINES = (_BLUE, _VERMILION, _GREEN, "#b25e8e", _ORANGE, _SKY, "#24292f")
+"""Colors of lines on a light ground: without their yellow, which white swallows."""
 DARK_LINES = ("#4ea8e0", "#ff8a4c", "#35c79e", "#e39cc8", "#f2b844", "#9ad7fa", "#e6edf3")
 """The same hues on a dark ground, lighter."""
 TERMINAL_LINES = ("blue", "red", "green", "magenta", "yellow", "cyan", "default")
 """The nearest of a terminal's own colors."""
+HUES = {
+    "light": (_BLUE, _VERMILION, _GREEN, _PURPLE, _SKY, "#b38600", _ORANGE, "#555555"),
+    "dark": (_SKY, "#ff8a3d", "#2fcf9f", "#e79ac4", "#7d9bff", "#f0e442", "#e6a532", "#b9bec8"),
+}
+"""Colors of several heads on a page; yellow and black are changed where the ground would swallow
+them."""
 DASHES = ("", "6 3", "2 3")
 """After the last color they repeat with another dash, written as in SVG."""
 LIGHT_RAMPS: dict[str, tuple[str, ...]] = {

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.data.pharaoh import format_links
+from tformer_cli.inspection.capture.heads import HeadId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,6 +77,21 @@ def json_line(data: Mapping[str, Any]) -> str:
 def rounded(value: float) -> float:
     """Rounds to `DIGITS` significant digits."""
     return float(f"{value:.{DIGITS}g}")
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Makes JSON data of records, tensors and names of heads; fractions are rounded."""
+    if isinstance(value, float):
+        return rounded(value)
+    if is_dataclass(value):
+        return {name: plain(item) for name, item in vars(value).items()}
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, HeadId):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return plain(value.tolist()) if hasattr(value, "tolist") else value
 
 
 def _alignment(record: HeadsRecord) -> dict[str, Any] | None:

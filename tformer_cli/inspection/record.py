@@ -108,6 +108,14 @@ class HeadsRecord:
         return self
 
     @property
+    def texts(self) -> list[tuple[str, str]]:
+        """The source and the target, each with its name."""
+        name = "given target" if self.is_forced else "translation"
+        if (self.rank or 1) > 1:
+            name = f"translation {self.rank}"
+        return [("source", self.source), (name, self.target)]
+
+    @property
     def captured(self) -> AttentionMaps:
         """The maps of a sentence that is not blank."""
         if self.maps is None:

@@ -163,9 +163,16 @@ class View(ABC, Generic[R]):
 
         return render_view(self, records, options)
 
+    def figure(self, record: R) -> str:
+        """Draws a record as SVG."""
+        raise NotImplementedError(self.name)
+
     def file(self, record: R, output_format: str) -> bytes | str:
-        """Renders a record in one of its other formats, such as svg or npz."""
-        raise NotImplementedError(output_format)
+        """Renders a record in one of its other formats: by default its figure, svg or png."""
+        from tformer_cli.figures.png import render_png
+
+        svg = self.figure(record)
+        return render_png(svg) if output_format == "png" else svg
 
 
 class OfSentence(Protocol):

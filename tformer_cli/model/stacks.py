@@ -181,16 +181,19 @@ class Stack(nn.Module, Generic[AnyLayer]):
         mask: Mask = EVERYTHING,
         memory: Tensor | None = None,
         memory_mask: Mask = EVERYTHING,
+        *,
+        first: int = 0,
     ) -> Tensor:
         """Maps embedded tokens (B, T, D) to hidden states (B, T, D).
 
         Args:
-            hidden: (B, T, D) embedded tokens.
+            hidden: (B, T, D) embedded tokens, or what enters layer `first`.
             mask: of self-attention.
             memory: (B, S, D) what cross-attention attends to, if the layers have any.
             memory_mask: of cross-attention.
+            first: the layer that is computed first.
         """
-        for layer in self.layers:
+        for layer in self.layers[first:] if first else self.layers:
             hidden = layer(hidden, mask, memory, memory_mask)
         normed: Tensor = self.final_norm(hidden)
         return normed

@@ -152,17 +152,12 @@ class _Shared:
         mask = key_mask(self.batch.source_mask.repeat(n_copies, 1))
         if kind == "enc":
             hidden = self.below_encoder[start].repeat(n_copies, 1, 1)
-            for layer in model.encoder.layers[start:]:
-                hidden = layer(hidden, mask)
-            memory, start = model.encoder.final_norm(hidden), 0
+            memory, start = model.encoder(hidden, mask, first=start), 0
         else:
             memory = self.memory.repeat(n_copies, 1, 1)
         hidden = self.below_decoder[start].repeat(n_copies, 1, 1)
         causal = causal_mask(hidden.shape[1], hidden.device)
-        for decoder_layer in model.decoder.layers[start:]:
-            hidden = decoder_layer(hidden, causal, memory, mask)
-        last: Tensor = model.decoder.final_norm(hidden)
-        return last
+        return model.decoder(hidden, causal, memory, mask, first=start)
 
 
 @torch.inference_mode()

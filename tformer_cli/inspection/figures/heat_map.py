@@ -8,6 +8,7 @@ from rich.style import Style
 from rich.text import Text
 
 from tformer_cli.data.labels import SPACE_LABEL
+from tformer_cli.figures.palette import color
 from tformer_cli.terminal.labels import cut, is_ascii_only, left_aligned, right_aligned, shown
 from tformer_cli.wording import count_of
 
@@ -97,6 +98,13 @@ def map_lines(
     return lines
 
 
+def ground(red: int, green: int, blue: int) -> Style:
+    """A color (0 to 255) behind a text, which is black or white, whichever can be read on it."""
+    is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
+    ink = "#0c0f16" if is_bright else "#ffffff"
+    return Style(color=ink, bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
+
+
 def _title(record: "HeadsRecord", head: "HeadId") -> Text:
     rows = "source token" if head.kind == "enc" else "token predicted"
     keys = "token read" if head.kind == "dec" else "source token"
@@ -114,11 +122,6 @@ def _cell(console: Console, kind: "Kind", weight: float, width: int, largest: fl
         blocks = ASCII_BLOCKS if is_ascii_only(console) else BLOCKS
         block = blocks[sum(shade >= step for step in STEPS)]
         return Text(block * (width - 1) + " ")
-    from tformer_cli.figures.palette import color
-
-    red, green, blue = color(kind, shade, on_dark=True)
-    is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
-    ink = "#0c0f16" if is_bright else "#ffffff"
-    style = Style(color=ink, bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
+    style = ground(*color(kind, shade, on_dark=True))
     hundredths = f"{round(100 * weight)}" if weight >= 0.005 else ""
     return Text.assemble((hundredths.rjust(2).center(width), style))

@@ -1,29 +1,30 @@
 """The roles of a run's heads over its steps, as SVG; the same data, the same bytes.
 
-A stretch of steps in one role is one bar. Colors are those of Okabe & Ito 2008, which can be told
-apart by everyone; wide bars also have the name of the role on them, and every bar has a tooltip.
+A stretch of steps in one role is one bar. Wide bars also have the name of the role on them, and
+every bar has a tooltip.
 """
 
 from itertools import groupby
 from xml.etree.ElementTree import Element, SubElement
 
+from tformer_cli.figures.palette import OKABE_ITO
 from tformer_cli.figures.svg import MARGIN, draw_text, new_svg, svg_text
 from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
 from tformer_cli.inspection.heads.roles import ROLES, Role
 from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
 
 COLORS: dict[str, str] = {
-    "previous": "#56b4e9",
-    "self": "#f0e442",
-    "next": "#0072b2",
-    "sink": "#d55e00",
-    "aligner": "#009e73",
+    "previous": OKABE_ITO["sky"],
+    "self": OKABE_ITO["yellow"],
+    "next": OKABE_ITO["blue"],
+    "sink": OKABE_ITO["vermilion"],
+    "aligner": OKABE_ITO["green"],
     "broad": "#d3d7de",
-    "rare": "#cc79a7",
+    "rare": OKABE_ITO["purple"],
     "other": "#f3f4f7",
 }
 """The color of each role; one that is not here is drawn in `OF_OTHERS`."""
-OF_OTHERS = "#e69f00"
+OF_OTHERS = OKABE_ITO["orange"]
 _DARK = {"next", "sink", "aligner"}
 _LABEL, _ROW, _PLOT = 76.0, 16.0, 640.0
 _TICKS = 8

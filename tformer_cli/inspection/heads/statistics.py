@@ -19,7 +19,7 @@ from tformer_cli.inspection.capture.batches import CapturedBatch
 from tformer_cli.inspection.capture.heads import HeadId, HeadLayout, Kind
 from tformer_cli.inspection.heads.metrics import batch_metric_sums, metric_sums
 from tformer_cli.inspection.heads.roles import Role, role_of
-from tformer_cli.inspection.json_lines import rounded
+from tformer_cli.inspection.json_lines import plain, rounded
 
 SCHEMA = "tformer.headstats/1"
 RESAMPLES = 1000
@@ -64,11 +64,8 @@ class HeadSummary:
             "n_sentences": self.n_sentences,
             "n_rows": self.n_rows,
             "residual": rounded(self.residual),
-            "metrics": {name: rounded(value) for name, value in self.metrics.items()},
-            "ci95": {
-                name: [rounded(end) for end in interval]
-                for name, interval in self.intervals.items()
-            },
+            "metrics": plain(self.metrics),
+            "ci95": plain(self.intervals),
         }
 
 

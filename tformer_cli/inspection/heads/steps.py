@@ -14,7 +14,7 @@ from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.heads.means import MetricMeans
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, rare_positions
 from tformer_cli.inspection.heads.roles import role_of
-from tformer_cli.inspection.json_lines import rounded
+from tformer_cli.inspection.json_lines import plain
 from tformer_cli.model.transformer import Transformer
 
 SCHEMA = "tformer.headsteps/1"
@@ -44,7 +44,7 @@ class HeadAtStep:
             "head": self.head.head,
             "role": role_of(self.metrics),
             "n_sentences": self.n_sentences,
-            "metrics": {name: rounded(value) for name, value in self.metrics.items()},
+            "metrics": plain(self.metrics),
         }
 
 

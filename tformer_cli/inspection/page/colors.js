@@ -3,12 +3,7 @@
 const systemIsDark = window.matchMedia("(prefers-color-scheme: dark)");
 let isPrinting = false;
 
-// Okabe and Ito's colors, which people with any kind of color vision tell apart; yellow and black
-// are changed where the ground would swallow them. Further heads are dashed.
-const HUES = {
-  light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#b38600", "#e69f00", "#555555"],
-  dark: ["#56b4e9", "#ff8a3d", "#2fcf9f", "#e79ac4", "#7d9bff", "#f0e442", "#e6a532", "#b9bec8"],
-};
+// Heads beyond the number of hues are dashed.
 const DASHES = ["", "6 3", "2 2", "8 2 2 2"];
 
 /** Whether figures are drawn on a dark ground; paper is light. */
@@ -49,7 +44,7 @@ function inkOn([red, green, blue]) {
 
 /** Hue and dash of one of several heads: heads of a layer by number, of a kind by layer. */
 function styleOf(head, scope) {
-  const hues = HUES[isDark() ? "dark" : "light"];
+  const hues = data.hues[isDark() ? "dark" : "light"];
   const number = scope === "kind" ? head.layer : head.head;
   return { color: hues[number % hues.length], dash: DASHES[Math.floor(number / hues.length) % DASHES.length] };
 }

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tformer_cli.figures.palette import DARK_RAMPS, LIGHT_RAMPS
+from tformer_cli.figures.palette import DARK_RAMPS, HUES, LIGHT_RAMPS
 from tformer_cli.inspection.alignment.words import SpelledWords
 from tformer_cli.inspection.capture.forced import HeadVectors
 from tformer_cli.inspection.capture.heads import KINDS, HeadId
@@ -76,6 +76,7 @@ def page_texts(weighting: Weighting) -> dict[str, Any]:
         "metrics": {name: measure._asdict() for name, measure in METRICS.items()},
         "roles": {rule.role: rule.meaning for rule in ROLES},
         "ramps": {"light": LIGHT_RAMPS, "dark": DARK_RAMPS},
+        "hues": HUES,
     }
 
 

@@ -10,13 +10,13 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from rich.style import Style
 from rich.text import Text
 
 from tformer_cli.errors import UsageError
 from tformer_cli.figures.palette import color
+from tformer_cli.inspection.figures.heat_map import ground
 from tformer_cli.inspection.figures.role_grid import head_grids
-from tformer_cli.inspection.json_lines import rounded
+from tformer_cli.inspection.json_lines import plain
 from tformer_cli.inspection.view import NoOptions, Option, Selections, SentenceView, Subject, Wishes
 from tformer_cli.terminal.fitted_table import Column, table_lines
 from tformer_cli.terminal.labels import is_ascii_only, shown
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         ModelCost,
         Pruning,
     )
-    from tformer_cli.inspection.capture.heads import HeadId, Kind
+    from tformer_cli.inspection.capture.heads import HeadId
     from tformer_cli.inspection.record import HeadsRecord
     from tformer_cli.model.transformer import Transformer
 
@@ -151,19 +151,7 @@ def render_ablation(ablation: Ablation, pruning: Pruning | None = None) -> Itera
     for point in ablation.curve:
         yield _line("curve", _point(point, ablation.loss))
     if pruning is not None:
-        yield render_pruning(pruning)
-
-
-def render_pruning(pruning: Pruning) -> str:
-    """Renders what a pruned model costs."""
-    record = {
-        "directory": pruning.directory,
-        "removed": [str(head) for head in pruning.removed],
-        "before": asdict(pruning.before),
-        "after": asdict(pruning.after),
-        "scores": _scores(pruning.scores),
-    }
-    return _line("pruned", record)
+        yield _line("pruned", vars(pruning) | {"scores": _scores(pruning.scores)})
 
 
 def _whole(ablation: Ablation) -> dict[str, Any]:
@@ -236,15 +224,7 @@ def _key(name: str) -> str:
 
 def _line(record: str, values: dict[str, Any]) -> str:
     whole = {"schema": SCHEMA, "record": record, **values}
-    return json.dumps(_rounded(whole), ensure_ascii=False)
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {name: _rounded(item) for name, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+    return json.dumps(plain(whole), ensure_ascii=False)
 
 
 def show_ablation(console: Console, ablation: Ablation) -> None:
@@ -312,15 +292,7 @@ def _cell(console: Console, effect: HeadEffect, largest: float) -> Text:
     if console.color_system is None or console.no_color:
         return Text(text)
     share = effect.loss.difference / largest if largest > 0 else 0.0
-    return Text(text, style=_shade(effect.head.kind, share))
-
-
-def _shade(kind: Kind, share: float) -> Style:
-    red, green, blue = color(kind, share, on_dark=True)
-    is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
-    return Style(
-        color="#0c0f16" if is_bright else "#ffffff", bgcolor=f"#{red:02x}{green:02x}{blue:02x}"
-    )
+    return Text(text, style=ground(*color(effect.head.kind, share, on_dark=True)))
 
 
 def _list(ablation: Ablation, width: int) -> list[Text]:
@@ -410,8 +382,9 @@ class AblationView(SentenceView[SentenceAblation]):
 
     def json(self, record: SentenceAblation) -> dict[str, Any]:
         """Makes the data of its tab."""
-        effects = {str(head): rounded(effect) for head, effect in record.effects.items()}
-        return {"loss": rounded(record.loss), "n_tokens": record.n_tokens, "effects": effects}
+        effects = {str(head): effect for head, effect in record.effects.items()}
+        data = {"loss": record.loss, "n_tokens": record.n_tokens, "effects": effects}
+        return {name: plain(value) for name, value in data.items()}
 
 
 VIEW = AblationView()

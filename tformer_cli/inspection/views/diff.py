@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.cells import cell_len
 from rich.console import Group
-from rich.style import Style
 from rich.text import Text
 
 from tformer_cli.figures.palette import signed_color
 from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
+from tformer_cli.inspection.figures.heat_map import ground
 from tformer_cli.inspection.figures.role_grid import sign_of
-from tformer_cli.inspection.json_lines import rounded
+from tformer_cli.inspection.json_lines import plain
 from tformer_cli.inspection.view import Option, View
 from tformer_cli.terminal.fitted_table import GAP, Column, table_lines
 from tformer_cli.terminal.labels import (
@@ -55,8 +55,8 @@ def change_data(diff: HeadDiff, change: HeadChange, *, with_map: bool = False) -
         "kind": change.kind,
         "a": None if match.first is None else str(match.first),
         "b": None if match.second is None else str(match.second),
-        "divergence": _rounded_or_none(match.divergence),
-        "divergence_in_place": _rounded_or_none(match.divergence_in_place),
+        "divergence": plain(match.divergence),
+        "divergence_in_place": plain(match.divergence_in_place),
         "role_a": change.first_role,
         "role_b": change.second_role,
         "has_moved": match.has_moved,
@@ -70,13 +70,8 @@ def change_data(diff: HeadDiff, change: HeadChange, *, with_map: bool = False) -
         data["source"], data["target"] = record.source, record.target
         data["rows"] = list(record.row_labels(change.kind))
         data["columns"] = list(record.column_labels(change.kind))
-        rows = diff.difference(change).tolist()
-        data["difference"] = [[rounded(value) for value in row] for row in rows]
+        data["difference"] = plain(diff.difference(change))
     return data
-
-
-def _rounded_or_none(value: float | None) -> float | None:
-    return None if value is None else rounded(value)
 
 
 def show_diff(console: Console, diff: HeadDiff) -> None:
@@ -200,10 +195,7 @@ def _cell(console: Console, value: float, largest: float) -> Text:
     number = f"{100 * value:+.0f}" if abs(value) >= 0.005 else ""
     if console.color_system is None or console.no_color:
         return Text(number.rjust(CELL - 1) + " ")
-    red, green, blue = signed_color(value / max(largest, 1e-30), on_dark=True)
-    is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
-    ink = "#0c0f16" if is_bright else "#ffffff"
-    style = Style(color=ink, bgcolor=f"#{red:02x}{green:02x}{blue:02x}")
+    style = ground(*signed_color(value / max(largest, 1e-30), on_dark=True))
     return Text(number.rjust(3).center(CELL), style=style)
 
 
@@ -245,14 +237,13 @@ class DiffView(View["HeadDiff"]):
         """Makes the data of all pairs, with a figure of those that changed most."""
         from tformer_cli.inspection.comparison.diff import summary_of
         from tformer_cli.inspection.comparison.distance import LARGEST
-        from tformer_cli.inspection.figures.diff_svg import render_diff_svg
 
         return {
             "models": {"a": vars(record.first), "b": vars(record.second)},
             "summary": summary_of(record),
             "largest": LARGEST,
             "changes": [change_data(record, change) for change in record.changes],
-            "figure": render_diff_svg(record),
+            "figure": self.figure(record),
         }
 
     def lines(self, record: HeadDiff, options: DiffOptions) -> Iterator[dict[str, Any]]:
@@ -263,13 +254,11 @@ class DiffView(View["HeadDiff"]):
         """Prints the pairs and the map of the one that changed most."""
         show_diff(console, record)
 
-    def file(self, record: HeadDiff, output_format: str) -> bytes | str:
-        """Renders svg or png."""
-        from tformer_cli.figures.png import render_png
+    def figure(self, record: HeadDiff) -> str:
+        """Draws the maps of A, of B and B − A, of the pairs that changed most."""
         from tformer_cli.inspection.figures.diff_svg import render_diff_svg
 
-        svg = render_diff_svg(record)
-        return render_png(svg) if output_format == "png" else svg
+        return render_diff_svg(record)
 
 
 VIEW = DiffView()

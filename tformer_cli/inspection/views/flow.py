@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from tformer_cli.inspection.figures.heat_map import map_lines
-from tformer_cli.inspection.json_lines import packed, rounded
+from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import Option, Rank, SentenceView, Subject
 from tformer_cli.terminal.fitted_table import GAP, NARROWEST_LABEL, Column, table_lines
 from tformer_cli.terminal.labels import cut, is_ascii_only, isolated, sentence_lines, shown
@@ -125,8 +125,8 @@ def _position_data(record: FlowRecord, position: int) -> dict[str, Any]:
     for method, flow in record.flows.items():
         data[method] = {
             "source_share": rounded(flow.source_shares[position]),
-            "source": [rounded(share) for share in flow.source[position].tolist()],
-            "prefix": [rounded(share) for share in flow.prefix[position, : position + 1].tolist()],
+            "source": plain(flow.source[position]),
+            "prefix": plain(flow.prefix[position, : position + 1]),
         }
     return data
 
@@ -147,9 +147,7 @@ SIDES = {"source": "cyan", "prefix": "yellow"}
 def show_flow(console: Console, record: FlowRecord, method: Method) -> None:
     """Prints the share of the source at each position and where it comes from."""
     sentence = record.sentence
-    name = "given target" if sentence.is_forced else "translation"
-    rows = [("source", sentence.source), (name, sentence.target)]
-    console.print(sentence_lines(console, rows))
+    console.print(sentence_lines(console, sentence.texts))
     if not record.flows:
         return
     flow = record.flows[method]

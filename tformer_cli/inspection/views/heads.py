@@ -11,7 +11,7 @@ from rich.text import Text
 from tformer_cli.errors import TformerError, UsageError
 from tformer_cli.inspection.figures.heat_map import heat_map
 from tformer_cli.inspection.figures.role_grid import role_grid
-from tformer_cli.inspection.json_lines import describe, rounded
+from tformer_cli.inspection.json_lines import describe, plain, rounded
 from tformer_cli.inspection.view import CaptureOptions, Option, SentenceView, Subject, Wishes
 from tformer_cli.inspection.weighting.weighting import WeightingName  # noqa: TC001 - at run time
 from tformer_cli.terminal.labels import is_ascii_only, isolated, sentence_lines, shown
@@ -89,10 +89,7 @@ def _heading(console: Console, record: HeadsRecord) -> Group:
         facts.append(f"  maps: {record.mode}, residual {record.captured.residual:.1e}")
     if record.score is not None:
         facts.append(f"  score {record.score:.3f}")
-    name = "given target" if record.is_forced else "translation"
-    if (record.rank or 1) > 1:
-        name = f"translation {record.rank}"
-    sentence = sentence_lines(console, [("source", record.source), (name, record.target)])
+    sentence = sentence_lines(console, record.texts)
     weighting = record.weighting
     if weighting.name == "alpha":
         return Group(facts, sentence)
@@ -222,8 +219,6 @@ class HeadsView(SentenceView["HeadsRecord"]):
         Raises:
             UsageError: if the sentence is blank, or no head is selected.
         """
-        from tformer_cli.figures.png import render_png
-        from tformer_cli.inspection.figures.heads_svg import render_svg
         from tformer_cli.inspection.figures.heads_tensors import render_npz, render_safetensors
 
         if record.maps is not None and not record.heads:
@@ -232,8 +227,13 @@ class HeadsView(SentenceView["HeadsRecord"]):
             )
         if output_format in ("npz", "safetensors"):
             return (render_npz if output_format == "npz" else render_safetensors)(record)
-        svg = render_svg(record)
-        return render_png(svg) if output_format == "png" else svg
+        return super().file(record, output_format)
+
+    def figure(self, record: HeadsRecord) -> str:
+        """Draws the maps of the selected heads."""
+        from tformer_cli.inspection.figures.heads_svg import render_svg
+
+        return render_svg(record)
 
 
 def _head_data(record: HeadsRecord, head: HeadId, with_weights: bool) -> dict[str, Any]:
@@ -244,11 +244,10 @@ def _head_data(record: HeadsRecord, head: HeadId, with_weights: bool) -> dict[st
         "head": None if record.weighting.is_of_layers else head.head,
         "residual": rounded(record.captured.residuals[head]),
         "role": record.role(head),
-        "metrics": {name: rounded(value) for name, value in record.metrics[head].items()},
+        "metrics": plain(record.metrics[head]),
     }
     if with_weights:
-        rows = record.captured.weights(head).tolist()
-        data["weights"] = [[rounded(weight) for weight in row] for row in rows]
+        data["weights"] = plain(record.captured.weights(head))
     return data
 
 

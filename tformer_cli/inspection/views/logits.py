@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from tformer_cli.inspection.json_lines import packed, rounded
+from tformer_cli.inspection.json_lines import packed, plain
 from tformer_cli.inspection.view import Option, SentenceView, Subject, Wishes
 from tformer_cli.terminal.fitted_table import (
     GAP,
@@ -56,10 +56,10 @@ MEASURES = {
 class Candidate:
     """A token of the vocabulary at one position."""
 
-    id: int
-    """Its id."""
     piece: str
     """Its label."""
+    id: int
+    """Its id."""
     probability: float
     """Its probability."""
 
@@ -231,37 +231,11 @@ def _rank(token: int, probabilities: Tensor) -> int:
 
 
 def _position_data(position: PositionLogits) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "position": position.position,
-        "read": position.read,
-        "piece": position.chosen.piece,
-        "id": position.chosen.id,
-        "probability": rounded(position.chosen.probability),
-        "log_probability": rounded(position.log_probability),
-        "rank": position.rank,
-        "entropy": rounded(position.entropy),
-        "top": [_candidate_data(candidate) for candidate in position.top],
-    }
-    if position.lens:
-        data["first_layer"] = position.first_layer
-        data["lens"] = [
-            {
-                "layer": reading.layer,
-                "top": _candidate_data(reading.top),
-                "probability": rounded(reading.probability),
-                "rank": reading.rank,
-            }
-            for reading in position.lens
-        ]
-    return data
-
-
-def _candidate_data(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "piece": candidate.piece,
-        "id": candidate.id,
-        "probability": rounded(candidate.probability),
-    }
+    data = vars(position) | {"piece": position.chosen.piece, "id": position.chosen.id}
+    data |= {"probability": position.chosen.probability, "first_layer": position.first_layer}
+    names = ["position", "read", "piece", "id", "probability", "log_probability", "rank", "entropy"]
+    names += ["top", "first_layer", "lens"] if position.lens else ["top"]
+    return {name: plain(data[name]) for name in names}
 
 
 FEWEST_CANDIDATES = 2
@@ -273,9 +247,7 @@ LEAST_OF_CANDIDATE = 10
 def show_logits(console: Console, record: LogitsRecord) -> None:
     """Prints every position's candidates and, where it was asked for, the lens."""
     sentence = record.sentence
-    name = "given target" if sentence.is_forced else "translation"
-    rows = [("source", sentence.source), (name, sentence.target)]
-    console.print(sentence_lines(console, rows))
+    console.print(sentence_lines(console, sentence.texts))
     if not record.positions:
         return
     console.print()

@@ -26,7 +26,7 @@ from tformer_cli.figures.svg import (
     svg_text,
 )
 from tformer_cli.inspection.figures.heat_map import ASCII_BLOCKS, BLOCKS
-from tformer_cli.inspection.json_lines import packed, rounded
+from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import ModelView, Option, Subject, Wishes
 from tformer_cli.terminal.labels import ASCII_SIGNS, is_ascii_only, shown
 
@@ -358,7 +358,7 @@ class PositionsView(ModelView[PositionsRecord]):
         tables = [
             {
                 "stack": table.stack,
-                "squared_norms": [rounded(value) for value in table.squared_norms.tolist()],
+                "squared_norms": plain(table.squared_norms),
                 "distance_from_sinusoids": rounded(table.distance_from_sinusoids),
                 "cosine_with_sinusoids": rounded(table.cosine_with_sinusoids),
                 "share_by_offset": rounded(table.share_by_offset),
@@ -366,7 +366,7 @@ class PositionsView(ModelView[PositionsRecord]):
                     {name: rounded(value) for name, value in vars(one).items()}
                     for one in table.by_offset
                 ],
-                "table": [[rounded(value) for value in row] for row in table.table.tolist()],
+                "table": plain(table.table),
             }
             for table in record.tables
         ]
@@ -392,11 +392,14 @@ class PositionsView(ModelView[PositionsRecord]):
         data: dict[str, Any] = packed(self.json(record), bits=8)
         return data | {"facts": [facts_of(table) for table in record.tables]}
 
-    def file(self, record: PositionsRecord, output_format: str) -> bytes:
+    def figure(self, record: PositionsRecord) -> str:
+        """Draws the vectors, and the similarity of every two positions."""
+        return render_positions_svg(record)
+
+    def file(self, record: PositionsRecord, output_format: str) -> bytes | str:
         """Renders npz or svg."""
-        if output_format == "npz":
-            return render_positions_npz(record)
-        return render_positions_svg(record).encode("utf-8")
+        is_npz = output_format == "npz"
+        return render_positions_npz(record) if is_npz else super().file(record, output_format)
 
 
 VIEW = PositionsView()

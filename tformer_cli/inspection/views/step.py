@@ -117,10 +117,8 @@ class _Printer:
             f"{record.head.head} ({record.head}), {record.norm}-norm",
         )
         self._console.print(facts)
-        name = "given target" if sentence.is_forced else "translation"
         rows = [
-            ("source", sentence.source),
-            (name, sentence.target),
+            *sentence.texts,
             ("token", self._plain(record.where)),
             ("example", self._plain(record.example)),
         ]

@@ -106,15 +106,13 @@ class TimelineView(View["HeadTimeline"]):
 
     def json(self, record: HeadTimeline) -> dict[str, Any]:
         """Makes the data of all heads, with a figure of their roles."""
-        from tformer_cli.inspection.figures.timeline_svg import render_timeline_svg
-
         return {
             "run": record.run,
             "steps": list(record.steps),
             "n_sentences": record.n_sentences,
             "rare_reason": record.rare_reason,
             "courses": [record.describe(course) for course in record.courses],
-            "figure": render_timeline_svg(record),
+            "figure": self.figure(record),
         }
 
     def lines(self, record: HeadTimeline, options: NoOptions) -> Iterator[dict[str, Any]]:
@@ -125,13 +123,11 @@ class TimelineView(View["HeadTimeline"]):
         """Prints a sign for each head and step, and when each role was first seen."""
         show_timeline(console, record)
 
-    def file(self, record: HeadTimeline, output_format: str) -> bytes | str:
-        """Renders svg or png."""
-        from tformer_cli.figures.png import render_png
+    def figure(self, record: HeadTimeline) -> str:
+        """Draws a bar for each stretch of steps that a head spent in one role."""
         from tformer_cli.inspection.figures.timeline_svg import render_timeline_svg
 
-        svg = render_timeline_svg(record)
-        return render_png(svg) if output_format == "png" else svg
+        return render_timeline_svg(record)
 
 
 VIEW = TimelineView()

@@ -17,6 +17,7 @@ output. In a pre-norm model x is normalized before step 1, in a post-norm one af
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from torch.nn import functional
 
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.capture.observed import Observed, place_of
+from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.transformer import Transformer
 
 
@@ -143,8 +145,7 @@ def trace_head(
         token_id: the token that is embedded there.
     """
     place = place_of(model, head.kind, head.layer)
-    embedding = None
-    stream = observed.stream
+    embedding, stream = None, observed.stream
     if head.layer == 0 and head.kind != "cross":
         embedding = _embedding(model, head, row, token_id)
         stream = stream.clone()
@@ -152,42 +153,16 @@ def trace_head(
     is_pre_norm = model.config.norm == "pre"
     entering = _layer_norm(stream, place.own_norm) if is_pre_norm else stream
     memory = observed.memory if head.kind == "cross" else entering
-    n_heads, width = observed.query.shape[0], observed.query.shape[-1]
-    queries, keys, values = (
-        # (·, H·E) -> (·, H, E) -> (H, ·, E)
-        functional.linear(inputs, weight, bias).view(-1, n_heads, width).transpose(0, 1)
-        for inputs, (weight, bias) in zip(
-            (entering, memory, memory), _thirds(place.attention.in_projection), strict=True
-        )
-    )
-    query, key, value = queries[head.head, row], keys[head.head], values[head.head]
-    positions, bias, turned = place.attention.positions, None, None
-    if positions.turns:
-        queries, keys = (
-            positions.turned(heads, slice(0, heads.shape[1])) for heads in (queries, keys)
-        )
-        turned = queries[head.head, row], keys[head.head]
-    compared, key_compared = turned or (query, key)
-    scores = (key_compared * compared).sum(dim=-1)
-    products = torch.matmul(queries, keys.transpose(-2, -1)) / math.sqrt(width)
-    scaled = scores / math.sqrt(width)
-    if positions.biases:
-        at = torch.arange(keys.shape[1])
-        biases = positions.bias(at, at).detach().cpu().double()
-        products, bias = products + biases, biases[head.head, row]
-        scaled = scaled + bias
-    scaled = scaled.masked_fill(~observed.visible[row], -math.inf)
-    exponentials = torch.exp(scaled - scaled.max())
-    weights = exponentials / exponentials.sum()
-    weighted = weights[:, None] * value
-    all_weights = torch.softmax(products.masked_fill(~observed.visible, -math.inf), dim=-1)
-    all_context = torch.matmul(all_weights, values)
+    projected = _project(place.attention, entering, memory, observed.query)
+    all_weights, all_context = _all_heads(projected, observed.visible)
     joined = all_context.transpose(0, 1).flatten(1)  # (H, Q, E) -> (Q, H, E) -> (Q, H·E)
     out_weight, out_bias = _exact(place.attention.out_projection)
-    of_head = out_weight[:, head.head * width : (head.head + 1) * width]
-    context = weighted.sum(dim=0)
     attended = functional.linear(joined, out_weight, out_bias)
     summed = stream + attended
+    numbers = _one_row(projected, head.head, row, observed.visible[row])
+    width = projected.queries.shape[-1]
+    of_head = out_weight[:, head.head * width : (head.head + 1) * width]
+    turned, bias = projected.turned, projected.bias
     return HeadTrace(
         embedding=embedding,
         has_bias=place.attention.in_projection.bias is not None,
@@ -195,26 +170,92 @@ def trace_head(
         stream=stream,
         entering=entering,
         memory=memory,
-        query=query,
-        key=key,
-        turned=turned,
-        bias=bias,
-        value=value,
+        turned=None if turned is None else (turned[0][head.head, row], turned[1][head.head]),
+        bias=None if bias is None else bias[head.head, row],
         visible=observed.visible[row],
-        scores=scores,
-        scaled=scaled,
-        exponentials=exponentials,
-        weights=weights,
-        weighted=weighted,
-        context=context,
         all_weights=all_weights,
         all_context=all_context,
         joined=joined,
-        share=functional.linear(context, of_head),
+        share=functional.linear(numbers["context"], of_head),
         attended=attended,
         summed=summed,
         norm_after=None if is_pre_norm else _norm_trace(summed[row], place.own_norm),
+        **numbers,
     )
+
+
+class _Projected(NamedTuple):
+    """Queries, keys and values of all heads, and what positions make of them."""
+
+    queries: Tensor
+    """(H, Q, E)."""
+    keys: Tensor
+    """(H, K, E)."""
+    values: Tensor
+    """(H, K, E)."""
+    turned: tuple[Tensor, Tensor] | None
+    """Queries and keys as they are compared, where positions turn them."""
+    bias: Tensor | None
+    """(H, Q, K) what positions add to the scaled scores."""
+
+
+def _project(
+    attention: MultiHeadAttention, entering: Tensor, memory: Tensor, models: Tensor
+) -> _Projected:
+    """Projects the input; the number of heads and their width are those of the model's queries."""
+    n_heads, width = models.shape[0], models.shape[-1]
+    queries, keys, values = (
+        # (·, H·E) -> (·, H, E) -> (H, ·, E)
+        functional.linear(inputs, weight, bias).view(-1, n_heads, width).transpose(0, 1)
+        for inputs, (weight, bias) in zip(
+            (entering, memory, memory), _thirds(attention.in_projection), strict=True
+        )
+    )
+    positions, turned, bias = attention.positions, None, None
+    if positions.turns:
+        turned_queries, turned_keys = (
+            positions.turned(heads, slice(0, heads.shape[1])) for heads in (queries, keys)
+        )
+        turned = turned_queries, turned_keys
+    if positions.biases:
+        at = torch.arange(keys.shape[1])
+        bias = positions.bias(at, at).detach().cpu().double()
+    return _Projected(queries, keys, values, turned, bias)
+
+
+def _one_row(projected: _Projected, head: int, row: int, visible: Tensor) -> dict[str, Tensor]:
+    """Computes steps 1 to 6 of one head for one query."""
+    query, key, value = projected.queries[head, row], projected.keys[head], projected.values[head]
+    queries, keys = projected.turned or (projected.queries, projected.keys)
+    scores = (keys[head] * queries[head, row]).sum(dim=-1)
+    scaled = scores / math.sqrt(len(query))
+    if projected.bias is not None:
+        scaled = scaled + projected.bias[head, row]
+    scaled = scaled.masked_fill(~visible, -math.inf)
+    exponentials = torch.exp(scaled - scaled.max())
+    weights = exponentials / exponentials.sum()
+    weighted = weights[:, None] * value
+    return {
+        "query": query,
+        "key": key,
+        "value": value,
+        "scores": scores,
+        "scaled": scaled,
+        "exponentials": exponentials,
+        "weights": weights,
+        "weighted": weighted,
+        "context": weighted.sum(dim=0),
+    }
+
+
+def _all_heads(projected: _Projected, visible: Tensor) -> tuple[Tensor, Tensor]:
+    """Computes (H, Q, K) the weights and (H, Q, E) the sums of all heads and queries at once."""
+    queries, keys = projected.turned or (projected.queries, projected.keys)
+    products = torch.matmul(queries, keys.transpose(-2, -1)) / math.sqrt(queries.shape[-1])
+    if projected.bias is not None:
+        products = products + projected.bias
+    weights = torch.softmax(products.masked_fill(~visible, -math.inf), dim=-1)
+    return weights, torch.matmul(weights, projected.values)
 
 
 def _embedding(model: Transformer, head: HeadId, row: int, token_id: int) -> EmbeddingTrace:
