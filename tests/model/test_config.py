@@ -18,6 +18,7 @@ from tformer_cli.model.transformer import Transformer
         {"encoder_heads": (1, 0), "cross_heads": (2, 1, 0)},
         {"output_bias": True, "embedding_norm": True},
         {"final_norm": "always", "scale_embeddings": False},
+        {"decoder_cell": "ssru", "cross_heads": (2, 1, 0)},
     ],
 )
 def test_parameters_are_named_and_counted_without_a_model(tied, norm, positions, bias, more):
@@ -51,6 +52,13 @@ def test_base_and_big_are_the_papers():
         (
             {"d_model": 7, "n_heads": 7},
             "d_model: sinusoidal positions need an even width, but it is 7",
+        ),
+        (
+            {"decoder_cell": "ssru", "decoder_heads": (8,) * 6},
+            (
+                'decoder_heads: with decoder_cell = "ssru" the decoder has no self-attention; '
+                "leave it empty"
+            ),
         ),
         (
             {"source_vocab_size": -1},

@@ -7,10 +7,10 @@ from tformer_cli.model.flops import forward_flops, training_flops_per_token
 from tformer_cli.model.transformer import Transformer
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_the_formula_counts_what_torch_counts(norm):
+@pytest.mark.parametrize("changes", [{"norm": "pre"}, {"norm": "post"}, {"decoder_cell": "ssru"}])
+def test_the_formula_counts_what_torch_counts(changes):
     config = ModelConfig(
-        d_model=32, n_heads=4, d_ff=48, n_encoder_layers=3, n_decoder_layers=2, norm=norm
+        d_model=32, n_heads=4, d_ff=48, n_encoder_layers=3, n_decoder_layers=2, **changes
     )
     n_pairs, s, t, vocab_size = 3, 7, 5, 50
     model = Transformer(config, vocab_size).eval()

@@ -23,6 +23,8 @@ VARIANTS = [
     {"output_bias": True, "final_norm": "always", "positions": "table"},
     {"embedding_norm": True, "scale_embeddings": False, "tied_embeddings": "decoder"},
     {"source_vocab_size": 60, "tied_embeddings": "none", "output_bias": True, "norm": "pre"},
+    {"decoder_cell": "ssru"},
+    {"decoder_cell": "ssru", "norm": "pre", "bias": False, "positions": "learned"},
 ]
 
 
@@ -143,9 +145,10 @@ def test_decoding_with_the_cache_equals_decoding_in_full(changes, sentences):
         assert torch.allclose(logits, full[:, position], atol=1e-5)
 
 
-def test_a_reordered_and_shrunken_cache_goes_on_as_its_rows_did(sentences):
+@pytest.mark.parametrize("cell", ["attention", "ssru"])
+def test_a_reordered_and_shrunken_cache_goes_on_as_its_rows_did(cell, sentences):
     source, source_mask, _ = sentences
-    model = small_model()
+    model = small_model(decoder_cell=cell)
     n_positions, beam_size = 20, 2  # 20 positions: the cache grows once on the way
     tokens = torch.randint(4, VOCAB_SIZE, (3, beam_size, n_positions))
     cache = model.start_cache(

@@ -57,6 +57,14 @@ def plain_logits(config, weights, source, target_input):
     def feed_forward(x, name):
         return linear(ACTIVATIONS[config.activation](linear(x, f"{name}.inner")), f"{name}.outer")
 
+    def recurrence(x, name):
+        gate, new = torch.sigmoid(linear(x, f"{name}.forget")), linear(x, f"{name}.input")
+        state, outputs = torch.zeros(config.d_model), []
+        for f, w in zip(gate, new, strict=True):
+            state = f * state + (1.0 - f) * w
+            outputs.append(torch.relu(state))
+        return torch.stack(outputs)
+
     def residual(x, sublayer, name):
         if config.norm == "pre":
             return x + sublayer(norm(x, f"{name}_norm"), name)
@@ -77,7 +85,10 @@ def plain_logits(config, weights, source, target_input):
     x = embedded(target_input, targets, "decoder")
     for layer in range(config.n_decoder_layers):
         name = f"decoder.layers.{layer}"
-        x = residual(x, lambda x, name: attention(x, x, name, True), f"{name}.self_attention")
+        if config.decoder_cell == "ssru":
+            x = residual(x, recurrence, f"{name}.recurrence")
+        else:
+            x = residual(x, lambda x, name: attention(x, x, name, True), f"{name}.self_attention")
         x = residual(x, lambda x, name: attention(x, memory, name), f"{name}.cross_attention")
         x = residual(x, feed_forward, f"{name}.feed_forward")
     logits = last_norm(x, "decoder") @ get("output_projection.weight", targets).T

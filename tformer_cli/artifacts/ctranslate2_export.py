@@ -44,6 +44,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "positions": ("sinusoidal", "learned", "rotary"),
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
+        "decoder_cell": ("attention",),
         "output_bias": (False,),
         "final_norm": ("pre-norm",),
         "embedding_norm": (False,),

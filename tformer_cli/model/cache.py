@@ -1,4 +1,4 @@
-"""Keys and values of a decoder at work, so that each step computes one position only.
+"""Keys, values and states of a decoder at work, so that each step computes one position only.
 
 A search moves hypotheses between the slots of a sentence at every step. Here their keys and values
 stay where they were written; what moves is a boolean table that says which of the sentence's keys
@@ -46,6 +46,10 @@ class StepCache(Protocol):
     def key_positions(self) -> Tensor:
         """(K) the position of each key of `append`."""
 
+    @property
+    def states(self) -> dict[int, Tensor]:
+        """State (B, W, D) of each recurrent layer by its number; empty before the first step."""
+
     def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Adds heads (B, H, W, E) of a layer; returns those to attend to, (B, H, K, E) each."""
 
@@ -77,7 +81,7 @@ class DecoderCache:
             source_mask: (B, S) True where a source position is a token.
             beam_size: W, rows for each sentence.
             max_length: positions that will be decoded at most.
-            n_heads: H of the self-attention of each layer.
+            n_heads: H of the self-attention of each layer; 0 of a recurrent one.
         """
         self._n_layers, self._most_heads = len(n_heads), max(n_heads)
         self.memory_heads = memory_heads
@@ -85,6 +89,8 @@ class DecoderCache:
         self.beam_size = beam_size
         self.max_length = max_length
         self.length = 0
+        self.states: dict[int, Tensor] = {}
+        """State (B, W, D) of each recurrent layer by its number."""
         self._n_keys = 0
         self._slots: list[int] = []  # of each earlier position
         # (L, 2, B, H, room, E), a position's W slots one after the other; made at the first step,
@@ -150,6 +156,9 @@ class DecoderCache:
         """
         beam_size = len(rows) // max(1, len(sentences))
         past = self._past(rows, len(sentences), beam_size)
+        for layer, state in self.states.items():
+            kept = state.flatten(0, 1).index_select(0, rows)
+            self.states[layer] = kept.view(len(sentences), beam_size, -1)
         places = torch.arange(len(sentences), device=sentences.device)
         if len(sentences) != self.n_sentences or not torch.equal(sentences, places):
             self._keep_sentences(sentences, places)

@@ -10,6 +10,7 @@ Activation = Literal["relu", "gelu", "swish"]
 PositionKind = Literal["sinusoidal", "learned", "rotary", "table"]
 TiedEmbeddings = Literal["all", "decoder", "none"]
 FinalNorm = Literal["pre-norm", "always"]
+DecoderCell = Literal["attention", "ssru"]
 Precision = Literal["float32", "bfloat16"]
 """Numbers that products are computed in."""
 
@@ -32,7 +33,7 @@ class LayerHeads(NamedTuple):
     encoder: tuple[int, ...]
     """Self-attention of each encoder layer."""
     decoder: tuple[int, ...]
-    """Masked self-attention of each decoder layer."""
+    """Masked self-attention of each decoder layer; empty where a recurrent unit is in its place."""
     cross: tuple[int, ...]
     """Cross-attention of each decoder layer."""
 
@@ -95,6 +96,9 @@ class ModelConfig:
     source_vocab_size: int = 0
     """Tokens of the source language where it has a vocabulary of its own, in imported models only
     (0: one joint vocabulary)."""
+    decoder_cell: DecoderCell = "attention"
+    """What reads the target's past in a decoder layer: masked self-attention, or "ssru", a
+    recurrent unit whose steps cost the same at every position (Kim et al. 2019)."""
 
     def __post_init__(self) -> None:
         for name in ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers"):
@@ -156,11 +160,16 @@ class ModelConfig:
         in_decoder = (self.n_heads,) * self.n_decoder_layers
         return LayerHeads(
             self.encoder_heads or in_encoder,
-            self.decoder_heads or in_decoder,
+            () if self.decoder_cell == "ssru" else self.decoder_heads or in_decoder,
             self.cross_heads or in_decoder,
         )
 
     def _check_layer_heads(self) -> None:
+        if self.decoder_heads and self.decoder_cell != "attention":
+            raise ValueError(
+                f'decoder_heads: with decoder_cell = "{self.decoder_cell}" the decoder has no '
+                "self-attention; leave it empty"
+            )
         for name, n_layers in (
             ("encoder_heads", self.n_encoder_layers),
             ("decoder_heads", self.n_decoder_layers),
@@ -225,7 +234,8 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
     """Names the weights of a model, as in its `state_dict()`, with the shape of each.
 
     An encoder layer has one attention, one feed-forward layer and a norm for each; a decoder layer
-    two attentions. Pre-norm adds a final norm to each stack. H·E = D unless heads were pruned.
+    two attentions, or a recurrent unit in place of the first. Pre-norm adds a final norm to each
+    stack. H·E = D unless heads were pruned.
     """
     d, width = config.d_model, config.head_width
     n_sources = config.source_vocab_size or vocab_size
@@ -255,12 +265,16 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
         add_projection(f"{name}.out_projection", d, n_heads * width)
         add_norm(f"{name}_norm")
 
+    def add_recurrence(name: str) -> None:
+        shapes[f"{name}.input.weight"] = (d, d)
+        add_projection(f"{name}.forget", d, d)
+        add_norm(f"{name}_norm")
+
     heads = config.layer_heads
     in_encoder = [{"self_attention": n} for n in heads.encoder]
-    in_decoder = [
-        {"self_attention": own, "cross_attention": cross}
-        for own, cross in zip(heads.decoder, heads.cross, strict=True)
-    ]
+    in_decoder = [{"cross_attention": n} for n in heads.cross]
+    for attentions, n_heads in zip(in_decoder, heads.decoder, strict=False):  # none if recurrent
+        attentions["self_attention"] = n_heads
     for side, layers in (("encoder", in_encoder), ("decoder", in_decoder)):
         if config.embedding_norm:
             add_norm(f"{side}_input.norm")
@@ -268,6 +282,8 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
             layer = f"{side}.layers.{number}"
             for kind, n_heads in attentions.items():
                 add_attention(f"{layer}.{kind}", n_heads)
+            if "self_attention" not in attentions:
+                add_recurrence(f"{layer}.recurrence")
             add_projection(f"{layer}.feed_forward.inner", config.d_ff, d)
             add_projection(f"{layer}.feed_forward.outer", d, config.d_ff)
             add_norm(f"{layer}.feed_forward_norm")

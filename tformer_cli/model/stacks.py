@@ -16,6 +16,7 @@ from tformer_cli.model.cache import DecoderCache, StepCache
 from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.masks import EVERYTHING, Mask, key_mask
+from tformer_cli.model.recurrence import Recurrence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,11 +27,22 @@ if TYPE_CHECKING:
 class Layer(nn.Module):
     """Self-attention, perhaps cross-attention, and a feed-forward layer, each with residual, norm.
 
+    A recurrent unit may take the place of self-attention; then there is `recurrence` with its
+    `recurrence_norm`, and neither `self_attention` nor its norm.
+
     Post-norm computes norm(x + sublayer(x)) as the paper does (Vaswani et al. 2017, section 3.1);
     pre-norm computes x + sublayer(norm(x)), which trains deep stacks without a warm-up (Xiong et
     al. 2020).
     """
 
+    self_attention: MultiHeadAttention
+    """Attention of the hidden states to themselves; missing where there is a recurrence."""
+    self_attention_norm: nn.LayerNorm
+    """Its norm."""
+    recurrence: Recurrence | None
+    """The recurrent unit, if the layer has one."""
+    recurrence_norm: nn.LayerNorm
+    """Its norm; missing where there is none."""
     cross_attention: MultiHeadAttention | None
     """Attention to the memory, if the layer has any."""
     cross_attention_norm: nn.LayerNorm | None
@@ -38,7 +50,7 @@ class Layer(nn.Module):
 
     def __init__(
         self,
-        self_attention: MultiHeadAttention,
+        first: MultiHeadAttention | Recurrence,
         feed_forward: FeedForward,
         cross_attention: MultiHeadAttention | None = None,
         *,
@@ -50,7 +62,7 @@ class Layer(nn.Module):
         """Joins sub-layers.
 
         Args:
-            self_attention: attention of the hidden states to themselves.
+            first: self-attention or a recurrent unit.
             feed_forward: the last sub-layer.
             cross_attention: attention to a memory, between the two.
             is_pre_norm: whether norms stand before sub-layers instead of after the sums.
@@ -65,8 +77,11 @@ class Layer(nn.Module):
             return nn.LayerNorm(d_model, eps=norm_epsilon, bias=bias)
 
         self.is_pre_norm = is_pre_norm
-        self.self_attention = self_attention
-        self.self_attention_norm = norm()
+        self.recurrence = None
+        if isinstance(first, Recurrence):
+            self.recurrence, self.recurrence_norm = first, norm()
+        else:
+            self.self_attention, self.self_attention_norm = first, norm()
         self.cross_attention = cross_attention
         self.cross_attention_norm = None if cross_attention is None else norm()
         self.feed_forward = feed_forward
@@ -88,9 +103,12 @@ class Layer(nn.Module):
             memory: (B, S, D) what cross-attention attends to, if the layer has any.
             memory_mask: of cross-attention.
         """
-        given = self._before(self.self_attention_norm, hidden)
-        output = self.self_attention(given, mask=mask)
-        norm = self.self_attention_norm
+        norm = self.first_norm
+        given = self._before(norm, hidden)
+        if self.recurrence is None:
+            output = self.self_attention(given, mask=mask)
+        else:
+            output = self.recurrence(given, mask)
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             hidden, given = self._between(norm, hidden, output, self.cross_attention_norm)
             output = self.cross_attention(given, memory, memory_mask)
@@ -104,20 +122,25 @@ class Layer(nn.Module):
         Args:
             hidden: (B, W, D) hidden states of the current position; a sentence's hypotheses are
                 queries to one memory.
-            cache: keys and values of earlier positions; this position's are added.
+            cache: keys and values of earlier positions, or their state; this position's are added.
             layer: index of this layer in the cache.
             at: the current position, or (B, 1, W) that of each row.
 
         Returns:
             (B, W, D) hidden states.
         """
-        attention, norm = self.self_attention, self.self_attention_norm
-        query, key, value = attention.project_all(self._before(norm, hidden), at)
-        keys, values = cache.append(layer, key, value)
-        bias = attention.step_bias(cache, at)
-        hidden = self._after(
-            norm, hidden, attention.attend(query, keys, values, cache.target_mask, bias)
-        )
+        norm = self.first_norm
+        given = self._before(norm, hidden)
+        if self.recurrence is None:
+            attention = self.self_attention
+            query, key, value = attention.project_all(given, at)
+            keys, values = cache.append(layer, key, value)
+            bias = attention.step_bias(cache, at)
+            output = attention.attend(query, keys, values, cache.target_mask, bias)
+        else:
+            state = cache.states.get(layer)
+            output, cache.states[layer] = self.recurrence.step(given, state)
+        hidden = self._after(norm, hidden, output)
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             attention, norm = self.cross_attention, self.cross_attention_norm
             query = attention.project_query(self._before(norm, hidden))
@@ -126,6 +149,11 @@ class Layer(nn.Module):
             hidden = self._after(norm, hidden, attended)
         norm = self.feed_forward_norm
         return self._after(norm, hidden, self.feed_forward(self._before(norm, hidden)))
+
+    @property
+    def first_norm(self) -> nn.LayerNorm:
+        """The norm of self-attention or of the recurrent unit."""
+        return self.self_attention_norm if self.recurrence is None else self.recurrence_norm
 
     def _before(self, norm: nn.LayerNorm, hidden: Tensor) -> Tensor:
         normed: Tensor = norm(hidden) if self.is_pre_norm else hidden
@@ -208,7 +236,9 @@ class Stack(nn.Module, Generic[AnyLayer]):
                 key, value = layer.cross_attention.project_memory(memory)
                 # contiguous (B, H, S, E), as every later step reads them
                 memory_heads.append((key.contiguous(), value.contiguous()))
-        n_heads = [layer.self_attention.n_heads for layer in self.layers]
+        n_heads = [
+            layer.self_attention.n_heads if layer.recurrence is None else 0 for layer in self.layers
+        ]
         return DecoderCache(memory_heads, source_mask, beam_size, max_length, n_heads)
 
     def step(self, hidden: Tensor, cache: StepCache) -> Tensor:

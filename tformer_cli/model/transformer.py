@@ -16,6 +16,7 @@ from tformer_cli.model.linear import Product, repeatable_linear
 from tformer_cli.model.masks import causal_mask, key_mask
 from tformer_cli.model.operations import Operations
 from tformer_cli.model.positions import Positions, TablePositions, make_positions
+from tformer_cli.model.recurrence import Recurrence
 from tformer_cli.model.stacks import DecoderLayer, Layer, Stack
 
 
@@ -214,11 +215,14 @@ def make_decoder(config: ModelConfig, positions: Positions) -> Stack[DecoderLaye
     """Makes the decoder."""
     settings = _layer_settings(config)
     layers = []
-    for n_heads, n_cross_heads in zip(
-        config.layer_heads.decoder, config.layer_heads.cross, strict=True
-    ):
+    heads = config.layer_heads
+    for number, n_cross_heads in enumerate(heads.cross):
         # in the order in which weights are drawn
-        own = make_attention(config, n_heads, positions)
+        own: MultiHeadAttention | Recurrence
+        if config.decoder_cell == "ssru":
+            own = Recurrence(config.d_model, bias=config.bias)
+        else:
+            own = make_attention(config, heads.decoder[number], positions)
         cross = make_attention(config, n_cross_heads)
         layers.append(DecoderLayer(own, make_feed_forward(config), cross, **settings))
     return Stack(layers, has_final_norm=config.has_final_norm)
@@ -270,7 +274,7 @@ def initialize(model: Transformer) -> None:
     """Draws all weights of a model, in one place.
 
     ==================================  =====================================================
-    projections and feed-forward        Xavier uniform (Glorot & Bengio 2010); W_Q, W_K and W_V
+    projections, feed-forward, cells    Xavier uniform (Glorot & Bengio 2010); W_Q, W_K and W_V
                                         each by itself although they share a matrix
     embeddings, output projection       normal with deviation D^-1/2, so that √D·embedding has
                                         unit variance and logits start near it
@@ -291,7 +295,7 @@ def initialize(model: Transformer) -> None:
         elif isinstance(module, nn.LayerNorm):
             nn.init.ones_(module.weight)
     for name, parameter in model.named_parameters():
-        if name.endswith(("inner.weight", "outer.weight")):
+        if name.endswith(("inner.weight", "outer.weight", "input.weight", "forget.weight")):
             nn.init.xavier_uniform_(parameter)
         elif name == "output_projection.weight":
             nn.init.normal_(parameter, std=deviation)

@@ -251,10 +251,12 @@ def _product_counts(config: ModelConfig, vocab_size: int) -> dict[Shape, int]:
     """Counts of a forward pass's products with matrices of each shape."""
     d, f = config.d_model, config.d_ff
     n_encoder, n_decoder = config.n_encoder_layers, config.n_decoder_layers
+    n_recurrent = n_decoder if config.decoder_cell == "ssru" else 0
     products = (
-        ((3 * d, d), n_encoder + n_decoder),  # q, k and v of self-attention
+        ((3 * d, d), n_encoder + n_decoder - n_recurrent),  # q, k and v of self-attention
         ((2 * d, d), n_decoder),  # k and v of the memory
-        ((d, d), n_encoder + 3 * n_decoder),
+        # outputs of attention, queries of cross-attention, both matrices of a recurrent unit
+        ((d, d), n_encoder + 3 * n_decoder + n_recurrent),
         ((f, d), n_encoder + n_decoder),
         ((d, f), n_encoder + n_decoder),
         ((vocab_size, d), 1),

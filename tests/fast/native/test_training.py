@@ -377,6 +377,7 @@ def gradients(model, precision="float32", r_drop=0.0):
         ("relu", "sinusoidal", {}),
         ("gelu", "learned", {"embedding_norm": True, "output_bias": True}),
         ("swish", "rotary", {"scale_embeddings": False, "final_norm": "always"}),
+        ("relu", "sinusoidal", {"decoder_cell": "ssru"}),
     ],
 )
 @pytest.mark.parametrize("r_drop", [0.0, 5.0])

@@ -70,6 +70,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "positions": ("sinusoidal", "learned", "rotary", "table"),
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
+        "decoder_cell": ("attention",),
         "output_bias": (False, True),
         "final_norm": ("pre-norm", "always"),
         "embedding_norm": (False, True),

@@ -101,6 +101,11 @@ class FixedCache:
         keys = torch.arange(self.n_keys, device=self.positions.device)
         return keys // self.beam_size
 
+    @property
+    def states(self) -> dict[int, Tensor]:
+        """No layer is recurrent: the engine refuses such models."""
+        return {}
+
     def own_keys(self) -> Tensor:
         """(P, W) which keys are those of the position that is decoded next."""
         slots = torch.arange(self.beam_size, device=self.positions.device)

@@ -55,6 +55,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "positions": POSITIONS,
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
+        "decoder_cell": ("attention",),
         "output_bias": (False,),
         "final_norm": ("pre-norm",),
         "embedding_norm": (False,),

@@ -80,7 +80,10 @@ class LayerLayout(HeadLayout):
         return (LayerId(*head) for head in super().__iter__())
 
     def __str__(self) -> str:
-        return ", ".join(f"{kind}.0-{len(self.of(kind)) - 1}" for kind in KINDS)
+        return ", ".join(
+            f"{kind}.0-{len(self.of(kind)) - 1}" if self.of(kind) else f"no {kind}"
+            for kind in KINDS
+        )
 
 
 def _range_of(kind: Kind, heads: tuple[int, ...]) -> str:
@@ -90,11 +93,12 @@ def _range_of(kind: Kind, heads: tuple[int, ...]) -> str:
 
 
 def attentions(model: Transformer) -> Iterator[tuple[Kind, int, MultiHeadAttention]]:
-    """Yields every attention of a model with its kind and layer."""
+    """Yields every attention of a model with its kind and layer; a recurrent unit is none."""
     for index, encoder_layer in enumerate(model.encoder.layers):
         yield "enc", index, encoder_layer.self_attention
     for index, decoder_layer in enumerate(model.decoder.layers):
-        yield "dec", index, decoder_layer.self_attention
+        if decoder_layer.recurrence is None:
+            yield "dec", index, decoder_layer.self_attention
         yield "cross", index, decoder_layer.cross_attention
 
 
@@ -108,5 +112,5 @@ def head_layout(model: Transformer) -> HeadLayout:
 
 def layer_layout(model: Transformer) -> LayerLayout:
     """Reads off a model which layers it has."""
-    encoder, decoder = ((1,) * len(stack.layers) for stack in (model.encoder, model.decoder))
-    return LayerLayout(encoder, decoder, decoder)
+    layout = head_layout(model)
+    return LayerLayout(*((1,) * len(layout.of(kind)) for kind in KINDS))
