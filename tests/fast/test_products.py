@@ -31,6 +31,7 @@ SHAPES = [
     {},
     {"norm": "pre", "activation": "gelu", "bias": False, "tied_embeddings": "none"},
     {"tied_embeddings": "decoder", "positions": "learned", "output_bias": True},
+    {"decoder_cell": "ssru", "norm": "pre"},
     {"encoder_heads": (4, 0), "decoder_heads": (1, 0, 4), "cross_heads": (0, 2, 4)},
 ]
 
@@ -52,7 +53,15 @@ def test_logits_in_integers_are_close_and_matrices_are_given_up(changes, sentenc
     found = logits_of(quantized_copy(model), sentences)
     assert 0.0 < (found - expected).norm() / expected.norm() < 0.03
     lost = [name for name, p in quantized_copy(model).named_parameters() if p.is_meta]
-    wanted = ("in_projection", "out_projection", "inner", "outer", "output_projection")
+    wanted = (
+        "input",
+        "forget",
+        "in_projection",
+        "out_projection",
+        "inner",
+        "outer",
+        "output_projection",
+    )
     assert lost
     assert all(name.split(".")[-2] in wanted for name in lost)
 
@@ -96,7 +105,7 @@ def steps_of(model, source, mask, tokens):
     return torch.stack([model.decode_step(column, cache) for column in tokens.T], dim=1)
 
 
-@pytest.mark.parametrize("changes", SHAPES[:3])  # of a layer without heads a float32 bias is left
+@pytest.mark.parametrize("changes", SHAPES[:4])  # of a layer without heads a float32 bias is left
 def test_matrices_rounded_once_give_what_autocast_gives(make_model, sentences, changes):
     model = make_model(**changes)
     with autocast(torch.device("cpu"), "bfloat16"):

@@ -4,9 +4,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.walkthrough.choice import TELLING_WEIGHT, telling_row
+from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.inspect_heads import inspect_heads
 from tformer_cli.workflows.inspect_report import inspect_report
 from tformer_cli.workflows.inspect_views import inspect_view
@@ -28,6 +30,24 @@ def test_a_report_holds_the_results_of_the_single_inspections(model):
     weights = (model / "model.safetensors").read_bytes()
     assert report.model_hash == hashlib.sha256(weights).hexdigest()
     assert len(report.views["positions"].tables[0].table) == 32
+
+
+def test_a_report_of_a_recurrent_decoder_has_all_but_its_self_attention_and_flow(tmp_path, model):
+    opened = load_model_directory(model, "cpu")
+    config = replace(opened.config, decoder_cell="ssru")
+    torch.manual_seed(2)
+    save_model_directory(
+        tmp_path / "recurrent",
+        Transformer(config, opened.tokenizer.vocab_size).state_dict(),
+        config=config,
+        tokenizer=opened.tokenizer,
+        decoding=opened.decoding,
+        info=opened.info,
+    )
+    (sentence,) = inspect_report(tmp_path / "recurrent", [LINE], device="cpu").sentences
+    assert {head.kind for head in sentence.heads.heads} == {"enc", "cross"}
+    assert "flow" not in sentence.views
+    assert {"step", "logits"} <= set(sentence.views)
 
 
 def test_a_walk_through_is_of_the_sentences_that_have_the_token(model):

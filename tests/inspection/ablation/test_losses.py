@@ -49,9 +49,9 @@ def no_gates(model):
 
 
 @pytest.mark.parametrize("largest_positions", [1, 100, 1 << 20])
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_all_heads_together_are_as_one_at_a_time(one_thread, norm, largest_positions):
-    model, batch = small_model(norm=norm), made_batch()
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"decoder_cell": "ssru"}])
+def test_all_heads_together_are_as_one_at_a_time(one_thread, changes, largest_positions):
+    model, batch = small_model(**changes), made_batch()
     heads = list(head_layout(model))[::-1]
     whole, without = losses_without_each(model, batch, heads, largest_positions)
     with torch.inference_mode():
@@ -126,6 +126,18 @@ def test_a_pruned_model_equals_the_gated_one_even_when_pruned_twice(one_thread, 
     assert torch.allclose(whole, expected, rtol=1e-5)
     assert without.isfinite().all()
     importance_sums(again, batch, "token")
+
+
+def test_heads_beside_a_recurrent_unit_are_pruned(one_thread):
+    model, batch = small_model(decoder_cell="ssru", output_bias=True), made_batch()
+    heads = list(head_layout(model))
+    removed = [heads[0], heads[-1]]
+    pruned = prune_heads(model, removed)
+    assert pruned.config.decoder_heads == ()
+    with heads_off(model, removed), torch.inference_mode():
+        expected = sentence_losses(model, batch)
+    with torch.inference_mode():
+        assert torch.allclose(sentence_losses(pruned, batch), expected, rtol=1e-5)
 
 
 def test_keeping_some_heads_switches_off_the_rest(model):

@@ -123,6 +123,13 @@ def test_embeddings_and_logits_of_every_kind_are_explained(changes, formula, hea
     assert record.steps[10].formulas[0] == "l = h·Eᵀ" + (" + b" if model.config.output_bias else "")
 
 
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("head", [one for one in HEADS if one.kind != "dec"], ids=str)
+def test_heads_beside_a_recurrent_unit_are_explained(norm, head):
+    model = made_model(norm, decoder_cell="ssru")
+    assert walk_through(model, subject_of(model, head, 2)).difference < 1e-5
+
+
 def test_a_turn_that_is_not_the_models_fails_the_scores():
     model, head = made_model("post", positions="rotary"), HeadId("enc", 0, 1)
     subject = subject_of(model, head, 2)

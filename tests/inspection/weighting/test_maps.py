@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import HeadId, LayerId, head_layout, layer_layout
 from tformer_cli.inspection.weighting.alti import contributions
@@ -41,6 +42,19 @@ def _in_order(model):
     for n, heads in enumerate(zip(layout.dec, layout.cross, strict=True)):
         for kind, n_heads in zip(("dec", "cross"), heads, strict=True):
             yield [HeadId(kind, n, h) for h in range(n_heads)]
+
+
+def test_a_recurrent_decoder_has_norms_and_cannot_be_rolled_out(make_model):
+    model = make_model(decoder_cell="ssru")
+    maps = capture_maps(model, SOURCE, TARGET)
+    assert not maps.dec
+    assert str(layer_layout(model)) == "enc.0-2, no dec, cross.0-1"
+    norms = weighted_maps(model, maps, "norm")
+    assert norms.residual <= 1e-5
+    assert set(norms.residuals) == set(head_layout(model))
+    for weighting in ("rollout", "alti"):
+        with pytest.raises(UsageError, match=f"^{weighting}: a recurrent unit is in place of"):
+            weighted_maps(model, maps, weighting)
 
 
 @pytest.mark.parametrize("weighting", ["rollout", "alti"])

@@ -58,9 +58,14 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     layers = f"{model.n_encoder_layers} encoder and {model.n_decoder_layers} decoder layers"
     widths = f"d_model {model.d_model}, d_ff {model.d_ff}"
     kind = f"{model.norm}-norm, {model.positions} positions"
+    if model.decoder_cell != "attention":
+        kind += f", {model.decoder_cell.upper()} decoder"
     yield "Shape", f"{layers}, {heads}, {widths}, {kind}, {details.n_parameters:,} parameters"
     yield "Longest line", f"{model.max_positions} tokens; longer ones are translated in parts"
-    yield "Vocabulary", f"{details.vocab_size:,} pieces ({details.algorithm}), for both languages"
+    sides = "for both languages"
+    if model.source_vocab_size:
+        sides = f"for the target; {model.source_vocab_size:,} for the source"
+    yield "Vocabulary", f"{details.vocab_size:,} pieces ({details.algorithm}), {sides}"
     yield "Training", ". ".join(_training(details))
     recipe = details.recipe
     if recipe is not None:

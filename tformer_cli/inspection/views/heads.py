@@ -87,6 +87,8 @@ def _heading(console: Console, record: HeadsRecord) -> Group:
     facts.append(f" {times} {count_of(model.n_heads, 'head')}")
     if record.maps is not None:
         facts.append(f"  maps: {record.mode}, residual {record.captured.residual:.1e}")
+    if record.maps is not None and not record.captured.dec:
+        facts.append("  no decoder self-attention (recurrent)")
     if record.score is not None:
         facts.append(f"  score {record.score:.3f}")
     sentence = sentence_lines(console, record.texts)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.forced import AttentionMaps
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, Kind, LayerId
 from tformer_cli.inspection.weighting.alti import contributions
@@ -27,16 +28,30 @@ def weighted_maps(
         maps: the attention weights of the pair.
         weighting: the terms.
 
+    Raises:
+        UsageError: for rollout and ALTI, if the decoder is recurrent.
+
     Returns:
         Maps with the same tokens, float32; their residuals are what `Weighting.residual` says. Of
         layers instead of heads, H is 1 and a map's name is a `LayerId`.
     """
     if weighting == "alpha":
         return maps
+    if weighting in {"rollout", "alti"} and not can_roll_out(model):
+        raise UsageError(
+            f"{weighting}: a recurrent unit is in place of the decoder's self-attention, and what "
+            "it passes on from token to token is not measured; choose --weights alpha or norm of "
+            "inspect-heads"
+        )
     if weighting == "rollout":
         return rollout_maps(maps)
     sublayers = observe_sublayers(model, maps.source_ids, maps.target_input_ids)
     return _norm_maps(maps, sublayers) if weighting == "norm" else alti_maps(maps, sublayers)
+
+
+def can_roll_out(model: Transformer) -> bool:
+    """Returns whether all that mixes positions is attention."""
+    return all(layer.recurrence is None for layer in model.decoder.layers)
 
 
 def rollout_maps(maps: AttentionMaps) -> AttentionMaps:
