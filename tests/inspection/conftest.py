@@ -69,12 +69,6 @@ def blank_record(index=0):
         source="",
         target="",
         is_forced=False,
-        score=None,
-        source_pieces=(),
-        target_pieces=(),
-        input_pieces=(),
-        maps=None,
-        heads=(),
     )
 
 

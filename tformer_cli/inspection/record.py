@@ -61,17 +61,17 @@ class HeadsRecord:
     """Its translation, or the target that was given."""
     is_forced: bool
     """True if the target was given rather than found by the model."""
-    score: float | None
+    score: float | None = None
     """The translation's score; None for a given target."""
-    source_pieces: tuple[str, ...]
+    source_pieces: tuple[str, ...] = ()
     """(S) labels of the source tokens, ``</s>`` last; empty for a blank line."""
-    target_pieces: tuple[str, ...]
+    target_pieces: tuple[str, ...] = ()
     """(T) labels of the tokens that the decoder's rows predict, ``</s>`` last."""
-    input_pieces: tuple[str, ...]
+    input_pieces: tuple[str, ...] = ()
     """(T) labels of the tokens that the decoder reads, ``<s>`` first."""
-    maps: AttentionMaps | None
+    maps: AttentionMaps | None = None
     """The maps; None for a blank line."""
-    heads: tuple[HeadId, ...]
+    heads: tuple[HeadId, ...] = ()
     """The selected heads, or layers where maps are of layers; none for a blank line."""
     weighting: Weighting = ALPHA
     """Kind of the maps' numbers."""

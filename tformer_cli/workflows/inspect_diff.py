@@ -206,12 +206,10 @@ class ModelComparer:
             source=source,
             target=target,
             is_forced=True,
-            score=None,
             source_pieces=tuple(tokenizer.pieces(maps.source_ids)),
             target_pieces=tuple(tokenizer.pieces(maps.target_ids)),
             input_pieces=tuple(tokenizer.pieces(maps.target_input_ids)),
             maps=maps,
-            heads=(),
         )
 
 

@@ -270,12 +270,6 @@ class HeadInspector:
             source=line,
             target=target,
             is_forced=is_forced,
-            score=None,
-            source_pieces=(),
-            target_pieces=(),
-            input_pieces=(),
-            maps=None,
-            heads=(),
             weighting=self._weighting,
         )
 

@@ -1,17 +1,15 @@
 """`tformer inspect-ablate`: what the model loses without each of its heads."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import Annotated, Unpack
 
 import typer
 
 from tformer_cli.cli.completion import complete_heads
-from tformer_cli.cli.emit import emit
-from tformer_cli.cli.format_choice import chosen_format, format_option
+from tformer_cli.cli.inspection.inspect_view import emit_view, view_format, view_format_option
 from tformer_cli.cli.inspection.options import (
     OpeningArguments,
     open_model,
@@ -29,22 +27,8 @@ from tformer_cli.cli.text_io import (
 )
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
-from tformer_cli.inspection.views.ablation import (
-    AblationSettings,
-    render_ablation,
-    show_ablation,
-    show_pruning,
-)
+from tformer_cli.inspection.views.ablation import TEXT_VIEW, AblationSettings
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from tformer_cli.inspection.ablation.record import Ablation, Pruning
-    from tformer_cli.inspection.capture.heads import HeadId
-    from tformer_cli.workflows.open_translator import Opened
-
-
-FORMATS = ("text", "jsonl")
 PRUNING = "Pruning"
 """The panel of options that write a smaller model."""
 
@@ -122,31 +106,6 @@ class PruningOptions:
                 "--write-pruned: no heads to remove are named; add --keep N or --prune SELECTION"
             )
 
-    def check_free(self) -> None:
-        """Makes sure that the directory can be written, before the work begins."""
-        from tformer_cli.workflows.inspection.write_pruned import check_free
-
-        if self.write_pruned is not None:
-            check_free(self.write_pruned)
-
-    def named_heads(self, opened: "Opened") -> "list[HeadId]":
-        """The heads of `--prune`; a wrong selection is an error before the work begins."""
-        from tformer_cli.inspection.capture.heads import head_layout
-        from tformer_cli.inspection.heads.selectors import select_heads
-
-        if not self.prune:
-            return []
-        return select_heads(self.prune, head_layout(opened.directory.model), option="--prune")
-
-    def heads_beyond_kept(self, opened: "Opened", ablation: "Ablation") -> "list[HeadId] | None":
-        """All heads but those of `--keep`; None without it."""
-        from tformer_cli.inspection.capture.heads import head_layout
-        from tformer_cli.workflows.inspect_ablate import heads_to_remove
-
-        if self.keep is None:
-            return None
-        return heads_to_remove(ablation, list(head_layout(opened.directory.model)), self.keep)
-
 
 @takes_opening_options
 @takes_groups
@@ -156,7 +115,7 @@ def inspect_ablate(
     texts: ReferenceOptions,
     measured: AblationSettings,
     pruned: PruningOptions,
-    output_format: Annotated[str | None, format_option(FORMATS, "jsonl")] = None,
+    output_format: Annotated[str | None, view_format_option(TEXT_VIEW)] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
@@ -173,72 +132,50 @@ def inspect_ablate(
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --write-pruned p --keep 12
     """
     pruned.check()
-    chosen = chosen_format(output_format, output, FORMATS, "jsonl")
+    chosen = view_format(TEXT_VIEW, output_format, output)
     check_stdin_is_read_once(texts.files)
 
+    from tformer_cli.inspection.capture.heads import head_layout
+    from tformer_cli.inspection.heads.selectors import select_heads
     from tformer_cli.workflows.evaluate import read_texts
+    from tformer_cli.workflows.inspect_ablate import heads_to_remove
     from tformer_cli.workflows.inspect_ablate import inspect_ablate as ablate
-    from tformer_cli.workflows.inspection.write_pruned import write_pruned
+    from tformer_cli.workflows.inspection.write_pruned import check_free, write_pruned
 
-    pruned.check_free()
+    if pruned.write_pruned is not None:
+        check_free(pruned.write_pruned)
     counts = LineCounts()
     prompt_at_terminal(files=texts.files, quiet=quiet)
     sources, *references = read_texts(texts.files, counts)
     opened = open_model(model, opening, quiet=quiet)
     settings = replace(measured, seed=opening["seed"])
-    pruning = None
-    with _stages(quiet=quiet) as stages:
-        observe = stages.observe
-        named = pruned.named_heads(opened)
+    layout = head_layout(opened.directory.model)
+    # Before the work begins: a wrong selection is an error
+    removed = select_heads(pruned.prune, layout, option="--prune") if pruned.prune else []
+    with _staged_progress(quiet=quiet) as observe:
         ablation = ablate(opened, sources, references, settings=settings, observe=observe)
+        if pruned.keep is not None:
+            removed = heads_to_remove(ablation, list(layout), pruned.keep)
         if (place := pruned.write_pruned) is not None:
-            beyond = pruned.heads_beyond_kept(opened, ablation)
-            removed = named if beyond is None else beyond
             pruning = write_pruned(
                 opened, removed, place, sources, references, settings=settings, observe=observe
             )
-        stages.end()
-    emit(
-        output,
-        chosen,
-        show=partial(_show, ablation=ablation, pruning=pruning),
-        others={"jsonl": partial(render_ablation, ablation, pruning)},
-    )
+            ablation = replace(ablation, pruning=pruning)
+    emit_view(TEXT_VIEW, [ablation], chosen, output, settings)
     warn_of_bytes(counts)
 
 
-class _Stages:
-    """Shows the progress of one stage of the work after the other."""
-
-    def __init__(self, stack: ExitStack, *, quiet: bool) -> None:
-        self._stack = stack
-        self._quiet = quiet
-        self._what: str | None = None
-        self._progress = LineProgress()
-
-    def observe(self, what: str, n_done: int, n_lines: int) -> None:
-        """Hears how many lines of a stage are done."""
-        if what != self._what:
-            self.end()
-            self._what = what
-            self._progress = self._stack.enter_context(
-                line_progress(n_lines, what, quiet=self._quiet)
-            )
-        self._progress.update(n_done)
-
-    def end(self) -> None:
-        """Takes the display away; of a plain one the last line says that the stage is done."""
-        self._stack.close()
-        self._what = None
-
-
 @contextmanager
-def _stages(*, quiet: bool) -> Iterator[_Stages]:
+def _staged_progress(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Yields an observer that shows the progress of one stage of the work after the other."""
     with ExitStack() as stack:
-        yield _Stages(stack, quiet=quiet)
+        shown: dict[str, LineProgress] = {}
 
+        def observe(stage: str, n_done: int, n_lines: int) -> None:
+            if stage not in shown:
+                stack.close()  # of a plain display the last line says that the stage is done
+                shown.clear()
+                shown[stage] = stack.enter_context(line_progress(n_lines, stage, quiet=quiet))
+            shown[stage].update(n_done)
 
-def _show(console: "Console", ablation: "Ablation", pruning: "Pruning | None") -> None:
-    show_ablation(console, ablation)
-    if pruning is not None:
-        show_pruning(console, pruning)
+        yield observe

@@ -6,7 +6,6 @@ from typing import Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.emit import page_bytes
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.inspection.options import (
     GivenSentences,
@@ -102,5 +101,5 @@ def inspect_report(
             observe=progress.update,
         )
     with results(output) as stream:
-        stream.write(page_bytes(render_report(report)))
+        stream.write(render_report(report).encode("utf-8", "replace"))
     warn_of_bytes(counts)

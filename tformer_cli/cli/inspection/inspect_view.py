@@ -1,12 +1,12 @@
 """The body that inspection commands share, and `tformer inspect-NAME` of views with a help text."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from tformer_cli.cli.emit import Part, emit, page_bytes
+from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection.options import (
     GivenSentences,
@@ -18,7 +18,7 @@ from tformer_cli.cli.inspection.options import (
 from tformer_cli.cli.line_progress import counted
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
-from tformer_cli.cli.text_io import STANDARD_STREAM, warn_of_bytes
+from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.view import ModelView, SentenceView, View
@@ -144,30 +144,42 @@ def emit_view(
     *,
     after_text: str = "",
 ) -> None:
-    """Writes records of a view in one of its formats; see `emit`."""
+    """Writes records of a view in one of its formats; a file is there whole in the end or not.
 
-    def show(console: "Console") -> None:
-        for number, record in enumerate(records):
-            if number:
-                console.print()
-            view.text(console, record, options)
+    Args:
+        view: the view.
+        records: what it has read.
+        chosen: the format.
+        output: what `--output` says.
+        options: the view's settings.
+        after_text: more text behind that for people, which is neither wrapped nor styled.
+    """
+    with results(output) as stream:
+        if chosen == "text":
+            _show(text_console(output, stream), view, records, options)
+            stream.write(after_text.encode("utf-8", "replace"))
+        elif chosen in ("json", "jsonl"):
+            from tformer_cli.inspection.json_lines import json_line
 
-    def lines() -> Iterator[Part]:
-        from tformer_cli.inspection.json_lines import json_line
+            for record in records:
+                for line in view.lines(record, options):
+                    stream.write(utf8_line(line if isinstance(line, str) else json_line(line)))
+                    stream.flush()
+        else:
+            if chosen == "html":
+                content: bytes | str = view.page(records, options)
+            else:
+                content = view.file(_only(records, chosen), chosen)
+            if isinstance(content, str):  # lone surrogates, which no file holds, become "?"
+                content = content.encode("utf-8", "replace")
+            stream.write(content)
 
-        for record in records:
-            for line in view.lines(record, options):
-                yield line if isinstance(line, str) else json_line(line)
 
-    def page() -> Iterator[Part]:
-        yield page_bytes(view.page(records, options))
-
-    def file() -> Iterator[Part]:
-        content = view.file(_only(records, chosen), chosen)
-        yield content.encode("utf-8") if isinstance(content, str) else content
-
-    others = dict.fromkeys(view.formats, file) | {"json": lines, "jsonl": lines, "html": page}
-    emit(output, chosen, show=show, others=others, after_text=after_text)
+def _show(console: "Console", view: View[Any], records: Iterable[Any], options: object) -> None:
+    for number, record in enumerate(records):
+        if number:
+            console.print()
+        view.text(console, record, options)
 
 
 def _only(records: Iterable[Any], chosen: str) -> Any:  # noqa: ANN401 - the view's own

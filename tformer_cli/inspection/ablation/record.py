@@ -64,6 +64,9 @@ class Ablation:
     signatures: dict[str, str] = field(default_factory=dict)
     """Signatures of the scores."""
 
+    pruning: "Pruning | None" = None
+    """A model directory without the least important heads, if one was written."""
+
     @property
     def by_loss(self) -> list[HeadEffect]:
         """The effects, the largest Δ loss first."""

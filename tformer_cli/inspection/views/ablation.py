@@ -17,7 +17,15 @@ from tformer_cli.figures.palette import color
 from tformer_cli.inspection.figures.heat_map import ground
 from tformer_cli.inspection.figures.role_grid import head_grids
 from tformer_cli.inspection.json_lines import plain
-from tformer_cli.inspection.view import NoOptions, Option, Selections, SentenceView, Subject, Wishes
+from tformer_cli.inspection.view import (
+    NoOptions,
+    Option,
+    Selections,
+    SentenceView,
+    Subject,
+    View,
+    Wishes,
+)
 from tformer_cli.terminal.fitted_table import Column, table_lines
 from tformer_cli.terminal.labels import is_ascii_only, shown
 from tformer_cli.wording import count_of
@@ -143,14 +151,14 @@ def ablate_sentence(
     )
 
 
-def render_ablation(ablation: Ablation, pruning: Pruning | None = None) -> Iterator[str]:
+def ablation_lines(ablation: Ablation) -> Iterator[str]:
     """Yields the lines; each has `schema` and says in `record` what it is."""
     yield _line("ablation", _whole(ablation))
     for effect in ablation.effects:
         yield _line("head", _effect(effect))
     for point in ablation.curve:
         yield _line("curve", _point(point, ablation.loss))
-    if pruning is not None:
+    if (pruning := ablation.pruning) is not None:
         yield _line("pruned", vars(pruning) | {"scores": _scores(pruning.scores)})
 
 
@@ -387,4 +395,22 @@ class AblationView(SentenceView[SentenceAblation]):
         return {name: plain(value) for name, value in data.items()}
 
 
-VIEW = AblationView()
+class TextAblationView(View["Ablation"]):
+    """Shows what the loss of a text becomes without each head."""
+
+    name = "ablate"
+    title = "Ablation of a text"
+    formats = ("text", "jsonl")
+
+    def lines(self, record: Ablation, options: AblationSettings) -> Iterator[str]:
+        """Makes the lines of schema `tformer.ablation/1`."""
+        return ablation_lines(record)
+
+    def text(self, console: Console, record: Ablation, options: AblationSettings) -> None:
+        """Prints the effects, the curve, and what a pruned model saves and costs."""
+        show_ablation(console, record)
+        if record.pruning is not None:
+            show_pruning(console, record.pruning)
+
+
+VIEW, TEXT_VIEW = AblationView(), TextAblationView()

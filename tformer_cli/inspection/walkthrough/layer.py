@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tformer_cli.inspection.capture.observed import Observed
-from tformer_cli.inspection.walkthrough.step import Check, Step, Subject, Table, difference_of
+from tformer_cli.inspection.walkthrough.step import Check, Step, Subject, Table, check
 from tformer_cli.inspection.walkthrough.trace import HeadTrace, LayerNormTrace
 from tformer_cli.wording import count_of
 
@@ -44,35 +44,30 @@ def _matrix_form(trace: HeadTrace, observed: Observed, subject: Subject) -> Step
         + (" The upper triangle is masked." if head.kind == "dec" else ""),
         tables=(
             Table(
-                name="attention",
-                caption="attention weights, a row a query",
-                rows=queries,
+                "attention",
+                "attention weights, a row a query",
+                queries,
+                weights,
                 columns=keys,
-                values=weights,
                 marked_row=row,
             ),
             Table(
-                name="Z",
-                caption="Z, a row a query",
-                rows=queries,
-                values=trace.all_context[head.head],
+                "Z",
+                "Z, a row a query",
+                queries,
+                trace.all_context[head.head],
                 marked_row=row,
                 is_detail=True,
             ),
         ),
         checks=(
-            Check(
-                what="attention weights, of `inspect-heads`",
-                difference=difference_of(weights, sentence.captured.weights(head).double()),
+            check(
+                "attention weights, of `inspect-heads`",
+                weights,
+                sentence.captured.weights(head).double(),
             ),
-            Check(
-                what="Z",
-                difference=difference_of(trace.all_context[head.head], observed.context[head.head]),
-            ),
-            Check(
-                what="row of Z and z of step 6",
-                difference=difference_of(trace.context, trace.all_context[head.head, row]),
-            ),
+            check("Z", trace.all_context[head.head], observed.context[head.head]),
+            check("row of Z and z of step 6", trace.context, trace.all_context[head.head, row]),
         ),
     )
 
@@ -90,27 +85,22 @@ def _concatenation(trace: HeadTrace, observed: Observed, subject: Subject) -> St
         f"in; the shares of all heads {'and b_O ' if trace.has_bias else ''}add up to the output.",
         tables=(
             Table(
-                name="heads",
-                caption="z of every head",
-                rows=tuple(f"z_{number}" for number in range(n_heads)),
-                values=trace.all_context[:, row],
+                "heads",
+                "z of every head",
+                tuple(f"z_{number}" for number in range(n_heads)),
+                trace.all_context[:, row],
                 marked_row=head.head,
             ),
             Table(
-                name="attended",
-                caption="after W_O",
-                rows=("output", f"share of {head}"),
-                values=torch.stack((trace.attended[row], trace.share)),
+                "attended",
+                "after W_O",
+                ("output", f"share of {head}"),
+                torch.stack((trace.attended[row], trace.share)),
             ),
         ),
         checks=(
-            Check(
-                what="heads side by side",
-                difference=difference_of(trace.joined, observed.joined),
-            ),
-            Check(
-                what="output of W_O", difference=difference_of(trace.attended, observed.attended)
-            ),
+            check("heads side by side", trace.joined, observed.joined),
+            check("output of W_O", trace.attended, observed.attended),
         ),
     )
 
@@ -118,7 +108,7 @@ def _concatenation(trace: HeadTrace, observed: Observed, subject: Subject) -> St
 def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
     summed: tuple[Tensor, ...] = (trace.stream[row], trace.attended[row], trace.summed[row])
     labels: tuple[str, ...] = ("x", "output", "x + output")
-    checks = [Check(what="sum", difference=difference_of(trace.summed, observed.summed))]
+    checks = [check("sum", trace.summed, observed.summed)]
     formulas: tuple[str, ...] = ("r = x + MultiHead",)
     says = (
         "The output is added to what the layer began with, x before its norm. This model "
@@ -133,9 +123,7 @@ def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
             "The output is added to what the layer began with; then the sum is normalized "
             f"(post-norm). {_mean_and_deviation(norm)}"
         )
-        checks.append(
-            Check(what="LN(r)", difference=difference_of(norm.after, observed.normed[row]))
-        )
+        checks.append(check("LN(r)", norm.after, observed.normed[row]))
     return Step(
         number=9,
         name="residual",
@@ -143,14 +131,7 @@ def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
         formulas=formulas,
         says=says,
         worked=f"{summed[0][0]:.3f} + {summed[1][0]:.3f} = {summed[2][0]:.3f}",
-        tables=(
-            Table(
-                name="residual",
-                caption="before and after",
-                rows=labels,
-                values=torch.stack(summed),
-            ),
-        ),
+        tables=(Table("residual", "before and after", labels, torch.stack(summed)),),
         checks=tuple(checks),
     )
 
@@ -189,13 +170,13 @@ def _word(observed: Observed, subject: Subject, output_matrix: Tensor, bias: Ten
         formulas=("l = h·Eᵀ" + ("" if bias is None else " + b"), "p = softmax(l)"),
         says=says,
         tables=(
-            Table(name="h", caption="h", rows=("h",), values=observed.hidden[position][None]),
+            Table("h", "h", ("h",), observed.hidden[position][None]),
             Table(
-                name="words",
-                caption="most probable words",
-                rows=tuple(labels[i] for i in shown),
+                "words",
+                "most probable words",
+                tuple(labels[i] for i in shown),
+                torch.stack((logits, exponentials, probabilities), dim=-1)[shown],
                 columns=("logit", "e^(l−max)", "probability"),
-                values=torch.stack((logits, exponentials, probabilities), dim=-1)[shown],
                 share_column=2,
                 marked_row=shown.index(chosen),
             ),
@@ -207,6 +188,6 @@ def _word(observed: Observed, subject: Subject, output_matrix: Tensor, bias: Ten
 def _word_checks(logits: Tensor, probabilities: Tensor, models: Tensor) -> tuple[Check, ...]:
     models_own = torch.softmax(models, dim=-1)
     return (
-        Check(what="logits of all words", difference=difference_of(logits, models)),
-        Check(what="probabilities", difference=difference_of(probabilities, models_own)),
+        check("logits of all words", logits, models),
+        check("probabilities", probabilities, models_own),
     )

@@ -7,7 +7,7 @@ checks. The renderings only lay this out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Subject:
         return self.key
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Table:
     """Numbers with a label for each row."""
 
@@ -77,10 +77,11 @@ class Table:
     """Content in a few words."""
     rows: tuple[str, ...]
     """A label for each row."""
-    columns: tuple[str, ...] = ()
-    """A label for each column; none: components, counted from 0."""
     values: Tensor
     """(rows, columns) float64; −∞ is a masked cell."""
+    _: KW_ONLY
+    columns: tuple[str, ...] = ()
+    """A label for each column; none: components, counted from 0."""
     share_column: int | None = None
     """The column that holds shares of 1, which can be drawn as bars."""
     marked_row: int | None = None
@@ -189,10 +190,10 @@ class StepRecord:
         raise KeyError(name)
 
 
-def difference_of(recomputed: Tensor, models: Tensor) -> float:
-    """Measures how far recomputed numbers are from the model's own.
+def check(what: str, recomputed: Tensor, models: Tensor) -> Check:
+    """Compares recomputed numbers with the model's own.
 
     Float32 numbers have seven digits, so that large ones are compared by their size.
     """
-    largest = models.abs().max().item()
-    return (recomputed - models).abs().max().item() / max(1.0, largest)
+    largest = max(1.0, models.abs().max().item())
+    return Check(what=what, difference=(recomputed - models).abs().max().item() / largest)

@@ -13,7 +13,7 @@ from tformer_cli.inspection.walkthrough.step import (
     StepRecord,
     Subject,
     Table,
-    difference_of,
+    check,
 )
 from tformer_cli.inspection.walkthrough.trace import EmbeddingTrace, HeadTrace, trace_head
 from tformer_cli.model.transformer import Transformer
@@ -80,31 +80,20 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
             says = "The first layer begins with the token's embedding; its position comes later."
         if trace.embedding.norm is not None:
             says += " This model normalizes their sum."
-        checks.append(_check("x", trace.stream[row], observed.embedded[row]))
+        checks.append(check("x", trace.stream[row], observed.embedded[row]))
     else:
         place = f"{head.kind}.{head.layer}"
         says = f"x is the hidden state that the model hands to {place}, taken as it is."
     if trace.norm_before is not None:
         rows, labels = [*rows, trace.norm_before.after], [*labels, "LN(x)"]
         formulas.append("LN(x) = γ·(x − μ) / √(σ² + ε) + β")
-        checks.append(_check("LN(x)", trace.entering, observed.entering))
+        checks.append(check("LN(x)", trace.entering, observed.entering))
         says += " This model normalizes first (pre-norm): below, x is LN(x)."
     if head.kind == "cross":
         says += " Keys and values come from m, the encoder's output for each source token."
     tables = [
-        Table(
-            name="input",
-            caption=f"what {query} brings",
-            rows=tuple(labels),
-            values=torch.stack(rows),
-        ),
-        Table(
-            name="keys_input",
-            caption="what keys and values are made of",
-            rows=keys,
-            values=trace.memory,
-            is_detail=True,
-        ),
+        Table("input", f"what {query} brings", tuple(labels), torch.stack(rows)),
+        Table("keys_input", "what keys and values are made of", keys, trace.memory, is_detail=True),
     ]
     return Step(
         number=0,
@@ -137,7 +126,7 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
     query, keys, worked = subject.query, subject.keys, subject.worked_key
     q, k, v = observed.query[number, row], observed.key[number], observed.value[number]
     width, source = len(q), "m" if kind == "cross" else "x"
-    own = (_check("q", trace.query, q), _check("k", trace.key, k))
+    own = (check("q", trace.query, q), check("k", trace.key, k))
     yield Step(
         number=1,
         name="projections",
@@ -153,12 +142,12 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         says=f"The token asks with q; every token it may look at answers with its key k and hands "
         f"over its value v. Each has d_k = {width} numbers.",
         tables=(
-            Table(name="q", caption="query", rows=(query,), values=trace.query[None]),
-            Table(name="k", caption="keys", rows=keys, values=trace.key, marked_row=worked),
-            Table(name="v", caption="values", rows=keys, values=trace.value, marked_row=worked),
+            Table("q", "query", (query,), trace.query[None]),
+            Table("k", "keys", keys, trace.key, marked_row=worked),
+            Table("v", "values", keys, trace.value, marked_row=worked),
         ),
         # the model hands out q and k after their positions have turned them
-        checks=(*(() if trace.turned else own), _check("v", trace.value, v)),
+        checks=(*(() if trace.turned else own), check("v", trace.value, v)),
     )
     yield _score_step(trace, observed, subject)
     yield _scaled_step(trace, subject, (k @ q) / width**0.5)
@@ -171,15 +160,7 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         says="Each value counts as much as its weight. (Their sum, step 6, is checked.)",
         worked=f"{trace.weights[worked]:.3f} · {trace.value[worked, 0]:.3f} = "
         f"{trace.weighted[worked, 0]:.3f}",
-        tables=(
-            Table(
-                name="weighted",
-                caption="weight times value",
-                rows=keys,
-                values=trace.weighted,
-                marked_row=worked,
-            ),
-        ),
+        tables=(Table("weighted", "weight times value", keys, trace.weighted, marked_row=worked),),
     )
     yield Step(
         number=6,
@@ -188,8 +169,8 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         formulas=("z = Σ_j a_j·v_j",),
         says="This is what the head has read for the token.",
         worked=_worked_sum(trace, subject),
-        tables=(Table(name="z", caption="sum", rows=("z",), values=trace.context[None]),),
-        checks=(_check("z", trace.context, observed.context[number, row]),),
+        tables=(Table("z", "sum", ("z",), trace.context[None]),),
+        checks=(check("z", trace.context, observed.context[number, row]),),
     )
 
 
@@ -199,17 +180,17 @@ def _score_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     formulas: tuple[str, ...] = ("s_j = q·k_j = Σ_i q_i·k_ji",)
     says = "The larger the score, the better key and query fit."
     tables: tuple[Table, ...] = (_by_key("scores", "scores", subject, ("q·k",), trace.scores),)
-    checks: tuple[Check, ...] = (_check("scores, of the model's q and k", trace.scores, k @ q),)
+    checks: tuple[Check, ...] = (check("scores, of the model's q and k", trace.scores, k @ q),)
     if trace.turned is not None:
         query, key = trace.turned
         formulas = (*TURNS, "s_j = q'·k'_j = Σ_i q'_i·k'_ji")
         says = f"Positions turn query and keys before they are compared (q', k'). {says}"
         turned = (
-            Table(name="q_turned", caption="q'", rows=(subject.query,), values=query[None]),
-            Table(name="k_turned", caption="k'", rows=subject.keys, values=key, marked_row=worked),
+            Table("q_turned", "q'", (subject.query,), query[None]),
+            Table("k_turned", "k'", subject.keys, key, marked_row=worked),
         )
         tables = (*turned, *tables)
-        checks = (_check("q'", query, q), _check("k'", key, k), *checks)
+        checks = (check("q'", query, q), check("k'", key, k), *checks)
     return Step(
         number=2,
         name="scores",
@@ -243,7 +224,7 @@ def _scaled_step(trace: HeadTrace, subject: Subject, models_scaled: Tensor) -> S
         "the query may not see is masked with −∞.",
         worked=f"{calculation} = {trace.scaled[worked]:.3f}",
         tables=(_by_key("scaled", "scaled scores", subject, columns, *values),),
-        checks=(_check("scaled scores", trace.scaled[finite], models_scaled[finite]),),
+        checks=(check("scaled scores", trace.scaled[finite], models_scaled[finite]),),
     )
 
 
@@ -272,7 +253,7 @@ def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
                 share_column=2,
             ),
         ),
-        checks=(_check("weights, of `inspect-heads`", trace.weights, map_row),),
+        checks=(check("weights, of `inspect-heads`", trace.weights, map_row),),
     )
 
 
@@ -304,15 +285,11 @@ def _by_key(
 ) -> Table:
     """A table with a row for each key; the one that is worked out is marked."""
     return Table(
-        name=name,
-        caption=caption,
-        rows=subject.keys,
+        name,
+        caption,
+        subject.keys,
+        torch.stack(values, dim=-1),
         columns=columns,
-        values=torch.stack(values, dim=-1),
         share_column=share_column,
         marked_row=subject.worked_key,
     )
-
-
-def _check(what: str, recomputed: Tensor, models: Tensor) -> Check:
-    return Check(what=what, difference=difference_of(recomputed, models))
