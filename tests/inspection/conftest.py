@@ -6,7 +6,7 @@ import torch
 from tformer_cli.inspection.capture.batches import CapturedBatch
 from tformer_cli.inspection.capture.forced import AttentionMaps
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout
-from tformer_cli.inspection.capture.listening import Heard
+from tformer_cli.inspection.capture.taps import TappedAttention
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
@@ -17,14 +17,14 @@ LAYOUT = HeadLayout((2, 2, 2), (2, 2), (2, 2))
 
 def batch_of(maps):
     """A batch of one sentence."""
-    heard = {}
+    tapped = {}
     for kind in KINDS:
         for layer, weights in enumerate(maps.layers(kind)):
             errors = [maps.residuals[HeadId(kind, layer, head)] for head in range(len(weights))]
-            heard[kind, layer] = Heard(
+            tapped[kind, layer] = TappedAttention(
                 weights[None], torch.tensor(errors)[None, :, None].expand(1, -1, weights.shape[1])
             )
-    return CapturedBatch([maps.source_ids], [maps.target_input_ids], heard)
+    return CapturedBatch([maps.source_ids], [maps.target_input_ids], tapped)
 
 
 def made_record(

@@ -9,7 +9,7 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.inspection.capture.batches import capture_batch
 from tformer_cli.inspection.capture.forced import capture_maps
-from tformer_cli.inspection.capture.live import ListenedModel
+from tformer_cli.inspection.capture.live import RecordingModel
 
 pytest.importorskip("transformers")
 
@@ -50,10 +50,10 @@ def test_forced_maps_alone_and_in_a_batch(models):
 
 def test_live_maps_of_a_beam(models):
     ours, theirs = models
-    listened = ListenedModel(ours)
+    recording = RecordingModel(ours)
     config = DecodingConfig(beam_size=4, n_best=4, max_length=9)
     sources = [source for source, _ in PAIRS]
-    found = beam_search(listened, *source_batch(sources, 32, "cpu"), config)
+    found = beam_search(recording, *source_batch(sources, 32, "cpu"), config)
     for source, hypotheses in zip(sources, found, strict=True):
         for hypothesis in hypotheses:
-            check_equals_marian(theirs, listened.maps_of(source, hypothesis.token_ids))
+            check_equals_marian(theirs, recording.maps_of(source, hypothesis.token_ids))

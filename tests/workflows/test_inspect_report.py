@@ -80,7 +80,7 @@ def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, rank):
         ):
             assert torch.equal(ours, theirs)
     assert tuple(p.chosen.piece for p in sentence.views["logits"].positions) == record.target_pieces
-    # the page alone has more: the words, the vectors, and of a search that was heard its tree
+    # the page alone has more: the words, the vectors, and of a search that was recorded its tree
     assert record.extras is None
     extras = sentence.heads.extras
     assert " ".join(extras.source_words.texts) == LINE

@@ -21,7 +21,7 @@ from tformer_cli.inspection.capture.heads import (
     head_layout,
     layer_layout,
 )
-from tformer_cli.inspection.capture.live import ListenedModel, NotSearchedError
+from tformer_cli.inspection.capture.live import NotSearchedError, RecordingModel
 from tformer_cli.inspection.capture.search_tree import SearchTree, n_candidates
 from tformer_cli.inspection.heads.metrics import metrics_of
 from tformer_cli.inspection.heads.rare_tokens import UNKNOWN, RareTokens, TokenFrequencies
@@ -110,11 +110,11 @@ class HeadInspector:
         self._translator = opened.translator
         self._rank = rank
         self._for_page = for_page
-        self._listened: ListenedModel | None = None
+        self._recorder: RecordingModel | None = None
         if mode == "live":
             n_noted = n_candidates(opened.translator.config) if for_page else 0
-            self._listened = ListenedModel(self._model, n_noted)
-            self._listening = opened.translator.with_model(self._listened)
+            self._recorder = RecordingModel(self._model, n_noted)
+            self._recorded_translator = opened.translator.with_model(self._recorder)
         self._weighting = WEIGHTINGS[weights or "alpha"]
         self._layout = head_layout(self._model)
         self._stored = _stored_heads(opened.directory, self._layout)
@@ -129,7 +129,7 @@ class HeadInspector:
         self, lines: Iterable[str], targets: Iterable[str] | None = None
     ) -> Iterator[HeadsRecord]:
         """Yields the record of each line; see `inspect_heads`."""
-        if targets is not None and self._listened is not None:
+        if targets is not None and self._recorder is not None:
             raise UsageError(LIVE_TARGETS)
         lines = given_lines(lines)
         targets = None if targets is None else given_lines(targets, "targets")
@@ -172,18 +172,18 @@ class HeadInspector:
     def _live_maps(
         self, index: int, line: str, source_ids: Sequence[int], target_ids: Sequence[int]
     ) -> AttentionMaps | None:
-        """Listens to torch's search of a line and returns the maps of a hypothesis it went through.
+        """Records torch's search of a line and returns the maps of a hypothesis it went through.
 
         The translation is the translator's, whoever searched it. The compiled kernels round
         otherwise than torch; where two hypotheses are nearly equal, torch's search may pass by
-        the one they chose. Then there is nothing to hear, and None is returned, as without "live".
+        the one they chose. Then there is nothing to show, and None is returned, as without "live".
         """
-        if self._listened is None:
+        if self._recorder is None:
             return None
-        self._listened.forget()
-        self._listening.translate([line], index)
+        self._recorder.forget()
+        self._recorded_translator.translate([line], index)
         try:
-            return self._listened.maps_of(source_ids, target_ids)
+            return self._recorder.maps_of(source_ids, target_ids)
         except NotSearchedError:
             return None
 
@@ -236,8 +236,8 @@ class HeadInspector:
         """Data that only a page shows of a pair."""
         source_ids, target_ids = maps.source_ids[:-1], maps.target_ids[:-1]
         search: SearchTree | None = None
-        if self._listened is not None and mode == "live":
-            search = self._listened.tree_of(source_ids, target_ids, self._translator.config)
+        if self._recorder is not None and mode == "live":
+            search = self._recorder.tree_of(source_ids, target_ids, self._translator.config)
         return PageExtras(
             source_words=spelled_words(self._tokenizer, source_ids),
             target_words=spelled_words(self._tokenizer, target_ids),

@@ -4,7 +4,7 @@ from torch import nn
 
 from tformer_cli.inspection.capture.forced import capture_maps, capture_vectors
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
-from tformer_cli.inspection.capture.listening import listening
+from tformer_cli.inspection.capture.taps import tapped_attentions
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -174,7 +174,7 @@ def test_a_dictionary_head_pins_which_row_is_which_token():
 
 def test_listeners_are_gone_afterwards_even_after_an_error(model):
     capture_maps(model, SOURCE, TARGET)
-    with pytest.raises(RuntimeError, match="stop"), listening(model):
+    with pytest.raises(RuntimeError, match="stop"), tapped_attentions(model):
         raise RuntimeError("stop")
     attentions = [m for m in model.modules() if isinstance(m, MultiHeadAttention)]
     assert len(attentions) == 7
@@ -186,9 +186,9 @@ def test_listening_changes_no_bit_of_the_logits(model):
     mask = torch.ones_like(source, dtype=torch.bool)
     with torch.inference_mode():
         before = model(source, mask, target)
-        with listening(model) as heard:
+        with tapped_attentions(model) as tapped:
             during = model(source, mask, target)
-    assert len(heard) == 7
+    assert len(tapped) == 7
     assert torch.equal(before, during)
 
 

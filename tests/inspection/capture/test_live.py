@@ -13,7 +13,7 @@ from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.decoding.torch_engine import search
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
-from tformer_cli.inspection.capture.live import ListenedModel, NotSearchedError
+from tformer_cli.inspection.capture.live import NotSearchedError, RecordingModel
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -62,29 +62,29 @@ def check_equal(live, forced):
     assert live.residual < 1e-5
 
 
-def check_search(model, listened, found, sources=SOURCES):
+def check_search(model, recording, found, sources=SOURCES):
     assert len(found) == len(sources)
     for source, hypotheses in zip(sources, found, strict=True):
         for hypothesis in hypotheses:
             forced = capture_maps(model, source, hypothesis.token_ids)
-            check_equal(listened.maps_of(source, hypothesis.token_ids), forced)
+            check_equal(recording.maps_of(source, hypothesis.token_ids), forced)
 
 
 def test_greedy_search(model):
-    listened = ListenedModel(model)
-    found = greedy_search(listened, *batch_of(model), CONFIG)
+    recording = RecordingModel(model)
+    found = greedy_search(recording, *batch_of(model), CONFIG)
     assert found == greedy_search(model, *batch_of(model), CONFIG)  # to the last bit of a score
-    check_search(model, listened, found)
+    check_search(model, recording, found)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4, 8])
 def test_every_hypothesis_of_a_beam(model, beam_size):
     config = replace(CONFIG, beam_size=beam_size, n_best=beam_size)
-    listened = ListenedModel(model)
-    found = beam_search(listened, *batch_of(model), config)
+    recording = RecordingModel(model)
+    found = beam_search(recording, *batch_of(model), config)
     assert found == beam_search(model, *batch_of(model), config)
     assert [len(hypotheses) for hypotheses in found] == [beam_size] * len(SOURCES)
-    check_search(model, listened, found)
+    check_search(model, recording, found)
 
 
 class EndsAt:
@@ -101,20 +101,20 @@ class EndsAt:
 
 def test_sentences_that_leave_the_batch_early_and_beams_that_shrink(one_thread):
     model = made_model()
-    listened = ListenedModel(model)
+    recording = RecordingModel(model)
     config = replace(CONFIG, n_best=4)
-    state = BeamSearch(listened, config, [EndsAt([9, 1, 5, 2])])
+    state = BeamSearch(recording, config, [EndsAt([9, 1, 5, 2])])
     state.start(*batch_of(model))
     active = []
     while state.is_running:
         state.step()
         active.append(len(state._active))
     assert sorted(set(active)) == [0, 1, 2, 3, 4]  # they left one after the other
-    check_search(model, listened, state.finish())
+    check_search(model, recording, state.finish())
 
 
 def test_a_sentence_alone_has_the_maps_it_has_in_a_batch(model):
-    in_batch, alone = ListenedModel(model), ListenedModel(model)
+    in_batch, alone = RecordingModel(model), RecordingModel(model)
     found = beam_search(in_batch, *batch_of(model), CONFIG)
     by_itself = beam_search(alone, *batch_of(model, SOURCES[1:2]), CONFIG)
     target = by_itself[0][0].token_ids
@@ -125,12 +125,12 @@ def test_a_sentence_alone_has_the_maps_it_has_in_a_batch(model):
 
 def test_layers_with_fewer_heads_or_none(one_thread):
     model = made_model(encoder_heads=(4, 1, 0), decoder_heads=(3, 2), cross_heads=(0, 4))
-    listened = ListenedModel(model)
-    found = beam_search(listened, *batch_of(model), CONFIG)
-    maps = listened.maps_of(SOURCES[0], found[0][0].token_ids)
+    recording = RecordingModel(model)
+    found = beam_search(recording, *batch_of(model), CONFIG)
+    maps = recording.maps_of(SOURCES[0], found[0][0].token_ids)
     assert [len(layer) for layer in maps.cross] == [0, 4]
     assert set(maps.residuals) == set(head_layout(model))
-    check_search(model, listened, found)
+    check_search(model, recording, found)
 
 
 @pytest.mark.parametrize(
@@ -146,20 +146,20 @@ def test_other_ways_to_search(one_thread, settings):
     model = made_model()
     config = replace(CONFIG, **settings)
     sentences = [Sentence(tokens=source, key=7) for source in SOURCES]
-    listened = ListenedModel(model)
-    found = search(listened, sentences, *batch_of(model), config)
+    recording = RecordingModel(model)
+    found = search(recording, sentences, *batch_of(model), config)
     assert found == search(model, sentences, *batch_of(model), config)
-    check_search(model, listened, found)
+    check_search(model, recording, found)
 
 
 def test_a_row_of_another_hypothesis_shows(one_thread):
     model = made_model()
-    listened = ListenedModel(model)
+    recording = RecordingModel(model)
     config = replace(CONFIG, n_best=4)
-    found = beam_search(listened, *batch_of(model), config)
+    found = beam_search(recording, *batch_of(model), config)
     best, other = (h.token_ids for h in found[0][:2])
     assert best != other
-    maps = listened.maps_of(SOURCES[0], best)
+    maps = recording.maps_of(SOURCES[0], best)
     forced = capture_maps(model, SOURCES[0], other)
     n = min(len(best), len(other)) + 1
     difference = (maps.cross[1][:, :n] - forced.cross[1][:, :n]).abs().max()
@@ -183,16 +183,16 @@ def test_the_residual_measures_the_rows_of_the_search(one_thread, monkeypatch):
             self._listeners[:] = heard
 
     monkeypatch.setattr(MultiHeadAttention, "attend", attend_elsewhere)
-    listened = ListenedModel(model)
-    found = beam_search(listened, *batch_of(model), CONFIG)
-    maps = listened.maps_of(SOURCES[1], found[1][0].token_ids)
+    recording = RecordingModel(model)
+    found = beam_search(recording, *batch_of(model), CONFIG)
+    maps = recording.maps_of(SOURCES[1], found[1][0].token_ids)
     assert maps.residuals[HeadId("cross", 1, 0)] > 1e-3
     assert maps.residuals[HeadId("enc", 1, 0)] < 1e-5
 
 
 def test_what_no_search_went_through_is_an_error_and_nothing_stays_attached(model):
-    listened = ListenedModel(model)
-    found = beam_search(listened, *batch_of(model), CONFIG)
+    recording = RecordingModel(model)
+    found = beam_search(recording, *batch_of(model), CONFIG)
     target = found[0][0].token_ids
     for source, hypothesis in [
         (SOURCES[0], (*target, 5, 5)),
@@ -201,8 +201,8 @@ def test_what_no_search_went_through_is_an_error_and_nothing_stays_attached(mode
         (SOURCES[0], (5,) * 30),
     ]:
         with pytest.raises(NotSearchedError, match="no search visited"):
-            listened.maps_of(source, hypothesis)
-    listened.forget()
+            recording.maps_of(source, hypothesis)
+    recording.forget()
     with pytest.raises(NotSearchedError):
-        listened.maps_of(SOURCES[0], target)
+        recording.maps_of(SOURCES[0], target)
     assert not any(m._listeners for m in model.modules() if isinstance(m, MultiHeadAttention))

@@ -12,7 +12,7 @@ from tformer_cli.decoding.engine import Sentence
 from tformer_cli.decoding.greedy import greedy_search
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.decoding.torch_engine import search
-from tformer_cli.inspection.capture.live import ListenedModel, NotSearchedError
+from tformer_cli.inspection.capture.live import NotSearchedError, RecordingModel
 from tformer_cli.inspection.capture.search_tree import N_DROPPED, n_candidates
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -30,10 +30,10 @@ def model(one_thread):
     return Transformer(config, 30).eval()
 
 
-def listened_search(model, config, sources=SOURCES):
-    listened = ListenedModel(model, n_candidates(config))
+def recorded_search(model, config, sources=SOURCES):
+    recording = RecordingModel(model, n_candidates(config))
     batch = source_batch(sources, model.config.max_positions, "cpu")
-    return listened, beam_search(listened, *batch, config)
+    return recording, beam_search(recording, *batch, config)
 
 
 def tokens_of(tree, number):
@@ -47,9 +47,9 @@ def tokens_of(tree, number):
 @pytest.mark.parametrize("beam_size", [2, 4, 8])
 def test_a_tree_finishes_what_the_search_found(model, beam_size):
     config = replace(CONFIG, beam_size=beam_size, n_best=beam_size)
-    listened, found = listened_search(model, config)
+    recording, found = recorded_search(model, config)
     for source, hypotheses in zip(SOURCES, found, strict=True):
-        tree = listened.tree_of(source, hypotheses[0].token_ids, config)
+        tree = recording.tree_of(source, hypotheses[0].token_ids, config)
         finished = {
             tokens_of(tree, number)[:-1]: node
             for number, node in enumerate(tree.nodes)
@@ -64,10 +64,10 @@ def test_a_tree_finishes_what_the_search_found(model, beam_size):
 
 
 def test_the_path_is_the_hypothesis_and_no_step_keeps_more_than_the_beam(model):
-    listened, found = listened_search(model, CONFIG)
+    recording, found = recorded_search(model, CONFIG)
     for source, hypotheses in zip(SOURCES, found, strict=True):
         for one in hypotheses:
-            tree = listened.tree_of(source, one.token_ids, CONFIG)
+            tree = recording.tree_of(source, one.token_ids, CONFIG)
             assert (tree.path[0], tree.beam_size, tree.length_penalty) == (0, 4, 0.6)
             assert [tree.nodes[n].token for n in tree.path[1:]] == [*one.token_ids, EOS_ID]
             n_slots = 4
@@ -83,11 +83,11 @@ def test_the_path_is_the_hypothesis_and_no_step_keeps_more_than_the_beam(model):
 
 def test_a_greedy_search_has_a_tree_of_one_branch(model):
     config = replace(CONFIG, beam_size=1, n_best=1)
-    listened = ListenedModel(model, n_candidates(config))
+    recording = RecordingModel(model, n_candidates(config))
     batch = source_batch(SOURCES, model.config.max_positions, "cpu")
-    found = greedy_search(listened, *batch, config)
+    found = greedy_search(recording, *batch, config)
     for source, hypotheses in zip(SOURCES, found, strict=True):
-        tree = listened.tree_of(source, hypotheses[0].token_ids, config)
+        tree = recording.tree_of(source, hypotheses[0].token_ids, config)
         lived = [n for n, node in enumerate(tree.nodes) if node.state != "dropped"]
         assert tuple(lived) == tree.path
         best = tree.nodes[tree.path[-1]]
@@ -96,16 +96,16 @@ def test_a_greedy_search_has_a_tree_of_one_branch(model):
 
 def test_where_other_rules_decide_there_is_no_tree(model):
     config = replace(CONFIG, no_repeat_ngram=1)
-    listened = ListenedModel(model, n_candidates(config))
+    recording = RecordingModel(model, n_candidates(config))
     batch = source_batch(SOURCES[:1], model.config.max_positions, "cpu")
     sentence = Sentence(tokens=SOURCES[0])
-    ((best, *_),) = search(listened, [sentence], *batch, config)
-    assert listened.tree_of(SOURCES[0], best.token_ids, config) is None
+    ((best, *_),) = search(recording, [sentence], *batch, config)
+    assert recording.tree_of(SOURCES[0], best.token_ids, config) is None
     # the search went where plain beam search, which the settings now claim, would not have gone
-    assert listened.tree_of(SOURCES[0], best.token_ids, CONFIG) is None
+    assert recording.tree_of(SOURCES[0], best.token_ids, CONFIG) is None
 
 
 def test_what_no_search_went_through_has_no_tree(model):
-    listened, _ = listened_search(model, CONFIG)
+    recording, _ = recorded_search(model, CONFIG)
     with pytest.raises(NotSearchedError):
-        listened.tree_of(SOURCES[0], (29, 28, 27, 26), CONFIG)
+        recording.tree_of(SOURCES[0], (29, 28, 27, 26), CONFIG)

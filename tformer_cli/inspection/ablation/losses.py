@@ -19,7 +19,7 @@ from tformer_cli.data.batching import Batch
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.inspection.ablation.gates import gated, gates_of_each, heads_off
 from tformer_cli.inspection.capture.heads import HeadId, Kind, attentions
-from tformer_cli.inspection.capture.observed import listen_to
+from tformer_cli.inspection.capture.observed import record_module
 from tformer_cli.model.masks import causal_mask, key_mask
 from tformer_cli.model.transformer import Transformer
 
@@ -133,10 +133,10 @@ class _Shared:
 
     @classmethod
     def of(cls, model: Transformer, batch: Batch) -> "_Shared":
-        """Runs the model once, all heads on, and hears what enters each layer."""
-        with ExitStack() as listeners:
+        """Runs the model once, all heads on, and records what enters each layer."""
+        with ExitStack() as hooks:
             encoder, decoder = (
-                [listen_to(listeners, layer) for layer in stack.layers]
+                [record_module(hooks, layer) for layer in stack.layers]
                 for stack in (model.encoder, model.decoder)
             )
             memory = model.encode(batch.source, batch.source_mask)

@@ -15,7 +15,7 @@ from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.decoding.source_batches import padded_length, source_batch
 from tformer_cli.inspection.capture.forced import AttentionMaps, maps_of
 from tformer_cli.inspection.capture.heads import KINDS, Kind
-from tformer_cli.inspection.capture.listening import Heard, Place, listening
+from tformer_cli.inspection.capture.taps import Place, TappedAttention, tapped_attentions
 from tformer_cli.model.transformer import Transformer
 
 IdPair = tuple[Sequence[int], Sequence[int]]
@@ -36,7 +36,7 @@ class CapturedBatch:
     """For each pair its source tokens, the end of sentence last."""
     targets: Sequence[tuple[int, ...]]
     """For each pair what the decoder reads: the begin of sentence, then the target tokens."""
-    heard: Mapping[Place, Heard]
+    tapped: Mapping[Place, TappedAttention]
     """Values computed beside each tapped attention."""
 
     def lengths(self, kind: Kind) -> tuple[Tensor, Tensor]:
@@ -54,7 +54,7 @@ class CapturedBatch:
     def maps(self) -> list[AttentionMaps]:
         """The maps of each pair, without padding."""
         return [
-            maps_of(self.heard, row, *ids)
+            maps_of(self.tapped, row, *ids)
             for row, ids in enumerate(zip(self.sources, self.targets, strict=True))
         ]
 
@@ -142,13 +142,13 @@ def capture_batch(
             )
     device = next(model.parameters()).device
     source, source_mask = source_batch([source for source, _ in pairs], limit, device)
-    with listening(model, kinds) as heard:
+    with tapped_attentions(model, kinds) as tapped:
         model.decode_hidden(
             _target_batch(targets, limit).to(device),
             model.encode(source, source_mask),
             source_mask,
         )
-    return CapturedBatch(sources, targets, heard)
+    return CapturedBatch(sources, targets, tapped)
 
 
 def _target_batch(targets: Sequence[Sequence[int]], limit: int) -> Tensor:

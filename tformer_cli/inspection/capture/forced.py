@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.inspection.capture.heads import HeadId, Kind
-from tformer_cli.inspection.capture.listening import Heard, Place, listening
+from tformer_cli.inspection.capture.taps import Place, TappedAttention, tapped_attentions
 from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.transformer import Transformer
 
@@ -97,9 +97,9 @@ def capture_maps(
             raise ValueError(
                 f"the {side} has {len(ids) - 1} tokens, but the model takes {limit - 1}"
             )
-    with listening(model) as heard:
+    with tapped_attentions(model) as tapped:
         forced_pass(model, source, target_input)
-    return maps_of(heard, 0, source, target_input)
+    return maps_of(tapped, 0, source, target_input)
 
 
 @torch.inference_mode()
@@ -110,11 +110,11 @@ def capture_vectors(model: Transformer, maps: AttentionMaps) -> HeadVectors:
         model: the model, in evaluation mode.
         maps: the pair, captured in any mode.
     """
-    with listening(model, recompute=_query_and_key) as heard:
+    with tapped_attentions(model, recompute=_query_and_key) as tapped:
         forced_pass(model, maps.source_ids, maps.target_input_ids)
     return HeadVectors(
-        queries={place: query for place, (query, _) in heard.items()},
-        keys={place: key for place, (_, key) in heard.items()},
+        queries={place: query for place, (query, _) in tapped.items()},
+        keys={place: key for place, (_, key) in tapped.items()},
     )
 
 
@@ -123,7 +123,7 @@ def forced_pass(
 ) -> Tensor:
     """Runs one sentence pair through a model, teacher-forced and without padding.
 
-    Whoever listens to a module or an attention meanwhile hears what the model computes.
+    A hook or a tap that is set meanwhile records what the model computes.
 
     Args:
         model: the model, in evaluation mode.
@@ -146,9 +146,12 @@ def _query_and_key(tap: AttentionTap) -> tuple[Tensor, Tensor]:
 
 
 def maps_of(
-    heard: Mapping[Place, Heard], row: int, source: tuple[int, ...], target_input: tuple[int, ...]
+    tapped: Mapping[Place, TappedAttention],
+    row: int,
+    source: tuple[int, ...],
+    target_input: tuple[int, ...],
 ) -> AttentionMaps:
-    """Takes one pair out of what was heard of a batch, without its padding."""
+    """Takes one pair out of what was tapped of a batch, without its padding."""
     n_source, n_target = len(source), len(target_input)
     sizes: dict[Kind, tuple[int, int]] = {
         "enc": (n_source, n_source),
@@ -156,20 +159,22 @@ def maps_of(
         "cross": (n_target, n_source),
     }
     own = {}
-    for place, (weights, errors) in heard.items():
+    for place, (weights, errors) in tapped.items():
         n_rows, n_keys = sizes[place[0]]
         # copied, so that a pair that is kept does not keep its batch
-        own[place] = Heard(weights[row, :, :n_rows, :n_keys].clone(), errors[row, :, :n_rows])
+        own[place] = TappedAttention(
+            weights[row, :, :n_rows, :n_keys].clone(), errors[row, :, :n_rows]
+        )
     return joined(own, source, target_input)
 
 
 def joined(
-    heard: Mapping[Place, Heard], source: tuple[int, ...], target_input: tuple[int, ...]
+    tapped: Mapping[Place, TappedAttention], source: tuple[int, ...], target_input: tuple[int, ...]
 ) -> AttentionMaps:
     """Joins the attentions of one pair: weights (H, Q, K) and errors (H, Q) of each."""
     layers: dict[Kind, list[Tensor]] = {"enc": [], "dec": [], "cross": []}
     residuals = {}
-    for (kind, layer), (weights, errors) in sorted(heard.items(), key=lambda item: item[0]):
+    for (kind, layer), (weights, errors) in sorted(tapped.items(), key=lambda item: item[0]):
         layers[kind].append(weights)
         for head, error in enumerate(errors.amax(dim=-1).tolist()):
             residuals[HeadId(kind, layer, head)] = error

@@ -2,7 +2,7 @@
 
 `forced.capture_maps` runs a hypothesis through the decoder once more; here the rows are gathered
 while the search is at work, on its cache, beside every other hypothesis of every sentence of the
-batch. To a search a `ListenedModel` is the model: it hands everything on and notes down what passes
+batch. To a search a `RecordingModel` is the model: it hands everything on and records what passes
 by. At each step it keeps every row's weights, the token the row read, and the row of the step
 before that it continues (the back-pointer, which the search tells its cache). The maps of a
 hypothesis are the rows on its way back to the begin of sentence. That these are what the model used
@@ -21,8 +21,13 @@ from torch import Tensor
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.inspection.capture.forced import AttentionMaps, joined
-from tformer_cli.inspection.capture.listening import Heard, Place, listening, recomputed
 from tformer_cli.inspection.capture.search_tree import SearchStep, SearchTree, grow_tree
+from tformer_cli.inspection.capture.taps import (
+    Place,
+    TappedAttention,
+    recomputed,
+    tapped_attentions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +51,7 @@ class _Step(SearchStep):
 
     sentences: list[int]
     """(R) the encoded sentence that each row belongs to."""
-    heard: dict[Place, Heard]
+    tapped: dict[Place, TappedAttention]
     """Weights (R, H, K) and errors (R, H) of each attention."""
 
 
@@ -56,7 +61,7 @@ class _Search:
 
     sources: list[tuple[int, ...]]
     """(B) source tokens, the end of sentence last."""
-    encoder: dict[Place, Heard]
+    encoder: dict[Place, TappedAttention]
     steps: list[_Step] = field(default_factory=list)
 
     def rows_of(self, source: tuple[int, ...], target_input: tuple[int, ...]) -> list[int] | None:
@@ -89,7 +94,7 @@ class _Search:
         return rows[::-1]
 
 
-class _ListenedCache:
+class _RecordingCache:
     """A decoder's cache; it knows which row of the step before each row continues."""
 
     def __init__(self, cache: DecoderCache, search: _Search, sentences: list[int]) -> None:
@@ -113,14 +118,14 @@ class _ListenedCache:
 
 
 class NotSearchedError(LookupError):
-    """No search that was listened to went through a hypothesis."""
+    """No search that was recorded went through a hypothesis."""
 
 
-class ListenedModel:
+class RecordingModel:
     """Hands everything on to a model and records the attention of searches that run on it."""
 
     def __init__(self, model: Transformer, n_candidates: int = 0) -> None:
-        """Listens from now on.
+        """Records from now on.
 
         Args:
             model: in evaluation mode; nothing stays attached to it between two calls.
@@ -130,7 +135,7 @@ class ListenedModel:
         self._n_candidates = n_candidates
         self._searches: list[_Search] = []
         self._sources: list[tuple[int, ...]] = []
-        self._encoder: dict[Place, Heard] = {}
+        self._encoder: dict[Place, TappedAttention] = {}
 
     def __call__(self, *arguments: Tensor) -> Tensor:
         """Computes logits in one pass, which is not a search; see `Transformer.forward`."""
@@ -162,9 +167,9 @@ class ListenedModel:
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
         """Encodes source sentences; see `Transformer.encode`."""
-        with listening(self._model, ENCODER) as heard:
+        with tapped_attentions(self._model, ENCODER) as tapped:
             memory = self._model.encode(source, source_mask)
-        self._encoder = heard
+        self._encoder = tapped
         self._sources = [
             tuple(ids[mask].tolist()) for ids, mask in zip(source, source_mask, strict=True)
         ]
@@ -172,18 +177,18 @@ class ListenedModel:
 
     def start_cache(
         self, memory: Tensor, source_mask: Tensor, beam_size: int, max_length: int
-    ) -> _ListenedCache:
+    ) -> _RecordingCache:
         """Prepares decoding step by step; see `Transformer.start_cache`."""
         cache = self._model.start_cache(memory, source_mask, beam_size, max_length)
         search = _Search(self._sources, self._encoder)
         self._searches.append(search)
         # a search may repeat each sentence that was encoded, one after the other
         n_rows, n_encoded = len(memory) * beam_size, len(self._sources)
-        return _ListenedCache(cache, search, [row * n_encoded // n_rows for row in range(n_rows)])
+        return _RecordingCache(cache, search, [row * n_encoded // n_rows for row in range(n_rows)])
 
-    def decode_step(self, tokens: Tensor, cache: _ListenedCache) -> Tensor:
+    def decode_step(self, tokens: Tensor, cache: _RecordingCache) -> Tensor:
         """Decodes one more position for every row; see `Transformer.decode_step`."""
-        with listening(self._model, DECODER, recompute=_own_past) as heard:
+        with tapped_attentions(self._model, DECODER, recompute=_own_past) as tapped:
             logits = self._model.decode_step(tokens, cache.cache)
         values, candidates, ends = _candidates(logits, self._n_candidates)
         cache.search.steps.append(
@@ -194,7 +199,7 @@ class ListenedModel:
                 next_log_probabilities=values,
                 end_log_probabilities=ends,
                 sentences=cache.sentences,
-                heard=heard,
+                tapped=tapped,
             )
         )
         cache.parents = list(range(len(cache.sentences)))
@@ -265,7 +270,7 @@ def _candidates(logits: Tensor, n: int) -> tuple[list[list[float]], list[list[in
     return values.tolist(), (tokens + EOS_ID).tolist(), log_probabilities[:, EOS_ID].tolist()
 
 
-def _own_past(tap: AttentionTap) -> Heard:
+def _own_past(tap: AttentionTap) -> TappedAttention:
     """Recomputes one position of B·W rows; in self-attention only what is a row's own past.
 
     There all W hypotheses of a sentence share their keys, position after position, and the mask
@@ -279,7 +284,7 @@ def _own_past(tap: AttentionTap) -> Heard:
         weights = weights.gather(3, own.expand(-1, n_heads, -1, -1))
     # (B, H, W, K) -> (B, W, H, K) -> (B·W, H, K)
     rows = weights.transpose(1, 2).flatten(0, 1)
-    return Heard(rows, errors.transpose(1, 2).flatten(0, 1))
+    return TappedAttention(rows, errors.transpose(1, 2).flatten(0, 1))
 
 
 def _gathered(
@@ -289,19 +294,21 @@ def _gathered(
     n_source, n_target = len(source), len(target_input)
     steps = list(zip(search.steps, rows, strict=False))  # the search may have continued
     sentence = steps[0][0].sentences[rows[0]]
-    own: dict[Place, Heard] = {}
-    for place, heard in search.encoder.items():
-        weights = heard.weights[sentence, :, :n_source, :n_source].clone()
-        own[place] = Heard(weights, heard.errors[sentence, :, :n_source])
-    for place in search.steps[0].heard:
+    own: dict[Place, TappedAttention] = {}
+    for place, tapped in search.encoder.items():
+        weights = tapped.weights[sentence, :, :n_source, :n_source].clone()
+        own[place] = TappedAttention(weights, tapped.errors[sentence, :, :n_source])
+    for place in search.steps[0].tapped:
         n_keys = n_target if place[0] == "dec" else n_source
-        heard_rows = [step.heard[place] for step, _ in steps]
+        tapped_rows = [step.tapped[place] for step, _ in steps]
         # (T, H, K), what a row could not see yet is 0
-        weights = heard_rows[0].weights.new_zeros(n_target, heard_rows[0].weights.shape[1], n_keys)
-        for position, (heard, row) in enumerate(zip(heard_rows, rows, strict=True)):
-            seen = heard.weights[row, :, :n_keys]
+        weights = tapped_rows[0].weights.new_zeros(
+            n_target, tapped_rows[0].weights.shape[1], n_keys
+        )
+        for position, (tapped, row) in enumerate(zip(tapped_rows, rows, strict=True)):
+            seen = tapped.weights[row, :, :n_keys]
             weights[position, :, : seen.shape[-1]] = seen
-        errors = torch.stack([h.errors[row] for h, row in zip(heard_rows, rows, strict=True)])
+        errors = torch.stack([h.errors[row] for h, row in zip(tapped_rows, rows, strict=True)])
         # (T, H, K) -> (H, T, K) and (T, H) -> (H, T)
-        own[place] = Heard(weights.transpose(0, 1).contiguous(), errors.transpose(0, 1))
+        own[place] = TappedAttention(weights.transpose(0, 1).contiguous(), errors.transpose(0, 1))
     return joined(own, source, target_input)

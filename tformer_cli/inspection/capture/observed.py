@@ -1,6 +1,6 @@
 """Values that a model itself computed around one of its attentions, recorded in one forced pass.
 
-The model's own path stays as it is: hooks and a tap only listen. Whoever recomputes a step compares
+The model's own path stays as it is: hooks and a tap only record. Whoever recomputes a step compares
 it with what stands here.
 """
 
@@ -94,9 +94,9 @@ def observe(
     """
     place = place_of(model, head.kind, head.layer)
     taps: list[AttentionTap] = []
-    with ExitStack() as listeners:
-        heard = {
-            name: listen_to(listeners, module)
+    with ExitStack() as hooks:
+        records = {
+            name: record_module(hooks, module)
             for name, module in {
                 "attention": place.attention,
                 "projection": place.attention.out_projection,
@@ -105,12 +105,12 @@ def observe(
                 "embedding": place.embedding,
             }.items()
         }
-        listeners.callback(place.attention.tap(taps.append).remove)
+        hooks.callback(place.attention.tap(taps.append).remove)
         hidden = forced_pass(model, source_ids, target_input_ids)
         logits = model.project(hidden)
     is_pre_norm = model.config.norm == "pre"
-    tap, inputs = taps[-1], heard["attention"].inputs
-    own_norm, next_norm = heard["own_norm"], heard["next_norm"]
+    tap, inputs = taps[-1], records["attention"].inputs
+    own_norm, next_norm = records["own_norm"], records["next_norm"]
     n_queries, n_keys = tap.query.shape[-2], tap.key.shape[-2]
     visible = torch.ones(1, dtype=torch.bool) if tap.mask is None else tap.mask.cpu()
     return Observed(
@@ -122,19 +122,19 @@ def observe(
         value=first_of(tap.value),
         visible=visible.expand(1, 1, n_queries, n_keys)[0, 0],
         context=first_of(tap.context),
-        joined=first_of(heard["projection"].inputs[0]),
-        attended=first_of(heard["projection"].output),
+        joined=first_of(records["projection"].inputs[0]),
+        attended=first_of(records["projection"].output),
         summed=first_of(next_norm.inputs[0] if is_pre_norm else own_norm.inputs[0]),
         normed=None if is_pre_norm else first_of(own_norm.output),
-        embedded=first_of(heard["embedding"].output),
+        embedded=first_of(records["embedding"].output),
         hidden=first_of(hidden),
         logits=first_of(logits),
     )
 
 
 @dataclass
-class HeardModule:
-    """Last input and output of a module."""
+class ModuleRecord:
+    """The last input and output of a module."""
 
     inputs: tuple[Tensor, ...] = ()
     """Its positional arguments."""
@@ -142,15 +142,15 @@ class HeardModule:
     """Its result; None before the first call."""
 
 
-def listen_to(listeners: ExitStack, module: nn.Module) -> HeardModule:
-    """Notes down what a module is given and returns, until `listeners` are closed."""
-    heard = HeardModule()
+def record_module(hooks: ExitStack, module: nn.Module) -> ModuleRecord:
+    """Notes down what a module is given and returns, until `hooks` are closed."""
+    record = ModuleRecord()
 
     def note(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401 - torch's
-        heard.inputs, heard.output = inputs, output
+        record.inputs, record.output = inputs, output
 
-    listeners.callback(module.register_forward_hook(note).remove)
-    return heard
+    hooks.callback(module.register_forward_hook(note).remove)
+    return record
 
 
 def first_of(batch: Tensor | None) -> Tensor:

@@ -1,6 +1,6 @@
 """The tree of a beam search: which hypotheses it kept at each step, dropped, and finished.
 
-The nodes come from what a `live.ListenedModel` noted down: the most probable next tokens of
+The nodes come from what a `live.RecordingModel` noted down: the most probable next tokens of
 every row, and the back-pointers. At each step all continuations of the live hypotheses stand in the
 order of their log-probabilities; the first ones take the slots that are left, and one that ends the
 sentence takes its slot with it (see `decoding.beam_search`). That the search did just this is
@@ -62,7 +62,7 @@ class SearchTree:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchStep:
-    """One step of a search as it was heard, for its R rows."""
+    """One step of a search as it was recorded, for its R rows."""
 
     tokens: list[int]
     """(R) what each row read."""
@@ -97,14 +97,14 @@ class _Growth:
     nodes: list[SearchNode] = field(default_factory=list)
 
     def choose(
-        self, live: Sequence[_Live], heard: SearchStep, n_slots: int, *, is_last: bool
+        self, live: Sequence[_Live], recorded: SearchStep, n_slots: int, *, is_last: bool
     ) -> list[int]:
         """Adds the continuations of a step; returns the nodes that have a slot."""
         found = []
         for one in live:
-            tokens, gains = heard.next_tokens[one.row], heard.next_log_probabilities[one.row]
+            tokens, gains = recorded.next_tokens[one.row], recorded.next_log_probabilities[one.row]
             if is_last:  # as long as a translation may be: only its end remains
-                tokens, gains = [EOS_ID], [heard.end_log_probabilities[one.row]]
+                tokens, gains = [EOS_ID], [recorded.end_log_probabilities[one.row]]
             found += [
                 (one.log_probability + min(gain, 0.0), one.node, token)
                 for token, gain in zip(tokens, gains, strict=True)
@@ -143,7 +143,7 @@ def grow_tree(
     """Follows a search from the begin of sentence to where it stopped.
 
     Args:
-        steps: what was heard of it.
+        steps: what was recorded of it.
         first_row: the sentence's row in the first step.
         target_ids: the hypothesis that is looked at, without specials.
         config: how the search was to search.
@@ -166,8 +166,8 @@ def grow_tree(
     )
     growth = _Growth(config, [begin])
     live, n_slots = [_Live(0, first_row, 0.0)], config.beam_size
-    for number, heard in enumerate(steps):
-        kept = growth.choose(live, heard, n_slots, is_last=number == limit)
+    for number, recorded in enumerate(steps):
+        kept = growth.choose(live, recorded, n_slots, is_last=number == limit)
         unfinished = [node for node in kept if growth.nodes[node].state == "kept"]
         n_slots -= len(kept) - len(unfinished)
         if number + 1 == len(steps):
@@ -190,7 +190,7 @@ def grow_tree(
 
 
 def _rows_of(
-    nodes: Sequence[int], tree: Sequence[SearchNode], live: Sequence[_Live], heard: SearchStep
+    nodes: Sequence[int], tree: Sequence[SearchNode], live: Sequence[_Live], recorded: SearchStep
 ) -> list[_Live] | None:
     """Finds the row that each kept hypothesis has in the next step; None if one has none.
 
@@ -199,7 +199,9 @@ def _rows_of(
     row_of = {one.node: one.row for one in live}
     places = {
         place: row
-        for row, place in reversed(list(enumerate(zip(heard.parents, heard.tokens, strict=True))))
+        for row, place in reversed(
+            list(enumerate(zip(recorded.parents, recorded.tokens, strict=True)))
+        )
     }
     rows = []
     for node in nodes:

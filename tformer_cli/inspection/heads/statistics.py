@@ -117,9 +117,9 @@ class HeadStatistics:
                 none; None: that is not known.
         """
         measured = [kind.measure(batch, rare) for kind in self._kinds]
-        for (name, layer), heard in batch.heard.items():
-            is_row = torch.arange(heard.errors.shape[-1]) < batch.lengths(name)[0][:, None]
-            errors = heard.errors.where(is_row[:, None], 0.0).amax(dim=(0, 2))
+        for (name, layer), tapped in batch.tapped.items():
+            is_row = torch.arange(tapped.errors.shape[-1]) < batch.lengths(name)[0][:, None]
+            errors = tapped.errors.where(is_row[:, None], 0.0).amax(dim=(0, 2))
             for number, residual in enumerate(errors.tolist()):
                 head = HeadId(name, layer, number)
                 self._residuals[head] = max(residual, self._residuals.get(head, 0.0))
@@ -194,7 +194,7 @@ class _KindSums:
         """Measures all heads of all sentences: (B, metrics, heads) sums and (B, metrics) rows."""
         n_rows, n_keys = batch.lengths(self._kind)
         layers = [
-            batch.heard[place].weights for place in sorted(batch.heard) if place[0] == self._kind
+            batch.tapped[place].weights for place in sorted(batch.tapped) if place[0] == self._kind
         ]
         # source positions, which are keys of the encoder; a target may be shorter
         is_rare = (

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from tformer_cli.inspection.record import HeadsRecord
     from tformer_cli.model.transformer import Transformer
@@ -136,17 +136,12 @@ def layer_logits(
     import torch
 
     from tformer_cli.inspection.capture.forced import forced_pass
+    from tformer_cli.inspection.capture.observed import record_module
 
-    hidden: list[Tensor] = []
-
-    def note(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ARG001
-        hidden.append(output)
-
-    with torch.inference_mode(), ExitStack() as listeners:
-        for layer in model.decoder.layers:
-            listeners.callback(layer.register_forward_hook(note).remove)
+    with torch.inference_mode(), ExitStack() as hooks:
+        layers = [record_module(hooks, layer) for layer in model.decoder.layers]
         logits = model.project(forced_pass(model, source_ids, target_input_ids))
-        lens = [model.project(model.decoder.final_norm(state))[0].cpu() for state in hidden]
+        lens = [model.project(model.decoder.final_norm(layer.output))[0].cpu() for layer in layers]
     return logits[0].cpu(), torch.stack(lens)
 
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from tformer_cli.inspection.capture.forced import forced_pass
 from tformer_cli.inspection.capture.heads import Kind, attentions
-from tformer_cli.inspection.capture.observed import first_of, listen_to, place_of
+from tformer_cli.inspection.capture.observed import first_of, place_of, record_module
 from tformer_cli.model.attention import AttentionTap, MultiHeadAttention, attention_weights
 from tformer_cli.model.transformer import Transformer
 
@@ -102,9 +102,9 @@ def observe_sublayers(
     Returns:
         Encoder layers first; of each decoder layer its self-attention, then its cross-attention.
     """
-    with ExitStack() as listeners:
+    with ExitStack() as hooks:
         watched = [
-            _Watched(listeners, model, kind, layer, attention)
+            _Watched(hooks, model, kind, layer, attention)
             for kind, layer, attention in attentions(model)
         ]
         forced_pass(model, source_ids, target_input_ids)
@@ -136,11 +136,11 @@ def norm_residual(sublayer: AttentionSublayer) -> float:
 
 
 class _Watched:
-    """Listens to an attention and the norms around it during one pass."""
+    """Records an attention and the norms around it during one pass."""
 
     def __init__(
         self,
-        listeners: ExitStack,
+        hooks: ExitStack,
         model: Transformer,
         kind: Kind,
         layer: int,
@@ -150,11 +150,11 @@ class _Watched:
         place = place_of(model, kind, layer)
         self._is_pre_norm = model.config.norm == "pre"
         self._norm = place.own_norm
-        self._own = listen_to(listeners, place.own_norm)
-        self._next = listen_to(listeners, place.next_norm)
-        self._heard = listen_to(listeners, attention)
+        self._own = record_module(hooks, place.own_norm)
+        self._next = record_module(hooks, place.next_norm)
+        self._whole = record_module(hooks, attention)
         self._taps: list[AttentionTap] = []
-        listeners.callback(attention.tap(self._taps.append).remove)
+        hooks.callback(attention.tap(self._taps.append).remove)
 
     def noted(self) -> AttentionSublayer:
         tap, attention = self._taps[-1], self._attention
@@ -164,8 +164,8 @@ class _Watched:
         weight, bias = attention.out_projection.weight, attention.out_projection.bias
         # (D, H·E) -> (H·E, D) -> (H, E, D)
         out_weight = weight.detach().cpu().double().t().reshape(*value.shape[::2], len(weight))
-        attended = first_of(self._heard.output)
-        stream = first_of(self._own.inputs[0] if self._is_pre_norm else self._heard.inputs[0])
+        attended = first_of(self._whole.output)
+        stream = first_of(self._own.inputs[0] if self._is_pre_norm else self._whole.inputs[0])
         output = self._next.inputs[0] if self._is_pre_norm else self._own.output
         return AttentionSublayer(
             kind=self._kind,

@@ -16,7 +16,7 @@ Place = tuple[Kind, int]
 """The kind and the layer of an attention."""
 
 
-class Heard(NamedTuple):
+class TappedAttention(NamedTuple):
     """Values computed beside one call of one attention layer."""
 
     weights: Tensor
@@ -25,23 +25,23 @@ class Heard(NamedTuple):
     """(B, H, Q) max |A·V − context| of each row."""
 
 
-def recomputed(tap: AttentionTap) -> Heard:
+def recomputed(tap: AttentionTap) -> TappedAttention:
     """Computes the weights of a tapped call by the plain formula, and how far they are off."""
     weights = tap.weights(torch.float32)
     difference = torch.matmul(weights, tap.value.float()) - tap.context.float()
-    return Heard(weights.cpu(), difference.abs().amax(dim=-1).cpu())
+    return TappedAttention(weights.cpu(), difference.abs().amax(dim=-1).cpu())
 
 
 @overload
-def listening(
+def tapped_attentions(
     model: Transformer, kinds: Collection[Kind] = KINDS
-) -> AbstractContextManager[dict[Place, Heard]]: ...
+) -> AbstractContextManager[dict[Place, TappedAttention]]: ...
 @overload
-def listening(
+def tapped_attentions(
     model: Transformer, kinds: Collection[Kind] = KINDS, *, recompute: Callable[[AttentionTap], T]
 ) -> AbstractContextManager[dict[Place, T]]: ...
 @contextmanager
-def listening(
+def tapped_attentions(
     model: Transformer,
     kinds: Collection[Kind] = KINDS,
     *,
@@ -50,23 +50,23 @@ def listening(
     """Keeps what every attention of some kinds does last, until the end of the block.
 
     Args:
-        model: the model; whatever happens in the block, no listener stays attached to it.
-        kinds: the attentions that are listened to.
+        model: the model; whatever happens in the block, no hook stays attached to it.
+        kinds: the attentions that are tapped.
         recompute: makes what is kept of a call.
 
     Yields:
         A dictionary that fills while the model runs.
     """
-    heard: dict[Place, Any] = {}
+    tapped: dict[Place, Any] = {}
 
-    def listener_of(place: Place) -> Callable[[AttentionTap], None]:
-        def listen(tap: AttentionTap) -> None:
-            heard[place] = recompute(tap)
+    def tap_of(place: Place) -> Callable[[AttentionTap], None]:
+        def keep(tap: AttentionTap) -> None:
+            tapped[place] = recompute(tap)
 
-        return listen
+        return keep
 
-    with ExitStack() as listeners:
+    with ExitStack() as hooks:
         for kind, layer, attention in attentions(model):
             if kind in kinds:
-                listeners.callback(attention.tap(listener_of((kind, layer))).remove)
-        yield heard
+                hooks.callback(attention.tap(tap_of((kind, layer))).remove)
+        yield tapped
