@@ -11,8 +11,8 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.fast.native.build import find_compiler
 from tformer_cli.fast.native.library import SWITCH, KernelsUnavailable, load_library
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.runtime import prepare_cpu
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.runtime import prepare_cpu
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from torch.nn import functional
 
 import tformer_cli.model.attention
-import tformer_cli.model.dropout
+import tformer_cli.model.operations
 import tformer_cli.training.gradients
 import tformer_cli.training.optimizers.adam
 import tformer_cli.workflows.training.device
@@ -24,14 +24,16 @@ from tformer_cli.cli.app import main
 from tformer_cli.fast.native.library import SWITCH
 
 
-def loss_of_all_logits(hidden, matrix, targets, label_smoothing, r_drop=0.0, operations=None):
+def loss_of_all_logits(
+    hidden, matrix, targets, label_smoothing, r_drop=0.0, operations=None, bias=None
+):
     """All logits at once."""
     from tests.oracles.plain_loss import plain_loss, plain_r_drop_loss
 
     if r_drop:
-        first, second = (functional.linear(hidden[number::2], matrix) for number in (0, 1))
+        first, second = (functional.linear(hidden[number::2], matrix, bias) for number in (0, 1))
         return plain_r_drop_loss(first, second, targets, label_smoothing, r_drop)
-    return plain_loss(functional.linear(hidden, matrix), targets, label_smoothing)
+    return plain_loss(functional.linear(hidden, matrix, bias), targets, label_smoothing)
 
 
 def plain_dropout(values, rate):
@@ -42,7 +44,7 @@ def plain_dropout(values, rate):
 def replace_fast_paths():
     """Puts the plain formulas in their place."""
     tformer_cli.training.gradients.projected_loss = loss_of_all_logits
-    tformer_cli.model.dropout.dropout = plain_dropout
+    tformer_cli.model.operations.dropout = plain_dropout
     tformer_cli.model.attention.dropout = plain_dropout
     tformer_cli.model.attention.fused_attention = tformer_cli.model.attention.plain_attention
     tformer_cli.workflows.training.device.prepare_cpu = lambda: False

@@ -69,7 +69,7 @@ def can_compute(precision: str) -> bool:
     if precision != "bfloat16":
         return True
     question = (
-        "from tformer_cli.model.runtime import has_fast_bfloat16\n"
+        "from tformer_cli.runtime import has_fast_bfloat16\n"
         "raise SystemExit(not has_fast_bfloat16('cpu'))"
     )
     return not subprocess.run([sys.executable, "-c", question], check=False).returncode

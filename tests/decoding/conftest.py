@@ -11,8 +11,8 @@ import torch
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.hypothesis import length_penalty
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.runtime import prepare_cpu
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.runtime import prepare_cpu
 
 
 @dataclass

@@ -10,7 +10,7 @@ from tformer_cli.decoding.source_batches import plan_source_batches, source_batc
 from tformer_cli.fast.packed import can_pack
 from tformer_cli.fast.products import pack, quantized_matrices, use_integers
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.runtime import StandardProducts
+from tformer_cli.model.operations import StandardProducts
 from tformer_cli.model.transformer import Transformer
 
 

@@ -6,8 +6,8 @@ from torch.nn import functional
 
 from tformer_cli.fast import packed
 from tformer_cli.fast.packed import PackedProduct, can_pack
-from tformer_cli.model.linear import Linear
-from tformer_cli.model.runtime import prepare_cpu
+from tformer_cli.model.operations import Linear
+from tformer_cli.runtime import prepare_cpu
 
 
 @pytest.fixture(autouse=True)

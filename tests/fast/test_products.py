@@ -13,7 +13,8 @@ from tformer_cli.fast.products import (
     use_bfloat16,
     use_integers,
 )
-from tformer_cli.model.runtime import StandardProducts, autocast
+from tformer_cli.model.operations import StandardProducts
+from tformer_cli.runtime import autocast
 
 
 def quantized_copy(model):

@@ -8,10 +8,10 @@ from tests.oracles.plain_attention import plain_context, plain_weights
 from tformer_cli.model.attention import (
     MultiHeadAttention,
     attention_weights,
+    causal_mask,
     fused_attention,
     plain_attention,
 )
-from tformer_cli.model.masks import causal_mask
 
 
 def heads(*shape, seed=0):

@@ -1,6 +1,6 @@
 import torch
 
-from tformer_cli.model.dropout import Dropout, dropout, keep_mask
+from tformer_cli.model.operations import Dropout, dropout, keep_mask
 
 
 def test_the_rate_is_met():

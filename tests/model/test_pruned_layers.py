@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from tests.model.conftest import small_config, small_model
+from tformer_cli.model.attention import causal_mask
 from tformer_cli.model.config import parameter_count
-from tformer_cli.model.masks import causal_mask
 from tformer_cli.model.transformer import Transformer
 
 

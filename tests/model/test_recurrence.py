@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tformer_cli.model.masks import Mask, Spans
+from tformer_cli.model.attention import Mask, Spans
 from tformer_cli.model.recurrence import Recurrence, cumulative
 
 

@@ -10,8 +10,7 @@ from tformer_cli.model.attention import (
     plain_attention,
 )
 from tformer_cli.model.feed_forward import FeedForward
-from tformer_cli.model.linear import repeatable_linear
-from tformer_cli.model.repeatable import by_rows, by_sentence
+from tformer_cli.model.operations import by_rows, by_sentence, repeatable_linear
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -4,14 +4,14 @@ from torch import nn
 
 from tests.model.conftest import VOCAB_SIZE, small_model
 from tests.oracles.plain_transformer import plain_logits
-from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.attention import MultiHeadAttention, causal_mask, key_mask
 from tformer_cli.model.cache import DecoderCache
+from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.feed_forward import FeedForward
-from tformer_cli.model.masks import causal_mask, key_mask
 from tformer_cli.model.positions import Positions, TablePositions
 from tformer_cli.model.stacks import Layer, Stack
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.transformer import Transformer, shapes_alone
 
 VARIANTS = [
     {},
@@ -287,6 +287,23 @@ def test_a_bias_of_positions_is_seen_by_a_tap_and_by_fused_attention():
         assert not torch.allclose(weights, unbiased, atol=1e-2)
 
 
+@torch.no_grad()
+def test_a_scale_of_its_own_is_seen_by_a_tap_and_by_fused_attention():
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(32, 4, 8, scale=1.0).eval()
+    assert not attention.is_plain
+    taps = []
+    attention.tap(taps.append)
+    hidden = torch.randn(2, 200, 32)
+    for n_positions in (9, 200):  # the plain formula, and the fused kernel
+        attention(hidden[:, :n_positions])
+        query, key, value, *_, context, scale, _ = taps[-1]
+        assert scale == 1.0
+        expected = torch.softmax(query @ key.mT, -1) @ value
+        assert torch.allclose(context, expected, atol=1e-5)
+        assert torch.allclose(taps[-1].weights() @ value, expected, atol=1e-5)
+
+
 def test_an_encoder_only_and_a_decoder_only_model_come_from_the_same_parts():
     torch.manual_seed(0)
     embedding, stack = small_stack(TablePositions(64, 32, is_learned=True))
@@ -302,3 +319,30 @@ def test_an_encoder_only_and_a_decoder_only_model_come_from_the_same_parts():
     after = stack(embedding(changed, matrix), causal) @ matrix.T
     assert torch.equal(before[:, :6], after[:, :6])
     assert not torch.allclose(before[:, 6:], after[:, 6:])
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"positions": "learned", "tied_embeddings": "none", "activation": "gelu"}]
+)
+def test_a_model_of_shapes_alone_has_them_all_and_draws_nothing(options):
+    config = ModelConfig(
+        d_model=32, n_heads=2, d_ff=48, n_encoder_layers=1, n_decoder_layers=2, **options
+    )
+    before = torch.get_rng_state()
+    with shapes_alone():
+        shapes = Transformer(config, 50).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert {tensor.device.type for tensor in shapes.values()} == {"meta"}
+    whole = Transformer(config, 50).state_dict()
+    assert {name: (v.shape, v.dtype) for name, v in shapes.items()} == {
+        name: (v.shape, v.dtype) for name, v in whole.items()
+    }
+
+
+def test_outside_of_it_models_have_values_again():
+    with shapes_alone():
+        pass
+    torch.manual_seed(1)
+    layer = torch.nn.Linear(4, 4)
+    assert layer.weight.device.type == "cpu"
+    assert layer.weight.std() > 0

@@ -235,8 +235,7 @@ def make_model(
     """
     import torch
 
-    from tformer_cli.model.shapes import shapes_alone
-    from tformer_cli.model.transformer import Transformer
+    from tformer_cli.model.transformer import Transformer, shapes_alone
 
     arrays = weights.arrays
     with shapes_alone():  # the weights are where the file is mapped

@@ -132,7 +132,7 @@ def _is_out_of_memory(error: Exception) -> bool:
     """Recognizes torch's several ways of running out of memory."""
     if "torch" not in sys.modules:
         return False
-    from tformer_cli.model.runtime import is_out_of_memory
+    from tformer_cli.runtime import is_out_of_memory
 
     return is_out_of_memory(error)
 

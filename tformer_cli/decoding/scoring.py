@@ -14,7 +14,7 @@ from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.decoding.engine import SearchedModel
 from tformer_cli.decoding.hypothesis import Hypothesis, forced_hypothesis
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, padded_length, source_batch
-from tformer_cli.model.runtime import Precision, autocast
+from tformer_cli.runtime import autocast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.model.attention import AttentionTap
+    from tformer_cli.model.config import Precision
     from tformer_cli.model.stacks import DecoderLayer, Stack
 
 LEAST_ATTENTION = 1e-30

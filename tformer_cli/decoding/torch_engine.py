@@ -22,7 +22,8 @@ from tformer_cli.decoding.processors import StepRows, make_processors, process
 from tformer_cli.decoding.sampling import sample
 from tformer_cli.decoding.scoring import score_pairs, takes_targets
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
-from tformer_cli.model.runtime import Precision, StandardProducts, autocast, check_threads
+from tformer_cli.model.operations import StandardProducts
+from tformer_cli.runtime import autocast, check_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.engine import SearchedModel
     from tformer_cli.decoding.hypothesis import Hypothesis
     from tformer_cli.decoding.processors import ScoreProcessor
+    from tformer_cli.model.config import Precision
 
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
     dict.fromkeys(("tokens", "key", "prefix", "excluded", "constraints"), ANY)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.engine import SearchedModel, Sentence
     from tformer_cli.fast.native.search import NativeSession
-    from tformer_cli.model.runtime import Precision
+    from tformer_cli.model.config import Precision
 
 Result = TypeVar("Result")
 MAX_UNINTERRUPTIBLE_TOKENS = 2000
@@ -376,7 +376,7 @@ def _available_threads() -> int:
     torch = sys.modules.get("torch")
     if torch is None:
         return default_threads()
-    from tformer_cli.model.runtime import check_threads
+    from tformer_cli.runtime import check_threads
 
     check_threads()
     n_threads: int = torch.get_num_threads()

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from tformer_cli.model.linear import ALL_ROWS
-from tformer_cli.model.repeatable import by_rows
+from tformer_cli.model.operations import ALL_ROWS, by_rows
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from tformer_cli.fast.packed import PackedProduct
 from tformer_cli.fast.quantized import QuantizedMatrix, QuantizedProduct, quantize_matrix
-from tformer_cli.model.linear import ALL_ROWS, Linear
+from tformer_cli.model.operations import ALL_ROWS, Linear
 from tformer_cli.model.transformer import Transformer
 
 

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tformer_cli.model.linear import ALL_ROWS
+from tformer_cli.model.operations import ALL_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

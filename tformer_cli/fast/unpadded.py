@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch.nn import functional
 
-from tformer_cli.model.attention import FUSED_FROM_KEYS, MultiHeadAttention
-from tformer_cli.model.masks import Mask, Spans
+from tformer_cli.model.attention import FUSED_FROM_KEYS, Mask, MultiHeadAttention, Spans
 from tformer_cli.model.operations import ROW_MULTIPLE
 
 if TYPE_CHECKING:

@@ -16,18 +16,55 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tformer_cli.model.cache import StepCache
-from tformer_cli.model.dropout import dropout
-from tformer_cli.model.linear import Linear
-from tformer_cli.model.masks import EVERYTHING, Mask, Spans
-from tformer_cli.model.operations import Operations
+from tformer_cli.model.operations import Linear, Operations, by_sentence, dropout
 from tformer_cli.model.positions import Places, Positions
-from tformer_cli.model.repeatable import by_sentence
 
 FUSED_FROM_KEYS = 192
 """On a CPU the fused kernel wins only from about this many keys on: below, its blocks are mostly
 empty and the plain formula's small batched products are faster."""
 FUSED_FROM_QUERIES = 16
 """With fewer, as in a beam, its bits depend on the sentences beside, on several threads."""
+
+
+class Spans(NamedTuple):
+    """Sentences that lie one after the other in a single row: each attends within its own."""
+
+    queries: Tensor
+    """(B + 1) where the queries of each sentence begin, and where the last one ends."""
+    keys: Tensor
+    """(B + 1) the same of the keys."""
+    is_causal: bool
+    """True if query i sees keys 0 … i alone."""
+    positions: Tensor | None = None
+    """(Q) place of each query in its sentence, from 0; None in cross-attention."""
+
+
+class Mask(NamedTuple):
+    """Which keys each query may attend to; every one of them unless a field says otherwise."""
+
+    visible: Tensor | None = None
+    """Boolean, broadcastable to (B, H, Q, K); True means "may attend"."""
+    spans: Spans | None = None
+    """Where each sentence lies, in batches without padding, which only `Operations` attend in."""
+
+
+EVERYTHING = Mask()
+"""Each query attends to all keys."""
+
+
+def key_mask(is_token: Tensor) -> Mask:
+    """Hides padding: (B, K), True where a key is a token, becomes visible (B, 1, 1, K)."""
+    return Mask(is_token[:, None, None, :])
+
+
+def causal_mask(n_positions: int, device: torch.device | None = None) -> Mask:
+    """Lets position i attend to positions 0 … i (Vaswani et al. 2017, section 3.2.3).
+
+    Returns:
+        A mask with visible (T, T).
+    """
+    square = torch.ones(n_positions, n_positions, dtype=torch.bool, device=device)
+    return Mask(square.tril())
 
 
 def attention_weights(
@@ -129,6 +166,8 @@ class AttentionTap(NamedTuple):
     """Boolean, broadcastable to (B, H, Q, K), True means "may attend"; None: everything."""
     context: Tensor
     """(B, H, Q, E) the weighted values as the model's own path computed them."""
+    scale: float
+    """Factor of the scores, before the bias."""
     bias: Tensor | None = None
     """Broadcastable to (B, H, Q, K), what is added to the scores; None: nothing."""
 
@@ -136,7 +175,7 @@ class AttentionTap(NamedTuple):
         """Computes (B, H, Q, K) the weights again, in a type of number other than the model's."""
         dtype = dtype or self.query.dtype
         query, key = self.query.to(dtype), self.key.to(dtype)
-        return attention_weights(query, key, self.mask, bias=self.bias)
+        return attention_weights(query, key, self.mask, bias=self.bias, scale=self.scale)
 
 
 class TapHandle:
@@ -176,6 +215,7 @@ class MultiHeadAttention(nn.Module):
         head_width: int,
         *,
         positions: Positions | None = None,
+        scale: float | None = None,
         dropout: float = 0.0,
         bias: bool = True,
     ) -> None:
@@ -187,12 +227,14 @@ class MultiHeadAttention(nn.Module):
             head_width: E.
             positions: what positions do to queries, keys and scores of self-attention; None:
                 nothing.
+            scale: factor of the scores; None: 1/√E.
             dropout: rate of the weights.
             bias: whether projections have biases.
         """
         super().__init__()
         self.n_heads = n_heads
         self.head_width = head_width
+        self.scale = head_width**-0.5 if scale is None else scale
         self.dropout_rate = dropout
         joined = n_heads * head_width
         with warnings.catch_warnings():  # a layer without heads has matrices without elements
@@ -210,10 +252,11 @@ class MultiHeadAttention(nn.Module):
 
     @property
     def is_plain(self) -> bool:
-        """True if this is the formula and nothing else: no bias, dropout, gate or tap."""
+        """True if this is the paper's formula alone: no bias, other scale, dropout, gate or tap."""
         has_dropout = self.training and self.dropout_rate > 0.0
         is_watched = bool(self._listeners) or self.gate is not None
-        return not (has_dropout or is_watched or self.positions.biases)
+        is_scaled = self.scale == self.head_width**-0.5
+        return is_scaled and not (has_dropout or is_watched or self.positions.biases)
 
     def tap(self, listener: Callable[[AttentionTap], None]) -> TapHandle:
         """Hands `listener` every later call's queries, keys, values, mask and result.
@@ -315,11 +358,11 @@ class MultiHeadAttention(nn.Module):
         if bias is not None:
             attention = functools.partial(attention, bias=bias)
         if torch.is_grad_enabled():
-            context = attention(query, key, value, mask, dropout_rate)
+            context = attention(query, key, value, mask, dropout_rate, scale=self.scale)
         else:
-            context = by_sentence(attention, query, key, value, mask, dropout_rate)
+            context = by_sentence(attention, query, key, value, mask, dropout_rate, self.scale)
         for listener in tuple(self._listeners):
-            listener(AttentionTap(query, key, value, mask, context, bias))
+            listener(AttentionTap(query, key, value, mask, context, self.scale, bias))
         if self.gate is not None:
             context = context * self.gate.to(context.dtype)
         # (B, H, Q, E) -> (B, Q, H, E) -> (B, Q, H·E) -> (B, Q, D)

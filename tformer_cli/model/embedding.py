@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tformer_cli.model.dropout import Dropout
+from tformer_cli.model.operations import Dropout
 from tformer_cli.model.positions import Places, Positions
 
 

@@ -9,10 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tformer_cli.model.config import Activation
-from tformer_cli.model.dropout import Dropout
-from tformer_cli.model.linear import Linear
-from tformer_cli.model.operations import Operations
-from tformer_cli.model.repeatable import by_rows
+from tformer_cli.model.operations import Dropout, Linear, Operations, by_rows
 
 
 def swish(values: Tensor) -> Tensor:

@@ -1,26 +1,255 @@
-"""Operations that faster kernels may take over in training; without them torch computes all."""
+"""Products, dropout and residual sums: what layers compute with, and what may take it over.
+
+Without gradients a row, or a sentence in attention, has the same bits whatever is computed beside
+it: in float32 a line's translation must not depend on its neighbors. The libraries that torch calls
+choose their kernels by shapes and addresses, so some shapes round differently. Measured with MKL
+and oneDNN on a processor with AVX2 and without AVX-512, on 1 to 32 threads:
+
+===================================  ===========================================================
+fewer than 4 rows times a matrix     have kernels of their own; with several threads, so have the
+                                     few that are left when rows are divided among them
+fewer than 11 columns of a result    have a kernel that is chosen by the number of rows
+vectors that are not 4·n wide        lie at addresses that are not multiples of 16 bytes, and which
+                                     of them do depends on the place in the batch
+a single pair of matrices            is divided among the threads, where several are shared out
+products of whole batches            are oneDNN's or not by the size of the batch
+===================================  ===========================================================
+
+So rows, columns and widths are padded with zeros, which add nothing, a single pair is computed
+twice, and attention leaves oneDNN aside.
+
+Faster code takes over in two ways, and torch computes what it is not given: a `Product` multiplies
+by one matrix where no gradient is asked for, `Operations` compute with gradients.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from torch import Tensor, nn
-
-    from tformer_cli.model.masks import Spans
+    from tformer_cli.model.attention import Spans
     from tformer_cli.model.transformer import Transformer
 
+ROWS = 4
+"""The number of rows is padded to a multiple of this ..."""
+FEW_ROWS = 1024
+"""... below this: with so many no thread is left with less than `ROWS`, and padding would cost."""
+FEWEST_COLUMNS = 16
+"""Results with fewer columns are padded to this many."""
+WIDTH = 4
+"""Vectors are padded to a multiple of this many numbers."""
 ROW_MULTIPLE = 64
-"""Rows are filled up to a multiple of this: a library that prepares each product for its sizes
-then has seen most of them after a few steps, and freed memory fits what is asked for next."""
+"""Rows of a training step are filled up to a multiple of this: a library that prepares each product
+for its sizes then has seen most of them after a few steps, and freed memory fits what is asked for
+next."""
+ALL_ROWS = slice(None)
+"""The whole matrix."""
+_DROPOUT_LEVELS = 1 << 16
+
+
+class StandardProducts:
+    """While entered, float32 products take torch's standard path and not oneDNN's.
+
+    The many small products of attention while decoding are faster there, and their bits depend on
+    the shapes of one sentence alone: oneDNN is entered or not by the size of the whole batch.
+    """
+
+    _depth: ClassVar[int] = 0
+    """Number entered; the inner ones cost nothing."""
+    _before: ClassVar[str] = ""
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    """torch's switch is the whole process's, so the threads that have entered are counted."""
+
+    def __enter__(self) -> None:
+        cls = StandardProducts
+        with cls._lock:
+            if cls._depth == 0 and (matmul := matmul_settings()) is not None:
+                cls._before = matmul.fp32_precision
+                matmul.fp32_precision = "ieee"
+            cls._depth += 1
+
+    def __exit__(self, *details: object) -> None:
+        cls = StandardProducts
+        with cls._lock:
+            cls._depth -= 1
+            if cls._depth == 0 and (matmul := matmul_settings()) is not None:
+                matmul.fp32_precision = cls._before
+
+
+def matmul_settings() -> Any:  # noqa: ANN401  # not in torch's types
+    """Returns torch's settings of oneDNN's products; None where it has none."""
+    return getattr(torch.backends.mkldnn, "matmul", None)
+
+
+def by_rows(product: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
+    """Applies a product, (R, K) to (R, N), to the rows of (…, K), each with bits of its own."""
+    n_rows = values.shape[:-1].numel()
+    n_missing = -n_rows % ROWS
+    if n_rows >= FEW_ROWS or not n_missing or values.device.type != "cpu":
+        return product(values)
+    rows = functional.pad(values.reshape(n_rows, -1), (0, 0, 0, n_missing))
+    return product(rows)[:n_rows].view(*values.shape[:-1], -1)
+
+
+def by_sentence(
+    attention: Callable[..., Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout_rate: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """Applies `plain_attention` or `fused_attention`, each sentence with bits of its own."""
+    if query.device.type != "cpu":
+        return attention(query, key, value, mask, dropout_rate, scale=scale)
+    n_sentences, n_heads, _, width = query.shape
+    scale = width**-0.5 if scale is None else scale  # of the width before it is padded
+    if missing := -width % WIDTH:
+        query, key, value = (functional.pad(part, (0, missing)) for part in (query, key, value))
+    if n_sentences * n_heads == 1:
+        query, key, value = (part.expand(2, -1, -1, -1) for part in (query, key, value))
+    with StandardProducts():
+        context = attention(query, key, value, mask, dropout_rate, scale=scale)
+    return context[:n_sentences, ..., :width]
+
+
+def repeatable_linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Computes values·weightᵀ + bias, (…, K) to (…, N), each row by itself to the last bit."""
+    if values.device.type != "cpu":
+        return functional.linear(values, weight, bias)
+    n_outputs, width = weight.shape
+    more_outputs, more_width = max(0, FEWEST_COLUMNS - n_outputs), -width % WIDTH
+    if more_outputs or more_width:  # of unusual models only: it costs a copy of the matrix
+        values = functional.pad(values, (0, more_width))
+        weight = functional.pad(weight, (0, more_width, 0, more_outputs))
+        bias = None if bias is None else functional.pad(bias, (0, more_outputs))
+    result = by_rows(lambda rows: functional.linear(rows, weight, bias), values)
+    return result[..., :n_outputs]
+
+
+class Product(Protocol):
+    """Multiplies by a fixed (N, K) matrix and adds a fixed bias."""
+
+    def __call__(self, values: Tensor, rows: slice = ..., *, relu: bool = False) -> Tensor:
+        """Maps (…, K) to (…, n), as `Linear.part` does."""
+
+
+class Linear(nn.Linear):
+    """x·Wᵀ + b like torch's, for all rows of W or some, by a `Product` where one is set."""
+
+    product: Product | None = None
+    """Function used while no gradient is needed; None: torch's own."""
+    operations: Operations | None = None
+    """Operations used where gradients are needed; None: torch's own function."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Maps (…, K) to (…, N)."""
+        return self.part(values)
+
+    def part(self, values: Tensor, rows: slice = ALL_ROWS, *, relu: bool = False) -> Tensor:
+        """Maps (…, K) to (…, n), with the n rows of W that are named.
+
+        Args:
+            values: (…, K) what is multiplied.
+            rows: which rows of W and of the bias.
+            relu: whether negative results become 0.
+        """
+        if self.product is not None and not torch.is_grad_enabled():
+            return self.product(values, rows, relu=relu)
+        weight: Tensor = self.weight
+        bias: Tensor | None = self.bias
+        if rows != ALL_ROWS:
+            weight, bias = weight[rows], None if bias is None else bias[rows]
+        if self.operations is not None and torch.is_grad_enabled():
+            result = self.operations.linear(values, weight, bias)
+            return functional.relu(result) if relu else result
+        if not torch.is_grad_enabled():
+            result = repeatable_linear(values, weight, bias)
+            return result.relu_() if relu else result
+        if not relu:
+            return functional.linear(values, weight, bias)
+        # No one else needs the sums, so they are replaced; in a matrix, for torch would copy a view
+        rows_of_values = values.reshape(-1, values.shape[-1])
+        result = functional.linear(rows_of_values, weight, bias).relu_()
+        return result.view(*values.shape[:-1], weight.shape[0])
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+def keep_mask(shape: torch.Size, rate: float) -> Tensor:
+    """Draws a boolean mask on the CPU that is False with chance `rate`, from torch's generator.
+
+    torch's own dropout draws one random number for every value; at translation's sizes this is a
+    sixth of a training step. Here a 64-bit draw serves four values: each 16-bit part is compared
+    with the rate, so that the rate is met to 1/65536.
+    """
+    n_values = shape.numel()
+    draws = torch.empty((n_values + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
+    threshold = round(rate * _DROPOUT_LEVELS) - _DROPOUT_LEVELS // 2
+    return (draws.view(torch.int16)[:n_values] >= threshold).view(shape)
+
+
+def dropout(values: Tensor, rate: float) -> Tensor:
+    """Zeroes each value with chance `rate` and scales the rest by 1 / (1 - rate)."""
+    if rate == 0.0:
+        return values
+    if values.device.type != "cpu":
+        return functional.dropout(values, rate)
+    kept_share = 1.0 - round(rate * _DROPOUT_LEVELS) / _DROPOUT_LEVELS
+    return values * keep_mask(values.shape, rate).to(values.dtype).div_(kept_share)
+
+
+class Dropout(nn.Module):
+    """Dropout (Srivastava et al. 2014): active while training, the identity otherwise."""
+
+    operations: Operations | None = None
+    """Operations used in training; None: torch's."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Drops values of a tensor of any shape."""
+        if not self.training or self.rate == 0.0:
+            return values
+        if self.operations is not None:
+            return self.operations.dropout(values, self.rate)
+        return dropout(values, self.rate)
+
+    def added(self, hidden: Tensor, values: Tensor) -> Tensor:
+        """Computes hidden + dropout(values), the residual sum of a sub-layer."""
+        if self.training and self.rate > 0.0 and self.operations is not None:
+            return self.operations.add_dropout(hidden, values, self.rate)
+        return hidden + self(values)
+
+    def added_and_normed(
+        self, hidden: Tensor, values: Tensor, norm: nn.LayerNorm, *, rounds: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Computes hidden + dropout(values) and its layer norm; see `Operations`."""
+        if self.training and self.operations is not None and torch.is_grad_enabled():
+            return self.operations.add_dropout_norm(hidden, values, self.rate, norm, rounds=rounds)
+        summed = self.added(hidden, values)
+        return summed, norm(summed)
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
 
 class Operations(Protocol):
     """Operations on the CPU that give what the plain formulas give, the model's with gradients.
 
     Dropout alone differs in which values are dropped: its random numbers are made in another way.
+    Under autocast, products have its precision.
     """
 
     def hidden_states(
@@ -50,31 +279,19 @@ class Operations(Protocol):
     def add_dropout_norm(
         self, hidden: Tensor, values: Tensor, rate: float, norm: nn.LayerNorm, *, rounds: bool
     ) -> tuple[Tensor, Tensor]:
-        """Computes hidden + dropout(values) and its layer norm.
+        """Computes hidden + dropout(values) and its layer norm over D, the sum in float32.
 
         Args:
             hidden: (…, D) float32.
             values: (…, D).
             rate: chance of dropping a value; 0: none is.
-            norm: over D.
+            norm: the layer norm.
             rounds: whether the norm may be rounded to the precision of autocast at once, for it is
                 only multiplied by matrices.
-
-        Returns:
-            Both (…, D), the sum in float32.
         """
 
     def linear(self, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Computes values·weightᵀ + bias.
-
-        Args:
-            values: (…, K).
-            weight: (N, K).
-            bias: (N), or None.
-
-        Returns:
-            (…, N), under autocast in its precision.
-        """
+        """Computes values·weightᵀ + bias: (…, K) by (N, K) to (…, N)."""
 
     def feed_forward(
         self,
@@ -82,19 +299,16 @@ class Operations(Protocol):
         inner: tuple[Tensor, Tensor | None],
         outer: tuple[Tensor, Tensor | None],
     ) -> Tensor:
-        """Computes FFN(x) = max(0, x·W₁ᵀ + b₁)·W₂ᵀ + b₂.
+        """Computes FFN(x) = max(0, x·W₁ᵀ + b₁)·W₂ᵀ + b₂, (…, D) to (…, D).
 
         Args:
             values: (…, D).
             inner: W₁ (F, D) and b₁ (F), or None for it.
             outer: W₂ (D, F) and b₂ (D), or None for it.
-
-        Returns:
-            (…, D), under autocast in its precision.
         """
 
     def attention(self, query: Tensor, memory: Tensor | None, n_heads: int, spans: Spans) -> Tensor:
-        """Attends with all heads, in sentences that lie one after the other.
+        """Attends with all heads, by the scale 1/√E, in sentences one after the other.
 
         Args:
             query: (1, Q, H·E) queries; or (1, Q, 3·H·E) queries, keys and values.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from tformer_cli.model.linear import Linear
-from tformer_cli.model.masks import EVERYTHING, Mask
+from tformer_cli.model.attention import EVERYTHING, Mask
+from tformer_cli.model.operations import Linear
 
 
 class Recurrence(nn.Module):

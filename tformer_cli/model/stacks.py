@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.attention import EVERYTHING, Mask, MultiHeadAttention, key_mask
 from tformer_cli.model.cache import DecoderCache, StepCache
-from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.feed_forward import FeedForward
-from tformer_cli.model.masks import EVERYTHING, Mask, key_mask
+from tformer_cli.model.operations import Dropout
 from tformer_cli.model.recurrence import Recurrence
 
 if TYPE_CHECKING:

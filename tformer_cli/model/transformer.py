@@ -1,23 +1,34 @@
 """The encoder-decoder Transformer: both stacks, their embeddings and the output projection."""
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
-from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.attention import MultiHeadAttention, causal_mask, key_mask
 from tformer_cli.model.cache import DecoderCache, StepCache
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.feed_forward import FeedForward
-from tformer_cli.model.linear import Product, repeatable_linear
-from tformer_cli.model.masks import causal_mask, key_mask
-from tformer_cli.model.operations import Operations
+from tformer_cli.model.operations import Operations, Product, repeatable_linear
 from tformer_cli.model.positions import Positions, TablePositions, make_positions
 from tformer_cli.model.recurrence import Recurrence
 from tformer_cli.model.stacks import DecoderLayer, Layer, Stack
+
+_DRAWS = frozenset(
+    {
+        Tensor.normal_,
+        Tensor.uniform_,
+        nn.init.normal_,
+        nn.init.uniform_,
+        nn.init.kaiming_uniform_,
+    }
+)
+"""Initializers that fill a tensor at random; the other initializers end in one of these."""
 
 
 class Transformer(nn.Module):
@@ -301,3 +312,30 @@ def initialize(model: Transformer) -> None:
             nn.init.normal_(parameter, std=deviation)
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
+
+
+class _DrawNothing(TorchFunctionMode):
+    """Leaves tensors as they are where they would be filled at random.
+
+    There is nothing to fill on the "meta" device, but torch computes even that in Python, and its
+    first such call imports its compiler: seconds of the start of a program.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,  # noqa: ANN401
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        kwargs = kwargs or {}
+        if func in _DRAWS:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def shapes_alone() -> Iterator[None]:
+    """Within it, new modules have parameters with shapes and types but without values."""
+    with torch.device("meta"), _DrawNothing():
+        yield

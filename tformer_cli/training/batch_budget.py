@@ -15,9 +15,10 @@ from torch import Tensor
 from tformer_cli.data.batching import Batch, collate
 from tformer_cli.data.loading.encoded import EncodedCorpus
 from tformer_cli.errors import RecipeError
+from tformer_cli.model.config import Precision
 from tformer_cli.model.operations import ROW_MULTIPLE
-from tformer_cli.model.runtime import Precision, is_out_of_memory
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.runtime import is_out_of_memory
 from tformer_cli.training.config import TrainingConfig
 from tformer_cli.training.gradients import add_gradients
 from tformer_cli.training.memory import free_memory

@@ -10,8 +10,9 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from tformer_cli.data.batching import Batch
 from tformer_cli.data.tokenizer import PAD_ID
-from tformer_cli.model.runtime import Precision, autocast
+from tformer_cli.model.config import Precision
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.runtime import autocast
 from tformer_cli.training.loss import Loss
 from tformer_cli.training.projected_loss import projected_loss
 from tformer_cli.training.window import Window

@@ -2,7 +2,7 @@
 
 What is kept is given back now and then, so that a long training does not grow.
 
-Freed pages are kept for the next tensors (`model.runtime.prepare_cpu`). But batches differ a little
+Freed pages are kept for the next tensors (`runtime.prepare_cpu`). But batches differ a little
 in size, so that one step's holes do not quite fit the next step's tensors, and the heap grows to
 several times what is ever in use. Giving all free pages back undoes that; the system then has to
 clear them again when they are needed, which was seen to take 14 µs a page in a virtual machine.
@@ -25,8 +25,9 @@ import torch
 
 from tformer_cli.data.batching import Batch
 from tformer_cli.errors import TformerError
-from tformer_cli.model.runtime import Precision, is_out_of_memory
+from tformer_cli.model.config import Precision
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.runtime import is_out_of_memory
 from tformer_cli.training.gradients import ALONE, BackwardPasses, add_gradients
 from tformer_cli.training.window import Window
 

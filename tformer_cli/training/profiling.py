@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from tformer_cli.model.flops import training_flops_per_token
+from tformer_cli.training.speed import training_flops_per_token
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.window import Window
 
@@ -51,7 +51,7 @@ class StepProfile:
     target_tokens: int
     """Target tokens, without padding."""
     flops: float
-    """Operations of the model's products, by the formula of `model.flops`."""
+    """Operations of the model's products, by the formula of `training.speed`."""
     product_rate: float
     """Operations a second that the hardware was seen to reach in such products; 0: not known."""
     categories: dict[str, float]

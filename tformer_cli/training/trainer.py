@@ -9,8 +9,9 @@ from typing import Any
 from tformer_cli.data.batching import Batch
 from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
 from tformer_cli.errors import Interrupted
-from tformer_cli.model.runtime import Precision, training_products
+from tformer_cli.model.config import Precision
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.runtime import training_products
 from tformer_cli.training.batch_budget import PairLengths, settle_tokens_per_batch
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
 from tformer_cli.training.divergence import Diverged, guesser_loss

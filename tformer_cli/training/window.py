@@ -7,13 +7,12 @@ from dataclasses import dataclass, fields
 from torch import Tensor
 
 from tformer_cli.data.batching import Batch
-from tformer_cli.model.flops import training_flops_per_token
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.divergence import Diverged
 from tformer_cli.training.events import StepReport
 from tformer_cli.training.loss import Loss
 from tformer_cli.training.resuming.state import TrainingState
-from tformer_cli.training.speed import HardwareLimit
+from tformer_cli.training.speed import HardwareLimit, training_flops_per_token
 
 
 @dataclass

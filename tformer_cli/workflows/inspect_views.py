@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
 from tformer_cli.inspection.view import CAPTURED, ModelView, SentenceView, Subject
 from tformer_cli.inspection.views import all_views
-from tformer_cli.model.runtime import prepare_cpu, resolve_device
+from tformer_cli.runtime import prepare_cpu, resolve_device
 from tformer_cli.workflows.inspect_heads import HeadInspector, summary_of
 from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened

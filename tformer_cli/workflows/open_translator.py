@@ -16,7 +16,7 @@ from tformer_cli.artifacts.model_directory import (
 from tformer_cli.decoding.config import MOST_HYPOTHESES
 from tformer_cli.decoding.translator import TooLong, Translator
 from tformer_cli.errors import UsageError
-from tformer_cli.model.allocator import keep_freed_pages
+from tformer_cli.runtime import keep_freed_pages
 from tformer_cli.workflows.engines import (
     LateTorchEngine,
     ctranslate2_engine,
@@ -234,7 +234,7 @@ def _prepare_torch(threads: int, seed: int) -> None:
     """
     import torch
 
-    from tformer_cli.model.runtime import prepare_cpu, set_threads
+    from tformer_cli.runtime import prepare_cpu, set_threads
 
     try:
         set_threads(threads)
@@ -251,7 +251,7 @@ def _resolved(device: str, threads: int, seed: int) -> str:
         UsageError: if it is not there.
     """
     _prepare_torch(threads, seed)
-    from tformer_cli.model.runtime import resolve_device
+    from tformer_cli.runtime import resolve_device
 
     try:
         return str(resolve_device(device))

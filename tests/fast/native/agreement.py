@@ -21,7 +21,7 @@ from tformer_cli.fast.native.weights import ACTIVATIONS, POSITIONS
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.fast.unpadded import hidden_unpadded, unpadded
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.dropout import Dropout
+from tformer_cli.model.operations import Dropout
 from tformer_cli.model.transformer import Transformer
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from tformer_cli.fast.native import linear as module
 from tformer_cli.model.feed_forward import FeedForward
-from tformer_cli.model.linear import Linear
+from tformer_cli.model.operations import Linear
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tformer_cli.model.dropout import Dropout
+from tformer_cli.model.operations import Dropout
 
 
 @pytest.fixture(autouse=True)

@@ -17,10 +17,15 @@ from tformer_cli.data.batching import collate
 from tformer_cli.fast.native import training
 from tformer_cli.fast.native.training import NativeOperations, use_native_operations
 from tformer_cli.fast.unpadded import hidden_unpadded, trains_unpadded, unpadded
-from tformer_cli.model.attention import FUSED_FROM_KEYS, MultiHeadAttention, plain_attention
+from tformer_cli.model.attention import (
+    FUSED_FROM_KEYS,
+    Mask,
+    MultiHeadAttention,
+    Spans,
+    plain_attention,
+)
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.dropout import Dropout
-from tformer_cli.model.masks import Mask, Spans
+from tformer_cli.model.operations import Dropout
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.gradients import batch_loss
 from tformer_cli.training.projected_loss import projected_loss

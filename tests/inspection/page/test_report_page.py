@@ -113,7 +113,7 @@ def test_the_loss_without_a_head_is_that_of_one_pass_with_it_off(model, report):
     from tformer_cli.artifacts.model_directory import load_model_directory
     from tformer_cli.inspection.ablation.gates import heads_off
     from tformer_cli.inspection.views.logits import layer_logits
-    from tformer_cli.model.runtime import resolve_device
+    from tformer_cli.runtime import resolve_device
 
     transformer = load_model_directory(model, resolve_device("cpu")).model
     maps, ablation = report.sentences[0].heads.captured, report.sentences[0].views["ablation"]

@@ -38,9 +38,9 @@ from tformer_cli.fast.continuous.beam_places import (
 from tformer_cli.fast.continuous.fixed_cache import FixedCache
 from tformer_cli.fast.native.torch_weights import interference
 from tformer_cli.model.feed_forward import ACTIVATIONS
-from tformer_cli.model.linear import Linear
-from tformer_cli.model.runtime import Precision, StandardProducts, autocast, is_out_of_memory
+from tformer_cli.model.operations import Linear, StandardProducts
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.runtime import autocast, is_out_of_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.engine import SearchedModel, Sentence
     from tformer_cli.decoding.hypothesis import Hypothesis
+    from tformer_cli.model.config import Precision
 
 NARROWEST_SOURCE = 16
 """Sources are padded to this times a power of two."""

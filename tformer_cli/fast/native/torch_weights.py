@@ -12,7 +12,7 @@ from tformer_cli.fast.native.weights import OUTPUT, SCALE, unsupported_shape
 from tformer_cli.fast.packed import PackedProduct
 from tformer_cli.fast.quantized import QuantizedProduct
 from tformer_cli.model.attention import MultiHeadAttention
-from tformer_cli.model.linear import Linear
+from tformer_cli.model.operations import Linear
 from tformer_cli.model.transformer import Transformer
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ def interference(modules: Sequence[nn.Module]) -> str | None:
     for module in modules:
         if isinstance(module, MultiHeadAttention) and (module.gate is not None or module.has_taps):
             return "attention is tapped or gated"
+        if isinstance(module, MultiHeadAttention) and module.scale != module.head_width**-0.5:
+            return "attention has a scale of its own"
         if module._forward_hooks or module._forward_pre_hooks:
             return "hooks are set on the model"
         if module.training:

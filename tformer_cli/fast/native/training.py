@@ -21,9 +21,8 @@ from tformer_cli.fast.native.residual_norm import NativeResidualNorm
 from tformer_cli.fast.native.threads import threads_of_torch
 from tformer_cli.fast.unpadded import hidden_unpadded, trains_unpadded, unpadded
 from tformer_cli.model.attention import MultiHeadAttention
-from tformer_cli.model.dropout import Dropout
 from tformer_cli.model.feed_forward import FeedForward
-from tformer_cli.model.linear import Linear
+from tformer_cli.model.operations import Dropout, Linear
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -20,7 +20,7 @@ from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.inspection.ablation.gates import gated, gates_of_each, heads_off
 from tformer_cli.inspection.capture.heads import HeadId, Kind, attentions
 from tformer_cli.inspection.capture.observed import record_module
-from tformer_cli.model.masks import causal_mask, key_mask
+from tformer_cli.model.attention import causal_mask, key_mask
 from tformer_cli.model.transformer import Transformer
 
 LARGEST_POSITIONS = 1 << 13

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from tformer_cli.inspection.capture.heads import HeadId, Kind, attentions
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.shapes import shapes_alone
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.transformer import Transformer, shapes_alone
 
 _NAMES: dict[Kind, str] = {
     "enc": "encoder.layers.{}.self_attention",

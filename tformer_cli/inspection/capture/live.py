@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tformer_cli.inspection.capture.heads import Kind
     from tformer_cli.model.attention import AttentionTap
     from tformer_cli.model.cache import DecoderCache
-    from tformer_cli.model.linear import Product
+    from tformer_cli.model.operations import Product
     from tformer_cli.model.stacks import DecoderLayer, Stack
     from tformer_cli.model.transformer import Transformer
 

@@ -64,6 +64,8 @@ class AttentionSublayer:
     """(H, K, E) values m_j·W_V^h + b_V^h, times the head's gate if it has one."""
     mask: Tensor | None
     """Boolean, broadcastable to (1, H, Q, K), True means "may attend"; None: everything."""
+    scale: float
+    """Factor of the scores, before the bias."""
     bias: Tensor | None
     """Broadcastable to (1, H, Q, K), what is added to the scores; None: nothing."""
     out_weight: Tensor
@@ -81,7 +83,9 @@ class AttentionSublayer:
 
     def weights(self) -> Tensor:
         """Computes (H, Q, K) the attention weights A."""
-        return attention_weights(self.query[None], self.key[None], self.mask, bias=self.bias)[0]
+        return attention_weights(
+            self.query[None], self.key[None], self.mask, bias=self.bias, scale=self.scale
+        )[0]
 
     def transformed(self) -> Tensor:
         """Computes (H, K, D) the vectors f_h(m_j)."""
@@ -174,6 +178,7 @@ class _Watched:
             key=first_of(tap.key),
             value=value,
             mask=None if tap.mask is None else tap.mask.cpu(),
+            scale=tap.scale,
             bias=None if tap.bias is None else tap.bias.cpu().double(),
             out_weight=out_weight,
             out_bias=_vector(bias, len(weight)),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from tformer_cli.model.runtime import Precision
+from tformer_cli.model.config import Precision
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.config import TrainingConfig
 from tformer_cli.training.optimizers.adam import Adam, ParameterGroup

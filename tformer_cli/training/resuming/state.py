@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tformer_cli.data.loading.loader import LoaderPosition
-from tformer_cli.model.runtime import Precision
+from tformer_cli.model.config import Precision
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.structure import structure
 from tformer_cli.training.config import ValidationConfig

@@ -12,7 +12,7 @@ from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, count_tokens
 from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.heads.statistics import HeadStatistics, HeadSummary
-from tformer_cli.model.runtime import StandardProducts
+from tformer_cli.model.operations import StandardProducts
 from tformer_cli.workflows.inspection.corpus_pairs import BUFFER_LINES, corpus_pairs
 from tformer_cli.workflows.open_translator import Opened
 

@@ -4,8 +4,8 @@ import torch
 
 from tformer_cli.acceleration import has_fast
 from tformer_cli.errors import UsageError
-from tformer_cli.model.runtime import prepare_cpu, resolve_device, set_threads
 from tformer_cli.model.transformer import Transformer, compile_layers
+from tformer_cli.runtime import prepare_cpu, resolve_device, set_threads
 from tformer_cli.training.processes.launch import Launch
 
 

@@ -1,21 +1,28 @@
-"""Resources of the machine: device, precision, threads and memory settings."""
+"""Resources of the machine: device, precision, threads and memory settings.
 
+What torch is asked for, it is imported for: reading this file costs a start of the program nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
 import functools
 import os
-import threading
+import platform
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-from tformer_cli.model.allocator import keep_freed_pages
-from tformer_cli.model.config import Precision as Precision  # noqa: PLC0414 - for those who import it from here
+    from tformer_cli.model.config import Precision
 
 _ONEDNN_LEVELS_WITH_BFLOAT16 = (
     "DEFAULT", "ALL", "AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX10",
 )  # fmt: skip
 """Beginnings of the levels of processors, as `ONEDNN_MAX_CPU_ISA` names them."""
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of glibc's malloc.h
 _CPU_ALLOCATOR = ("DefaultCPUAllocator: can't allocate memory", "not enough memory")
 
 
@@ -27,6 +34,8 @@ def resolve_device(name: str) -> torch.device:
     Raises:
         ValueError: if the name is none of these, or CUDA or that GPU cannot be used.
     """
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, index = name.partition(":")
@@ -49,6 +58,8 @@ def set_threads(n_threads: int) -> None:
     Raises:
         ValueError: if the number is negative, or the threads would never answer in this process.
     """
+    import torch
+
     if n_threads < 0:
         raise ValueError(f"must be at least 0, but is {n_threads}")
     if n_threads:
@@ -66,7 +77,11 @@ def check_threads() -> None:
         ValueError: if this process is a fork of one that had computed with several threads, and
             would, too.
     """
-    if _is_fork_of_threads and torch.get_num_threads() > 1:
+    if not _is_fork_of_threads:
+        return
+    import torch
+
+    if torch.get_num_threads() > 1:
         raise ValueError(
             "this process was forked from one that had computed with several threads, and would "
             'hang; start it by multiprocessing\'s "spawn" method, or compute with 1 thread'
@@ -78,11 +93,31 @@ _is_fork_of_threads = False
 
 def _note_fork() -> None:
     global _is_fork_of_threads
-    _is_fork_of_threads = bool(prepare_cpu.cache_info().currsize) and torch.get_num_threads() > 1
+    if not prepare_cpu.cache_info().currsize:
+        return
+    import torch
+
+    _is_fork_of_threads = torch.get_num_threads() > 1
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
+
+
+@functools.cache
+def keep_freed_pages() -> None:
+    """Tells glibc's allocator to keep freed pages, once a process; elsewhere it does nothing.
+
+    Returning each large temporary to the system and faulting it in again costs more than many an
+    operator: a tenth of greedy search.
+    """
+    if platform.system() != "Linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MMAP_MAX, 0)
+        mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(_TOP_PAD, 64 << 20)
 
 
 @functools.cache
@@ -99,8 +134,12 @@ def prepare_cpu() -> bool:
     Returns:
         Whether oneDNN's products are in use.
     """
+    import torch
+
+    from tformer_cli.model.operations import matmul_settings
+
     keep_freed_pages()
-    matmul = _matmul_settings()
+    matmul = matmul_settings()
     if matmul is None or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     before = matmul.fp32_precision
@@ -111,36 +150,6 @@ def prepare_cpu() -> bool:
     return False
 
 
-class StandardProducts:
-    """While entered, float32 products take torch's standard path and not oneDNN's.
-
-    The many small products of attention while decoding are faster there, and their bits depend on
-    the shapes of one sentence alone: oneDNN is entered or not by the size of the whole batch.
-    """
-
-    _depth: ClassVar[int] = 0
-    """Number entered; the inner ones cost nothing."""
-    _before: ClassVar[str] = ""
-
-    _lock: ClassVar[threading.Lock] = threading.Lock()
-    """torch's switch is the whole process's, so the threads that have entered are counted."""
-
-    def __enter__(self) -> None:
-        cls = StandardProducts
-        with cls._lock:
-            if cls._depth == 0 and (matmul := _matmul_settings()) is not None:
-                cls._before = matmul.fp32_precision
-                matmul.fp32_precision = "ieee"
-            cls._depth += 1
-
-    def __exit__(self, *details: object) -> None:
-        cls = StandardProducts
-        with cls._lock:
-            cls._depth -= 1
-            if cls._depth == 0 and (matmul := _matmul_settings()) is not None:
-                matmul.fp32_precision = cls._before
-
-
 def training_products() -> AbstractContextManager[object]:
     """Makes the context in which training multiplies in float32 fastest.
 
@@ -148,6 +157,10 @@ def training_products() -> AbstractContextManager[object]:
     makes no code of its own for every number of rows, of which training has many. Elsewhere that
     library is slow, and oneDNN stays.
     """
+    import torch
+
+    from tformer_cli.model.operations import StandardProducts
+
     has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
     return StandardProducts() if has_mkl and _is_intel() else nullcontext()
 
@@ -162,13 +175,10 @@ def _is_intel(cpu_information: Path = Path("/proc/cpuinfo")) -> bool:
     return "GenuineIntel" in text.partition("\n\n")[0]
 
 
-def _matmul_settings() -> Any:  # noqa: ANN401  # not in torch's types
-    """Torch's settings of oneDNN's products, where it has them."""
-    return getattr(torch.backends.mkldnn, "matmul", None)
-
-
 def _product_error() -> float:
     """Relative error of a float32 product against float64; bfloat16 would show about 4e-3."""
+    import torch
+
     generator = torch.Generator().manual_seed(1)
     left = torch.randn(64, 256, generator=generator)
     right = torch.randn(256, 256, generator=generator)
@@ -184,6 +194,8 @@ def has_fast_bfloat16(device_type: str) -> bool:
     oneDNN held to older instructions by its environment variable emulates bfloat16, many times
     slower than it computes float32.
     """
+    import torch
+
     if device_type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     held_to = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "DEFAULT"))
@@ -200,6 +212,8 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
         device: of the model.
         precision: "float32" changes nothing.
     """
+    import torch
+
     if precision == "float32":
         return nullcontext()
     return torch.autocast(device.type, dtype=torch.bfloat16)
@@ -210,6 +224,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     torch has an exception of its own for GPUs alone; its CPU allocator raises a plain RuntimeError.
     """
+    import torch
+
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _CPU_ALLOCATOR)

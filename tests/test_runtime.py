@@ -1,17 +1,21 @@
+import ctypes
 import os
+import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from tformer_cli.model import runtime
-from tformer_cli.model.runtime import (
-    StandardProducts,
+from tformer_cli import runtime
+from tformer_cli.model.operations import StandardProducts
+from tformer_cli.runtime import (
     autocast,
     has_fast_bfloat16,
     is_out_of_memory,
+    keep_freed_pages,
     prepare_cpu,
     resolve_device,
     set_threads,
@@ -134,7 +138,7 @@ def test_real_errors_of_the_allocators_are_known_and_others_are_not():
 
 FORK = """
 import os, torch
-from tformer_cli.model import runtime
+from tformer_cli import runtime
 
 runtime.prepare_cpu()
 torch.set_num_threads(2)
@@ -180,3 +184,18 @@ def test_threads_that_enter_and_leave_standard_products_leave_the_switch_as_it_w
     finally:
         sys.setswitchinterval(switch_interval)
         torch.backends.mkldnn.matmul.fp32_precision = before
+
+
+@pytest.mark.parametrize("system", ["Linux", "Darwin"])
+def test_the_allocator_of_linux_is_told_once_to_keep_what_is_freed(monkeypatch, system):
+    told = {}
+    library = SimpleNamespace(mallopt=told.__setitem__)
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
+    keep_freed_pages.__wrapped__()
+    assert told == ({-4: 0, -1: 2**31 - 1, -2: 64 << 20} if system == "Linux" else {})
+
+
+def test_a_library_without_that_setting_stays_as_it_is(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace())
+    keep_freed_pages.__wrapped__()

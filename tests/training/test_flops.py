@@ -3,8 +3,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tformer_cli.model.config import PRESETS, ModelConfig
-from tformer_cli.model.flops import forward_flops, training_flops_per_token
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.training.speed import forward_flops, training_flops_per_token
 
 
 @pytest.mark.parametrize("changes", [{"norm": "pre"}, {"norm": "post"}, {"decoder_cell": "ssru"}])
