@@ -9,19 +9,19 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencies
 from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.inspection.capture.batches import IdPair, capture_pairs
+from tformer_cli.inspection.capture.batches import IdPair, capture_batches
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import head_layout
-from tformer_cli.inspection.comparison.diff import HeadChange, HeadDiff, changes_of
+from tformer_cli.inspection.comparison.diff import HeadChange, HeadDiff, Metrics, changes_of
 from tformer_cli.inspection.comparison.distance import HeadDistances
 from tformer_cli.inspection.comparison.matching import Matching, default_matching
-from tformer_cli.inspection.heads.means import MetricMeans
 from tformer_cli.inspection.heads.rare_tokens import (
     NO_RARE_SENTENCE,
     TokenFrequencies,
     rare_positions,
 )
 from tformer_cli.inspection.heads.selectors import HeadSelection
+from tformer_cli.inspection.heads.statistics import HeadStatistics
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.runtime import prepare_cpu, resolve_device
 from tformer_cli.workflows.inspect_heads import summary_of
@@ -119,7 +119,9 @@ class ModelComparer:
         self._is_selected = bool(heads)
         self._kinds = self._selection.kinds
         self._distances = HeadDistances(*self._layouts, self._kinds)
-        self._means = tuple(MetricMeans(layout, self._kinds) for layout in self._layouts)
+        self._statistics = [
+            HeadStatistics(layout, self._kinds, resamples=0) for layout in self._layouts
+        ]
         self._frequencies = _frequencies(self._directories)
         self._has_rare = False
         self._shown: IdPair | None = None
@@ -150,14 +152,15 @@ class ModelComparer:
             yield self.report.lines
 
     def _add(self, pairs: Sequence[IdPair]) -> None:
-        captured = [capture_pairs(model, pairs, self._kinds) for model in self._models]
+        captured = [capture_batches(model, pairs, self._kinds) for model in self._models]
         # Both take the pairs in one order, which their lengths decide.
-        for (_, before), (_, after) in zip(*captured, strict=True):
-            self._distances.add(before, after)
-            rare = rare_positions(self._frequencies, before.source_ids)
-            self._has_rare = self._has_rare or bool(rare)
-            for means, maps in zip(self._means, (before, after), strict=True):
-                means.add(maps, rare)
+        for (indices, before), (_, after) in zip(*captured, strict=True):
+            for maps in zip(before.maps(), after.maps(), strict=True):
+                self._distances.add(*maps)
+            rare = [rare_positions(self._frequencies, ids) for ids in before.sources]
+            self._has_rare = self._has_rare or any(rare)
+            for statistics, batch in zip(self._statistics, (before, after), strict=True):
+                statistics.add_batch(indices, batch, rare)
         self._n_sentences += len(pairs)
 
     def diff(self) -> HeadDiff:
@@ -168,7 +171,7 @@ class ModelComparer:
         """
         if self._shown is None:
             raise DataError("the input: no sentence fits both models; give a shorter one")
-        first, second = self._means
+        first, second = (statistics.means() for statistics in self._statistics)
         changes = changes_of(
             self._layouts, self._distances, (first, second), self._kinds, self._matching
         )
@@ -177,7 +180,7 @@ class ModelComparer:
             second=summary_of(self._directories[1]),
             matching=self._matching,
             n_sentences=self._n_sentences,
-            changes=tuple(self._chosen(changes)),
+            changes=tuple(self._chosen(changes, first)),
             rare_reason=self._rare_reason(),
             shown=(self._record(self._shown, 0), self._record(self._shown, 1)),
         )
@@ -188,11 +191,11 @@ class ModelComparer:
             return f"no {FREQUENCIES} in A or B"
         return "" if self._has_rare else NO_RARE_SENTENCE
 
-    def _chosen(self, changes: list[HeadChange]) -> list[HeadChange]:
+    def _chosen(self, changes: list[HeadChange], means: Metrics) -> list[HeadChange]:
         """The changes of the heads that are asked for, chosen by A's own means."""
         if not self._is_selected:
             return changes
-        chosen = set(self._selection.select(self._means[0].means()))
+        chosen = set(self._selection.select(means))
         return [change for change in changes if change.match.first in chosen]
 
     def _record(self, pair: IdPair, number: int) -> HeadsRecord:

@@ -5,10 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.inspection.conftest import batch_of
 from tformer_cli.inspection.comparison.distance import LARGEST, HeadDistances, divergence_sums
-from tformer_cli.inspection.heads.means import MetricMeans
-from tformer_cli.inspection.heads.statistics import HeadStatistics
 
 
 def maps(n_heads, n_rows=5, n_keys=7, seed=1, is_causal=False):
@@ -66,21 +63,6 @@ def test_means_are_over_the_rows_of_all_sentences(make_record):
         total = sum(divergence_sums(weights, weights) for weights in pieces)
         expected = total / sum(weights.shape[1] for weights in pieces)
         assert np.allclose(distances.means(kind), expected.numpy(), atol=1e-15)
-
-
-def test_means_of_metrics_are_those_of_the_corpus_statistics(make_record):
-    records = [make_record(), make_record(source=("a",), target=()), make_record(target=("x",))]
-    layout = layout_of(records[0])
-    means = MetricMeans(layout)
-    statistics = HeadStatistics(layout, ["enc", "dec", "cross"], resamples=2)
-    for number, record in enumerate(records):
-        means.add(record.captured)
-        statistics.add_batch([number], batch_of(record.captured))
-    found = means.means()
-    assert list(found) == list(layout)
-    for summary in statistics.summaries():
-        assert found[summary.head] == pytest.approx(summary.metrics, rel=1e-12)
-        assert list(found[summary.head]) == list(summary.metrics)
 
 
 def layout_of(record):

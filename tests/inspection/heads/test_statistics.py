@@ -41,9 +41,11 @@ def summed_up(sentences, **options):
     return statistics.summaries()
 
 
-def test_means_are_those_of_the_single_sentences_weighted_by_rows():
+@pytest.mark.parametrize("resamples", [0, 20])
+def test_means_are_those_of_the_single_sentences_weighted_by_rows(resamples):
     sentences = [made_maps(*lengths) for lengths in LENGTHS]
-    for summary in summed_up(enumerate(sentences), resamples=20):
+    for summary in summed_up(enumerate(sentences), resamples=resamples):
+        assert summary.intervals.keys() == (summary.metrics.keys() if resamples else set())
         kind, layer, head = summary.head
         n_rows, totals = {}, {}
         for maps in sentences:

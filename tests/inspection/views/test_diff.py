@@ -20,7 +20,7 @@ from tformer_cli.inspection.comparison.diff import (
 )
 from tformer_cli.inspection.comparison.distance import HeadDistances
 from tformer_cli.inspection.figures.diff_svg import render_diff_svg
-from tformer_cli.inspection.heads.means import MetricMeans
+from tformer_cli.inspection.heads.metrics import metrics_of
 from tformer_cli.inspection.page.report_page import render_view
 from tformer_cli.inspection.views.diff import VIEW, DiffOptions, change_data
 
@@ -38,19 +38,15 @@ def diff(make_record):
             cross=(maps.cross[0], maps.cross[1].flip(-1)),
         ),
     )
-    distances, means = (
-        HeadDistances(LAYOUT, LAYOUT, KINDS),
-        (MetricMeans(LAYOUT), MetricMeans(LAYOUT)),
-    )
+    distances = HeadDistances(LAYOUT, LAYOUT, KINDS)
     distances.add(before.captured, after.captured)
-    for part, record in zip(means, (before, after), strict=True):
-        part.add(record.captured)
+    metrics = tuple(metrics_of(one.captured, list(LAYOUT)) for one in (before, after))
     return HeadDiff(
         first=before.model,
         second=before.model,
         matching="layer",
         n_sentences=1,
-        changes=tuple(changes_of((LAYOUT, LAYOUT), distances, means, list(KINDS), "layer")),
+        changes=tuple(changes_of((LAYOUT, LAYOUT), distances, metrics, list(KINDS), "layer")),
         shown=(before, after),
     )
 

@@ -11,11 +11,12 @@ from torch import Tensor
 from tformer_cli.inspection.capture.heads import HeadId, HeadLayout, Kind
 from tformer_cli.inspection.comparison.distance import HeadDistances
 from tformer_cli.inspection.comparison.matching import HeadMatch, Matching, match_heads
-from tformer_cli.inspection.heads.means import MetricMeans
 from tformer_cli.inspection.heads.roles import Role, role_of
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
 from tformer_cli.wording import count_of
 
+Metrics = dict[HeadId, dict[str, float]]
+"""The metrics of each head of a model."""
 MAPS_DRAWN = 8
 """Most pairs whose maps a picture shows; of more, those that have changed most."""
 
@@ -88,21 +89,20 @@ class HeadDiff:
 def changes_of(
     layouts: tuple[HeadLayout, HeadLayout],
     distances: HeadDistances,
-    means: tuple[MetricMeans, MetricMeans],
+    metrics: tuple[Metrics, Metrics],
     kinds: list[Kind],
     matching: Matching,
 ) -> list[HeadChange]:
     """Pairs the heads of both models and names their roles by the means of their metrics."""
-    before, after = (part.means() for part in means)
 
-    def role(metrics: dict[HeadId, dict[str, float]], head: HeadId | None) -> Role | None:
-        return None if head is None else role_of(metrics[head])
+    def role(known: Metrics, head: HeadId | None) -> Role | None:
+        return None if head is None else role_of(known[head])
 
     return [
         HeadChange(
             match=match,
-            first_role=role(before, match.first),
-            second_role=role(after, match.second),
+            first_role=role(metrics[0], match.first),
+            second_role=role(metrics[1], match.second),
         )
         for kind in kinds
         for match in match_heads(*layouts, distances, kind, matching)

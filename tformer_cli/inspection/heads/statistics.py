@@ -86,7 +86,7 @@ class HeadStatistics:
             layout: the heads of the model.
             kinds: whose heads are measured.
             seed: of the bootstrap.
-            resamples: how many resamples there are.
+            resamples: how many resamples there are; 0: means have no intervals.
         """
         self._kinds = [_KindSums(layout, kind, resamples) for kind in kinds if sum(layout.of(kind))]
         self._seed = seed
@@ -98,7 +98,8 @@ class HeadStatistics:
     def _count(self, index: int) -> None:
         """Takes a sentence whose numbers wait; many are added to the resamples together."""
         self.n_sentences += 1
-        self._pending.append(index)
+        if self._resamples:
+            self._pending.append(index)
         if len(self._pending) == BLOCK:
             self._resample()
 
@@ -127,6 +128,10 @@ class HeadStatistics:
             for kind, (totals, counts) in zip(self._kinds, measured, strict=True):
                 kind.wait(totals[place], counts[place])
             self._count(index)
+
+    def means(self) -> dict[HeadId, dict[str, float]]:
+        """The means of each head; none before the first sentence."""
+        return {summary.head: summary.metrics for summary in self.summaries()}
 
     def summaries(self) -> list[HeadSummary]:
         """Sums up every head, by kind, layer and head; none before the first sentence."""
@@ -218,7 +223,8 @@ class _KindSums:
         """Adds the (metrics, heads) sums over (metrics) rows of a sentence, to be resampled."""
         self._totals += totals
         self._counts += counts
-        self._waiting.append((totals, counts))
+        if len(self._resampled_counts):
+            self._waiting.append((totals, counts))
 
     def resample(self, weights: Numbers) -> None:
         """Adds the sentences that wait, each (resamples, sentences) `weights` times."""
@@ -231,7 +237,8 @@ class _KindSums:
         """The means and intervals of each head."""
         defined = [place for place, count in enumerate(self._counts) if count]
         means = {self._names[place]: self._totals[place] / self._counts[place] for place in defined}
-        intervals = {self._names[place]: self._interval(place) for place in defined}
+        drawn = defined if len(self._resampled_counts) else []
+        intervals = {self._names[place]: self._interval(place) for place in drawn}
         return [
             (
                 head,

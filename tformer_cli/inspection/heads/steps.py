@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tformer_cli.inspection.capture.batches import IdPair, capture_pairs
-from tformer_cli.inspection.capture.heads import HeadId, head_layout
-from tformer_cli.inspection.heads.means import MetricMeans
+from tformer_cli.inspection.capture.batches import IdPair, capture_batches
+from tformer_cli.inspection.capture.heads import KINDS, HeadId, head_layout
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, rare_positions
 from tformer_cli.inspection.heads.roles import role_of
+from tformer_cli.inspection.heads.statistics import HeadStatistics
 from tformer_cli.inspection.json_lines import plain
 from tformer_cli.model.transformer import Transformer
 
@@ -69,15 +69,16 @@ def look_at_heads(
     Raises:
         ValueError: if a side is longer than the model takes.
     """
-    means = MetricMeans(head_layout(model))
+    statistics = HeadStatistics(head_layout(model), KINDS, resamples=0)
     was_training = model.training
     model.eval()
     try:
-        for _, maps in capture_pairs(model, pairs):
-            means.add(maps, rare_positions(frequencies, maps.source_ids))
+        for indices, batch in capture_batches(model, pairs):
+            rare = [rare_positions(frequencies, ids) for ids in batch.sources]
+            statistics.add_batch(indices, batch, rare)
     finally:
         model.train(was_training)
-    found = means.means()
+    found = statistics.means()
     if not all(math.isfinite(value) for metrics in found.values() for value in metrics.values()):
         return []
     return [
