@@ -87,20 +87,60 @@ def make_blank_record():
     return blank_record
 
 
-def made_model(dtype=torch.float32, **settings):
+def made_model(dtype=torch.float32, vocab_size=40, *, sharpness=3.0, noise=0.2, **settings):
     """3 + 2 layers of 4 heads, its attention far from even; every bias and norm far from neutral,
     so that leaving one out shows."""
     shape = {"d_model": 32, "n_heads": 4, "d_ff": 48, "n_encoder_layers": 3, "n_decoder_layers": 2}
     torch.manual_seed(3)
-    model = Transformer(ModelConfig(**shape | settings), 40).eval()
+    model = Transformer(ModelConfig(**shape | settings), vocab_size).eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.dim() == 1:
-                parameter.add_(0.2 * torch.randn_like(parameter))
+            if noise and parameter.dim() == 1:
+                parameter.add_(noise * torch.randn_like(parameter))
         for module in model.modules():
             if isinstance(module, MultiHeadAttention):
-                module.in_projection.weight[: 2 * module.n_heads * module.head_width].mul_(3.0)
+                n_rows = 2 * module.n_heads * module.head_width
+                module.in_projection.weight[:n_rows].mul_(sharpness)
     return model.to(dtype)
+
+
+def dictionary_model(looks_for):
+    """One decoder layer whose only cross-attention head looks for a source token by the token that
+    the decoder just read."""
+    config = ModelConfig(
+        d_model=16,
+        n_heads=1,
+        d_ff=16,
+        n_encoder_layers=1,
+        n_decoder_layers=1,
+        max_positions=16,
+        tied_embeddings="none",
+        positions="learned",
+        bias=False,
+        norm="pre",
+    )
+    model = Transformer(config, 16).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_() if parameter.dim() > 1 else parameter.fill_(1.0)
+        model.source_embedding.weight.copy_(torch.eye(16))
+        for read, token in looks_for.items():
+            model.target_embedding.weight[read, token] = 1.0
+        attention = model.decoder.layers[0].cross_attention.in_projection.weight
+        attention[:16], attention[16:32] = 20 * torch.eye(16), torch.eye(16)
+    return model
+
+
+def check_maps(found, expected, atol=1e-6):
+    """The maps of a pair are those found in another way, and exact."""
+    assert found.source_ids == expected.source_ids
+    assert found.target_input_ids == expected.target_input_ids
+    for kind in KINDS:
+        assert len(found.layers(kind)) == len(expected.layers(kind)) > 0
+        for ours, theirs in zip(found.layers(kind), expected.layers(kind), strict=True):
+            torch.testing.assert_close(ours, theirs, atol=atol, rtol=0)
+    assert found.residuals.keys() == expected.residuals.keys()
+    assert found.residual < 1e-5
 
 
 @pytest.fixture

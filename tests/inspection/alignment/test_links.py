@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-import torch
 
+from tests.inspection.conftest import dictionary_model
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.alignment.links import (
     LinkRule,
@@ -15,38 +15,10 @@ from tformer_cli.inspection.alignment.links import (
 from tformer_cli.inspection.alignment.words import WordTokens
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import HeadId, HeadLayout
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer
 
 SOURCE, TARGET = (4, 5, 6, 7), (10, 13, 11, 12)
 ORDER = {(2, 0), (0, 1), (3, 2), (1, 3)}
 """Which source word each target word stands for; nothing on the diagonal."""
-
-
-def dictionary_model(looks_for: dict[int, int]) -> Transformer:
-    """A model whose only cross-attention head looks for one source token by the token just read."""
-    config = ModelConfig(
-        d_model=16,
-        n_heads=1,
-        d_ff=16,
-        n_encoder_layers=1,
-        n_decoder_layers=1,
-        max_positions=16,
-        tied_embeddings="none",
-        positions="learned",
-        bias=False,
-        norm="pre",
-    )
-    model = Transformer(config, 16).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_() if parameter.dim() > 1 else parameter.fill_(1.0)
-        model.source_embedding.weight.copy_(torch.eye(16))
-        for read, token in looks_for.items():
-            model.target_embedding.weight[read, token] = 1.0
-        attention = model.decoder.layers[0].cross_attention.in_projection.weight
-        attention[:16], attention[16:32] = 20 * torch.eye(16), torch.eye(16)
-    return model
 
 
 def links(looks_for, convention):

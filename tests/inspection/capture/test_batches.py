@@ -1,27 +1,18 @@
 import pytest
 import torch
 
+from tests.inspection.conftest import check_maps, made_model
 from tformer_cli.inspection.capture.batches import _batch_sizes, capture_batch, capture_pairs
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.model.attention import MultiHeadAttention
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer
 
 LENGTHS = [(1, 6), (19, 3), (6, 6), (30, 39), (39, 1), (0, 2)]
 
 
 @pytest.fixture
 def model(one_thread):
-    torch.manual_seed(3)
-    config = ModelConfig(
-        d_model=32, n_heads=4, d_ff=48, n_encoder_layers=3, n_decoder_layers=2, max_positions=40
-    )
     # in float64 nothing but a wrong cell can exceed the tolerance
-    model = Transformer(config, 60).eval().double()
-    for module in model.modules():
-        if isinstance(module, MultiHeadAttention):
-            module.in_projection.weight.data[:64].mul_(3.0)  # far from even
-    return model
+    return made_model(torch.float64, 60, noise=0.0, max_positions=40)
 
 
 @pytest.fixture
@@ -29,20 +20,9 @@ def pairs():
     return [tuple(torch.randint(4, 60, (n,)).tolist() for n in lengths) for lengths in LENGTHS * 2]
 
 
-def check_equal(found, expected):
-    assert found.source_ids == expected.source_ids
-    assert found.target_ids == expected.target_ids
-    for kind in ("enc", "dec", "cross"):
-        assert len(found.layers(kind)) == len(expected.layers(kind)) > 0
-        for ours, theirs in zip(found.layers(kind), expected.layers(kind), strict=True):
-            torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
-    assert set(found.residuals) == set(expected.residuals)
-    assert found.residual < 1e-5
-
-
 def test_every_pair_of_a_batch_has_the_maps_it_has_alone(model, pairs):
     for pair, found in zip(pairs, capture_batch(model, pairs).maps(), strict=True):
-        check_equal(found, capture_maps(model, *pair))
+        check_maps(found, capture_maps(model, *pair))
 
 
 def test_batches_of_any_size_give_every_pair_once(model, pairs, monkeypatch):
@@ -51,7 +31,7 @@ def test_batches_of_any_size_give_every_pair_once(model, pairs, monkeypatch):
         found = dict(capture_pairs(model, pairs))
         assert sorted(found) == list(range(len(pairs)))
         for index, maps in found.items():
-            check_equal(maps, capture_maps(model, *pairs[index]))
+            check_maps(maps, capture_maps(model, *pairs[index]))
 
 
 def test_batches_come_in_few_sizes_so_that_no_library_meets_ever_new_shapes():

@@ -2,34 +2,18 @@ import pytest
 import torch
 from torch import nn
 
+from tests.inspection.conftest import dictionary_model, made_model
 from tformer_cli.inspection.capture.forced import capture_maps, capture_vectors
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.capture.taps import tapped_attentions
 from tformer_cli.model.attention import MultiHeadAttention
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer
 
 SOURCE, TARGET = [5, 9, 7, 11, 6, 8], [20, 24, 21]
 
 
 @pytest.fixture(params=["post", "pre"])
 def model(request):
-    torch.manual_seed(3)
-    config = ModelConfig(
-        d_model=32,
-        n_heads=4,
-        d_ff=48,
-        n_encoder_layers=3,
-        n_decoder_layers=2,
-        max_positions=300,
-        norm=request.param,
-    )
-    model = Transformer(config, 40).eval()
-    with torch.no_grad():  # attention far from even
-        for module in model.modules():
-            if isinstance(module, MultiHeadAttention):
-                module.in_projection.weight[:64].mul_(3.0)
-    return model
+    return made_model(noise=0.0, norm=request.param, max_positions=300)
 
 
 def test_maps_have_the_shapes_of_unequal_depths_and_lengths(model):
@@ -133,43 +117,16 @@ def test_queries_without_weights_attend_evenly_to_what_they_see(model):
     torch.testing.assert_close(maps.dec[0], causal.expand(4, 4, 4))
 
 
-def dictionary_model(is_next: bool) -> Transformer:
-    """One decoder layer whose cross-attention looks for the source token that the decoder just
-    read, or (`is_next`) the one it is to predict: the token after it in source order."""
-    config = ModelConfig(
-        d_model=16,
-        n_heads=1,
-        d_ff=16,
-        n_encoder_layers=1,
-        n_decoder_layers=1,
-        max_positions=16,
-        tied_embeddings="none",
-        positions="learned",
-        bias=False,
-        norm="pre",
-    )
-    torch.manual_seed(0)
-    model = Transformer(config, 16).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_() if parameter.dim() > 1 else parameter.fill_(1.0)
-        model.source_embedding.weight.copy_(torch.eye(16))
-        # target token 8 + n stands for source token n; the one before it in line is 7 + n
-        shift = -7 if is_next else -8
-        model.target_embedding.weight.copy_(torch.eye(16).roll(shift, dims=1))
-        if is_next:  # the begin of sentence asks for the first source token, 4
-            model.target_embedding.weight[2] = torch.eye(16)[4]
-        attention = model.decoder.layers[0].cross_attention.in_projection.weight
-        attention[:16], attention[16:32] = 20 * torch.eye(16), torch.eye(16)
-    return model
-
-
 def test_a_dictionary_head_pins_which_row_is_which_token():
     source, target = [4, 5, 6, 7], [12, 13, 14, 15]
-    reads = capture_maps(dictionary_model(is_next=False), source, target).cross[0][0]
-    assert reads[1:].argmax(dim=-1).tolist() == [0, 1, 2, 3]  # row i has read token i
-    predicts = capture_maps(dictionary_model(is_next=True), source, target).cross[0][0]
-    assert predicts[:4].argmax(dim=-1).tolist() == [0, 1, 2, 3]  # row i predicts token i + 1
+    # target token 8 + n stands for source token n
+    reads = dictionary_model({8 + token: token for token in source})
+    weights = capture_maps(reads, source, target).cross[0][0]
+    assert weights[1:].argmax(dim=-1).tolist() == [0, 1, 2, 3]  # row i has read token i
+    # the one before it in line is 7 + n, and the begin of sentence asks for the first source token
+    predicts = dictionary_model({2: 4} | {7 + token: token for token in source})
+    weights = capture_maps(predicts, source, target).cross[0][0]
+    assert weights[:4].argmax(dim=-1).tolist() == [0, 1, 2, 3]  # row i predicts token i + 1
 
 
 def test_listeners_are_gone_afterwards_even_after_an_error(model):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.inspection.conftest import check_maps, made_model
 from tformer_cli.decoding.beam_search import BeamSearch, beam_search
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Sentence
@@ -15,51 +16,22 @@ from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.capture.live import NotSearchedError, RecordingModel
 from tformer_cli.model.attention import MultiHeadAttention
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer
 
 SOURCES = [(5, 9, 7), (11, 6, 8, 12, 13, 4), (9,), (20, 21, 9, 5, 5, 6, 7, 8, 9, 10, 22, 23, 24)]
 CONFIG = DecodingConfig(beam_size=4, n_best=1, max_length=12, length_penalty=0.6)
 
 
-def made_model(norm="post", **heads):
-    torch.manual_seed(3)
-    config = ModelConfig(
-        d_model=32,
-        n_heads=4,
-        d_ff=48,
-        n_encoder_layers=3,
-        n_decoder_layers=2,
-        max_positions=40,
-        norm=norm,
-        **heads,
-    )
-    model = Transformer(config, 30).eval()
-    with torch.no_grad():  # attention far from even
-        for module in model.modules():
-            if isinstance(module, MultiHeadAttention):
-                module.in_projection.weight[: 2 * module.n_heads * 8].mul_(2.0)
-    return model
+def searched_model(norm="post", **heads):
+    return made_model(vocab_size=30, sharpness=2.0, noise=0.0, norm=norm, max_positions=40, **heads)
 
 
 @pytest.fixture(params=["post", "pre"])
 def model(request, one_thread):
-    return made_model(request.param)
+    return searched_model(request.param)
 
 
 def batch_of(model, sources=SOURCES):
     return source_batch(sources, model.config.max_positions, "cpu")
-
-
-def check_equal(live, forced):
-    assert live.source_ids == forced.source_ids
-    assert live.target_input_ids == forced.target_input_ids
-    for kind in ("enc", "dec", "cross"):
-        assert len(live.layers(kind)) == len(forced.layers(kind)) > 0
-        for ours, theirs in zip(live.layers(kind), forced.layers(kind), strict=True):
-            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
-    assert live.residuals.keys() == forced.residuals.keys()
-    assert live.residual < 1e-5
 
 
 def check_search(model, recording, found, sources=SOURCES):
@@ -67,7 +39,7 @@ def check_search(model, recording, found, sources=SOURCES):
     for source, hypotheses in zip(sources, found, strict=True):
         for hypothesis in hypotheses:
             forced = capture_maps(model, source, hypothesis.token_ids)
-            check_equal(recording.maps_of(source, hypothesis.token_ids), forced)
+            check_maps(recording.maps_of(source, hypothesis.token_ids), forced, atol=1e-5)
 
 
 def test_greedy_search(model):
@@ -100,7 +72,7 @@ class EndsAt:
 
 
 def test_sentences_that_leave_the_batch_early_and_beams_that_shrink(one_thread):
-    model = made_model()
+    model = searched_model()
     recording = RecordingModel(model)
     config = replace(CONFIG, n_best=4)
     state = BeamSearch(recording, config, [EndsAt([9, 1, 5, 2])])
@@ -120,11 +92,11 @@ def test_a_sentence_alone_has_the_maps_it_has_in_a_batch(model):
     target = by_itself[0][0].token_ids
     assert target == found[1][0].token_ids
     ours, theirs = (one.maps_of(SOURCES[1], target) for one in (in_batch, alone))
-    check_equal(ours, theirs)
+    check_maps(ours, theirs, atol=1e-5)
 
 
 def test_layers_with_fewer_heads_or_none(one_thread):
-    model = made_model(encoder_heads=(4, 1, 0), decoder_heads=(3, 2), cross_heads=(0, 4))
+    model = searched_model(encoder_heads=(4, 1, 0), decoder_heads=(3, 2), cross_heads=(0, 4))
     recording = RecordingModel(model)
     found = beam_search(recording, *batch_of(model), CONFIG)
     maps = recording.maps_of(SOURCES[0], found[0][0].token_ids)
@@ -143,7 +115,7 @@ def test_layers_with_fewer_heads_or_none(one_thread):
     ],
 )
 def test_other_ways_to_search(one_thread, settings):
-    model = made_model()
+    model = searched_model()
     config = replace(CONFIG, **settings)
     sentences = [Sentence(tokens=source, key=7) for source in SOURCES]
     recording = RecordingModel(model)
@@ -153,7 +125,7 @@ def test_other_ways_to_search(one_thread, settings):
 
 
 def test_a_row_of_another_hypothesis_shows(one_thread):
-    model = made_model()
+    model = searched_model()
     recording = RecordingModel(model)
     config = replace(CONFIG, n_best=4)
     found = beam_search(recording, *batch_of(model), config)
@@ -167,7 +139,7 @@ def test_a_row_of_another_hypothesis_shows(one_thread):
 
 
 def test_the_residual_measures_the_rows_of_the_search(one_thread, monkeypatch):
-    model = made_model()
+    model = searched_model()
     attend = MultiHeadAttention.attend
 
     def attend_elsewhere(self, query, key, value, mask, bias=None):

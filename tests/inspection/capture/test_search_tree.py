@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-import torch
 
+from tests.inspection.conftest import made_model
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import DecodingConfig
@@ -14,8 +14,6 @@ from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.decoding.torch_engine import search
 from tformer_cli.inspection.capture.live import NotSearchedError, RecordingModel
 from tformer_cli.inspection.capture.search_tree import N_DROPPED, n_candidates
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer
 
 SOURCES = [(5, 9, 7), (11, 6, 8, 12, 13, 4), (9,), (20, 21, 9, 5, 5, 6, 7, 8, 9, 10, 22, 23, 24)]
 CONFIG = DecodingConfig(beam_size=4, n_best=4, max_length=12, length_penalty=0.6)
@@ -23,11 +21,7 @@ CONFIG = DecodingConfig(beam_size=4, n_best=4, max_length=12, length_penalty=0.6
 
 @pytest.fixture(scope="module")
 def model(one_thread):
-    torch.manual_seed(3)
-    config = ModelConfig(
-        d_model=32, n_heads=4, d_ff=48, n_encoder_layers=1, n_decoder_layers=2, max_positions=40
-    )
-    return Transformer(config, 30).eval()
+    return made_model(vocab_size=30, sharpness=1.0, noise=0.0, n_encoder_layers=1, max_positions=40)
 
 
 def recorded_search(model, config, sources=SOURCES):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.inspection import conftest
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.capture.observed import observe
@@ -29,27 +30,12 @@ HEADS = [
 
 
 def made_model(norm, *, even=False, **changes) -> Transformer:
-    torch.manual_seed(3)
-    config = ModelConfig(
-        d_model=32,
-        n_heads=4,
-        d_ff=48,
-        n_encoder_layers=3,
-        n_decoder_layers=2,
-        max_positions=300,
-        norm=norm,
-        tied_embeddings="none",
-        **changes,
-    )
-    model = Transformer(config, 40).eval()
+    changes = {"max_positions": 300, "norm": norm, "tied_embeddings": "none"} | changes
+    model = conftest.made_model(sharpness=0.0 if even else 3.0, noise=0.1, **changes)
     with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() == 1:  # biases and norms off their neutral values
-                parameter.add_(0.1 * torch.randn_like(parameter))
         for module in model.modules():
-            if isinstance(module, MultiHeadAttention):
-                module.in_projection.weight[:64].mul_(0.0 if even else 3.0)
-                module.in_projection.bias[:64].mul_(0.0 if even else 1.0)
+            if even and isinstance(module, MultiHeadAttention):
+                module.in_projection.bias[:64].mul_(0.0)
     return model
 
 
