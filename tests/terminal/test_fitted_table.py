@@ -9,8 +9,8 @@ NUMBERS = ("1.5", "-12.25", "3", "", "1,000", "0")
 
 
 def columns(n_measures=2):
-    measures = [Column(head=f"m{number}", cells=NUMBERS) for number in range(n_measures)]
-    return [Column(head="token", cells=LABELS, is_label=True), *measures]
+    measures = [Column(f"m{number}", NUMBERS) for number in range(n_measures)]
+    return [Column("token", LABELS, is_label=True), *measures]
 
 
 def drawn(room, **options):
@@ -18,11 +18,11 @@ def drawn(room, **options):
 
 
 def test_labels_give_way_the_widest_first_and_measures_never():
-    two = [Column(head="a", cells=["x" * 20], is_label=True), Column(head="b", cells=["1" * 6])]
+    two = [Column("a", ["x" * 20], is_label=True), Column("b", ["1" * 6])]
     assert column_widths(two, 80) == [20, 6]
     assert column_widths(two, 20) == [12, 6]
     assert column_widths(two, 9) == [4, 6]
-    labels = [Column(head="a", cells=["x" * n], is_label=True) for n in (20, 8, 3)]
+    labels = [Column("a", ["x" * n], is_label=True) for n in (20, 8, 3)]
     assert column_widths(labels, 25) == [10, 8, 3]
     assert column_widths(labels, 18) == [5, 6, 3]
     assert column_widths(labels, 1) == [4, 4, 3]
@@ -62,7 +62,7 @@ def test_columns_that_do_not_fit_continue_below_the_leading_ones():
 
 def test_styled_cells_and_rows_keep_their_style():
     cells = [Text("b", style="bold"), Text("c")]
-    made = [Column(head="", cells=["r", "s"], at_left=True), Column(head="h", cells=cells)]
+    made = [Column("", ["r", "s"], at_left=True), Column("h", cells)]
     lines = table_lines(made, 20, styles=["green", "dim"])
     assert [line.style for line in lines] == ["dim", "green", "dim"]
     assert [line.plain for line in lines] == ["   h", "r  b", "s  c"]

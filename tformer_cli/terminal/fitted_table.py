@@ -5,10 +5,11 @@ then, the table is continued below, its leading columns repeated. So no line is 
 terminal and no number is lost.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 from rich.cells import cell_len
+from rich.console import Console
 from rich.text import Text
 
 from tformer_cli.terminal.labels import cut, left_aligned, right_aligned
@@ -19,7 +20,7 @@ NARROWEST_LABEL = 4
 """Cells that a label keeps at least."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Column:
     """A column: its heading and a cell for each row."""
 
@@ -27,6 +28,7 @@ class Column:
     """The heading, which is never cut."""
     cells: Sequence[str | Text]
     """The cells; those of a label are text that a console can show."""
+    _: KW_ONLY
     is_label: bool = False
     """True if cells may be cut."""
     at_left: bool = False
@@ -98,6 +100,12 @@ def table_lines(
         widths = column_widths(part, room, gap)
         lines += _part_lines(part, widths, gap, styles, is_ascii)
     return lines
+
+
+def print_lines(console: Console, lines: Iterable[Text]) -> None:
+    """Prints lines below each other."""
+    for line in lines:
+        console.print(line)
 
 
 def _parts(

@@ -159,7 +159,7 @@ def show_speeds(console: "Console", speeds: "list[Speed]") -> None:
         for speed in speeds
     ]
     columns = [
-        Column(head=head, cells=cells, at_left=number < 2)
+        Column(head, cells, at_left=number < 2)
         for number, (head, cells) in enumerate(zip(COLUMNS, zip(*rows, strict=True), strict=True))
     ]
     for line in table_lines(columns, console.width, n_repeated=3, gap=1):  # in 80 columns all fit

@@ -246,12 +246,12 @@ def show_statistics(console: "Console", found: "dict[str, TokenizerStatistics]")
     is_ascii = is_ascii_only(console)
     summaries = [statistics.summary() for statistics in found.values()]
     names = list(summaries[0])
-    columns = [Column(head="", cells=[name.replace("_", " ") for name in names], at_left=True)]
+    columns = [Column("", [name.replace("_", " ") for name in names], at_left=True)]
     most = console.width - columns[0].natural - 2
     for file, summary in zip(found, summaries, strict=True):
         # A long path is cut at its beginning: its end tells files apart
         head = cut(shown(file, is_ascii=is_ascii)[::-1], most, is_ascii=is_ascii)[::-1]
-        columns.append(Column(head=head, cells=[_shown(name, summary[name]) for name in names]))
+        columns.append(Column(head, [_shown(name, summary[name]) for name in names]))
     for line in table_lines(columns, console.width, is_ascii=is_ascii):
         console.print(line)
 

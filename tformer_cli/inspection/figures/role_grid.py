@@ -80,10 +80,10 @@ def _grid(
     layers = sorted({head.layer for head in heads})
     numbers = sorted({head.head for head in heads})
     kind = heads[0].kind
-    columns = [Column(head="", cells=[Text(f"L{layer}", style="dim") for layer in layers])]
+    columns = [Column("", [Text(f"L{layer}", style="dim") for layer in layers])]
     for number in numbers:
         found = [cells.get(HeadId(kind, layer, number), Text()) for layer in layers]
-        columns.append(Column(head=str(number), cells=found))
+        columns.append(Column(str(number), found))
     return table_lines(columns, console.width, gap=1)
 
 

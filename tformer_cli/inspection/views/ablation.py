@@ -26,7 +26,7 @@ from tformer_cli.inspection.view import (
     View,
     Wishes,
 )
-from tformer_cli.terminal.fitted_table import Column, table_lines
+from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
 from tformer_cli.terminal.labels import is_ascii_only, shown
 from tformer_cli.wording import count_of
 
@@ -244,10 +244,10 @@ def show_ablation(console: Console, ablation: Ablation) -> None:
     console.print(head_grids(console, cells))
     console.print(Text(_LEGEND, style="dim"))
     console.print()
-    _print_lines(console, _list(ablation, console.width))
+    print_lines(console, _list(ablation, console.width))
     if ablation.curve:
         console.print()
-        _print_lines(console, _curve_lines(ablation, console.width))
+        print_lines(console, _curve_lines(ablation, console.width))
 
 
 _LEGEND = (
@@ -260,27 +260,21 @@ def show_pruning(console: Console, pruning: Pruning) -> None:
     """Prints what a pruned model saves and costs."""
     heads = ("heads", "parameters", "MB", "lines/s", "loss", "BLEU", "chrF2")
     costs = _costs(pruning.before), _costs(pruning.after)
-    columns = [Column(head="", cells=["all heads", "pruned"], at_left=True)]
+    columns = [Column("", ["all heads", "pruned"], at_left=True)]
     columns += [
-        Column(head=head, cells=cells)
-        for head, cells in zip(heads, zip(*costs, strict=True), strict=False)
+        Column(head, cells) for head, cells in zip(heads, zip(*costs, strict=True), strict=False)
     ]
     console.print()
     removed = count_of(len(pruning.removed), "head")
     directory = shown(str(pruning.directory), is_ascii=is_ascii_only(console))
     console.print(Text(f"{directory}: without {removed}", style="bold"))
-    _print_lines(console, table_lines(columns, console.width))
+    print_lines(console, table_lines(columns, console.width))
     against = ", ".join(
         f"Δ{score.name} {_signed(score)} (p = {score.p_value:.2g})" for score in pruning.scores
     )
     ratio = pruning.after.lines_per_second / pruning.before.lines_per_second
     size = pruning.after.n_parameters / pruning.before.n_parameters
     console.print(Text(f"{size:.2f} × the size, {ratio:.2f} × the speed; {against}", style="dim"))
-
-
-def _print_lines(console: Console, lines: list[Text]) -> None:
-    for line in lines:
-        console.print(line)
 
 
 def _heading(console: Console, ablation: Ablation) -> Text:
@@ -309,23 +303,23 @@ def _list(ablation: Ablation, width: int) -> list[Text]:
     most_important = sorted(ablation.effects, key=lambda effect: -effect.importance)
     by_importance = {effect.head: number for number, effect in enumerate(most_important, 1)}
     columns = [
-        Column(head="head", cells=[str(row.head) for row in rows], at_left=True),
-        Column(head="Δ loss", cells=[f"{row.loss.difference:+.4f}" for row in rows]),
-        Column(head="p", cells=[f"{row.loss.p_value:.2g}" for row in rows]),
+        Column("head", [str(row.head) for row in rows], at_left=True),
+        Column("Δ loss", [f"{row.loss.difference:+.4f}" for row in rows]),
+        Column("p", [f"{row.loss.p_value:.2g}" for row in rows]),
         Column(
-            head="importance (rank)",
-            cells=[f"{row.importance:.4f} ({by_importance[row.head]})" for row in rows],
+            "importance (rank)",
+            [f"{row.importance:.4f} ({by_importance[row.head]})" for row in rows],
         ),
     ]
     if not ablation.scores:
         draws = [f"{row.loss.low:+.4f} … {row.loss.high:+.4f}" for row in rows]
-        columns.append(Column(head="95 % interval", cells=draws))
+        columns.append(Column("95 % interval", draws))
     for place, name in enumerate(ablation.scores):
         scores = [row.scores[place] if row.scores else None for row in rows]
         deltas = ["" if score is None else _signed(score) for score in scores]
-        columns.append(Column(head=f"Δ{name}", cells=deltas))
+        columns.append(Column(f"Δ{name}", deltas))
         p_values = ["" if score is None else f"{score.p_value:.2g}" for score in scores]
-        columns.append(Column(head="p", cells=p_values))
+        columns.append(Column("p", p_values))
     return table_lines(columns, width)
 
 
@@ -336,15 +330,11 @@ def _curve_lines(ablation: Ablation, width: int) -> list[Text]:
     chosen = sorted({round(i * last / max(1, n_shown - 1)) for i in range(n_shown)})
     points = [ablation.curve[i] for i in chosen]
     names = ["loss", *(score.name for score in points[0].scores)]
-    columns = [
-        Column(
-            head="heads removed", cells=[Text(name, style="dim") for name in names], at_left=True
-        )
-    ]
+    columns = [Column("heads removed", [Text(name, style="dim") for name in names], at_left=True)]
     columns += [
         Column(
-            head=str(point.n_removed),
-            cells=[f"{point.loss:.3f}", *(f"{score.value:.1f}" for score in point.scores)],
+            str(point.n_removed),
+            [f"{point.loss:.3f}", *(f"{score.value:.1f}" for score in point.scores)],
         )
         for point in points
     ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from tformer_cli.inspection.view import NoOptions, View
-from tformer_cli.terminal.fitted_table import Column, table_lines
+from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def show_scores(console: Console, scores: AlignmentScores) -> None:
     best = scores.best
     names = list(dict.fromkeys(record["id"] for record in records))
     found = {(record["id"], record["convention"]): record for record in records}
-    columns = [Column(head="heads", cells=names, at_left=True)]
+    columns = [Column("heads", names, at_left=True)]
     for place, convention in enumerate(conventions):
         for measure, letter in zip(MEASURES, ("AER", "P", "R"), strict=True):
             head = f"{convention} {letter}" if convention else letter
@@ -70,12 +70,11 @@ def show_scores(console: Console, scores: AlignmentScores) -> None:
                 is_bound = name in (FLOOR, CEILING) and place == 0
                 record = found.get((name, None if is_bound else convention))
                 cells.append("" if record is None else f"{record[measure]:.1f}")
-            columns.append(Column(head=head, cells=cells))
+            columns.append(Column(head, cells))
     styles = [
         "bold" if name == best.name else "dim" if name in (FLOOR, CEILING) else "" for name in names
     ]
-    for line in table_lines(columns, console.width, styles=styles):
-        console.print(line)
+    print_lines(console, table_lines(columns, console.width, styles=styles))
     console.print()
     read = f" ({best.convention})" if best.convention else ""
     console.print(

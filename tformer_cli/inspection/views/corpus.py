@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tformer_cli.inspection.figures.role_grid import role_grid, sign_of
 from tformer_cli.inspection.view import NoOptions, View
-from tformer_cli.terminal.fitted_table import Column, table_lines
+from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
 from tformer_cli.terminal.labels import is_ascii_only
 from tformer_cli.wording import count_of
 
@@ -60,8 +60,7 @@ def show_summaries(
         if found:
             console.print()
             console.print(Text(KIND_NAMES[kind], style="bold"))
-            for line in _table_lines(console, found, COLUMNS[kind], is_ascii):
-                console.print(line)
+            print_lines(console, _table_lines(console, found, COLUMNS[kind], is_ascii))
     sentences = count_of(summaries[0].n_sentences, "sentence")
     console.print(
         f"{sentences}; entropy in nats; means over rows, with half the width of their 95 % "
@@ -78,9 +77,9 @@ def _table_lines(
         for summary in summaries
     ]
     columns = [
-        Column(head="head", cells=[str(summary.head) for summary in summaries], at_left=True),
-        Column(head="role", cells=roles, at_left=True),
-        *(Column(head=n, cells=[_cell(s, n, is_ascii) for s in summaries]) for n in names),
+        Column("head", [str(summary.head) for summary in summaries], at_left=True),
+        Column("role", roles, at_left=True),
+        *(Column(n, [_cell(s, n, is_ascii) for s in summaries]) for n in names),
     ]
     return table_lines(columns, console.width)
 

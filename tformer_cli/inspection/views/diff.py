@@ -15,7 +15,7 @@ from tformer_cli.inspection.figures.heat_map import ground
 from tformer_cli.inspection.figures.role_grid import sign_of
 from tformer_cli.inspection.json_lines import plain
 from tformer_cli.inspection.view import Option, View
-from tformer_cli.terminal.fitted_table import GAP, Column, table_lines
+from tformer_cli.terminal.fitted_table import GAP, Column, print_lines, table_lines
 from tformer_cli.terminal.labels import (
     cut,
     is_ascii_only,
@@ -90,8 +90,7 @@ def show_diff(console: Console, diff: HeadDiff) -> None:
         if changes:
             console.print()
             console.print(Text(KIND_NAMES[kind], style="bold"))
-            for line in _table(changes, console.width, is_ascii):
-                console.print(line)
+            print_lines(console, _table(changes, console.width, is_ascii))
     change = diff.most_changed
     if change is not None:
         console.print()
@@ -146,21 +145,20 @@ def _table(changes: list[HeadChange], width: int, is_ascii: bool) -> list[Text]:
         Text(str(match.second or "-"), style="bold" if match.has_moved else "") for match in matches
     ]
     columns = [
-        Column(head="A", cells=[str(match.first or "-") for match in matches], at_left=True),
-        Column(head="B", cells=seconds, at_left=True),
-        Column(head="divergence", cells=[_number(match.divergence) for match in matches]),
+        Column("A", [str(match.first or "-") for match in matches], at_left=True),
+        Column("B", seconds, at_left=True),
+        Column("divergence", [_number(match.divergence) for match in matches]),
         Column(
-            head="in place",
-            cells=[_number(m.divergence_in_place) if m.has_moved else "" for m in matches],
+            "in place", [_number(m.divergence_in_place) if m.has_moved else "" for m in matches]
         ),
-        Column(head="role", cells=[_roles(change, is_ascii) for change in changes], at_left=True),
+        Column("role", [_roles(change, is_ascii) for change in changes], at_left=True),
     ]
     longest = min(BAR, width - sum(column.natural + GAP for column in columns))
     if longest >= SHORTEST_BAR:
         shares = [(match.divergence or 0.0) / LARGEST for match in matches]
         block = "#" if is_ascii else "█"
         bars = [Text(block * round(longest * share), style="dim") for share in shares]
-        columns.insert(3, Column(head="", cells=bars, at_left=True))
+        columns.insert(3, Column("", bars, at_left=True))
     return table_lines(columns, width)
 
 

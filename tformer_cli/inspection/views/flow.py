@@ -19,7 +19,7 @@ from rich.text import Text
 from tformer_cli.inspection.figures.heat_map import map_lines
 from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import Option, Rank, SentenceView, Subject, Wishes
-from tformer_cli.terminal.fitted_table import GAP, NARROWEST_LABEL, Column, table_lines
+from tformer_cli.terminal.fitted_table import GAP, NARROWEST_LABEL, Column, print_lines, table_lines
 from tformer_cli.terminal.labels import cut, is_ascii_only, isolated, sentence_lines, shown
 
 if TYPE_CHECKING:
@@ -154,8 +154,7 @@ def show_flow(console: Console, record: FlowRecord, method: Method) -> None:
     facts = f"{METHOD_NAMES[method]}   mean share of the source {flow.source_share:.2f}"
     console.print(Text(f"{facts}   residual {flow.residual:.1e}"))
     console.print()
-    for line in _shares(console, record, method):
-        console.print(line)
+    print_lines(console, _shares(console, record, method))
     labels, maps = sentence.target_pieces, (flow.source, flow.prefix)
     largest = max(shares.max().item() for shares in maps)
     console.print()
@@ -165,8 +164,7 @@ def show_flow(console: Console, record: FlowRecord, method: Method) -> None:
     keys = sentence.source_pieces, sentence.input_pieces
     for shares, side, kind, columns in zip(maps, SIDES, kinds, keys, strict=True):
         console.print(Text(f"from the {side}", style="bold"))
-        for line in map_lines(console, kind, (labels, columns), shares, largest):
-            console.print(line)
+        print_lines(console, map_lines(console, kind, (labels, columns), shares, largest))
 
 
 def _shares(console: Console, record: FlowRecord, method: Method) -> list[Text]:
@@ -183,12 +181,10 @@ def _shares(console: Console, record: FlowRecord, method: Method) -> list[Text]:
     largest = [_largest(record, method, p, room, is_ascii) for p in range(len(pieces))]
     heads = ("source/prefix", "most from (in brackets: prefix)")
     columns = [
-        Column(head=head, cells=labels, is_label=True),
-        Column(head=heads[0], cells=[_bar(s, bar, is_ascii) for s in shares], at_left=True),
-        Column(head="source", cells=[f"{share:.2f}" for share in shares]),
-        Column(
-            head=heads[1] if room >= len(heads[1]) else "most from", cells=largest, at_left=True
-        ),
+        Column(head, labels, is_label=True),
+        Column(heads[0], [_bar(s, bar, is_ascii) for s in shares], at_left=True),
+        Column("source", [f"{share:.2f}" for share in shares]),
+        Column(heads[1] if room >= len(heads[1]) else "most from", largest, at_left=True),
     ]
     return table_lines(columns, console.width, is_ascii=is_ascii)
 

@@ -21,6 +21,7 @@ from tformer_cli.terminal.fitted_table import (
     NARROWEST_LABEL,
     Column,
     column_widths,
+    print_lines,
     table_lines,
 )
 from tformer_cli.terminal.labels import cut, is_ascii_only, isolated, sentence_lines, shown
@@ -246,13 +247,11 @@ def show_logits(console: Console, record: LogitsRecord) -> None:
     if not record.positions:
         return
     console.print()
-    for line in _position_lines(console, record):
-        console.print(line)
+    print_lines(console, _position_lines(console, record))
     if record.positions[0].lens:
         console.print()
         console.print(Text("logit lens: what each decoder layer would have written", style="bold"))
-        for line in _lens_lines(console, record):
-            console.print(line)
+        print_lines(console, _lens_lines(console, record))
         legend = (
             "number: the probability of that token; bold: the token that was written; settled: the "
             "layer from which on it stays the most probable one"
@@ -268,13 +267,11 @@ def _position_lines(console: Console, record: LogitsRecord) -> list[Text]:
     is_ascii = is_ascii_only(console)
     positions = record.positions
     columns = [
-        Column(
-            head="read", cells=[shown(p.read, is_ascii=is_ascii) for p in positions], is_label=True
-        ),
+        Column("read", [shown(p.read, is_ascii=is_ascii) for p in positions], is_label=True),
         _written(record, is_ascii),
-        Column(head="p", cells=[f"{p.chosen.probability:.3f}" for p in positions]),
-        Column(head="rank", cells=[f"{p.rank:,}" for p in positions]),
-        Column(head="entropy", cells=[f"{p.entropy:.2f}" for p in positions]),
+        Column("p", [f"{p.chosen.probability:.3f}" for p in positions]),
+        Column("rank", [f"{p.rank:,}" for p in positions]),
+        Column("entropy", [f"{p.entropy:.2f}" for p in positions]),
     ]
     n_asked = max(len(p.top) for p in positions)
     reserved = min(n_asked, FEWEST_CANDIDATES) * (LEAST_OF_CANDIDATE + GAP)
@@ -283,10 +280,8 @@ def _position_lines(console: Console, record: LogitsRecord) -> list[Text]:
     candidates = [_candidates(p.top, room, is_ascii) for p in positions]
     for place in (0, 1):
         cells = [cut(str(cell), widths[place], is_ascii=is_ascii) for cell in columns[place].cells]
-        columns[place] = Column(head=columns[place].head, cells=cells, is_label=True)
-    columns.append(
-        Column(head="most probable", cells=[text for text, _ in candidates], at_left=True)
-    )
+        columns[place] = Column(columns[place].head, cells, is_label=True)
+    columns.append(Column("most probable", [text for text, _ in candidates], at_left=True))
     lines = table_lines(columns, console.width, n_repeated=2, is_ascii=is_ascii)
     legend = "p: probability of the token written; rank: 1 is the most probable; entropy in nats"
     n_fewest = min(n for _, n in candidates)
@@ -297,7 +292,7 @@ def _position_lines(console: Console, record: LogitsRecord) -> list[Text]:
 
 def _written(record: LogitsRecord, is_ascii: bool) -> Column:
     cells = [shown(p.chosen.piece, is_ascii=is_ascii) for p in record.positions]
-    return Column(head="writes", cells=cells, is_label=True)
+    return Column("writes", cells, is_label=True)
 
 
 def _candidates(top: Sequence[Candidate], room: int, is_ascii: bool) -> tuple[Text, int]:
@@ -324,13 +319,13 @@ def _lens_lines(console: Console, record: LogitsRecord) -> list[Text]:
     positions = record.positions
     n_layers = len(positions[0].lens)
     settled = ["-" if p.first_layer is None else str(p.first_layer) for p in positions]
-    columns = [_written(record, is_ascii), Column(head="settled", cells=settled)]
+    columns = [_written(record, is_ascii), Column("settled", settled)]
     room = console.width - sum(column.natural + GAP for column in columns)
     most = max(NARROWEST_LABEL, room // n_layers - GAP - len(" 0.00"))
     for place in range(n_layers):
         readings = [position.lens[place] for position in positions]
         cells = [_reading(one, most, is_ascii) for one in readings]
-        columns.append(Column(head=f"layer {readings[0].layer}", cells=cells, at_left=True))
+        columns.append(Column(f"layer {readings[0].layer}", cells, at_left=True))
     return table_lines(columns, console.width, n_repeated=2, is_ascii=is_ascii)
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
 from tformer_cli.inspection.figures.role_grid import SIGNS, sign_of
 from tformer_cli.inspection.view import NoOptions, View
+from tformer_cli.terminal.fitted_table import print_lines
 from tformer_cli.terminal.labels import is_ascii_only, shown
 from tformer_cli.wording import count_of
 
@@ -47,8 +48,7 @@ def show_timeline(console: Console, timeline: HeadTimeline) -> None:
             for course in courses:
                 console.print(_line(timeline, course, places, is_ascii), no_wrap=True)
     console.print()
-    for line in _appearances(timeline, is_ascii):
-        console.print(line)
+    print_lines(console, _appearances(timeline, is_ascii))
 
 
 def _shown_places(n_steps: int, room: int) -> list[int]:
