@@ -7,6 +7,7 @@ from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.hypothesis import Hypothesis
+from tformer_cli.decoding.sentences import split_sentences
 from tformer_cli.decoding.splitting import split_line
 from tformer_cli.decoding.torch_engine import TorchEngine, TorchSearch
 from tformer_cli.decoding.translator import LONGEST_PART, Translator, by_expected_utility
@@ -35,9 +36,16 @@ def model(tokenizer):
 
 @pytest.fixture(scope="module")
 def translator_of(model, tokenizer):
-    def make(too_long="split", **settings):
+    def make(too_long="split", split_sentences=None, **settings):
         config = DecodingConfig(**{"beam_size": 2, "max_length": 8, **settings})
-        return Translator(model, tokenizer, config, engines=ENGINES, too_long=too_long)
+        return Translator(
+            model,
+            tokenizer,
+            config,
+            engines=ENGINES,
+            too_long=too_long,
+            split_sentences=split_sentences,
+        )
 
     return make
 
@@ -212,3 +220,35 @@ def test_worth_is_the_mean_over_all_others():
     ]
     expected = sorted(range(4), key=lambda i: -worth[i])
     assert by_expected_utility(texts, "chrf") == expected
+
+
+def test_sentences_are_translated_one_by_one_and_keep_their_blanks(translator_of):
+    sentences = [LINES[0], LINES[1], LINES[3]]
+    blanks = ["   ", " "]
+    line = f"{LINES[0]}{blanks[0]}{LINES[1]}{blanks[1]}{LINES[3]}  "
+    alone = [t.text for t in translator_of().translate(sentences)]
+    split = translator_of(split_sentences=split_sentences).translate([line, "", LINES[3]])
+    assert split[0].text == alone[0] + blanks[0] + alone[1] + blanks[1] + alone[2]
+    assert (split[0].n_parts, split[0].is_too_long) == (3, False)
+    assert split[0].parts == tuple(sentences)
+    assert split[1].text == ""
+    assert (split[2].n_parts, split[2].parts) == (1, ())
+    assert split[0].text != translator_of().translate([line])[0].text
+
+
+def test_a_sentence_may_be_too_long_by_itself(translator_of):
+    long = " ".join(LINES[0].rstrip(".") for _ in range(20)) + "."
+    found = translator_of(split_sentences=split_sentences).translate([f"{LINES[0]} {long}"])[0]
+    assert found.is_too_long
+    assert found.n_parts > 2
+    assert found.parts[0] == LINES[0]
+    with pytest.raises(DataError, match="line 1"):
+        translator_of("error", split_sentences=split_sentences).translate([f"{LINES[0]} {long}"])
+
+
+def test_sentences_without_blanks_between_them_get_a_space(translator_of):
+    found = translator_of(split_sentences=lambda line: [line[:3], line[3:]]).translate(["我爱你"])
+    assert found[0].n_parts == 1  # the rest is blank
+    parts = translator_of().translate(["我爱", "你"])
+    both = translator_of(split_sentences=lambda line: [line[:2], line[2:]]).translate(["我爱你"])
+    assert both[0].text == f"{parts[0].text} {parts[1].text}"

@@ -6,7 +6,7 @@ from collections import Counter
 from copy import copy
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.data.given_lines import check_lines, checked_line, given_lines
@@ -72,6 +72,8 @@ class Translation:
     """Parts it was translated in: 0 for a blank line, over 1 where it was split."""
     is_truncated: bool
     """True if its end was cut off because it was too long."""
+    is_too_long: bool = False
+    """True if it, or a sentence of it, was translated in parts because it was too long."""
     parts: tuple[str, ...] = ()
     """Text of the parts it was translated in; empty where it is whole."""
     unsatisfied: tuple[str, ...] = ()
@@ -90,6 +92,10 @@ class _Prepared:
     parts: tuple[tuple[int, ...], ...]
     is_truncated: bool = False
     texts: tuple[str, ...] = ()
+    blanks: tuple[str, ...] = ()
+    """White space behind each part but the last."""
+    is_too_long: bool = False
+    """True if a part is one because the model could not take more at once."""
 
 
 _Spelled = tuple["Hypothesis", str]
@@ -112,6 +118,7 @@ class Translator:
         *,
         engines: Sequence[SearchEngine],
         too_long: TooLong = "split",
+        split_sentences: Callable[[str], list[str]] | None = None,
         seed: int = 1,
         banned: Sequence[str] = (),
         before_batch: Callable[[], None] | None = None,
@@ -126,6 +133,8 @@ class Translator:
             engines: what searches, the preferred ones first; they know where the model is.
             too_long: what to do with a line the model cannot take whole: translate it in parts,
                 omit its end, or raise.
+            split_sentences: splits a line into sentences, each with the white space behind it,
+                which are then translated one by one; None: the line is translated as it is.
             seed: of what is sampled.
             banned: texts whose tokens no translation may hold in a row.
             before_batch: called before each batch; what it raises ends the translation.
@@ -136,6 +145,7 @@ class Translator:
         self._tokenizer = tokenizer
         self._engines = engines
         self._too_long = too_long
+        self._split_sentences = split_sentences
         self._seed = seed
         self._excluded = tuple(tuple(ids) for ids in tokenizer.encode_batch(list(banned)) if ids)
         self._undemanding = Sentence(tokens=(), excluded=self._excluded)
@@ -265,32 +275,54 @@ class Translator:
             first_index += len(buffer)
 
     def _prepare(self, lines: Sequence[str], first_index: int) -> list[_Prepared]:
-        """Tokenizes lines and cuts those that are too long."""
-        texts = ["" if not line.strip() else line for line in lines]
+        """Tokenizes lines, sentence by sentence if asked to, and cuts what is too long."""
         longest = longest_source(self._model.max_positions)
+        sentences = [self._sentences(line) for line in lines]
+        encoded = iter(
+            self._tokenizer.encode_batch([text for line in sentences for text, _ in line])
+        )
         prepared = []
-        for offset, ids in enumerate(self._tokenizer.encode_batch(texts)):
-            if not ids:
-                prepared.append(_Prepared(()))
-            elif len(ids) <= longest:
-                prepared.append(_Prepared((tuple(ids),)))
-            else:
-                prepared.append(self._fitted(lines[offset], ids, longest, first_index + offset))
+        for index, line in enumerate(sentences, first_index):
+            fitted = [
+                (self._fitted(text, next(encoded), longest, index), blank) for text, blank in line
+            ]
+            prepared.append(fitted[0][0] if len(fitted) == 1 else _together(fitted))
         return prepared
 
+    def _sentences(self, line: str) -> list[tuple[str, str]]:
+        """The sentences of a line, each with the white space behind it; none of a blank line."""
+        if not line.strip():
+            return []
+        if self._split_sentences is None:
+            return [(line, "")]
+        split = self._split_sentences(line)
+        stripped = [sentence.rstrip() for sentence in split]
+        return [
+            (text, sentence[len(text) :])
+            for text, sentence in zip(stripped, split, strict=True)
+            if text
+        ]
+
     def _fitted(self, line: str, ids: Sequence[int], longest: int, index: int) -> _Prepared:
-        """Treats a line that has more than `longest` tokens."""
+        """Cuts a line, or a sentence of it, if it has more than `longest` tokens."""
+        if len(ids) <= longest:
+            return _Prepared((tuple(ids),) if ids else (), texts=(line,) if ids else ())
         if self._too_long == "error":
             raise DataError(
                 f"line {index + 1}: has {len(ids)} tokens, but the model takes {longest}; "
                 "shorten it, or choose --too-long split or truncate"
             )
         if self._too_long == "truncate":
-            return _Prepared((tuple(ids[:longest]),), is_truncated=True)
+            return _Prepared((tuple(ids[:longest]),), is_truncated=True, texts=(line,))
         texts = split_line(line, min(-(-longest // 2), LONGEST_PART), self._count_tokens)
         encoded = zip(texts, self._tokenizer.encode_batch(texts), strict=True)
         kept = [(text, tuple(ids[:longest])) for text, ids in encoded if ids]
-        return _Prepared(tuple(ids for _, ids in kept), texts=tuple(text for text, _ in kept))
+        return _Prepared(
+            tuple(ids for _, ids in kept),
+            texts=tuple(text for text, _ in kept),
+            blanks=(" ",) * (len(kept) - 1),
+            is_too_long=True,
+        )
 
     def _count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self._tokenizer.encode_batch(list(texts))]
@@ -350,7 +382,8 @@ class Translator:
         n_best = min(map(len, parts), default=0)
         shares = self._shares([part[0][0].n_tokens for part in parts]) if n_best else []
         texts = tuple(
-            self._joined([part[rank] for part in parts], shares) for rank in range(n_best)
+            self._joined([part[rank] for part in parts], shares, prepared.blanks)
+            for rank in range(n_best)
         )
         source_ids = tuple(chain.from_iterable(prepared.parts))
         texts = texts or (_BLANK,)
@@ -361,7 +394,8 @@ class Translator:
             source_ids,
             len(parts),
             prepared.is_truncated,
-            prepared.texts,
+            prepared.is_too_long,
+            prepared.texts if len(parts) > 1 else (),
             tuple(unsatisfied(texts[0].text, demands.required, demands.banned)),
         )
 
@@ -375,11 +409,17 @@ class Translator:
         whole = length_divisor(sum(lengths), self.config)
         return [length_divisor(length, self.config) / whole for length in lengths]
 
-    def _joined(self, spelled: Sequence[_Spelled], shares: Sequence[float]) -> TranslatedText:
-        """Joins the hypotheses of a line's parts by spaces; usually there is one."""
+    def _joined(
+        self, spelled: Sequence[_Spelled], shares: Sequence[float], blanks: Sequence[str]
+    ) -> TranslatedText:
+        """Joins the hypotheses of a line's parts by the blanks behind them; usually there is one.
+
+        Where the source has none between sentences, as in Chinese, the translation has a space.
+        """
         parts, texts = zip(*spelled, strict=True)
+        pairs = zip_longest(texts, (blank or " " for blank in blanks), fillvalue="")
         return TranslatedText(
-            " ".join(texts).translate(LINE_ENDS),
+            "".join(chain.from_iterable(pairs)).translate(LINE_ENDS),
             sum(part.log_probability for part in parts),
             sum(share * part.score for share, part in zip(shares, parts, strict=True)),
             tuple(chain.from_iterable(part.token_ids for part in parts)),
@@ -387,6 +427,19 @@ class Translator:
             tuple(len(part.token_ids) for part in parts),
             tuple(chain.from_iterable(part.token_log_probabilities for part in parts)),
         )
+
+
+def _together(prepared: Sequence[tuple[_Prepared, str]]) -> _Prepared:
+    """Makes one line of its sentences and the white space behind each."""
+    of_tokens = [(one, blank) for one, blank in prepared if one.parts]
+    blanks = chain.from_iterable((*one.blanks, blank) for one, blank in of_tokens)
+    return _Prepared(
+        tuple(chain.from_iterable(one.parts for one, _ in of_tokens)),
+        is_truncated=any(one.is_truncated for one, _ in of_tokens),
+        texts=tuple(chain.from_iterable(one.texts for one, _ in of_tokens)),
+        blanks=tuple(blanks)[:-1],
+        is_too_long=any(one.is_too_long for one, _ in of_tokens),
+    )
 
 
 def line_key(seed: int, line: int, part: int) -> int:

@@ -46,7 +46,7 @@ class TranslationCounts:
     def add(self, translation: Translation) -> None:
         """Counts a translation."""
         self.lines += 1
-        self.split += translation.n_parts > 1
+        self.split += translation.is_too_long
         self.truncated += translation.is_truncated
         self.unsatisfied += bool(translation.unsatisfied)
 
