@@ -19,6 +19,9 @@ VARIANTS = [
     {"norm": "pre", "activation": "gelu", "positions": "learned", "tied_embeddings": "none"},
     {"norm": "post", "tied_embeddings": "decoder", "norm_epsilon": 1e-3},
     {"norm": "pre", "positions": "rotary", "activation": "swish"},
+    {"norm": "pre", "positions": "rotary", "rotary_base": 500.0},
+    {"positions": "table", "output_bias": True, "scale_embeddings": False},
+    {"norm": "pre", "embedding_norm": True},
     {"norm": "pre", "bias": False, "n_encoder_layers": 1, "n_decoder_layers": 3},
 ]
 
@@ -28,7 +31,7 @@ def randomised(config, vocab_size):
     torch.manual_seed(5)
     model = Transformer(config, vocab_size)
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in (*model.parameters(), *model.buffers()):
             parameter.add_(torch.randn_like(parameter) * 0.1)
     return model
 

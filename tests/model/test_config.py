@@ -61,6 +61,14 @@ def test_base_and_big_are_the_papers():
             ),
         ),
         (
+            {"positions": "rotary", "rotary_base": 1.0},
+            "rotary_base: must be above 1 and at most 1e+12, but is 1",
+        ),
+        (
+            {"rotary_base": 500_000.0},
+            'rotary_base: needs positions = "rotary", but they are "sinusoidal"',
+        ),
+        (
             {"source_vocab_size": -1},
             "source_vocab_size: must be 0 to 16777216, but is -1",
         ),

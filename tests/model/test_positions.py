@@ -34,14 +34,15 @@ def arrows(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(4))
 
 
-def test_rotary_positions_turn_pairs_as_complex_numbers():
+@pytest.mark.parametrize("base", [10_000, 500_000])
+def test_rotary_positions_turn_pairs_as_complex_numbers(base):
     heads = arrows(2, 3, 50, 12)
     pairs = torch.complex(heads[..., :6].double(), heads[..., 6:].double())
-    angle = torch.arange(50.0, dtype=torch.float64)[:, None] * 10_000 ** -(
+    angle = torch.arange(50.0, dtype=torch.float64)[:, None] * base ** -(
         torch.arange(6.0, dtype=torch.float64) / 6
     )
     expected = pairs * torch.polar(torch.ones_like(angle), angle)
-    turned = RotaryPositions(64, 12).turned(heads, slice(0, 50))
+    turned = RotaryPositions(64, 12, base).turned(heads, slice(0, 50))
     assert torch.allclose(turned[..., :6], expected.real.float(), atol=1e-5)
     assert torch.allclose(turned[..., 6:], expected.imag.float(), atol=1e-5)
 

@@ -34,21 +34,20 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(
             ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers", "norm_epsilon",
-             "max_positions"),
+             "max_positions", "rotary_base"),
             ANY,
         ),
         # of training alone
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
         "activation": ACTIVATIONS,
-        "positions": ("sinusoidal", "learned", "rotary"),
+        "positions": ("sinusoidal", "learned", "rotary", "table"),
         "tied_embeddings": ("all", "decoder", "none"),
-        "bias": (False, True),
+        **dict.fromkeys(
+            ("bias", "output_bias", "embedding_norm", "scale_embeddings"), (False, True)
+        ),
         "decoder_cell": ("attention",),
-        "output_bias": (False,),
         "final_norm": ("pre-norm",),
-        "embedding_norm": (False,),
-        "scale_embeddings": (True,),
         "source_vocab_size": (0,),
         # numbers that differ from layer to layer are refused with a message of their own
         **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), ANY),
@@ -111,12 +110,18 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
         config.n_heads,
         pre_norm=config.norm == "pre",
         activation=activation,
+        layernorm_embedding=config.embedding_norm,
     )
+    for side in (spec.encoder, spec.decoder):
+        side.scale_embeddings = config.scale_embeddings
     # The engine turns halves of a head's width, as the model does, not neighboring pairs
     if config.positions == "rotary":
         for layer in (*spec.encoder.layer, *spec.decoder.layer):
             turned = specs.attention_spec.MultiHeadAttentionSpec(
-                self_attention=True, rotary_dim=config.head_width, rotary_interleave=False
+                self_attention=True,
+                rotary_dim=config.head_width,
+                rotary_interleave=False,
+                rotary_base=config.rotary_base,
             )
             layer.self_attention = turned
     _set_vocabulary(spec, directory)
@@ -166,9 +171,12 @@ def _fill(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN401
     model = directory.model
     spec.encoder.embeddings[0].weight = _array(model.source_embedding.weight)
     spec.decoder.embeddings.weight = _array(model.target_matrix)
-    spec.decoder.projection.weight = _array(model.output_matrix)
-    _fill_positions(spec.encoder.position_encodings, model.encoder_input)
-    _fill_positions(spec.decoder.position_encodings, model.decoder_input)
+    _fill_linear(spec.decoder.projection, model.output_matrix, model.output_bias)
+    inputs = ((spec.encoder, model.encoder_input), (spec.decoder, model.decoder_input))
+    for side, stack_input in inputs:
+        _fill_positions(side.position_encodings, stack_input, model.config.d_model)
+        if stack_input.norm is not None:
+            _fill_norm(side.layernorm_embedding, stack_input.norm)
     if model.config.norm == "pre":
         _fill_norm(spec.encoder.layer_norm, model.encoder.final_norm)
         _fill_norm(spec.decoder.layer_norm, model.decoder.final_norm)
@@ -186,10 +194,10 @@ def _fill(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN401
         _fill_norm(layer_spec.ffn.layer_norm, decoder_layer.feed_forward_norm)
 
 
-def _fill_positions(spec: Any, embedding: PositionedEmbedding) -> None:  # noqa: ANN401
+def _fill_positions(spec: Any, embedding: PositionedEmbedding, d_model: int) -> None:  # noqa: ANN401
     rows = embedding.positions.rows(0, embedding.max_positions, torch.device("cpu"))
     if rows is None:  # the engine adds some in any case
-        rows = torch.zeros(embedding.max_positions, round(embedding.scale**2))
+        rows = torch.zeros(embedding.max_positions, d_model)
     spec.encodings = _array(rows)
 
 

@@ -25,6 +25,9 @@ _LARGEST = {
 }
 _MOST_POSITIONS = 1 << 20
 _LARGEST_VOCABULARY = 1 << 24
+_LARGEST_BASE = 1e12
+ROTARY_BASE = 10_000.0
+"""The base of Su et al. 2021."""
 
 
 class LayerHeads(NamedTuple):
@@ -71,6 +74,8 @@ class ModelConfig:
     """Sinusoids of the paper's section 3.5, one learned vector a position, or "rotary": queries and
     keys are turned (Su et al. 2021). "table": fixed vectors in the weights file, of imported models
     only."""
+    rotary_base: float = ROTARY_BASE
+    """Rotary positions turn pair i of a head of width E by position / base^(2i/E)."""
     max_positions: int = 1024
     """Longest sentence in tokens, specials included, that the model reads or writes."""
     tied_embeddings: TiedEmbeddings = "all"
@@ -119,6 +124,15 @@ class ModelConfig:
             raise ValueError(
                 "n_heads: rotary positions need heads of an even width, but d_model / n_heads is "
                 f"{self.head_width}"
+            )
+        if not 1.0 < self.rotary_base <= _LARGEST_BASE:
+            raise ValueError(
+                f"rotary_base: must be above 1 and at most {_LARGEST_BASE:g}, but is "
+                f"{self.rotary_base:g}"
+            )
+        if self.rotary_base != ROTARY_BASE and self.positions != "rotary":
+            raise ValueError(
+                f'rotary_base: needs positions = "rotary", but they are "{self.positions}"'
             )
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             value = getattr(self, name)

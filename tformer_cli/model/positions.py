@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from tformer_cli.model.config import PositionKind
+from tformer_cli.model.config import ROTARY_BASE, PositionKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,18 +63,18 @@ class Positions(nn.Module):
         return self.rows(0, n_positions, torch.device("cpu"))
 
 
-def sinusoids(n_positions: int, width: int) -> Tensor:
+def sinusoids(n_positions: int, width: int, base: float = ROTARY_BASE) -> Tensor:
     """Computes the fixed position vectors of Vaswani et al. 2017, section 3.5.
 
-    PE(p, 2i) = sin(p / 10000^(2i/D)) and PE(p, 2i+1) = cos(p / 10000^(2i/D)), computed in float64
-    and rounded once, so that late positions keep their digits.
+    PE(p, 2i) = sin(p / base^(2i/D)) and PE(p, 2i+1) = cos(p / base^(2i/D)), computed in float64 and
+    rounded once, so that late positions keep their digits. The paper's base is 10,000.
 
     Returns:
         (n_positions, width) float32.
     """
     position = torch.arange(n_positions, dtype=torch.float64).unsqueeze(1)
     even = torch.arange(0, width, 2, dtype=torch.float64)
-    angle = position * torch.exp(-math.log(10_000.0) * even / width)
+    angle = position * torch.exp(-math.log(base) * even / width)
     # two (P, D/2) -> (P, D/2, 2) -> (P, D): sine and cosine alternate
     return torch.stack((torch.sin(angle), torch.cos(angle)), dim=-1).flatten(1).float()
 
@@ -82,8 +82,9 @@ def sinusoids(n_positions: int, width: int) -> Tensor:
 class SinusoidTable:
     """Sinusoids, computed as far as they were asked for; no parameter, not in the weights file."""
 
-    def __init__(self, max_positions: int, width: int) -> None:
+    def __init__(self, max_positions: int, width: int, base: float = ROTARY_BASE) -> None:
         """Prepares a table of at most `max_positions` rows, (·, width)."""
+        self._base = base
         self._max_positions = max_positions
         self._width = width
         self._table = torch.empty(0, width, device="cpu")
@@ -94,7 +95,7 @@ class SinusoidTable:
             # twice as many as needed, for the next sentence may be longer
             n_positions = min(max(256, 2 * stop), max(stop, self._max_positions))
             with torch.inference_mode(mode=False):  # a later training step uses it, too
-                self._table = sinusoids(n_positions, self._width).to(device)
+                self._table = sinusoids(n_positions, self._width, self._base).to(device)
         return self._table[start:stop]
 
     def at(self, places: Places, device: torch.device) -> Tensor:
@@ -142,16 +143,17 @@ class RotaryPositions(Positions):
     """Queries and keys that turn with their position (Su et al. 2021, "RoFormer", section 3.2).
 
     Numbers i and i + E/2 of a head are the two sides of an arrow, which position p turns by the
-    angle p·ω_i with ω_i = 10000^(-2i/E). So q·k depends on how far apart both are and not on where.
-    The halves of a head are paired as in the models of GPT-NeoX and of LLaMA at Hugging Face; the
-    paper and Meta's files pair neighbors, which is the same after sorting rows of W_Q and W_K.
+    angle p·ω_i with ω_i = base^(-2i/E), the base 10,000 in the paper. So q·k depends on how far
+    apart both are and not on where. The halves of a head are paired as in the models of GPT-NeoX
+    and of LLaMA at Hugging Face; the paper and Meta's files pair neighbors, which is the same after
+    sorting rows of W_Q and W_K.
     """
 
     turns = True
 
-    def __init__(self, max_positions: int, head_width: int) -> None:
+    def __init__(self, max_positions: int, head_width: int, base: float = ROTARY_BASE) -> None:
         super().__init__()
-        self._sinusoids = SinusoidTable(max_positions, head_width)
+        self._sinusoids = SinusoidTable(max_positions, head_width, base)
 
     def turned(self, heads: Tensor, at: Places) -> Tensor:
         """Turns queries or keys (…, Q, E) by the angles of their positions."""
@@ -168,7 +170,7 @@ class RotaryPositions(Positions):
 
 
 def make_positions(
-    kind: PositionKind, max_positions: int, d_model: int, head_width: int
+    kind: PositionKind, max_positions: int, d_model: int, head_width: int, base: float = ROTARY_BASE
 ) -> Positions:
     """Makes the positions of a stack.
 
@@ -177,11 +179,12 @@ def make_positions(
         max_positions: tokens of the longest sentence.
         d_model: D, of vectors that are added to embeddings.
         head_width: E, of queries and keys that are changed.
+        base: of rotary angles.
     """
     methods: dict[PositionKind, Callable[[], Positions]] = {
         "sinusoidal": lambda: SinusoidalPositions(max_positions, d_model),
         "learned": lambda: TablePositions(max_positions, d_model, is_learned=True),
         "table": lambda: TablePositions(max_positions, d_model, is_learned=False),
-        "rotary": lambda: RotaryPositions(max_positions, head_width),
+        "rotary": lambda: RotaryPositions(max_positions, head_width, base),
     }
     return methods[kind]()

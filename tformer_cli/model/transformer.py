@@ -172,7 +172,11 @@ class Transformer(nn.Module):
 def make_input(config: ModelConfig) -> PositionedEmbedding:
     """Makes what embeds the tokens of a stack."""
     positions = make_positions(
-        config.positions, config.max_positions, config.d_model, config.head_width
+        config.positions,
+        config.max_positions,
+        config.d_model,
+        config.head_width,
+        config.rotary_base,
     )
     norm = None
     if config.embedding_norm:

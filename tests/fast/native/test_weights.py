@@ -64,6 +64,7 @@ def test_positions_have_the_bits_of_torchs():
     for n_positions, d_model in ((40, 30), (1024, 128), (1024, 512)):
         expected = positions.sinusoids(n_positions, d_model).numpy()
         np.testing.assert_array_equal(sinusoids(n_positions, d_model), expected)
+    np.testing.assert_array_equal(sinusoids(40, 30, 5e5), positions.sinusoids(40, 30, 5e5).numpy())
 
 
 def test_shapes_that_the_kernels_do_not_know_are_named():

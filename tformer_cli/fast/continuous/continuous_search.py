@@ -63,7 +63,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         **dict.fromkeys(
             ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers", "dropout",
              "attention_dropout", "activation_dropout", "norm_epsilon", "max_positions",
-             "encoder_heads", "decoder_heads", "cross_heads"),
+             "rotary_base", "encoder_heads", "decoder_heads", "cross_heads"),
             ANY,
         ),
         "norm": ("post", "pre"),

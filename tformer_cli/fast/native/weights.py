@@ -45,7 +45,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(
             ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers", "norm_epsilon",
-             "max_positions", "encoder_heads", "decoder_heads", "cross_heads"),
+             "max_positions", "rotary_base", "encoder_heads", "decoder_heads", "cross_heads"),
             ANY,
         ),
         # of training alone
@@ -169,7 +169,7 @@ class PackedModel:
         ]
 
 
-def sinusoids(n_positions: int, d_model: int) -> NDArray[np.float32]:
+def sinusoids(n_positions: int, d_model: int, base: float = 10_000.0) -> NDArray[np.float32]:
     """Computes the position vectors of `tformer_cli.model.positions.sinusoids`.
 
     Returns:
@@ -177,7 +177,7 @@ def sinusoids(n_positions: int, d_model: int) -> NDArray[np.float32]:
     """
     position = np.arange(n_positions, dtype=np.float64)[:, None]
     even = np.arange(0, d_model, 2, dtype=np.float64)
-    angle = position * np.exp(-math.log(10_000.0) * even / d_model)
+    angle = position * np.exp(-math.log(base) * even / d_model)
     # two (P, D/2) -> (P, D): sine and cosine alternate
     table = np.empty((n_positions, d_model), np.float32)
     np.sin(angle, out=table[:, 0::2], casting="same_kind")
@@ -243,7 +243,7 @@ def _positions(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Ar
         yield weights["encoder_input.positions.table"]
         yield weights["decoder_input.positions.table"]
     elif config.positions == "rotary":  # cosines, then sines, (max_positions, E)
-        table = sinusoids(config.max_positions, config.head_width)
+        table = sinusoids(config.max_positions, config.head_width, config.rotary_base)
         table = np.concatenate((table[:, 1::2], table[:, 0::2]), axis=1)
         yield from (table, table)
     else:

@@ -8,7 +8,7 @@ similarity the offset explains, and how far they are from sinusoids, is measured
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -71,7 +71,9 @@ class PositionTable:
     table: Tensor
     """(P, D) float64."""
     is_formula: bool = True
-    """False if the vectors follow a formula, that of sinusoids."""
+    """True if the vectors follow a formula, that of sinusoids."""
+    base: float = 10_000.0
+    """Base of those sinusoids."""
 
     @cached_property
     def similarity(self) -> Tensor:
@@ -130,7 +132,7 @@ class PositionTable:
 
         # An odd width, which learned positions may have, leaves the last cosine out.
         n_positions, width = self.table.shape
-        return sinusoids(n_positions, width + width % 2)[:, :width].double()
+        return sinusoids(n_positions, width + width % 2, self.base)[:, :width].double()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,12 +163,13 @@ def read_positions(model: Transformer, summary: ModelSummary, n_positions: int) 
             stack,
             rows.detach().double(),
             is_formula=not isinstance(part.positions, TablePositions),
+            base=model.config.rotary_base,
         )
         for stack, part in stacks.items()
         if (rows := part.positions.vectors(n_positions)) is not None
     ]
     if tables and tables[0].is_formula:
-        tables = [PositionTable("both", tables[0].table)]
+        tables = [replace(tables[0], stack="both")]
     return PositionsRecord(model=summary, kind=model.config.positions, tables=tuple(tables))
 
 

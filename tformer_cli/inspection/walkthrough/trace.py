@@ -98,6 +98,8 @@ class HeadTrace:
     """(K, E) the k_j."""
     turned: tuple[Tensor, Tensor] | None
     """(E) q and (K, E) the k_j as they are compared, where positions turn them."""
+    rotary_base: float
+    """Base of the angles that they are turned by."""
     bias: Tensor | None
     """(K) b_j, what positions add to the scaled scores."""
     value: Tensor
@@ -171,6 +173,7 @@ def trace_head(
         entering=entering,
         memory=memory,
         turned=None if turned is None else (turned[0][head.head, row], turned[1][head.head]),
+        rotary_base=model.config.rotary_base,
         bias=None if bias is None else bias[head.head, row],
         visible=observed.visible[row],
         all_weights=all_weights,

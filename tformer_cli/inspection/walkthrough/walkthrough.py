@@ -21,7 +21,7 @@ from tformer_cli.model.transformer import Transformer
 TURNS = (
     "q'_i = q_i·cos(p·ω_i) − q_{i+d/2}·sin(p·ω_i)",
     "q'_{i+d/2} = q_{i+d/2}·cos(p·ω_i) + q_i·sin(p·ω_i)",
-    "ω_i = 10000^(−2i/d_k), p the position of q; k_j likewise, by its own position",
+    "ω_i = BASE^(−2i/d_k), p the position of q; k_j likewise, by its own position",
 )
 """Formulas of queries and keys in models whose positions turn them."""
 TERMS = 4
@@ -183,7 +183,8 @@ def _score_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     checks: tuple[Check, ...] = (check("scores, of the model's q and k", trace.scores, k @ q),)
     if trace.turned is not None:
         query, key = trace.turned
-        formulas = (*TURNS, "s_j = q'·k'_j = Σ_i q'_i·k'_ji")
+        turns = (line.replace("BASE", f"{trace.rotary_base:g}") for line in TURNS)
+        formulas = (*turns, "s_j = q'·k'_j = Σ_i q'_i·k'_ji")
         says = f"Positions turn query and keys before they are compared (q', k'). {says}"
         turned = (
             Table("q_turned", "q'", (subject.query,), query[None]),
