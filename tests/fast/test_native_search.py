@@ -403,10 +403,9 @@ def test_a_worker_that_fails_ends_the_others(kernels, translator_of, monkeypatch
 @pytest.mark.parametrize("batch_tokens", [1, 100, 4096])
 def test_batches_of_equal_work(n_workers, n_sentences, batch_tokens):
     lengths = [1 + 7 * i % 31 for i in range(n_sentences)]
-    batches = plan_native_batches(lengths, batch_tokens, 40, n_workers)
+    batches = plan_native_batches(lengths, batch_tokens, n_workers)
     assert sorted(index for batch in batches for index in batch) == list(range(n_sentences))
     for batch in batches:
-        assert len(batch) <= 40
         assert len(batch) == 1 or sum(lengths[i] for i in batch) <= batch_tokens
     longest = [max(lengths[i] for i in batch) for batch in batches]
     assert longest == sorted(longest, reverse=True)
@@ -416,7 +415,7 @@ def test_batches_of_equal_work(n_workers, n_sentences, batch_tokens):
 @pytest.mark.parametrize("n_sentences", [40, 500])
 def test_workers_have_equal_work(n_workers, n_sentences):
     lengths = [20 + 7 * i % 31 for i in range(n_sentences)]
-    batches = plan_native_batches(lengths, 1000, 10**6, n_workers)
+    batches = plan_native_batches(lengths, 1000, n_workers)
     assert len(batches) % n_workers == 0
     work = [sum(lengths[i] for i in batch) for batch in batches]
     assert max(work) - min(work) <= 2 * max(lengths)

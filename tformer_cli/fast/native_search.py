@@ -30,7 +30,6 @@ from tformer_cli.decoding.hypothesis import (
     length_divisor,
     longest_translation,
 )
-from tformer_cli.decoding.source_batches import LARGEST_LOGITS
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native.search import NativeModel
 from tformer_cli.fast.native.weights import unsupported_shape
@@ -178,7 +177,7 @@ class CompiledSearch:
         lengths = [
             len(source) + len(target) + 2 for source, target in zip(sources, targets, strict=True)
         ]
-        batches = plan_native_batches(lengths, config.batch_tokens, len(lengths), n_workers)
+        batches = plan_native_batches(lengths, config.batch_tokens, n_workers)
         stop = ctypes.c_int(0)
 
         def score(batch: Sequence[int]) -> list[Hypothesis]:
@@ -231,10 +230,8 @@ class CompiledSearch:
         if not sources:
             return []
         n_workers = self._n_threads or _available_threads()
-        most = LARGEST_LOGITS // (config.beam_size * self._model.vocab_size * n_workers)
-        batches = plan_native_batches(
-            [len(source) + 1 for source in sources], config.batch_tokens, max(1, most), n_workers
-        )
+        lengths = [len(source) + 1 for source in sources]
+        batches = plan_native_batches(lengths, config.batch_tokens, n_workers)
         longest = self._model.max_positions
         limits = [longest_translation(len(source), config, longest) for source in sources]
         divisors = _divisors(config, longest)
@@ -298,7 +295,7 @@ def _divisors(config: DecodingConfig, longest: int) -> NDArray[np.float64]:
 
 
 def plan_native_batches(
-    lengths: Sequence[int], batch_tokens: int, most_sentences: int, n_workers: int
+    lengths: Sequence[int], batch_tokens: int, n_workers: int
 ) -> list[list[int]]:
     """Divides sentences among batches of about equal work, the longest sentences first.
 
@@ -308,7 +305,6 @@ def plan_native_batches(
     Args:
         lengths: tokens of each sentence.
         batch_tokens: tokens of a batch; one sentence alone may have more.
-        most_sentences: sentences of a batch.
         n_workers: batches that are searched beside each other.
 
     Returns:
@@ -316,18 +312,14 @@ def plan_native_batches(
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     total = sum(lengths)
-    needed = max(-(-total // batch_tokens), -(-len(lengths) // most_sentences))
+    needed = -(-total // batch_tokens)
     n_batches = min(-(-needed // n_workers) * n_workers, len(lengths))
     batches: list[list[int]] = []
     before, number, n_tokens = 0, -1, 0
     for index in order:
         # the batch in which the middle of this sentence lies, if all are equally long
         place = (2 * before + lengths[index]) * n_batches // (2 * total)
-        if (
-            place > number
-            or n_tokens + lengths[index] > batch_tokens
-            or len(batches[-1]) == most_sentences
-        ):
+        if place > number or n_tokens + lengths[index] > batch_tokens:
             batches.append([])
             number, n_tokens = place, 0
         batches[-1].append(index)

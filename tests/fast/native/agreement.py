@@ -74,6 +74,20 @@ CONFIGS = (
         tied_embeddings="decoder",
         max_positions=64,
     ),
+    # a width that fills no vector, a recurrent decoder, and norms and biases that others lack
+    ModelConfig(
+        d_model=44,
+        n_heads=2,
+        d_ff=60,
+        n_encoder_layers=1,
+        n_decoder_layers=2,
+        decoder_cell="ssru",
+        output_bias=True,
+        embedding_norm=True,
+        final_norm="always",
+        scale_embeddings=False,
+        max_positions=40,
+    ),
 )
 
 

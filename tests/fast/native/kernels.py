@@ -19,6 +19,10 @@ class PackedMatrix(ctypes.Structure):
     )
 
 
+class Linear(ctypes.Structure):
+    _fields_ = (("matrix", PackedMatrix), ("bias", c_void_p))
+
+
 class Epilogue(ctypes.Structure):
     _fields_ = (
         ("row_scale", c_void_p),
@@ -64,7 +68,17 @@ class Vocabulary(ctypes.Structure):
     _fields_ = (("k", c_size_t), ("rows", POINTER(NextTokens)), ("logits", c_void_p))
 
 
-STRUCTS = (PackedMatrix, Epilogue, QuantizedRows, Norm, Memory, Arena, NextTokens, Vocabulary)
+STRUCTS = (
+    PackedMatrix,
+    Linear,
+    Epilogue,
+    QuantizedRows,
+    Norm,
+    Memory,
+    Arena,
+    NextTokens,
+    Vocabulary,
+)
 
 
 def declare(library):

@@ -8,6 +8,7 @@ import torch
 
 from tests.fast.native.kernels import (
     Arena,
+    Linear,
     Memory,
     Norm,
     Vocabulary,
@@ -157,8 +158,11 @@ def _attention(query, key, value, n_heads):
 def test_the_best_tokens_are_those_of_torch(kernels, n_rows, vocab_size, k):
     d_model = 12
     hidden, matrix = torch.randn(n_rows, d_model), torch.randn(vocab_size, d_model)
-    with BestTokens(kernels, hidden, matrix, k) as rows:
-        logits = hidden.double() @ matrix.double().T
+    bias = torch.randn(vocab_size)
+    bias[::7] = -1e9  # of tokens that are never generated
+    bias[EOS_ID] = 0.0
+    with BestTokens(kernels, hidden, matrix, k, bias) as rows:
+        logits = hidden.double() @ matrix.double().T + bias
         expected = logits.log_softmax(dim=1)
         values, tokens = top_tokens(expected[:, EOS_ID:], min(k, vocab_size - EOS_ID))
         for row in range(n_rows):
@@ -186,7 +190,7 @@ def test_logits_that_are_no_numbers_give_no_probabilities(kernels, broken):
 class BestTokens:
     """Finds the best tokens of rows; what is found is there while this is entered."""
 
-    def __init__(self, library, hidden, matrix, k):
+    def __init__(self, library, hidden, matrix, k, bias=None):
         n_rows, d_model = hidden.shape
         self.library, self.arena, vocabulary = library, Arena(), Vocabulary()
         for step in range(2):
@@ -197,8 +201,9 @@ class BestTokens:
         apart = torch.zeros(n_rows, library.row_stride(d_model))
         apart[:, :d_model] = hidden
         weights, self.panels = packed(library, matrix)
+        output = Linear(weights, None if bias is None else bias.data_ptr())
         library.best_tokens(
-            ctypes.byref(weights), apart.data_ptr(), n_rows, None, ctypes.byref(vocabulary)
+            ctypes.byref(output), apart.data_ptr(), n_rows, None, ctypes.byref(vocabulary)
         )
         self.rows = vocabulary.rows
 

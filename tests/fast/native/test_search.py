@@ -33,6 +33,26 @@ SHAPES = {
     "deep decoder": {"n_encoder_layers": 1, "n_decoder_layers": 3},
     "pruned heads": {"encoder_heads": (1, 4), "decoder_heads": (3, 0), "cross_heads": (0, 2)},
     "odd widths": {"d_model": 30, "n_heads": 3, "d_ff": 50},
+    "stored positions": {"positions": "table"},
+    "output bias": {"output_bias": True},
+    "final norms": {"final_norm": "always"},
+    "embedding norms": {"embedding_norm": True, "positions": "rotary"},
+    "small embeddings": {"scale_embeddings": False, "embedding_norm": True, "norm": "pre"},
+    "two vocabularies": {"source_vocab_size": 50, "tied_embeddings": "decoder"},
+    "recurrent": {"decoder_cell": "ssru", "cross_heads": (1, 4)},
+    "recurrent, pre-norm, odd widths": {
+        "decoder_cell": "ssru",
+        "norm": "pre",
+        "bias": False,
+        "d_model": 30,
+        "n_heads": 3,
+    },
+    "as a student of Bergamot": {
+        "decoder_cell": "ssru",
+        "positions": "table",
+        "output_bias": True,
+        "n_decoder_layers": 1,
+    },
     "wide heads": {"d_model": 160, "n_heads": 2, "d_ff": 40},
 }
 
@@ -43,8 +63,10 @@ def make_model(vocab_size=40, seed=1, **shape):
     torch.manual_seed(seed)
     model = Transformer(ModelConfig(**{**base, "max_positions": 48, **shape}), vocab_size).eval()
     with torch.no_grad():
-        for weight in model.parameters():
+        for weight in (*model.parameters(), *model.buffers()):
             weight += 0.1 * torch.randn_like(weight)
+        if model.output_bias is not None:
+            model.output_bias[[0, 2, 7, 11]] = -1e9  # as of tokens that are never generated
     return model.requires_grad_(requires_grad=False)
 
 
@@ -231,9 +253,10 @@ def test_nothing_may_be_said_but_the_end(kernels):
     assert len(found[0][0].token_log_probabilities) == 1
 
 
+@pytest.mark.parametrize("shape", ["post-norm", "as a student of Bergamot"])
 @pytest.mark.parametrize("is_quantized", [False, True])
-def test_a_sentence_alone_and_among_others_has_the_same_bits(kernels, is_quantized):
-    model = make_model()
+def test_a_sentence_alone_and_among_others_has_the_same_bits(kernels, shape, is_quantized):
+    model = make_model(**SHAPES[shape])
     if is_quantized:
         use_integers(model, quantized_matrices(model.state_dict()))
     sources = make_sources(23)
@@ -298,6 +321,19 @@ def test_what_would_leave_an_array_is_refused(kernels, wrong, message):
     native = native_model(kernels, make_model())
     with pytest.raises(ValueError, match=message):
         native.search(asked.pop("sources"), asked.pop("limits"), **asked)
+
+
+def test_each_side_has_the_ids_of_its_own_vocabulary(kernels):
+    native = native_model(
+        kernels, make_model(source_vocab_size=50, tied_embeddings="none", output_bias=True)
+    )
+    assert native.score([[49]], [[39]])
+    with pytest.raises(ValueError, match="token ids must be 0 to 49"):
+        native.score([[50]], [[4]])
+    with pytest.raises(ValueError, match="token ids must be 0 to 39"):
+        native.score([[4]], [[40]])
+    with pytest.raises(ValueError, match="token ids must be 0 to 49"):
+        native.start([50], most_rows=1, most_steps=1)
 
 
 def test_models_that_the_kernels_do_not_know_are_named():

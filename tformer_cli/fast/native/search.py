@@ -151,8 +151,8 @@ class NativeModel:
         """
         if len(targets) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(targets)} targets")
-        self._check_tokens(sources)
-        self._check_tokens(targets)
+        self._check_tokens(sources, self._model.source_vocab_size)
+        self._check_tokens(targets, self._model.vocab_size)
         (tokens, starts), (wanted, target_starts) = _joined(sources), _joined(targets)
         steps = np.empty(len(wanted), np.float32)
         stop = ctypes.c_int(0) if stop is None else stop
@@ -178,7 +178,7 @@ class NativeModel:
         """
         if not (1 <= most_rows <= MOST_SLOTS and 1 <= most_steps <= self._model.max_positions):
             raise ValueError(f"{most_rows} hypotheses of {most_steps} tokens are out of range")
-        self._check_tokens([source])
+        self._check_tokens([source], self._model.source_vocab_size)
         return NativeSession(self._library, self._model, source, most_rows, most_steps)
 
     def _check(
@@ -201,7 +201,7 @@ class NativeModel:
             )
         if len(limits) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(limits)} limits")
-        self._check_tokens(sources)
+        self._check_tokens(sources, self._model.source_vocab_size)
         n_positions = self._model.max_positions
         for limit in limits:
             if not 0 <= limit < n_positions:
@@ -209,8 +209,8 @@ class NativeModel:
         if limits and max(limits) + 2 > len(divisors):
             raise ValueError(f"there are {len(divisors)} divisors for a limit of {max(limits)}")
 
-    def _check_tokens(self, sentences: Sequence[Sequence[int]]) -> None:
-        n_positions, vocab_size = self._model.max_positions, self._model.vocab_size
+    def _check_tokens(self, sentences: Sequence[Sequence[int]], vocab_size: int) -> None:
+        n_positions = self._model.max_positions
         for sentence in sentences:
             if len(sentence) + 1 > n_positions:
                 raise ValueError(

@@ -27,6 +27,8 @@ class Shape(ctypes.Structure):
         ("is_pre_norm", ctypes.c_int32),
         ("activation", ctypes.c_int32),
         ("positions", ctypes.c_int32),
+        ("decoder_cell", ctypes.c_int32),
+        ("scales_embeddings", ctypes.c_int32),
     )
 
 

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 ACTIVATIONS = MappingProxyType({"relu": 0, "gelu": 1, "swish": 2})
 """Activations by their number in layers.c."""
-POSITIONS = MappingProxyType({"sinusoidal": 0, "learned": 0, "rotary": 1})
+POSITIONS = MappingProxyType({"sinusoidal": 0, "learned": 0, "table": 0, "rotary": 1})
 """Positions by the number of what they change."""
+DECODER_CELLS = MappingProxyType({"attention": 0, "ssru": 1})
+"""Cells of decoder layers by their number in model.h."""
 SCALE = "_scale"
 """Ends the name of the scales of an int8 matrix, behind the matrix's name."""
 OUTPUT = "output_projection.weight"
@@ -55,12 +57,12 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "positions": POSITIONS,
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
-        "decoder_cell": ("attention",),
-        "output_bias": (False,),
-        "final_norm": ("pre-norm",),
-        "embedding_norm": (False,),
-        "scale_embeddings": (True,),
-        "source_vocab_size": (0,),
+        "decoder_cell": DECODER_CELLS,
+        "output_bias": (False, True),
+        "final_norm": ("pre-norm", "always"),
+        "embedding_norm": (False, True),
+        "scale_embeddings": (False, True),
+        "source_vocab_size": ANY,
     }
 )  # fmt: skip
 """Settings of models that the kernels compute: a new one is named here with its C code."""
@@ -109,6 +111,8 @@ def in_integers(weights: Mapping[str, Array], release: Callable[[Array], None]) 
     return result
 
 
+_N_OF_INPUT = 5
+"""Weights of a stack's input: embeddings, their scale, positions, and a norm's two."""
 _ReleaseWeight = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 """The function type of that name in model.h."""
 
@@ -129,7 +133,7 @@ class PackedModel:
         Args:
             library: the compiled kernels.
             config: settings that are not `unsupported_shape`.
-            vocab_size: V.
+            vocab_size: V, of the target.
             weights: float32 arrays, and int8 ones with their scales; see the head of this file.
             release: is called with each matrix that is multiplied by once it has been copied, so
                 that not all of a file and of the copies have to be in memory at a time.
@@ -138,6 +142,7 @@ class PackedModel:
             MemoryError: if there is not enough.
         """
         self.vocab_size = vocab_size
+        self.source_vocab_size = config.source_vocab_size or vocab_size
         self.max_positions = config.max_positions
         ordered = [
             None if weight is None else np.require(weight, requirements=("C", "A"))
@@ -161,7 +166,7 @@ class PackedModel:
         weakref.finalize(self, library.tformer_free_model, self.pointer)
         # The kernels copy the matrices that they multiply by; embeddings and positions, which come
         # first, and norms, which are vectors, they read where they are
-        kept = {id(weight) for weight in ordered[:4]}
+        kept = {id(weight) for weight in ordered[: 2 * _N_OF_INPUT]}
         self._read_in_place = [
             weight
             for weight in ordered
@@ -200,6 +205,8 @@ def _shape(config: ModelConfig, vocab_size: int) -> Shape:
         config.norm == "pre",
         ACTIVATIONS[config.activation],
         POSITIONS[config.positions],
+        DECODER_CELLS[config.decoder_cell],
+        config.scale_embeddings,
     )
 
 
@@ -208,12 +215,12 @@ def _ordered(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Arra
     source = "source_embedding.weight"
     target = "target_embedding.weight"
     target = target if target in weights else source
-    source_vectors = _vectors(weights, source)
-    yield source_vectors
-    yield source_vectors if target == source else _vectors(weights, target)
-    yield from _positions(config, weights)
+    positions = _positions(config, weights)
+    for side, embedding, table in zip(("en", "de"), (source, target), positions, strict=True):
+        yield from (weights[embedding], weights.get(f"{embedding}{SCALE}"), table)
+        yield from _norm(weights, f"{side}coder_input.norm")
     output = OUTPUT if OUTPUT in weights else target
-    yield from (weights[output], None, weights.get(f"{output}{SCALE}"))
+    yield from (weights[output], weights.get("output_bias"), weights.get(f"{output}{SCALE}"))
     for number in range(config.n_encoder_layers):
         layer = f"encoder.layers.{number}."
         yield from _attention(weights, f"{layer}self_attention")
@@ -221,34 +228,38 @@ def _ordered(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Arra
     yield from _norm(weights, "encoder.final_norm")
     for number in range(config.n_decoder_layers):
         layer = f"decoder.layers.{number}."
-        yield from _attention(weights, f"{layer}self_attention")
+        if config.decoder_cell == "ssru":
+            yield from _recurrence(weights, f"{layer}recurrence")
+        else:
+            yield from _attention(weights, f"{layer}self_attention")
         yield from _attention(weights, f"{layer}cross_attention")
         yield from _feed_forward(weights, f"{layer}feed_forward")
     yield from _norm(weights, "decoder.final_norm")
 
 
-def _vectors(weights: Mapping[str, Array], name: str) -> Array:
-    """Embeddings (V, D) in float32, if need be those that integers stand for."""
-    scale = weights.get(f"{name}{SCALE}")
-    if scale is None:
-        return weights[name]
-    # int8 times float32 is float32
-    vectors: Array = np.multiply(weights[name], scale[:, None], dtype=np.float32)
-    return vectors
-
-
-def _positions(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Array]:
+def _positions(config: ModelConfig, weights: Mapping[str, Array]) -> tuple[Array, Array]:
     """Positions of the encoder and of the decoder, (max_positions, D) each, or what turns heads."""
-    if config.positions == "learned":
-        yield weights["encoder_input.positions.table"]
-        yield weights["decoder_input.positions.table"]
-    elif config.positions == "rotary":  # cosines, then sines, (max_positions, E)
+    if config.positions in ("learned", "table"):
+        names = (f"{side}coder_input.positions.table" for side in ("en", "de"))
+        source, target = (weights[name] for name in names)
+        return source, target
+    if config.positions == "rotary":  # cosines, then sines, (max_positions, E)
         table = sinusoids(config.max_positions, config.head_width, config.rotary_base)
         table = np.concatenate((table[:, 1::2], table[:, 0::2]), axis=1)
-        yield from (table, table)
     else:
         table = sinusoids(config.max_positions, config.d_model)
-        yield from (table, table)
+    return table, table
+
+
+def _recurrence(weights: Mapping[str, Array], name: str) -> Iterator[Array | None]:
+    """W and W_f as one matrix (2·D, D), its bias and its scale."""
+    parts = (f"{name}.input.weight", f"{name}.forget.weight")
+    yield np.concatenate([weights[part] for part in parts])
+    bias = weights.get(f"{name}.forget.bias")
+    yield None if bias is None else np.concatenate([np.zeros_like(bias), bias])
+    scales = [weights[f"{part}{SCALE}"] for part in parts if f"{part}{SCALE}" in weights]
+    yield np.concatenate(scales) if scales else None
+    yield from _norm(weights, f"{name}_norm")
 
 
 def _attention(weights: Mapping[str, Array], name: str) -> Iterator[Array | None]:

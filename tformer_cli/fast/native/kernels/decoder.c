@@ -1,10 +1,32 @@
 #include "decoder.h"
 
+#include "exponential.h"
+#include "number.h"
+
 size_t entry_size(const Model *model) {
     size_t n_heads = 0;
+    if (model->shape.decoder_cell == SSRU)
+        return (size_t)(model->shape.n_decoder_layers * model->shape.d_model);
     for (int64_t i = 0; i < model->shape.n_decoder_layers; i++)
         n_heads += model->decoder[i].self_attention.n_heads;
     return 2 * n_heads * (size_t)model->shape.head_width;
+}
+
+/* One row of a recurrence: what was projected (2·D), W·x first; the state before, NULL: 0; the state
+   after; and the residual, to which the output is added. */
+static void recur_row(const float *projected, size_t d_model, const float *before, float *state,
+                      float *residual) {
+    const Vector zero = broadcast(0.0f);
+    for (size_t i = 0; i < d_model; i += LANES) {
+        const size_t n = d_model - i;
+        const Vector keep = sigmoid(load_up_to(projected + d_model + i, n, FLOAT32));
+        const Vector past = before ? load_up_to(before + i, n, FLOAT32) : zero;
+        const Vector now =
+            keep * past + (broadcast(1.0f) - keep) * load_up_to(projected + i, n, FLOAT32);
+        store_up_to(state + i, now, n, FLOAT32);
+        const Vector sum = load_up_to(residual + i, n, FLOAT32) + larger(now, zero);
+        store_up_to(residual + i, sum, n, FLOAT32);
+    }
 }
 
 /* Masked self-attention; `offset` is where the layer begins in an entry. */
@@ -22,6 +44,26 @@ static void attend_to_own(const Model *model, const Attention *attention, const 
                        attention->n_heads, width, query, workspace->scores,
                        workspace->context + row * context_stride);
     }
+}
+
+/* A recurrence with its residual and norm, in place; `offset` is where the layer begins in an entry,
+   which keeps its state. A row's past is filled before it: rows of a sentence come in that order. */
+static void recur(const Model *model, const Recurrence *recurrence, const DecoderRow *rows,
+                  size_t n_rows, size_t offset, float *hidden, Workspace *workspace) {
+    const size_t d_model = (size_t)model->shape.d_model, stride = row_stride(2 * d_model);
+    const Linear *input = &recurrence->input;
+    const float *x = before_sublayer(model, &recurrence->norm, hidden, n_rows, workspace);
+    multiply_any(&input->matrix, x, workspace->hidden_stride, n_rows,
+                 (Epilogue){.bias = input->bias}, workspace->projected, stride,
+                 &workspace->quantized);
+    for (size_t row = 0; row < n_rows; row++) {
+        const size_t position = rows[row].position;
+        float *const *entries = rows[row].entries;
+        recur_row(workspace->projected + row * stride, d_model,
+                  position ? entries[position - 1] + offset : NULL, entries[position] + offset,
+                  hidden + row * workspace->hidden_stride);
+    }
+    after_sublayer(model, &recurrence->norm, hidden, n_rows);
 }
 
 static void attend_to_source(const Model *model, const Attention *attention, size_t n_rows,
@@ -46,20 +88,26 @@ void decode_step(const Model *model, const DecoderRow *rows, size_t n_rows, cons
     const size_t d_model = (size_t)model->shape.d_model, stride = workspace->hidden_stride;
     for (size_t row = 0; row < n_rows; row++)
         embed(model, &model->target, rows[row].token, rows[row].position, row, hidden, workspace);
-    size_t offset = 0;
+    size_t offset = 0; /* of a layer in entries */
     for (int64_t i = 0; i < model->shape.n_decoder_layers; i++) {
         const Layer *layer = &model->decoder[i];
         const Attention *own = &layer->self_attention, *cross = &layer->cross_attention;
-        const float *x = before_sublayer(model, &own->norm, hidden, n_rows, workspace);
-        attend_to_own(model, own, rows, n_rows, offset, x, workspace);
-        offset += 2 * own->n_heads * (size_t)model->shape.head_width;
-        add_attention(model, own, hidden, n_rows, workspace);
+        const float *x;
+        if (model->shape.decoder_cell == SSRU) {
+            recur(model, &layer->recurrence, rows, n_rows, offset, hidden, workspace);
+            offset += d_model;
+        } else {
+            x = before_sublayer(model, &own->norm, hidden, n_rows, workspace);
+            attend_to_own(model, own, rows, n_rows, offset, x, workspace);
+            offset += 2 * own->n_heads * (size_t)model->shape.head_width;
+            add_attention(model, own, hidden, n_rows, workspace);
+        }
         x = before_sublayer(model, &cross->norm, hidden, n_rows, workspace);
         attend_to_source(model, cross, n_rows, groups, n_groups, (size_t)i, x, workspace);
         add_attention(model, cross, hidden, n_rows, workspace);
         feed_forward(model, &layer->feed_forward, hidden, n_rows, workspace);
     }
-    if (model->shape.is_pre_norm)
+    if (model->decoder_norm.weight)
         normalize(&model->decoder_norm, hidden, n_rows, d_model, stride,
                   model->shape.norm_epsilon, hidden);
 }

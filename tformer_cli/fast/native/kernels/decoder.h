@@ -6,7 +6,7 @@
 #include "layers.h"
 
 /* Keys and values of self-attention are kept in entries: an entry holds those of one position of
-   one hypothesis, [layer][keys H·E, values H·E]. A hypothesis knows the entries of its past, so
+   one hypothesis, [layer][keys H·E, values H·E], or the states of recurrences, [layer][D]. A hypothesis knows the entries of its past, so
    that nothing is copied when hypotheses branch or die. */
 
 /* A hypothesis that grows by one token. */

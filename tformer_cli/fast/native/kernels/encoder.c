@@ -44,7 +44,7 @@ void encode(const Model *model, const Source *sources, size_t n_sources, float *
         add_attention(model, attention, hidden, n_rows, workspace);
         feed_forward(model, &layer->feed_forward, hidden, n_rows, workspace);
     }
-    if (model->shape.is_pre_norm)
+    if (model->encoder_norm.weight)
         normalize(&model->encoder_norm, hidden, n_rows, (size_t)model->shape.d_model,
                   workspace->hidden_stride, model->shape.norm_epsilon, hidden);
 }

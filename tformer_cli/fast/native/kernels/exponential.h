@@ -31,6 +31,11 @@ INLINE Vector exponential(Vector x) {
     return e_to_r * (Vector)power;
 }
 
+/* σ(x) = 1 / (1 + e^-x); from -88 on down e^-x is as large as `exponential` can make it. */
+INLINE Vector sigmoid(Vector x) {
+    return broadcast(1.0f) / (broadcast(1.0f) + exponential(-larger(broadcast(-88.0f), x)));
+}
+
 /* The error function: x·p(x²) near 0 (degree 5, relative error 2.4e-8), and 1 - e^p(|x|) beyond
    (degree 7 in place of log(1 - erf), relative error 1.4e-8), with the sign of x. */
 INLINE Vector error_function(Vector x) {

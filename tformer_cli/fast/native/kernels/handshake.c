@@ -39,6 +39,7 @@ static const StatedSize sizes[] = {
     SIZE_OF(Dropout),
     /* Those that only tests fill */
     SIZE_OF(PackedMatrix),
+    SIZE_OF(Linear),
     SIZE_OF(Epilogue),
     SIZE_OF(QuantizedRows),
     SIZE_OF(Norm),

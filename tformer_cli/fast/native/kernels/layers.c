@@ -45,18 +45,27 @@ void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t l
 void embed(const Model *model, const Embedding *embedding, int32_t token, size_t position,
            size_t row, float *hidden, Workspace *workspace) {
     const size_t d_model = (size_t)model->shape.d_model;
-    const float scale = sqrtf((float)d_model);
-    const float *vector = embedding->tokens + (size_t)token * d_model;
+    const float scale = model->shape.scales_embeddings ? sqrtf((float)d_model) : 1.0f;
+    const size_t first = (size_t)token * d_model;
     hidden += row * workspace->hidden_stride;
     workspace->positions[row] = position;
+    if (embedding->scale) {
+        const int8_t *integers = (const int8_t *)embedding->tokens + first;
+        for (size_t i = 0; i < d_model; i++)
+            hidden[i] = (float)integers[i] * embedding->scale[token];
+    } else {
+        memcpy(hidden, (const float *)embedding->tokens + first, d_model * sizeof(float));
+    }
     if (model->shape.positions == TURNED) {
         for (size_t i = 0; i < d_model; i++)
-            hidden[i] = vector[i] * scale;
-        return;
+            hidden[i] *= scale;
+    } else {
+        const float *place = embedding->positions + position * d_model;
+        for (size_t i = 0; i < d_model; i++)
+            hidden[i] = hidden[i] * scale + place[i];
     }
-    const float *place = embedding->positions + position * d_model;
-    for (size_t i = 0; i < d_model; i++)
-        hidden[i] = vector[i] * scale + place[i];
+    if (embedding->norm.weight)
+        normalize(&embedding->norm, hidden, 1, d_model, d_model, model->shape.norm_epsilon, hidden);
 }
 
 /* Turns the pairs (i, i + E/2) of heads (n_heads, E) by the angles of a position, of which `turn`
@@ -95,9 +104,7 @@ const float *before_sublayer(const Model *model, const Norm *norm, const float *
     return workspace->normed;
 }
 
-/* Ends a sub-layer whose output has been added to the hidden states: normalizes them where the
-   model is post-norm. */
-static void after_sublayer(const Model *model, const Norm *norm, float *hidden, size_t n_rows) {
+void after_sublayer(const Model *model, const Norm *norm, float *hidden, size_t n_rows) {
     const size_t d_model = (size_t)model->shape.d_model;
     if (!model->shape.is_pre_norm)
         normalize(norm, hidden, n_rows, d_model, row_stride(d_model), model->shape.norm_epsilon,

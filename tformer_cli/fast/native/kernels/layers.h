@@ -25,7 +25,8 @@ typedef struct {
 void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t longest_source,
                        size_t longest_target, Workspace *workspace);
 
-/* Begins a row of hidden states (rows, D): √D · embedding of a token, with its position. */
+/* Begins a row of hidden states (rows, D): √D · embedding of a token, with its position, and their
+   norm. */
 void embed(const Model *model, const Embedding *embedding, int32_t token, size_t position,
            size_t row, float *hidden, Workspace *workspace);
 
@@ -37,6 +38,10 @@ void project_own(const Model *model, const Embedding *embedding, const Attention
 /* What a sub-layer reads: hidden states (n_rows, D), normalized where the model is pre-norm. */
 const float *before_sublayer(const Model *model, const Norm *norm, const float *hidden,
                              size_t n_rows, Workspace *workspace);
+
+/* Ends a sub-layer whose output has been added to the hidden states: normalizes them where the
+   model is post-norm. */
+void after_sublayer(const Model *model, const Norm *norm, float *hidden, size_t n_rows);
 
 /* hidden + output projection of the context (n_rows, H·E) that lies in the workspace, in rows as
    far apart as the row stride of H·E. */

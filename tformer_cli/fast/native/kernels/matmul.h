@@ -21,6 +21,12 @@ typedef struct {
     const float *scale;    /* (N) of each output; NULL: the matrix is not in integers */
 } PackedMatrix;
 
+/* A matrix and what is added to its outputs. */
+typedef struct {
+    PackedMatrix matrix;
+    const float *bias; /* (N) or NULL */
+} Linear;
+
 /* What is done with a sum on its way to memory, in this order. */
 typedef struct {
     const float *row_scale; /* (rows) scale of rows in integers: each sum is multiplied by that of

@@ -94,6 +94,14 @@ static Norm read_norm(Reader *reader) {
     return (Norm){weight, bias};
 }
 
+static Embedding read_embedding(Reader *reader) {
+    Embedding embedding = {.tokens = *reader->next++};
+    embedding.scale = *reader->next++;
+    embedding.positions = *reader->next++;
+    embedding.norm = read_norm(reader);
+    return embedding;
+}
+
 static Attention read_attention(Reader *reader, const Shape *shape, size_t n_heads, bool is_cross) {
     const size_t d_model = (size_t)shape->d_model, width = (size_t)shape->head_width;
     const size_t joined = n_heads * width;
@@ -120,24 +128,25 @@ static FeedForward read_feed_forward(Reader *reader, const Shape *shape) {
     return feed_forward;
 }
 
-static void note_width(Model *model, size_t n_heads) {
-    const size_t joined = n_heads * (size_t)model->shape.head_width;
-    model->widest = joined > model->widest ? joined : model->widest;
+static void note_width(Model *model, size_t width) {
+    model->widest = width > model->widest ? width : model->widest;
+}
+
+static void note_heads(Model *model, int64_t n_heads) {
+    note_width(model, (size_t)(n_heads * model->shape.head_width));
 }
 
 /* Reads all weights; the layers' own arrays are there in either pass. */
 static void lay_out(Model *model, const Shape *shape, const void *const *weights,
                     ReleaseWeight release_weight) {
+    const size_t d_model = (size_t)shape->d_model;
     Reader reader = {&model->arena, weights, release_weight, false};
-    model->source.tokens = *reader.next++;
-    model->target.tokens = *reader.next++;
-    model->source.positions = *reader.next++;
-    model->target.positions = *reader.next++;
-    model->output =
-        read_linear(&reader, (size_t)shape->vocab_size, (size_t)shape->d_model).matrix;
+    model->source = read_embedding(&reader);
+    model->target = read_embedding(&reader);
+    model->output = read_linear(&reader, (size_t)shape->vocab_size, d_model);
     for (int64_t i = 0; i < shape->n_encoder_layers; i++) {
         Layer *layer = &model->encoder[i];
-        note_width(model, (size_t)shape->encoder_heads[i]);
+        note_heads(model, shape->encoder_heads[i]);
         layer->self_attention =
             read_attention(&reader, shape, (size_t)shape->encoder_heads[i], false);
         layer->feed_forward = read_feed_forward(&reader, shape);
@@ -145,10 +154,16 @@ static void lay_out(Model *model, const Shape *shape, const void *const *weights
     model->encoder_norm = read_norm(&reader);
     for (int64_t i = 0; i < shape->n_decoder_layers; i++) {
         Layer *layer = &model->decoder[i];
-        note_width(model, (size_t)shape->decoder_heads[i]);
-        note_width(model, (size_t)shape->cross_heads[i]);
-        layer->self_attention =
-            read_attention(&reader, shape, (size_t)shape->decoder_heads[i], false);
+        if (shape->decoder_cell == SSRU) {
+            note_width(model, d_model);
+            layer->recurrence.input = read_linear(&reader, 2 * d_model, d_model);
+            layer->recurrence.norm = read_norm(&reader);
+        } else {
+            note_heads(model, shape->decoder_heads[i]);
+            layer->self_attention =
+                read_attention(&reader, shape, (size_t)shape->decoder_heads[i], false);
+        }
+        note_heads(model, shape->cross_heads[i]);
         layer->cross_attention =
             read_attention(&reader, shape, (size_t)shape->cross_heads[i], true);
         layer->feed_forward = read_feed_forward(&reader, shape);

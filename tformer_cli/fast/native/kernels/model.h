@@ -14,12 +14,15 @@
    turned (Su et al. 2021, section 3.2). */
 typedef enum { ADDED = 0, TURNED = 1 } Positions;
 
+/* What decoder layers have before cross-attention: attention to the past, or a recurrence. */
+typedef enum { ATTENTION = 0, SSRU = 1 } DecoderCell;
+
 /* The model's shape, as Python hands it over. */
 typedef struct {
     int64_t d_model;    /* D */
     int64_t head_width; /* E */
     int64_t d_ff;       /* F */
-    int64_t vocab_size; /* V */
+    int64_t vocab_size; /* V, of the target */
     int64_t max_positions;
     int64_t n_encoder_layers;
     int64_t n_decoder_layers;
@@ -30,12 +33,9 @@ typedef struct {
     int32_t is_pre_norm;
     int32_t activation; /* an Activation of layers.c */
     int32_t positions;  /* a Positions */
+    int32_t decoder_cell; /* a DecoderCell */
+    int32_t scales_embeddings; /* whether embeddings are multiplied by √D */
 } Shape;
-
-typedef struct {
-    PackedMatrix matrix;
-    const float *bias; /* or NULL */
-} Linear;
 
 typedef struct {
     size_t n_heads;
@@ -51,25 +51,37 @@ typedef struct {
     Norm norm;
 } FeedForward;
 
+/* The simpler simple recurrent unit (Kim et al. 2019, "From Research to Production and Back",
+   section 3.1), with x the layer's input and c_0 = 0:
+
+       f_t = σ(W_f·x_t + b_f)    c_t = f_t ⊙ c_t-1 + (1 - f_t) ⊙ W·x_t    output max(0, c_t) */
 typedef struct {
-    Attention self_attention;
+    Linear input; /* (2·D, D) W, and behind it W_f; the bias of W is 0 */
+    Norm norm;
+} Recurrence;
+
+typedef struct {
+    Attention self_attention; /* or */
+    Recurrence recurrence;    /* of decoder layers whose cell is SSRU */
     Attention cross_attention; /* of decoder layers */
     FeedForward feed_forward;
 } Layer;
 
 /* What a stack knows of tokens and their positions. */
 typedef struct {
-    const float *tokens;    /* (V, D) */
+    const void *tokens;     /* (V, D) float, or int8_t where there is a scale */
+    const float *scale;     /* (V) or NULL */
     const float *positions; /* (max_positions, D); TURNED: (max_positions, E), cosines and sines */
+    Norm norm;              /* of their sum; weight NULL: there is none */
 } Embedding;
 
 typedef struct {
     Shape shape; /* its arrays of heads are not kept */
     Embedding source, target;
     Layer *encoder, *decoder;
-    Norm encoder_norm, decoder_norm; /* final norms of pre-norm stacks */
-    PackedMatrix output;             /* (V, D) */
-    size_t widest;                   /* the largest H·E */
+    Norm encoder_norm, decoder_norm; /* final norms; weight NULL: there is none */
+    Linear output;                   /* (V, D) */
+    size_t widest;                   /* the largest H·E, and D where layers have a recurrence */
     bool is_quantized;               /* whether any matrix is in integers */
     Arena arena;
 } Model;
@@ -80,14 +92,14 @@ typedef void (*ReleaseWeight)(const void *weight);
 
 /* Packs a model.
 
-   weights: pointers to float32 arrays, NULL for what is not there, in this order: source and target
-   embeddings, encoder and decoder positions, output projection; of each encoder layer its
-   attention, its norm, inner and outer projection, and their norm; the encoder's final norm (two
-   NULLs where there is none); of each decoder layer self-attention, norm, cross-attention, norm,
-   feed-forward, norm; the decoder's final norm. A norm is weight and bias; a projection is weight,
-   bias and the scale of each output, which is NULL unless the weight is an array of int8; an
-   attention is its input and its output projection. Embeddings, positions and norms are not copied and
-   must outlive the model. release_weight: called with each projection's weight once that has been
+   weights: pointers to float32 arrays, NULL for what is not there, in this order: embeddings,
+   positions and norm of the source, and of the target; output projection; of each encoder layer its
+   attention, its norm, inner and outer projection, and their norm; the encoder's final norm; of
+   each decoder layer self-attention, or the projection of a recurrence, norm, cross-attention,
+   norm, feed-forward, norm; the decoder's final norm. A norm is weight and bias, or two NULLs; a
+   projection is weight, bias and the scale of each output, which is NULL unless the weight is an
+   array of int8; embeddings are weight and scale; an attention is its input and its output
+   projection. Embeddings, positions and norms are not copied and must outlive the model. release_weight: called with each projection's weight once that has been
    copied; or NULL.
 
    Returns NULL where there is no memory. */

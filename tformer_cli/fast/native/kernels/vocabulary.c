@@ -149,10 +149,10 @@ static void forbid_others(NextTokens *row, float *logits, size_t n, float *runs)
 }
 
 /* Begins the sums of some rows, and quantizes them if the matrix is in integers. */
-static void start_block(const PackedMatrix *output, const float *hidden, size_t n_rows,
+static void start_block(const Linear *output, const float *hidden, size_t n_rows,
                         QuantizedRows *quantized, NextTokens *rows) {
-    if (output->scale)
-        quantize_rows(hidden, row_stride(output->n_inputs), n_rows, output->n_inputs, quantized);
+    if (output->matrix.scale)
+        quantize_rows(hidden, row_stride(output->matrix.n_inputs), n_rows, output->matrix.n_inputs, quantized);
     for (size_t row = 0; row < n_rows; row++) {
         rows[row].n_best = 0;
         rows[row].largest = -INFINITY;
@@ -161,22 +161,23 @@ static void start_block(const PackedMatrix *output, const float *hidden, size_t 
 }
 
 /* Computes the logits of n tokens from the first one. */
-static void find_logits(const PackedMatrix *output, const float *hidden, size_t n_rows,
+static void find_logits(const Linear *output, const float *hidden, size_t n_rows,
                         const QuantizedRows *quantized, size_t first, size_t n, float *logits) {
     const size_t stride = row_stride(BLOCK_TOKENS);
-    const PackedMatrix part = part_of(output, first, n);
-    if (output->scale)
-        multiply_quantized(&part, quantized, n_rows, (Epilogue){0}, logits, stride);
+    const PackedMatrix part = part_of(&output->matrix, first, n);
+    const Epilogue epilogue = {.bias = output->bias ? output->bias + first : NULL};
+    if (output->matrix.scale)
+        multiply_quantized(&part, quantized, n_rows, epilogue, logits, stride);
     else
-        multiply(&part, hidden, row_stride(output->n_inputs), n_rows, (Epilogue){0}, logits,
+        multiply(&part, hidden, row_stride(output->matrix.n_inputs), n_rows, epilogue, logits,
                  stride);
 }
 
-static void find_block(const PackedMatrix *output, const float *hidden, size_t n_rows, size_t k,
+static void find_block(const Linear *output, const float *hidden, size_t n_rows, size_t k,
                        QuantizedRows *quantized, NextTokens *rows, float *logits) {
     start_block(output, hidden, n_rows, quantized, rows);
-    for (size_t first = 0; first < output->n_outputs; first += BLOCK_TOKENS) {
-        const size_t n = smaller_of(output->n_outputs - first, BLOCK_TOKENS);
+    for (size_t first = 0; first < output->matrix.n_outputs; first += BLOCK_TOKENS) {
+        const size_t n = smaller_of(output->matrix.n_outputs - first, BLOCK_TOKENS);
         find_logits(output, hidden, n_rows, quantized, first, n, logits);
         for (size_t row = 0; row < n_rows; row++) {
             float *own = logits + row * row_stride(BLOCK_TOKENS), runs[N_RUNS];
@@ -190,12 +191,12 @@ static void find_block(const PackedMatrix *output, const float *hidden, size_t n
         normalize(&rows[row]);
 }
 
-static void score_block(const PackedMatrix *output, const float *hidden, size_t n_rows,
+static void score_block(const Linear *output, const float *hidden, size_t n_rows,
                         const int32_t *tokens, QuantizedRows *quantized, NextTokens *rows,
                         float *logits, float *steps) {
     start_block(output, hidden, n_rows, quantized, rows);
-    for (size_t first = 0; first < output->n_outputs; first += BLOCK_TOKENS) {
-        const size_t n = smaller_of(output->n_outputs - first, BLOCK_TOKENS);
+    for (size_t first = 0; first < output->matrix.n_outputs; first += BLOCK_TOKENS) {
+        const size_t n = smaller_of(output->matrix.n_outputs - first, BLOCK_TOKENS);
         find_logits(output, hidden, n_rows, quantized, first, n, logits);
         for (size_t row = 0; row < n_rows; row++) {
             float *own = logits + row * row_stride(BLOCK_TOKENS), runs[N_RUNS];
@@ -209,10 +210,10 @@ static void score_block(const PackedMatrix *output, const float *hidden, size_t 
         steps[row] = log_probability(steps[row], rows[row].largest + logf(rows[row].sum));
 }
 
-static void normalize_block(const PackedMatrix *output, const float *hidden, size_t n_rows,
+static void normalize_block(const Linear *output, const float *hidden, size_t n_rows,
                             QuantizedRows *quantized, NextTokens *rows, float *logits,
                             float *result) {
-    const size_t n_tokens = output->n_outputs;
+    const size_t n_tokens = output->matrix.n_outputs;
     start_block(output, hidden, n_rows, quantized, rows);
     for (size_t first = 0; first < n_tokens; first += BLOCK_TOKENS) {
         const size_t n = smaller_of(n_tokens - first, BLOCK_TOKENS);
@@ -231,28 +232,28 @@ static void normalize_block(const PackedMatrix *output, const float *hidden, siz
     }
 }
 
-void best_tokens(const PackedMatrix *output, const float *hidden, size_t n_rows,
+void best_tokens(const Linear *output, const float *hidden, size_t n_rows,
                  QuantizedRows *quantized, Vocabulary *vocabulary) {
     for (size_t first = 0; first < n_rows; first += BLOCK_ROWS)
-        find_block(output, hidden + first * row_stride(output->n_inputs),
+        find_block(output, hidden + first * row_stride(output->matrix.n_inputs),
                    smaller_of(n_rows - first, BLOCK_ROWS), vocabulary->k, quantized,
                    vocabulary->rows + first, vocabulary->logits);
 }
 
-void log_probabilities(const PackedMatrix *output, const float *hidden, size_t n_rows,
+void log_probabilities(const Linear *output, const float *hidden, size_t n_rows,
                        const int32_t *tokens, QuantizedRows *quantized, Vocabulary *vocabulary,
                        float *steps) {
     for (size_t first = 0; first < n_rows; first += BLOCK_ROWS)
-        score_block(output, hidden + first * row_stride(output->n_inputs),
+        score_block(output, hidden + first * row_stride(output->matrix.n_inputs),
                     smaller_of(n_rows - first, BLOCK_ROWS), tokens + first, quantized,
                     vocabulary->rows + first, vocabulary->logits, steps + first);
 }
 
-void all_log_probabilities(const PackedMatrix *output, const float *hidden, size_t n_rows,
+void all_log_probabilities(const Linear *output, const float *hidden, size_t n_rows,
                            QuantizedRows *quantized, Vocabulary *vocabulary, float *result) {
     for (size_t first = 0; first < n_rows; first += BLOCK_ROWS)
-        normalize_block(output, hidden + first * row_stride(output->n_inputs),
+        normalize_block(output, hidden + first * row_stride(output->matrix.n_inputs),
                         smaller_of(n_rows - first, BLOCK_ROWS), quantized,
                         vocabulary->rows + first, vocabulary->logits,
-                        result + first * output->n_outputs);
+                        result + first * output->matrix.n_outputs);
 }

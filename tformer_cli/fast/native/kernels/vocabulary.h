@@ -31,23 +31,23 @@ void lay_out_vocabulary(Arena *arena, size_t most_rows, size_t k, Vocabulary *vo
 
 /* Finds the k best next tokens of each row.
 
-   output: (V, D), V larger than END_OF_SENTENCE. hidden: (n_rows, D) last hidden states.
+   output: (V, D) and its bias, V larger than END_OF_SENTENCE. hidden: (n_rows, D) last hidden states.
    quantized: room for them if the matrix is in integers. A row whose logits are not all numbers may
    find none. */
-void best_tokens(const PackedMatrix *output, const float *hidden, size_t n_rows,
+void best_tokens(const Linear *output, const float *hidden, size_t n_rows,
                  QuantizedRows *quantized, Vocabulary *vocabulary);
 
 /* Computes log p of one token of each row, with the bits that `best_tokens` gives it.
 
    tokens: (n_rows) any of the vocabulary. steps: (n_rows). */
-void log_probabilities(const PackedMatrix *output, const float *hidden, size_t n_rows,
+void log_probabilities(const Linear *output, const float *hidden, size_t n_rows,
                        const int32_t *tokens, QuantizedRows *quantized, Vocabulary *vocabulary,
                        float *steps);
 
 /* Computes log p of all tokens of each row, with the same bits.
 
    result: (n_rows, V). */
-void all_log_probabilities(const PackedMatrix *output, const float *hidden, size_t n_rows,
+void all_log_probabilities(const Linear *output, const float *hidden, size_t n_rows,
                            QuantizedRows *quantized, Vocabulary *vocabulary, float *result);
 
 #endif
