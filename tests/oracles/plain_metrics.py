@@ -5,12 +5,20 @@ A line or two a metric, without a batch and without padding; formulas and source
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tformer_cli.inspection.capture.heads import Kind
-from tformer_cli.inspection.heads.metrics import NO_VARIANCE, OFFSETS, RowSum, entropies
+from tformer_cli.inspection.heads.metrics import NO_VARIANCE, OFFSETS, entropies
+
+
+class RowSum(NamedTuple):
+    """(H) a metric summed over rows, and the number of rows where it is defined."""
+
+    total: Tensor
+    n_rows: int
 
 
 def metric_sums(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> dict[str, RowSum]:

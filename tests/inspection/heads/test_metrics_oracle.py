@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests.oracles import plain_metrics
-from tformer_cli.inspection.heads.metrics import METRICS, batch_metric_sums, metric_sums
+from tformer_cli.inspection.heads.metrics import METRICS, batch_metric_sums, head_metrics
 
 LENGTHS = [(1, 1), (2, 1), (1, 2), (7, 4), (3, 9), (12, 12), (5, 2)]
 """Source and target tokens of the sentences of a batch."""
@@ -38,11 +38,10 @@ def test_a_batch_and_a_sentence_alone_are_measured_by_the_plain_formulas(kind, s
         alone = weights[place, :, : rows[place], : keys[place]]
         rare_here = rare[place].nonzero().flatten().tolist()
         expected = plain_metrics.metric_sums(alone, kind, rare_here)
-        own = metric_sums(alone, kind, rare_here)
-        assert list(own) == list(expected)
-        for name, (total, n_rows) in own.items():
-            torch.testing.assert_close(total, expected[name].total, rtol=1e-12, atol=1e-12)
-            assert n_rows == expected[name].n_rows
+        for head, own in enumerate(head_metrics(alone, kind, rare_here)):
+            assert list(own) == list(expected)
+            means = {name: (one.total[head] / one.n_rows).item() for name, one in expected.items()}
+            assert own == pytest.approx(means, rel=1e-12, abs=1e-12)
         for name, (totals, n_rows) in sums.items():
             if name in expected:
                 torch.testing.assert_close(

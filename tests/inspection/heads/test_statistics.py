@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from tests.inspection.conftest import batch_of
+from tests.oracles import plain_metrics
 from tformer_cli.inspection.capture.forced import AttentionMaps
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout
-from tformer_cli.inspection.heads.metrics import head_metrics, metric_sums
+from tformer_cli.inspection.heads.metrics import head_metrics
 from tformer_cli.inspection.heads.roles import role_of
 from tformer_cli.inspection.heads.statistics import HeadStatistics
 
@@ -51,7 +52,7 @@ def test_means_are_those_of_the_single_sentences_weighted_by_rows(resamples):
         for maps in sentences:
             weights = maps.layers(kind)[layer]
             alone = head_metrics(weights, kind)[head]
-            for name, (_, rows) in metric_sums(weights, kind).items():
+            for name, (_, rows) in plain_metrics.metric_sums(weights, kind).items():
                 totals[name] = totals.get(name, 0.0) + rows * alone[name]
                 n_rows[name] = n_rows.get(name, 0) + rows
         expected = {name: total / n_rows[name] for name, total in totals.items()}

@@ -101,15 +101,6 @@ NO_VARIANCE = 1e-9
 """Below it the keys attended to do not differ, in squared positions."""
 
 
-class RowSum(NamedTuple):
-    """A metric of the heads of a layer before the mean is taken over its rows."""
-
-    total: Tensor
-    """(H) float64, summed over rows."""
-    n_rows: int
-    """Rows where it is defined, at least one."""
-
-
 def metrics_of(
     maps: AttentionMaps,
     heads: list[HeadId],
@@ -146,36 +137,20 @@ def head_metrics(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> list[
     Returns:
         For each head the metrics that are defined, in the order of `METRICS`.
     """
-    sums = metric_sums(weights, kind, rare)
-    columns = {name: (total / n_rows).tolist() for name, (total, n_rows) in sums.items()}
-    return [
-        {name: column[head] for name, column in columns.items()} for head in range(len(weights))
-    ]
-
-
-def metric_sums(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> dict[str, RowSum]:
-    """Sums every metric of one sentence over its rows: a batch of one without padding.
-
-    A diagonality is of a whole sentence; it counts for each of its rows.
-
-    Args:
-        weights: (H, Q, K) attention weights, of one layer or of several.
-        kind: which attention they are of.
-        rare: positions of the rarest source tokens, if that is known.
-
-    Returns:
-        The metrics that are defined, in the order of `METRICS`.
-    """
     n_rows, n_keys = (torch.tensor([size]) for size in weights.shape[1:])
     is_rare = torch.zeros(1, weights.shape[2], dtype=torch.bool)
     if kind == "enc":
         is_rare[0, list(rare)] = True
+    # a batch of one without padding
     sums = batch_metric_sums(weights[None], n_rows, n_keys, kind, is_rare)
-    return {
-        name: RowSum(found.totals[0], int(found.n_rows))
+    columns = {
+        name: (found.totals[0] / int(found.n_rows)).tolist()
         for name, found in sums.items()
         if found.n_rows
     }
+    return [
+        {name: column[head] for name, column in columns.items()} for head in range(len(weights))
+    ]
 
 
 def entropies(weights: Tensor) -> Tensor:
@@ -198,6 +173,8 @@ def batch_metric_sums(
     weights: Tensor, n_rows: Tensor, n_keys: Tensor, kind: Kind, rare: Tensor | None = None
 ) -> dict[str, BatchSums]:
     """Sums every metric over the rows of each sentence.
+
+    A diagonality is of a whole sentence; it counts for each of its rows.
 
     Args:
         weights: (B, H, Q, K) attention weights of a layer, padded; keys of padding have weight 0.

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tformer_cli.inspection.capture.batches import CapturedBatch
 from tformer_cli.inspection.capture.heads import HeadId, HeadLayout, Kind
-from tformer_cli.inspection.heads.metrics import batch_metric_sums, metric_sums
+from tformer_cli.inspection.heads.metrics import batch_metric_sums, head_metrics
 from tformer_cli.inspection.heads.roles import Role, role_of
 from tformer_cli.inspection.json_lines import plain, rounded
 
@@ -180,7 +180,7 @@ class _KindSums:
         self._kind = kind
         self._heads = [head for head in layout if head.kind == kind]
         # on three tokens, a rare one among them, every metric of a kind is defined
-        self._names = list(metric_sums(torch.eye(3)[None], kind, rare=(1,)))
+        self._names = list(head_metrics(torch.eye(3)[None], kind, rare=(1,))[0])
         shape = len(self._names), len(self._heads)
         self._totals: Numbers = np.zeros(shape)
         self._counts: Numbers = np.zeros(shape[0])
