@@ -36,6 +36,12 @@ class HeadId(NamedTuple):
     def __str__(self) -> str:
         return f"{self.kind}.{self.layer}.{self.head}"
 
+    @property
+    def data(self) -> dict[str, str | int | None]:
+        """Its name and parts as JSON data; a layer has no head."""
+        head = None if isinstance(self, LayerId) else self.head
+        return {"id": str(self), "kind": self.kind, "layer": self.layer, "head": head}
+
 
 class LayerId(HeadId):
     """A layer where a map is of all its heads together; its `head` is 0 and part of no name."""

@@ -56,10 +56,7 @@ class HeadSummary:
         """Tells all of it as JSON data."""
         return {
             "schema": SCHEMA,
-            "id": str(self.head),
-            "kind": self.head.kind,
-            "layer": self.head.layer,
-            "head": self.head.head,
+            **self.head.data,
             "role": self.role,
             "n_sentences": self.n_sentences,
             "n_rows": self.n_rows,

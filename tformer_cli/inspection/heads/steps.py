@@ -38,10 +38,7 @@ class HeadAtStep:
         return {
             "schema": SCHEMA,
             "step": self.step,
-            "id": str(self.head),
-            "kind": self.head.kind,
-            "layer": self.head.layer,
-            "head": self.head.head,
+            **self.head.data,
             "role": role_of(self.metrics),
             "n_sentences": self.n_sentences,
             "metrics": plain(self.metrics),

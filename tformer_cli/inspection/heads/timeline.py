@@ -83,10 +83,7 @@ class HeadTimeline:
         return {
             "schema": TIMELINE_SCHEMA,
             "run": self.run,
-            "id": str(course.head),
-            "kind": course.head.kind,
-            "layer": course.head.layer,
-            "head": course.head.head,
+            **course.head.data,
             "role": course.roles[-1],
             "last_change": self.last_change(course),
             "first_steps": self.first_steps(course),

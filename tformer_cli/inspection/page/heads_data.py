@@ -188,10 +188,7 @@ def _search(tree: SearchTree, pieces: Mapping[int, str]) -> dict[str, Any]:
 def _head(record: HeadsRecord, head: HeadId, bits: int) -> dict[str, Any]:
     metrics = record.metrics[head]
     return {
-        "id": str(head),
-        "kind": head.kind,
-        "layer": head.layer,
-        "head": None if record.weighting.is_of_layers else head.head,
+        **head.data,
         "role": record.role(head),
         # in the order of `METRICS`, as names would be more than the numbers
         "metrics": [float(f"{metrics[name]:.4g}") if name in metrics else None for name in METRICS],

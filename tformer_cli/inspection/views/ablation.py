@@ -181,10 +181,7 @@ def _whole(ablation: Ablation) -> dict[str, Any]:
 
 def _effect(effect: HeadEffect) -> dict[str, Any]:
     return {
-        "id": str(effect.head),
-        "kind": effect.head.kind,
-        "layer": effect.head.layer,
-        "head": effect.head.head,
+        **effect.head.data,
         "rank": effect.rank,
         "loss_rank": effect.loss_rank,
         **_difference("loss", effect.loss),

@@ -240,10 +240,7 @@ class HeadsView(SentenceView["HeadsRecord"]):
 
 def _head_data(record: HeadsRecord, head: HeadId, with_weights: bool) -> dict[str, Any]:
     data: dict[str, Any] = {
-        "id": str(head),
-        "kind": head.kind,
-        "layer": head.layer,
-        "head": None if record.weighting.is_of_layers else head.head,
+        **head.data,
         "residual": rounded(record.captured.residuals[head]),
         "role": record.role(head),
         "metrics": plain(record.metrics[head]),

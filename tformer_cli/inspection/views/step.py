@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.capture.heads import KIND_NAMES
-from tformer_cli.inspection.json_lines import describe, packed, rounded
+from tformer_cli.inspection.json_lines import describe, packed, plain, rounded
 from tformer_cli.inspection.view import Option, SentenceView, Wishes
 from tformer_cli.inspection.walkthrough.step import SCHEMA, StepRecord
 from tformer_cli.terminal.fitted_table import NARROWEST_LABEL
@@ -59,18 +59,9 @@ BAR_WIDTH, SHORTEST_BAR = 24, 4
 
 
 def _step_data(step: Step, quiz: Quiz | None) -> dict[str, Any]:
-    return {
-        "number": step.number,
-        "name": step.name,
-        "title": step.title,
-        "formulas": list(step.formulas),
-        "says": step.says,
-        "worked": step.worked,
-        "checks": [
-            {"what": check.what, "difference": rounded(check.difference)} for check in step.checks
-        ],
-        "tables": [_table_data(table, quiz) for table in step.tables],
-    }
+    data = vars(step) | {"tables": [_table_data(table, quiz) for table in step.tables]}
+    names = ("number", "name", "title", "formulas", "says", "worked", "checks", "tables")
+    return {name: plain(data[name]) for name in names}
 
 
 def _table_data(table: Table, quiz: Quiz | None) -> dict[str, Any]:
