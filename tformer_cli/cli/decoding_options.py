@@ -9,20 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
 from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.console import note
 from tformer_cli.cli.help_screen import COMMON, LARGE_JOBS, SAMPLING, SEARCH
 from tformer_cli.cli.option_groups import Command, with_options
 from tformer_cli.cli.options import (
-    DecodingPrecisionChoice,
+    DecodingPrecision,
     DecodingPrecisionOption,
     DeviceOption,
-    EngineChoice,
+    Engine,
     EngineOption,
     SeedOption,
     ThreadsOption,
+    option,
 )
 from tformer_cli.cli.text_io import note_choices
 
@@ -35,8 +34,9 @@ THE_MODELS = "the model's"
 
 
 def _option(kind: Any, panel: str, help_text: str, **details: Any) -> Any:  # noqa: ANN401
-    details = {"show_default": THE_MODELS, **details}
-    return Annotated[kind | None, typer.Option(help=help_text, rich_help_panel=panel, **details)]
+    return Annotated[
+        kind | None, option(help_text, panel=panel, **{"shown": THE_MODELS, **details})
+    ]
 
 
 BeamSizeOption = _option(
@@ -71,7 +71,7 @@ _DECODING_OPTIONS: dict[str, Any] = {
         SEARCH,
         "Longest translation, in tokens.",
         min=1,
-        show_default="the model's, and --max-length-ratio",
+        shown="the model's, and --max-length-ratio",
     ),
     "max_length_ratio": _option(
         float,
@@ -131,27 +131,27 @@ class TranslatorOptions:
 
     too_long: Annotated[
         Literal["split", "truncate", "error"],
-        typer.Option(
-            help="A line longer than the model can take: translate it in parts (split), cut it off "
+        option(
+            "A line longer than the model can take: translate it in parts (split), cut it off "
             "(truncate), or stop (error).",
-            rich_help_panel=LARGE_JOBS,
+            panel=LARGE_JOBS,
         ),
     ] = "split"
     heads: Annotated[
         list[str] | None,
-        typer.Option(
-            "--heads",
-            metavar="HEADS",
-            help="Use these attention heads and switch all others off. '!cross.5.3' switches off "
+        option(
+            "Use these attention heads and switch all others off. '!cross.5.3' switches off "
             "that one. Repeatable.",
-            show_default="all heads",
-            rich_help_panel=SEARCH,
+            "--heads",
+            panel=SEARCH,
+            shown="all heads",
+            metavar="HEADS",
             autocompletion=complete_heads,
         ),
     ] = None
     device: DeviceOption = "auto"
-    precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto
-    engine: EngineOption = EngineChoice.tformer
+    precision: DecodingPrecisionOption = DecodingPrecision.auto
+    engine: EngineOption = Engine.tformer
     seed: SeedOption = 1
     threads: ThreadsOption = 0
 

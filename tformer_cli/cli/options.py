@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -10,7 +10,7 @@ from tformer_cli.cli.help_screen import MACHINE, MESSAGES
 from tformer_cli.cli.path_roles import PathRole
 
 
-class DecodingPrecisionChoice(StrEnum):
+class DecodingPrecision(StrEnum):  # Typer has no lists of literals, and `benchmark` takes several
     """Values of `--precision` where translations are searched for."""
 
     auto = "auto"
@@ -19,7 +19,7 @@ class DecodingPrecisionChoice(StrEnum):
     int8 = "int8"
 
 
-class EngineChoice(StrEnum):
+class Engine(StrEnum):
     """Values of `--engine`."""
 
     tformer = "tformer"
@@ -29,6 +29,25 @@ class EngineChoice(StrEnum):
     ctranslate2 = "ctranslate2"
 
 
+def option(
+    sentence: str,
+    *names: str,
+    panel: str | None = None,
+    shown: str | bool = True,
+    **details: Any,  # noqa: ANN401 - Typer's
+) -> Any:  # noqa: ANN401 - Typer's options have no type of their own
+    """Declares an option behind its type, inside `Annotated`.
+
+    Args:
+        sentence: its help.
+        names: `--output`, `-o`; none: that of its parameter.
+        panel: its panel in the help; None: Common.
+        shown: the default that the help shows in place of the real one.
+        **details: other arguments of `typer.Option`.
+    """
+    return typer.Option(*names, help=sentence, rich_help_panel=panel, show_default=shown, **details)
+
+
 ModelArgument = Annotated[
     Path,
     typer.Argument(metavar="MODEL", help="Model directory; a run directory is one."),
@@ -36,72 +55,55 @@ ModelArgument = Annotated[
 ]
 DeviceOption = Annotated[
     str,
-    typer.Option(
+    option(
+        "auto, cpu, cuda or cuda:N. auto takes a GPU if one is usable.",
+        panel=MACHINE,
         metavar="DEVICE",
-        help="auto, cpu, cuda or cuda:N. auto takes a GPU if one is usable.",
-        rich_help_panel=MACHINE,
     ),
 ]
 PrecisionOption = Annotated[
     Literal["auto", "float32", "bfloat16"],
-    typer.Option(
-        help="Precision to train in; bfloat16 is mixed precision. auto takes the recipe's.",
-        rich_help_panel=MACHINE,
+    option(
+        "Precision to train in; bfloat16 is mixed precision. auto takes the recipe's.",
+        panel=MACHINE,
     ),
 ]
 DecodingPrecisionOption = Annotated[
-    DecodingPrecisionChoice,
-    typer.Option(
-        help="Precision to compute in. auto takes that of the model's weights.",
-        rich_help_panel=MACHINE,
-    ),
+    DecodingPrecision,
+    option("Precision to compute in. auto takes that of the model's weights.", panel=MACHINE),
 ]
 EngineOption = Annotated[
-    EngineChoice,
-    typer.Option(
-        help="Decoding engine. tformer: compiled kernels where they support the options, else "
+    Engine,
+    option(
+        "Decoding engine. tformer: compiled kernels where they support the options, else "
         "torch. continuous: experimental, for GPUs. ctranslate2: needs the extra of that name, and "
         "`tformer export MODEL` once.",
-        rich_help_panel=MACHINE,
+        panel=MACHINE,
     ),
 ]
 OutputOption = Annotated[
     str,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Output file; - is stdout.", show_default="stdout"
-    ),
+    option("Output file; - is stdout.", "--output", "-o", shown="stdout", metavar="FILE"),
     PathRole.writes_file,
 ]
 SeedOption = Annotated[
     int,
-    typer.Option(min=0, metavar="N", help="Random seed for sampling.", rich_help_panel=MACHINE),
+    option("Random seed for sampling.", panel=MACHINE, min=0),
 ]
 TrainingSeedOption = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "Random seed of weights, dropout and the order of the data.",
+        panel=MACHINE,
+        shown="the recipe's",
         min=0,
-        metavar="N",
-        help="Random seed of weights, dropout and the order of the data.",
-        show_default="the recipe's",
-        rich_help_panel=MACHINE,
     ),
 ]
 ThreadsOption = Annotated[
     int,
-    typer.Option(
-        min=0,
-        max=1024,
-        metavar="N",
-        help="CPU threads; 0 takes all cores.",
-        rich_help_panel=MACHINE,
-    ),
+    option("CPU threads; 0 takes all cores.", panel=MACHINE, min=0, max=1024),
 ]
 QuietOption = Annotated[
     bool,
-    typer.Option(
-        "--quiet",
-        "-q",
-        help="Show only warnings and errors on stderr.",
-        rich_help_panel=MESSAGES,
-    ),
+    option("Show only warnings and errors on stderr.", "--quiet", "-q", panel=MESSAGES),
 ]

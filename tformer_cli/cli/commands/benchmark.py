@@ -6,20 +6,19 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tformer_cli.cli.console import note, stdout_console, write_line
 from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.help_screen import MACHINE
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import (
-    DecodingPrecisionChoice,
+    DecodingPrecision,
     DeviceOption,
-    EngineChoice,
+    Engine,
     ModelArgument,
     QuietOption,
     ThreadsOption,
+    option,
 )
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import prompt_at_terminal
@@ -41,37 +40,20 @@ COLUMNS = (
 class MeasuringOptions:
     """Settings to measure, and how often."""
 
-    lines: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Translate at most the first N lines.")
-    ] = 1000
+    lines: Annotated[int, option("Translate at most the first N lines.", min=1)] = 1000
     beam_size: Annotated[
         list[int] | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Beam size to measure. Repeat to compare.",
-            show_default="1 and 5",
-        ),
+        option("Beam size to measure. Repeat to compare.", shown="1 and 5", metavar="N", min=1),
     ] = None
     precision: Annotated[
-        list[DecodingPrecisionChoice] | None,
-        typer.Option(
-            help="Precision to measure. Repeat to compare.",
-            show_default="float32",
-            rich_help_panel=MACHINE,
-        ),
+        list[DecodingPrecision] | None,
+        option("Precision to measure. Repeat to compare.", panel=MACHINE, shown="float32"),
     ] = None
     engine: Annotated[
-        list[EngineChoice] | None,
-        typer.Option(
-            help="Decoding engine to measure. Repeat to compare.",
-            show_default="tformer",
-            rich_help_panel=MACHINE,
-        ),
+        list[Engine] | None,
+        option("Decoding engine to measure. Repeat to compare.", panel=MACHINE, shown="tformer"),
     ] = None
-    rounds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Measure every setting N times, in turns.")
-    ] = 3
+    rounds: Annotated[int, option("Measure every setting N times, in turns.", min=1)] = 3
 
     def settings(self) -> "list[Setting]":
         """Returns every combination of beam size, engine and precision."""
@@ -80,8 +62,8 @@ class MeasuringOptions:
         return [
             Setting(engine=engine.value, precision=precision.value, beam_size=beam_size)
             for beam_size in self.beam_size or [1, 5]
-            for engine in self.engine or [EngineChoice.tformer]
-            for precision in self.precision or [DecodingPrecisionChoice.float32]
+            for engine in self.engine or [Engine.tformer]
+            for precision in self.precision or [DecodingPrecision.float32]
         ]
 
 
@@ -91,7 +73,7 @@ def benchmark(
     *,
     source: Annotated[
         Path,
-        typer.Option("--source", "-i", metavar="FILE", help="Sentences to translate; - is stdin."),
+        option("Sentences to translate; - is stdin.", "--source", "-i", metavar="FILE"),
         PathRole.reads_file,
     ],
     measuring: MeasuringOptions,

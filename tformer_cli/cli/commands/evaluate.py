@@ -15,7 +15,7 @@ from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_o
 from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import QuietOption
+from tformer_cli.cli.options import QuietOption, option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
@@ -42,26 +42,22 @@ class TextOptions:
 
     source: Annotated[
         Path | None,
-        typer.Option(
-            "--source", "-i", metavar="FILE", help="Source text that MODEL translates; - is stdin."
-        ),
+        option("Source text that MODEL translates; - is stdin.", "--source", "-i", metavar="FILE"),
         PathRole.reads_file,
     ] = None
     reference: Annotated[
         list[Path],
-        typer.Option(metavar="FILE", help="Reference translation. Repeat for several references."),
+        option("Reference translation. Repeat for several references.", metavar="FILE"),
         PathRole.reads_file,
     ]
     hypothesis: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Translation to score, without a model; - is stdin."),
+        option("Translation to score, without a model; - is stdin.", metavar="FILE"),
         PathRole.reads_file,
     ] = None
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Also write MODEL's translations to this file."
-        ),
+        option("Also write MODEL's translations to this file.", "--output", "-o", metavar="FILE"),
         PathRole.writes_file,
     ] = None
 
@@ -101,12 +97,10 @@ class ScoreOptions:
         TextOrJson,
         format_option(TextOrJson, what="A table with sacreBLEU's signatures, or one JSON object."),
     ] = TextOrJson.text
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case when scoring.")] = (
-        False
-    )
+    lowercase: Annotated[bool, option("Ignore case when scoring.", "--lowercase")] = False
     tokenize: Annotated[
         Literal["13a", "intl", "char", "zh", "none"],
-        typer.Option(help="sacreBLEU's tokenizer for BLEU."),
+        option("sacreBLEU's tokenizer for BLEU."),
     ] = "13a"
 
 

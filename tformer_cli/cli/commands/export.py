@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from tformer_cli.cli.console import note
-from tformer_cli.cli.options import ModelArgument, QuietOption
+from tformer_cli.cli.options import ModelArgument, QuietOption, option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
 
@@ -16,28 +14,28 @@ def export(
     *,
     output: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Directory to write.",
             "--output",
             "-o",
+            shown="MODEL/ctranslate2; int8 needs one",
             metavar="DIR",
-            help="Directory to write.",
-            show_default="MODEL/ctranslate2; int8 needs one",
         ),
         PathRole.writes_directory,
     ] = None,
     export_format: Annotated[
         Literal["ctranslate2", "int8"],
-        typer.Option(
-            "--format",
-            help="ctranslate2: a model for that engine. int8: a tformer model directory, "
+        option(
+            "ctranslate2: a model for that engine. int8: a tformer model directory, "
             "quantized to a quarter of the size.",
+            "--format",
         ),
     ] = "ctranslate2",
     quantization: Annotated[
         Literal["float32", "float16", "bfloat16", "int16", "int8"] | None,
-        typer.Option(
-            help="Type of the weights for ctranslate2, which converts them when it loads.",
-            show_default="float32",
+        option(
+            "Type of the weights for ctranslate2, which converts them when it loads.",
+            shown="float32",
         ),
     ] = None,
     quiet: QuietOption = False,

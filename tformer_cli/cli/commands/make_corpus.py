@@ -7,7 +7,7 @@ import typer
 
 from tformer_cli.cli.console import note
 from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.options import QuietOption
+from tformer_cli.cli.options import QuietOption, option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.data.config import MOST_PAIRS
 
@@ -21,11 +21,11 @@ def make_corpus(
     *,
     pairs: Annotated[
         int,
-        typer.Option(min=1, max=MOST_PAIRS, metavar="N", help="Sentence pairs for training."),
+        option("Sentence pairs for training.", min=1, max=MOST_PAIRS),
     ] = 50_000,
     seed: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="Random seed; the same seed gives the same bytes."),
+        option("Random seed; the same seed gives the same bytes.", min=0),
     ] = 1,
     quiet: QuietOption = False,
 ) -> None:

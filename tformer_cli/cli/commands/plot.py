@@ -10,7 +10,7 @@ import typer
 
 from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
-from tformer_cli.cli.options import OutputOption, QuietOption
+from tformer_cli.cli.options import OutputOption, QuietOption, option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console
 from tformer_cli.curves.metrics import MetricName, XName
@@ -46,13 +46,10 @@ def plot(
     *,
     output: OutputOption = STANDARD_STREAM,
     output_format: Annotated[PlotFormat | None, format_option(PlotFormat, "tsv")] = None,
-    x: Annotated[XName, typer.Option("--x", help="Horizontal axis.")] = XName.step,
+    x: Annotated[XName, option("Horizontal axis.", "--x")] = XName.step,
     metric: Annotated[
         list[MetricName] | None,
-        typer.Option(
-            help="Metric to draw. Repeatable.",
-            show_default="losses, scores, learning rate, speed",
-        ),
+        option("Metric to draw. Repeatable.", shown="losses, scores, learning rate, speed"),
     ] = None,
     quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:

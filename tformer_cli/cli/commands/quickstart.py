@@ -3,10 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tformer_cli.cli.console import stdout_console
-from tformer_cli.cli.options import DeviceOption, QuietOption, ThreadsOption, TrainingSeedOption
+from tformer_cli.cli.options import (
+    DeviceOption,
+    QuietOption,
+    ThreadsOption,
+    TrainingSeedOption,
+    option,
+)
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
 
@@ -24,11 +28,8 @@ def quickstart(
     *,
     output: Annotated[
         Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="RUN",
-            help="Run directory to write, which is a model directory.",
+        option(
+            "Run directory to write, which is a model directory.", "--output", "-o", metavar="RUN"
         ),
         PathRole.writes_run,
     ] = Path("runs/quickstart"),

@@ -10,7 +10,7 @@ from tformer_cli.cli.checked_command import CheckedCommand
 from tformer_cli.cli.completion import complete_recipes
 from tformer_cli.cli.console import note, stdout_console, utf8_line, write_line
 from tformer_cli.cli.help_screen import show_list
-from tformer_cli.cli.options import QuietOption
+from tformer_cli.cli.options import QuietOption, option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.usage import HelpfulGroup
 
@@ -76,12 +76,12 @@ def copy(
     *,
     output: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "The new file; it must not exist.",
             "--output",
             "-o",
+            shown="RECIPE.toml",
             metavar="FILE",
-            help="The new file; it must not exist.",
-            show_default="RECIPE.toml",
         ),
         PathRole.writes_file,
     ] = None,

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
 from tformer_cli.cli.console import utf8_line, warn
 from tformer_cli.cli.decoding_options import (
     CoveragePenaltyOption,
@@ -14,13 +12,14 @@ from tformer_cli.cli.decoding_options import (
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import (
-    DecodingPrecisionChoice,
+    DecodingPrecision,
     DecodingPrecisionOption,
     DeviceOption,
     ModelArgument,
     OutputOption,
     QuietOption,
     ThreadsOption,
+    option,
 )
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
@@ -45,32 +44,30 @@ class PairOptions:
 
     source: Annotated[
         str,
-        typer.Option(
-            "--source", "-i", metavar="FILE", help="Source sentences, one per line; - is stdin."
-        ),
+        option("Source sentences, one per line; - is stdin.", "--source", "-i", metavar="FILE"),
         PathRole.reads_file,
     ]
     target_file: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Their translations, one per line; - is stdin."),
+        option("Their translations, one per line; - is stdin.", metavar="FILE"),
         PathRole.reads_file,
     ] = None
     n_best_file: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Instead of --target-file: an n-best list to rerank, in the format of --format "
+        option(
+            "Instead of --target-file: an n-best list to rerank, in the format of --format "
             "moses (index ||| translation ||| features ||| score).",
+            metavar="FILE",
         ),
         PathRole.reads_file,
     ] = None
     output: OutputOption = STANDARD_STREAM
     output_format: Annotated[
         Literal["text", "tsv", "jsonl"],
-        typer.Option(
-            "--format",
-            help="text: the log-probability. tsv: index, source, target, log-probability, score. "
+        option(
+            "text: the log-probability. tsv: index, source, target, log-probability, score. "
             "jsonl: one object per line, with the log-probability of every token.",
+            "--format",
         ),
     ] = "text"
 
@@ -98,7 +95,7 @@ def score(
     length_normalization: NormalizationOption = None,
     coverage_penalty: CoveragePenaltyOption = None,
     device: DeviceOption = "auto",
-    precision: DecodingPrecisionOption = DecodingPrecisionChoice.auto,
+    precision: DecodingPrecisionOption = DecodingPrecision.auto,
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
 ) -> None:

@@ -12,7 +12,7 @@ from tformer_cli.cli.checked_command import CheckedCommand
 from tformer_cli.cli.console import flush_results, note, stdout_console, write_line
 from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.line_progress import LineProgress, line_progress
-from tformer_cli.cli.options import QuietOption
+from tformer_cli.cli.options import QuietOption, option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
@@ -55,16 +55,16 @@ FilesArgument = Annotated[
 ]
 InputOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "Input file, also .gz, .xz and .bz2; - is stdin.",
         "--input",
         "-i",
+        shown="stdin",
         metavar="FILE",
-        help="Input file, also .gz, .xz and .bz2; - is stdin.",
-        show_default="stdin",
     ),
     PathRole.reads_file,
 ]
-IdsOption = Annotated[bool, typer.Option("--ids", help="Token ids instead of pieces.")]
+IdsOption = Annotated[bool, option("Token ids instead of pieces.", "--ids")]
 
 
 @tokenize_app.command("train", cls=CheckedCommand)
@@ -73,22 +73,19 @@ def train(
     *,
     output: Annotated[
         Path,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="The tokenizer.json to write; - is stdout."
-        ),
+        option("The tokenizer.json to write; - is stdout.", "--output", "-o", metavar="FILE"),
         PathRole.writes_file,
     ],
     algorithm: Annotated[
         Algorithm,
-        typer.Option(help="bpe, unigram and byte can represent any text; word and char cannot."),
+        option("bpe, unigram and byte can represent any text; word and char cannot."),
     ] = "bpe",
     vocab_size: Annotated[
         int,
-        typer.Option(
+        option(
+            "Vocabulary size with the 4 special tokens; byte always has 260.",
             min=5,
             max=MOST_PIECES,
-            metavar="N",
-            help="Vocabulary size with the 4 special tokens; byte always has 260.",
         ),
     ] = 8000,
     quiet: QuietOption = False,

@@ -16,6 +16,7 @@ from tformer_cli.cli.options import (
     PrecisionOption,
     ThreadsOption,
     TrainingSeedOption,
+    option,
 )
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
@@ -43,33 +44,28 @@ class RecipeOptions:
 
     overrides: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Override a key of the recipe, such as training.learning_rate=1e-3. Repeatable.",
             "--set",
             metavar="KEY=VALUE",
-            help="Override a key of the recipe, such as training.learning_rate=1e-3. Repeatable.",
             autocompletion=complete_keys,
         ),
     ] = None
     max_steps: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Stop after N steps.", show_default="the recipe's"),
+        option("Stop after N steps.", shown="the recipe's", min=1),
     ] = None
     max_epochs: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Stop after N epochs, passes over the corpora.",
-            show_default="the recipe's",
-        ),
+        option("Stop after N epochs, passes over the corpora.", shown="the recipe's", min=1),
     ] = None
     max_time: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and "
+        option(
+            "Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and "
             "decay are fitted to it.",
-            show_default="the recipe's",
+            shown="the recipe's",
+            metavar="TIME",
         ),
     ] = None
     seed: TrainingSeedOption = None
@@ -105,31 +101,30 @@ class ProcessOptions:
     threads: ThreadsOption = 0
     processes: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "Train in N processes on this machine; a lost one is started again.",
+            panel=MACHINE,
+            shown="this one",
             min=1,
-            metavar="N",
-            help="Train in N processes on this machine; a lost one is started again.",
-            show_default="this one",
-            rich_help_panel=MACHINE,
         ),
     ] = None
     nodes: Annotated[
         str | None,
-        typer.Option(
-            metavar="MIN:MAX",
-            help="Machines that train together; between MIN and MAX they "
+        option(
+            "Machines that train together; between MIN and MAX they "
             "may come and go. One number fixes it.",
-            show_default="1",
-            rich_help_panel=MACHINE,
+            panel=MACHINE,
+            shown="1",
+            metavar="MIN:MAX",
         ),
     ] = None
     meet: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "One of the machines, where all of --nodes meet.",
+            panel=MACHINE,
+            shown="this machine",
             metavar="HOST:PORT",
-            help="One of the machines, where all of --nodes meet.",
-            show_default="this machine",
-            rich_help_panel=MACHINE,
         ),
     ] = None
 
@@ -172,44 +167,39 @@ class RunOptions:
 
     output: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "Run directory to write, which is a model directory.",
             "--output",
             "-o",
+            shown="runs/RECIPE",
             metavar="RUN",
-            help="Run directory to write, which is a model directory.",
-            show_default="runs/RECIPE",
         ),
         PathRole.writes_run,
     ] = None
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Delete an earlier run in RUN and start over.")
-    ] = False
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before --fresh deletes a run.")
-    ] = False
+    fresh: Annotated[bool, option("Delete an earlier run in RUN and start over.", "--fresh")] = (
+        False
+    )
+    yes: Annotated[bool, option("Do not ask before --fresh deletes a run.", "--yes", "-y")] = False
     dry_run: Annotated[
         bool,
-        typer.Option(
+        option(
+            "Show the resolved recipe, the model's size and a sample batch; train nothing.",
             "--dry-run",
-            help="Show the resolved recipe, the model's size and a sample batch; train nothing.",
         ),
     ] = False
     tensorboard: Annotated[
         bool,
-        typer.Option(
-            "--tensorboard",
-            help="Also write TensorBoard events to RUN/tensorboard.",
-            rich_help_panel=DIAGNOSIS,
+        option(
+            "Also write TensorBoard events to RUN/tensorboard.", "--tensorboard", panel=DIAGNOSIS
         ),
     ] = False
     profile: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
+        option(
+            "Profile N steps and show where the time goes; keeps no model.",
+            panel=DIAGNOSIS,
+            shown="no profile",
             min=1,
-            help="Profile N steps and show where the time goes; keeps no model.",
-            show_default="no profile",
-            rich_help_panel=DIAGNOSIS,
         ),
     ] = None
 

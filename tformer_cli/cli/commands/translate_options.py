@@ -8,7 +8,7 @@ import typer
 
 from tformer_cli.cli.console import note
 from tformer_cli.cli.help_screen import CONSTRAINTS, ENSEMBLES, FORMATS, LARGE_JOBS
-from tformer_cli.cli.options import OutputOption
+from tformer_cli.cli.options import OutputOption, option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import STANDARD_STREAM, file_lines
 from tformer_cli.data.lines import LineCounts
@@ -31,12 +31,12 @@ class FileOptions:
 
     input_file: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Input file, one sentence per line; - is stdin.",
             "--input",
             "-i",
+            shown="stdin",
             metavar="FILE",
-            help="Input file, one sentence per line; - is stdin.",
-            show_default="stdin",
         ),
         PathRole.reads_file,
     ] = None
@@ -55,20 +55,20 @@ class ConstraintOptions:
 
     ban: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Phrase that must not occur in a translation. Repeatable.",
+            panel=CONSTRAINTS,
             metavar="TEXT",
-            help="Phrase that must not occur in a translation. Repeatable.",
-            rich_help_panel=CONSTRAINTS,
         ),
     ] = None
     glossary: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Glossary for constrained decoding. Each line is SOURCE TAB TARGET: if the source "
+        option(
+            "Glossary for constrained decoding. Each line is SOURCE TAB TARGET: if the source "
             "phrase occurs, the translation must contain the target phrase. With TAB ban at the "
             "end, it must not.",
-            rich_help_panel=CONSTRAINTS,
+            panel=CONSTRAINTS,
+            metavar="FILE",
         ),
         PathRole.reads_file,
     ] = None
@@ -98,28 +98,22 @@ class EnsembleOptions:
 
     ensemble: Annotated[
         list[Path] | None,
-        typer.Option(
+        option(
+            "Another model to decode with; it must have the same vocabulary. Repeatable.",
+            panel=ENSEMBLES,
             metavar="MODEL",
-            help="Another model to decode with; it must have the same vocabulary. Repeatable.",
-            rich_help_panel=ENSEMBLES,
         ),
         PathRole.reads_directory,
     ] = None
     ensemble_weights: Annotated[
         str | None,
-        typer.Option(
-            metavar="W,W,…",
-            help="Weights of the models, MODEL's first.",
-            show_default="equal",
-            rich_help_panel=ENSEMBLES,
+        option(
+            "Weights of the models, MODEL's first.", panel=ENSEMBLES, shown="equal", metavar="W,W,…"
         ),
     ] = None
     ensemble_space: Annotated[
         Literal["probability", "log"],
-        typer.Option(
-            help="Average the models' probabilities, or their log-probabilities.",
-            rich_help_panel=ENSEMBLES,
-        ),
+        option("Average the models' probabilities, or their log-probabilities.", panel=ENSEMBLES),
     ] = "probability"
 
     def arguments(self) -> dict[str, Any]:
@@ -151,39 +145,36 @@ class LargeJobOptions:
 
     buffer_lines: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "Lines read before a buffer is translated; 1 answers line by line.",
+            panel=LARGE_JOBS,
+            shown="1024; 1 from a terminal",
             min=1,
-            metavar="N",
-            help="Lines read before a buffer is translated; 1 answers line by line.",
-            show_default="1024; 1 from a terminal",
-            rich_help_panel=LARGE_JOBS,
         ),
     ] = None
     max_wait: Annotated[
         float | None,
-        typer.Option(
+        option(
+            "Translate a buffer this long after its first line, even if it is not full.",
+            panel=LARGE_JOBS,
+            shown="no limit",
             metavar="SECONDS",
             min=0.0,
-            help="Translate a buffer this long after its first line, even if it is not full.",
-            show_default="no limit",
-            rich_help_panel=LARGE_JOBS,
         ),
     ] = None
     shard: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "Translate only part I of N of the input, I from 0. `cat` joins the outputs.",
+            panel=LARGE_JOBS,
+            shown="all",
             metavar="I/N",
-            help="Translate only part I of N of the input, I from 0. `cat` joins the outputs.",
-            show_default="all",
-            rich_help_panel=LARGE_JOBS,
         ),
     ] = None
     resume: Annotated[
         bool,
-        typer.Option(
-            "--resume",
-            help="Continue an interrupted translation; needs -i and -o.",
-            rich_help_panel=LARGE_JOBS,
+        option(
+            "Continue an interrupted translation; needs -i and -o.", "--resume", panel=LARGE_JOBS
         ),
     ] = False
 
@@ -194,54 +185,49 @@ class FormatOptions:
 
     n_best: Annotated[
         int,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help="Translations per line, an n-best list; needs --format tsv, jsonl or moses. "
+        option(
+            "Translations per line, an n-best list; needs --format tsv, jsonl or moses. "
             "Beyond the beam size it raises the beam.",
+            min=1,
         ),
     ] = 1
     output_format: Annotated[
         Literal["text", "tsv", "jsonl", "moses"],
-        typer.Option(
-            "--format",
-            help="text: one translation per line. tsv: index, source, translation, score. jsonl: "
+        option(
+            "text: one translation per line. tsv: index, source, translation, score. jsonl: "
             "one object per line. moses: index ||| translation ||| features ||| score.",
+            "--format",
         ),
     ] = "text"
     input_format: Annotated[
         Literal["text", "jsonl"],
-        typer.Option(
-            help='jsonl: one object per line, with the text in "source". Optional: "target_prefix" '
+        option(
+            'jsonl: one object per line, with the text in "source". Optional: "target_prefix" '
             'begins the translation, phrases in "required" must occur in it, phrases in "banned" '
             "must not. Other fields are passed through to jsonl output.",
-            rich_help_panel=FORMATS,
+            panel=FORMATS,
         ),
     ] = "text"
     alignments: Annotated[
         Literal["pharaoh", "soft"] | None,
-        typer.Option(
-            help="Add word alignments to tsv, jsonl or moses. pharaoh: links i-j of source and "
+        option(
+            "Add word alignments to tsv, jsonl or moses. pharaoh: links i-j of source and "
             "target words. soft: for each target word, the attention weights of the source words "
             "and the end of sentence. `tformer inspect-align --save` finds and stores the best "
             "heads first.",
-            rich_help_panel=FORMATS,
+            panel=FORMATS,
         ),
     ] = None
     token_scores: Annotated[
         bool,
-        typer.Option(
-            "--token-scores",
-            help="Add tokens and their log-probabilities to jsonl.",
-            rich_help_panel=FORMATS,
-        ),
+        option("Add tokens and their log-probabilities to jsonl.", "--token-scores", panel=FORMATS),
     ] = False
     flags: Annotated[
         bool,
-        typer.Option(
+        option(
+            "Add flags for endless repetition and signs of hallucination to jsonl.",
             "--flags",
-            help="Add flags for endless repetition and signs of hallucination to jsonl.",
-            rich_help_panel=FORMATS,
+            panel=FORMATS,
         ),
     ] = False
 
