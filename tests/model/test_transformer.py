@@ -6,12 +6,11 @@ from tests.model.conftest import VOCAB_SIZE, small_model
 from tests.oracles.plain_transformer import plain_logits
 from tformer_cli.model.attention import MultiHeadAttention, causal_mask, key_mask
 from tformer_cli.model.cache import DecoderCache
-from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.positions import Positions, TablePositions
 from tformer_cli.model.stacks import Layer, Stack
-from tformer_cli.model.transformer import Transformer, shapes_alone
+from tformer_cli.model.transformer import Transformer
 
 VARIANTS = [
     {},
@@ -319,30 +318,3 @@ def test_an_encoder_only_and_a_decoder_only_model_come_from_the_same_parts():
     after = stack(embedding(changed, matrix), causal) @ matrix.T
     assert torch.equal(before[:, :6], after[:, :6])
     assert not torch.allclose(before[:, 6:], after[:, 6:])
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"positions": "learned", "tied_embeddings": "none", "activation": "gelu"}]
-)
-def test_a_model_of_shapes_alone_has_them_all_and_draws_nothing(options):
-    config = ModelConfig(
-        d_model=32, n_heads=2, d_ff=48, n_encoder_layers=1, n_decoder_layers=2, **options
-    )
-    before = torch.get_rng_state()
-    with shapes_alone():
-        shapes = Transformer(config, 50).state_dict()
-    assert torch.equal(torch.get_rng_state(), before)
-    assert {tensor.device.type for tensor in shapes.values()} == {"meta"}
-    whole = Transformer(config, 50).state_dict()
-    assert {name: (v.shape, v.dtype) for name, v in shapes.items()} == {
-        name: (v.shape, v.dtype) for name, v in whole.items()
-    }
-
-
-def test_outside_of_it_models_have_values_again():
-    with shapes_alone():
-        pass
-    torch.manual_seed(1)
-    layer = torch.nn.Linear(4, 4)
-    assert layer.weight.device.type == "cpu"
-    assert layer.weight.std() > 0

@@ -235,7 +235,8 @@ def make_model(
     """
     import torch
 
-    from tformer_cli.model.transformer import Transformer, shapes_alone
+    from tformer_cli.artifacts.tensors import shapes_alone
+    from tformer_cli.model.transformer import Transformer
 
     arrays = weights.arrays
     with shapes_alone():  # the weights are where the file is mapped

@@ -17,6 +17,7 @@ from tformer_cli.model.operations import ROW_MULTIPLE
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tformer_cli.fast.native.attention import NativeAttention
     from tformer_cli.model.transformer import Transformer
 
 
@@ -84,3 +85,45 @@ def hidden_unpadded(model: Transformer, source: Unpadded, target_input: Unpadded
     hidden = model.decoder_input(target_input.tokens, model.target_matrix, target_input.positions)
     hidden = model.decoder(hidden, Mask(spans=within_target), memory, Mask(spans=across))
     return hidden.squeeze(0)
+
+
+def attend_within(
+    attend: NativeAttention,
+    layer: MultiHeadAttention,
+    hidden: Tensor,
+    memory: Tensor | None,
+    spans: Spans,
+) -> Tensor:
+    """Computes an attention layer in sentences that lie one after the other.
+
+    Args:
+        attend: attends with projected heads.
+        layer: the layer.
+        hidden: (1, Q, D) where the queries come from.
+        memory: (1, K, D) where keys and values come from; None: `hidden`.
+        spans: which rows belong together.
+
+    Returns:
+        (1, Q, D).
+    """
+    if memory is None:
+        query, key_value = _turned(layer, layer.in_projection(hidden), spans), None
+    else:
+        joined = layer.n_heads * layer.head_width
+        query = layer.in_projection.part(hidden, slice(joined))
+        key_value = layer.in_projection.part(memory, slice(joined, None))
+    context = query  # of no width, if there is no head
+    if layer.n_heads:
+        context = attend(query, key_value, layer.n_heads, spans)
+    return layer.out_projection(context)
+
+
+def _turned(layer: MultiHeadAttention, projected: Tensor, spans: Spans) -> Tensor:
+    """Turns the queries and keys in (1, Q, 3·H·E) queries, keys and values."""
+    if not layer.positions.turns or spans.positions is None:
+        return projected
+    # (1, Q, 3·H·E) -> (Q, 3, H, E) -> (3, H, Q, E), turned, and back
+    split = projected.view(projected.shape[1], 3, layer.n_heads, layer.head_width)
+    heads = split.permute(1, 2, 0, 3)
+    turned = layer.positions.turned(heads[:2], spans.positions).to(projected.dtype)
+    return torch.cat((turned, heads[2:])).permute(2, 0, 1, 3).reshape(projected.shape)

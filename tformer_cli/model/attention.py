@@ -282,7 +282,12 @@ class MultiHeadAttention(nn.Module):
             (B, Q, D) output of the projection W_O.
         """
         if mask.spans is not None:
-            return self._attend_within(hidden, memory, mask.spans)
+            if self.operations is None or not self.is_plain:
+                raise ValueError(
+                    "packed attention (without padding) needs `operations`, and only packed "
+                    "attention takes them"
+                )
+            return self.operations.attend_within(self, hidden, memory, mask.spans)
         bias = None
         if memory is None:
             n_positions = hidden.shape[1]
@@ -367,34 +372,6 @@ class MultiHeadAttention(nn.Module):
             context = context * self.gate.to(context.dtype)
         # (B, H, Q, E) -> (B, Q, H, E) -> (B, Q, H·E) -> (B, Q, D)
         return self.out_projection(context.transpose(1, 2).flatten(2))
-
-    def _attend_within(self, hidden: Tensor, memory: Tensor | None, spans: Spans) -> Tensor:
-        """Attends within sentences that lie one after the other, (1, Q, D) to (1, Q, D)."""
-        if self.operations is None or not self.is_plain:
-            raise ValueError(
-                "packed attention (without padding) needs `operations`, and only packed "
-                "attention takes them"
-            )
-        if memory is None:
-            query, key_value = self._turned_within(self.in_projection(hidden), spans), None
-        else:
-            joined = self.n_heads * self.head_width
-            query = self.in_projection.part(hidden, slice(joined))
-            key_value = self.in_projection.part(memory, slice(joined, None))
-        context = query  # of no width, if there is no head
-        if self.n_heads:
-            context = self.operations.attention(query, key_value, self.n_heads, spans)
-        return self.out_projection(context)
-
-    def _turned_within(self, projected: Tensor, spans: Spans) -> Tensor:
-        """Turns the queries and keys in (1, Q, 3·H·E) queries, keys and values."""
-        if not self.positions.turns or spans.positions is None:
-            return projected
-        # (1, Q, 3·H·E) -> (Q, 3, H, E) -> (3, H, Q, E), turned, and back
-        split = projected.view(projected.shape[1], 3, self.n_heads, self.head_width)
-        heads = split.permute(1, 2, 0, 3)
-        turned = self.positions.turned(heads[:2], spans.positions).to(projected.dtype)
-        return torch.cat((turned, heads[2:])).permute(2, 0, 1, 3).reshape(projected.shape)
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         # (B, Q, H·E) -> (B, Q, H, E) -> (B, H, Q, E)

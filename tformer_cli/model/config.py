@@ -1,6 +1,7 @@
 """Settings of a Transformer, and the named presets. Free of torch."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -16,15 +17,15 @@ Precision = Literal["float32", "bfloat16"]
 
 
 # Far beyond any use; a damaged or hostile file must not make the program allocate without end.
-_LARGEST = {
-    "d_model": 1 << 16,
-    "n_heads": 1 << 10,
-    "d_ff": 1 << 18,
-    "n_encoder_layers": 1000,
-    "n_decoder_layers": 1000,
+_RANGES = {
+    "d_model": (1, 1 << 16),
+    "n_heads": (1, 1 << 10),
+    "d_ff": (1, 1 << 18),
+    "n_encoder_layers": (1, 1000),
+    "n_decoder_layers": (1, 1000),
+    "max_positions": (2, 1 << 20),
+    "source_vocab_size": (0, 1 << 24),
 }
-_MOST_POSITIONS = 1 << 20
-_LARGEST_VOCABULARY = 1 << 24
 _LARGEST_BASE = 1e12
 ROTARY_BASE = 10_000.0
 """The base of Su et al. 2021."""
@@ -106,10 +107,10 @@ class ModelConfig:
     recurrent unit whose steps cost the same at every position (Kim et al. 2019)."""
 
     def __post_init__(self) -> None:
-        for name in ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers"):
+        for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
-            if not 1 <= value <= _LARGEST[name]:
-                raise ValueError(f"{name}: must be 1 to {_LARGEST[name]}, but is {value}")
+            if not least <= value <= most:
+                raise ValueError(f"{name}: must be {least} to {most}, but is {value}")
         if self.d_model % self.n_heads:
             raise ValueError(
                 f"n_heads: {self.n_heads} does not divide d_model = {self.d_model}; "
@@ -138,18 +139,9 @@ class ModelConfig:
             value = getattr(self, name)
             if not 0.0 <= value < 1.0:
                 raise ValueError(f"{name}: must be at least 0 and below 1, but is {value}")
-        if not 2 <= self.max_positions <= _MOST_POSITIONS:
-            raise ValueError(
-                f"max_positions: must be 2 to {_MOST_POSITIONS}, but is {self.max_positions}"
-            )
         if not 0.0 < self.norm_epsilon <= 1.0:
             raise ValueError(
                 f"norm_epsilon: must be above 0 and at most 1, but is {self.norm_epsilon}"
-            )
-        if not 0 <= self.source_vocab_size <= _LARGEST_VOCABULARY:
-            raise ValueError(
-                f"source_vocab_size: must be 0 to {_LARGEST_VOCABULARY}, but is "
-                f"{self.source_vocab_size}"
             )
         if self.source_vocab_size and self.tied_embeddings == "all":
             raise ValueError(
@@ -198,46 +190,27 @@ class ModelConfig:
                 )
 
 
+def _preset(
+    d_model: int, n_heads: int, d_ff: int, n_layers: int, **dropout: float
+) -> Mapping[str, float]:
+    return MappingProxyType(
+        {
+            "d_model": d_model,
+            "n_heads": n_heads,
+            "d_ff": d_ff,
+            "n_encoder_layers": n_layers,
+            "n_decoder_layers": n_layers,
+            **dropout,
+        }
+    )
+
+
 PRESETS = MappingProxyType(
     {
-        "tiny": MappingProxyType(
-            {
-                "d_model": 128,
-                "n_heads": 4,
-                "d_ff": 512,
-                "n_encoder_layers": 3,
-                "n_decoder_layers": 3,
-            }
-        ),
-        "small": MappingProxyType(
-            {
-                "d_model": 256,
-                "n_heads": 4,
-                "d_ff": 1024,
-                "n_encoder_layers": 3,
-                "n_decoder_layers": 3,
-            }
-        ),
-        "base": MappingProxyType(
-            {
-                "d_model": 512,
-                "n_heads": 8,
-                "d_ff": 2048,
-                "n_encoder_layers": 6,
-                "n_decoder_layers": 6,
-                "dropout": 0.1,
-            }
-        ),
-        "big": MappingProxyType(
-            {
-                "d_model": 1024,
-                "n_heads": 16,
-                "d_ff": 4096,
-                "n_encoder_layers": 6,
-                "n_decoder_layers": 6,
-                "dropout": 0.3,
-            }
-        ),
+        "tiny": _preset(128, 4, 512, 3),
+        "small": _preset(256, 4, 1024, 3),
+        "base": _preset(512, 8, 2048, 6, dropout=0.1),
+        "big": _preset(1024, 16, 4096, 6, dropout=0.3),
     }
 )
 """Named shapes. "base" and "big" are those of Vaswani et al. 2017, table 3 (big's dropout 0.3 is

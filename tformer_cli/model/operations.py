@@ -34,7 +34,7 @@ from torch.nn import functional
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tformer_cli.model.attention import Spans
+    from tformer_cli.model.attention import MultiHeadAttention, Spans
     from tformer_cli.model.transformer import Transformer
 
 ROWS = 4
@@ -307,17 +307,19 @@ class Operations(Protocol):
             outer: W₂ (D, F) and b₂ (D), or None for it.
         """
 
-    def attention(self, query: Tensor, memory: Tensor | None, n_heads: int, spans: Spans) -> Tensor:
-        """Attends with all heads, by the scale 1/√E, in sentences one after the other.
+    def attend_within(
+        self, layer: MultiHeadAttention, hidden: Tensor, memory: Tensor | None, spans: Spans
+    ) -> Tensor:
+        """Computes what `layer`, which `is_plain`, does in sentences one after the other.
 
         Args:
-            query: (1, Q, H·E) queries; or (1, Q, 3·H·E) queries, keys and values.
-            memory: (1, K, 2·H·E) keys and values; None: `query` has them.
-            n_heads: H.
-            spans: which rows belong together; the others give zeros.
+            layer: the layer.
+            hidden: (1, Q, D) where the queries come from.
+            memory: (1, K, D) where keys and values come from; None: `hidden`.
+            spans: which rows belong together; nothing is attended to in the others.
 
         Returns:
-            (1, Q, H·E) the weighted values.
+            (1, Q, D) output of the projection W_O.
         """
 
     def loss(

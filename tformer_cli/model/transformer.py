@@ -1,13 +1,10 @@
 """The encoder-decoder Transformer: both stacks, their embeddings and the output projection."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from tformer_cli.model.attention import MultiHeadAttention, causal_mask, key_mask
 from tformer_cli.model.cache import DecoderCache, StepCache
@@ -17,18 +14,7 @@ from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.operations import Operations, Product, repeatable_linear
 from tformer_cli.model.positions import Positions, TablePositions, make_positions
 from tformer_cli.model.recurrence import Recurrence
-from tformer_cli.model.stacks import DecoderLayer, Layer, Stack
-
-_DRAWS = frozenset(
-    {
-        Tensor.normal_,
-        Tensor.uniform_,
-        nn.init.normal_,
-        nn.init.uniform_,
-        nn.init.kaiming_uniform_,
-    }
-)
-"""Initializers that fill a tensor at random; the other initializers end in one of these."""
+from tformer_cli.model.stacks import AnyLayer, DecoderLayer, Layer, Stack
 
 
 class Transformer(nn.Module):
@@ -216,11 +202,28 @@ def make_feed_forward(config: ModelConfig) -> FeedForward:
     )
 
 
+def make_layer(
+    kind: type[AnyLayer],
+    config: ModelConfig,
+    first: MultiHeadAttention | Recurrence,
+    cross: MultiHeadAttention | None = None,
+) -> AnyLayer:
+    """Makes a layer of self-attention or a recurrent unit, perhaps of cross-attention."""
+    return kind(
+        first,
+        make_feed_forward(config),
+        cross,
+        is_pre_norm=config.norm == "pre",
+        norm_epsilon=config.norm_epsilon,
+        dropout=config.dropout,
+        bias=config.bias,
+    )
+
+
 def make_encoder(config: ModelConfig, positions: Positions) -> Stack[Layer]:
     """Makes the encoder."""
-    settings = _layer_settings(config)
     layers = (
-        Layer(make_attention(config, n_heads, positions), make_feed_forward(config), **settings)
+        make_layer(Layer, config, make_attention(config, n_heads, positions))
         for n_heads in config.layer_heads.encoder
     )
     return Stack(layers, has_final_norm=config.has_final_norm)
@@ -228,60 +231,17 @@ def make_encoder(config: ModelConfig, positions: Positions) -> Stack[Layer]:
 
 def make_decoder(config: ModelConfig, positions: Positions) -> Stack[DecoderLayer]:
     """Makes the decoder."""
-    settings = _layer_settings(config)
-    layers = []
     heads = config.layer_heads
+    layers = []
     for number, n_cross_heads in enumerate(heads.cross):
-        # in the order in which weights are drawn
-        own: MultiHeadAttention | Recurrence
+        own: MultiHeadAttention | Recurrence  # made first: weights are drawn in this order
         if config.decoder_cell == "ssru":
             own = Recurrence(config.d_model, bias=config.bias)
         else:
             own = make_attention(config, heads.decoder[number], positions)
         cross = make_attention(config, n_cross_heads)
-        layers.append(DecoderLayer(own, make_feed_forward(config), cross, **settings))
+        layers.append(make_layer(DecoderLayer, config, own, cross))
     return Stack(layers, has_final_norm=config.has_final_norm)
-
-
-class _LayerSettings(TypedDict):
-    is_pre_norm: bool
-    norm_epsilon: float
-    dropout: float
-    bias: bool
-
-
-def _layer_settings(config: ModelConfig) -> _LayerSettings:
-    return {
-        "is_pre_norm": config.norm == "pre",
-        "norm_epsilon": config.norm_epsilon,
-        "dropout": config.dropout,
-        "bias": config.bias,
-    }
-
-
-def compile_layers(model: Transformer) -> None:
-    """Lets torch compile the layers of both stacks for training, for batches of all shapes.
-
-    Layer by layer: they are alike, so each kind is compiled once. Single steps of the decoder and
-    whoever listens to a layer continue as before.
-    """
-    for layer in _layers(model):
-        layer.compile(dynamic=True)
-
-
-def uncompiled(model: Transformer) -> AbstractContextManager[object]:
-    """Makes the context in which compiled layers compute as others do.
-
-    Without gradients they would be compiled once more, for a few passes.
-    """
-    if all(layer._compiled_call_impl is None for layer in _layers(model)):
-        return nullcontext()  # and torch's compiler is not imported
-    context: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
-    return context
-
-
-def _layers(model: Transformer) -> list[nn.Module]:
-    return [*model.encoder.layers, *model.decoder.layers]
 
 
 @torch.no_grad()
@@ -316,30 +276,3 @@ def initialize(model: Transformer) -> None:
             nn.init.normal_(parameter, std=deviation)
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)
-
-
-class _DrawNothing(TorchFunctionMode):
-    """Leaves tensors as they are where they would be filled at random.
-
-    There is nothing to fill on the "meta" device, but torch computes even that in Python, and its
-    first such call imports its compiler: seconds of the start of a program.
-    """
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,  # noqa: ANN401
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
-        kwargs = kwargs or {}
-        if func in _DRAWS:
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **kwargs)
-
-
-@contextmanager
-def shapes_alone() -> Iterator[None]:
-    """Within it, new modules have parameters with shapes and types but without values."""
-    with torch.device("meta"), _DrawNothing():
-        yield

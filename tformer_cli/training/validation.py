@@ -20,8 +20,9 @@ from tformer_cli.decoding.engine import SearchEngine
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.evaluation.scores import bleu, chrf
 from tformer_cli.model.config import Precision
-from tformer_cli.model.transformer import Transformer, uncompiled
+from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import autocast
+from tformer_cli.training.compiling import uncompiled
 from tformer_cli.training.events import ValidationReport
 from tformer_cli.training.gradients import batch_loss
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer, compile_layers, uncompiled
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.training.compiling import compile_layers, uncompiled
 from tformer_cli.workflows.training.device import use_kernels
 
 

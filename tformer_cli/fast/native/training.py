@@ -19,7 +19,7 @@ from tformer_cli.fast.native.loss import NativeLoss
 from tformer_cli.fast.native.orthogonal import NativeOrthogonal
 from tformer_cli.fast.native.residual_norm import NativeResidualNorm
 from tformer_cli.fast.native.threads import threads_of_torch
-from tformer_cli.fast.unpadded import hidden_unpadded, trains_unpadded, unpadded
+from tformer_cli.fast.unpadded import attend_within, hidden_unpadded, trains_unpadded, unpadded
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.operations import Dropout, Linear
@@ -27,6 +27,7 @@ from tformer_cli.model.operations import Dropout, Linear
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tformer_cli.model.attention import Spans
     from tformer_cli.model.transformer import Transformer
 
 
@@ -64,6 +65,12 @@ class NativeOperations:
         if not trains_unpadded(model, max(source[0].shape[1], target_input[0].shape[1])):
             return None
         return hidden_unpadded(model, unpadded(*source), unpadded(*target_input))
+
+    def attend_within(
+        self, layer: MultiHeadAttention, hidden: Tensor, memory: Tensor | None, spans: Spans
+    ) -> Tensor:
+        """See `Operations.attend_within`."""
+        return attend_within(self.attention, layer, hidden, memory, spans)
 
     def dropout(self, values: Tensor, rate: float) -> Tensor:
         """See `Operations.dropout`."""

@@ -10,9 +10,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from tformer_cli.artifacts.tensors import shapes_alone
 from tformer_cli.inspection.capture.heads import HeadId, Kind, attentions
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer, shapes_alone
+from tformer_cli.model.transformer import Transformer
 
 _NAMES: dict[Kind, str] = {
     "enc": "encoder.layers.{}.self_attention",

@@ -4,8 +4,9 @@ import torch
 
 from tformer_cli.acceleration import has_fast
 from tformer_cli.errors import UsageError
-from tformer_cli.model.transformer import Transformer, compile_layers
+from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import prepare_cpu, resolve_device, set_threads
+from tformer_cli.training.compiling import compile_layers
 from tformer_cli.training.processes.launch import Launch
 
 
