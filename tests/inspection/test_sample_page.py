@@ -15,6 +15,7 @@ from tformer_cli.inspection.page.report_page import (
     report_texts,
     sample_page,
 )
+from tformer_cli.inspection.view import ReportOptions
 from tformer_cli.workflows.inspect_report import inspect_report
 
 LARGEST = 150_000
@@ -43,7 +44,9 @@ def shape_of(data):
 def test_the_sample_is_small_and_has_all_that_a_report_has_now(stored, model):
     assert len(stored) <= LARGEST
     sample = unpacked(json.loads(stored))
-    report = inspect_report(model, ["A man sleeps."], mode="live", device="cpu")
+    report = inspect_report(
+        model, ["A man sleeps."], options=ReportOptions(mode="live"), device="cpu"
+    )
     fresh = unpacked(json.loads(json.dumps(report_data(report))))
     for data in (sample, fresh):  # these are named by heads
         for sentence in data["sentences"]:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from tformer_cli.inspection.page.report_page import SAMPLE, report_data, report_texts
+from tformer_cli.inspection.view import ReportOptions
 from tformer_cli.workflows.inspect_report import inspect_report
 from tformer_cli.workflows.quickstart import FAMOUS
 
@@ -19,7 +20,9 @@ N_VECTORS = 16
 
 def write_sample_report(run: str, path: Path) -> None:
     """Inspects the first famous sentence with a model and writes what the page needs."""
-    data = report_data(inspect_report(run, FAMOUS[:1], mode="live", device="cpu", threads=1))
+    data = report_data(
+        inspect_report(run, FAMOUS[:1], options=ReportOptions(mode="live"), device="cpu", threads=1)
+    )
     data["model"] |= {"name": "quickstart"}
     for name in report_texts():  # the page of its day brings them
         del data[name]

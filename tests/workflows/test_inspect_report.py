@@ -7,6 +7,7 @@ import torch
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.view import ReportOptions
 from tformer_cli.inspection.walkthrough.choice import TELLING_WEIGHT, telling_row
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.inspect_heads import inspect_heads
@@ -18,7 +19,9 @@ CHOSEN = {"token": "man", "head": "enc.1.0"}
 
 
 def test_a_report_holds_the_results_of_the_single_inspections(model):
-    report = inspect_report(model, [LINE], device="cpu", steps=["enc.1.0:man"])
+    report = inspect_report(
+        model, [LINE], device="cpu", options=ReportOptions(step=("enc.1.0:man",))
+    )
     (sentence,) = report.sentences
     (record,) = inspect_heads(model, [LINE], device="cpu")
     assert sentence.heads.metrics == record.metrics
@@ -51,9 +54,8 @@ def test_a_report_of_a_recurrent_decoder_has_all_but_its_self_attention_and_flow
 
 
 def test_a_walk_through_is_of_the_sentences_that_have_the_token(model):
-    report = inspect_report(
-        model, [LINE, "Two dogs."], device="cpu", steps=["enc.0.0:man", "enc.0.1:dogs"]
-    )
+    options = ReportOptions(step=("enc.0.0:man", "enc.0.1:dogs"))
+    report = inspect_report(model, [LINE, "Two dogs."], device="cpu", options=options)
     assert [[str(s.head) for s in one.views["step"]] for one in report.sentences] == [
         ["enc.0.0"],
         ["enc.0.1"],
@@ -69,9 +71,10 @@ def test_given_targets_are_looked_at(model):
 @pytest.mark.parametrize("mode", ["forced", "live"])
 @pytest.mark.parametrize("rank", [1, 2])
 def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, rank):
-    chosen = {"mode": mode, "rank": rank, "device": "cpu"}
-    (sentence,) = inspect_report(model, [LINE], **chosen).sentences
-    (record,) = inspect_heads(model, [LINE], **chosen)
+    chosen = {"mode": mode, "rank": rank}
+    options = ReportOptions(**chosen)
+    (sentence,) = inspect_report(model, [LINE], options=options, device="cpu").sentences
+    (record,) = inspect_heads(model, [LINE], device="cpu", **chosen)
     assert (sentence.heads.rank, sentence.heads.mode) == (rank, mode)
     assert (sentence.heads.target, sentence.heads.score) == (record.target, record.score)
     for kind in ("enc", "dec", "cross"):
@@ -98,11 +101,11 @@ def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, rank):
     ("options", "error", "message"),
     [
         ({"lines": ["", " "]}, DataError, "has no sentence to show"),
-        ({"steps": ["enc.0.0"]}, UsageError, '--step: "enc.0.0" is not HEAD:TOKEN'),
-        ({"steps": ["enc.0:man"]}, UsageError, '--step: "enc.0" names 2 heads, from enc.0.0'),
-        ({"steps": ["enc.9.9:man"]}, UsageError, '--step: "enc.9.9" matches no head'),
+        ({"step": ["enc.0.0"]}, UsageError, '--step: "enc.0.0" is not HEAD:TOKEN'),
+        ({"step": ["enc.0:man"]}, UsageError, '--step: "enc.0" names 2 heads, from enc.0.0'),
+        ({"step": ["enc.9.9:man"]}, UsageError, '--step: "enc.9.9" matches no head'),
         (
-            {"steps": ["enc.0.0:wolf"]},
+            {"step": ["enc.0.0:wolf"]},
             UsageError,
             '--step: "wolf" matches no token; the tokens are',
         ),
@@ -114,8 +117,10 @@ def test_any_translation_is_shown_with_maps_of_either_kind(model, mode, rank):
     ],
 )
 def test_omitted_parts_are_reported(model, options, error, message):
+    given = {name: options[name] for name in ("lines", "targets") if name in options}
+    asked = ReportOptions(**{name: options[name] for name in options.keys() - given.keys()})
     with pytest.raises(error, match=message):
-        inspect_report(model, **{"lines": [LINE], "device": "cpu", **options})
+        inspect_report(model, **{"lines": [LINE], "device": "cpu", "options": asked} | given)
 
 
 def test_a_telling_row_has_one_clear_key_that_is_a_word(model):

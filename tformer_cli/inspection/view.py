@@ -11,14 +11,16 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 
-from tformer_cli.inspection.capture.heads import CaptureMode  # noqa: TC001 - read at run time
+from tformer_cli.inspection.capture.heads import (  # noqa: TC001 - read at run time
+    CaptureMode,
+    HeadId,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import Console
 
-    from tformer_cli.inspection.capture.heads import HeadId
     from tformer_cli.inspection.record import HeadsRecord, ModelSummary
     from tformer_cli.model.transformer import Transformer
 
@@ -94,17 +96,37 @@ class Subject:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """Settings of a report that only some of its views know."""
+class ReportOptions(CaptureOptions):
+    """Options of a report: what it shows, and how exact it must be."""
 
-    steps: Sequence[tuple[HeadId, str]] = ()
-    """Heads and tokens to be worked through; none: the clearest ones."""
-    with_ablation: bool = True
-    """True to measure the loss without each head."""
-    tolerance: float = 1e-4
-    """Largest difference from the model's own numbers that is let pass."""
+    heads: Selections = ()
+    step: Annotated[
+        tuple[str, ...],
+        Option(
+            help="Work through this head for this token, as `tformer inspect-step` does; such as "
+            "cross.0.1:word. Repeatable.",
+            metavar="HEAD:TOKEN",
+            shown_default="the clearest head of each kind",
+        ),
+    ] = ()
+    ablation: Annotated[
+        bool, Option(help="Measure each sentence's loss without each head; slow for large models.")
+    ] = True
+    tolerance: Annotated[
+        float,
+        Option(
+            help="Exit with status 1 if maps or steps differ from the model's own numbers by more.",
+            name="--verify",
+            metavar="X",
+            min=0.0,
+        ),
+    ] = 1e-4
+    for_page: bool = True
+    """True to capture also what only a page shows."""
+    steps: tuple[tuple[HeadId, str], ...] = ()
+    """Heads and tokens of `step`, as the report has read them."""
     n_positions: int = 32
-    """Position vectors that are shown."""
+    """Position vectors that are shown; the report sets as many as its longest sentence has."""
 
 
 class View(ABC, Generic[R]):
@@ -193,7 +215,7 @@ class SentenceView(View[S]):
     def read(self, subject: Subject, sentence: HeadsRecord, options: Any) -> S:
         """Reads a sentence; a blank one, whose `maps` are None, has an empty record."""
 
-    def report(self, subject: Subject, sentence: HeadsRecord, wishes: Wishes) -> Any:
+    def report(self, subject: Subject, sentence: HeadsRecord, options: ReportOptions) -> Any:
         """Reads a sentence for the report, one record or several; None: there is no such tab."""
         return self.read(subject, sentence, self.Options())
 
@@ -213,6 +235,6 @@ class ModelView(View[R]):
     def read(self, subject: Subject, options: Any) -> R:
         """Reads the model."""
 
-    def report(self, subject: Subject, wishes: Wishes) -> R | None:
+    def report(self, subject: Subject, options: ReportOptions) -> R | None:
         """Reads the model for the report; None: the report has no such tab."""
         return self.read(subject, self.Options())

@@ -9,16 +9,16 @@ from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.files.hashes import hash_file
-from tformer_cli.inspection.capture.heads import CaptureMode, HeadId
+from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.page.report_page import Report, SentenceReport
 from tformer_cli.inspection.record import HeadsRecord
-from tformer_cli.inspection.view import ModelView, SentenceView, Subject, Wishes
+from tformer_cli.inspection.view import ModelView, ReportOptions, SentenceView, Subject
 from tformer_cli.inspection.views import all_views
 from tformer_cli.inspection.views.positions import N_POSITIONS
-from tformer_cli.inspection.views.step import TOLERANCE, one_head
+from tformer_cli.inspection.views.step import one_head
 from tformer_cli.inspection.walkthrough.tokens import find_token
 from tformer_cli.workflows.inspect_heads import HeadInspector
-from tformer_cli.workflows.inspect_views import subject_of
+from tformer_cli.workflows.inspect_views import captured, subject_of
 from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
 
@@ -31,52 +31,39 @@ def inspect_report(
     lines: Iterable[str],
     *,
     targets: Iterable[str] | None = None,
-    heads: Sequence[str] = (),
-    steps: Sequence[str] = (),
-    mode: CaptureMode = "forced",
-    rank: int = 1,
-    with_ablation: bool = True,
-    tolerance: float = TOLERANCE,
+    options: ReportOptions | None = None,
     observe: Callable[[int], None] = lambda _: None,
-    **options: Unpack[InspectionOptions],
+    **opening: Unpack[InspectionOptions],
 ) -> Report:
     """Inspects a few sentences in every way that a page shows.
 
     Args:
         model: a model directory, its path, or what `open_for_inspection` returned for as many
-            translations as `rank` says.
+            translations as `options.rank` says.
         lines: the source sentences; blank ones are skipped.
         targets: a target for each line, to be looked at instead of the model's translation.
-        heads: heads that are shown, by the grammar of `inspection.heads.selectors`; none: all.
-        steps: walk-throughs, each ``HEAD:TOKEN``; none: the clearest head of each kind, for a
-            token whose row tells most.
-        mode: how maps are captured, as `inspect_heads` does; all else is of one forced pass.
-        rank: which of the model's translations to look at, 1 the best.
-        with_ablation: whether the loss without each head is measured.
-        tolerance: largest difference of maps and steps from the model's own numbers.
+        options: what is shown; None: the defaults. Maps are captured in its mode, all else is of
+            one forced pass.
         observe: is told how many lines are done.
-        **options: of `open_for_inspection`.
+        **opening: of `open_for_inspection`.
 
     Raises:
-        UsageError: if `heads` or `steps` name nothing, a setting cannot be used, or given targets
+        UsageError: if `heads` or `step` name nothing, a setting cannot be used, or given targets
             are to be captured live.
         ArtifactError: if the model directory cannot be used.
         DataError: if there is no sentence, one is too long, or targets are more or fewer.
         TformerError: if what would be shown misses the model's own numbers by more.
     """
+    options = options or ReportOptions()
     opened = (
         model
         if isinstance(model, Opened)
-        else open_for_inspection(model, hypothesis=rank, **options)
+        else open_for_inspection(model, hypothesis=options.rank, **opening)
     )
-    inspector = HeadInspector(opened, heads, mode=mode, rank=rank, for_page=True)
+    inspector = HeadInspector(opened, **captured(options))
     subject = subject_of(opened.directory)
-    wishes = Wishes(
-        steps=[_parse_step(subject, step) for step in steps],
-        with_ablation=with_ablation,
-        tolerance=tolerance,
-    )
-    return _Reporter(opened, subject, wishes).report(inspector.inspect(lines, targets), observe)
+    options = replace(options, steps=tuple(_parse_step(subject, one) for one in options.step))
+    return _Reporter(opened, subject, options).report(inspector.inspect(lines, targets), observe)
 
 
 @dataclass(frozen=True)
@@ -85,7 +72,7 @@ class _Reporter:
 
     _opened: Opened
     _subject: Subject
-    _wishes: Wishes
+    _options: ReportOptions
 
     def report(self, records: Iterable[HeadsRecord], observe: Callable[[int], None]) -> Report:
         """Joins all that the views read of sentences and of the model."""
@@ -101,28 +88,28 @@ class _Reporter:
             observe(record.index + 1)
         if not sentences:
             raise DataError("the input: has no sentence to show; give one that is not blank")
-        for head, token in self._wishes.steps:
+        for head, token in self._options.steps:
             walks = [walk for sentence in sentences for walk in sentence.views.get("step", ())]
             if not any(walk.head == head for walk in walks):
                 find_token(token, sentences[0].heads.row_labels(head.kind), "--step")
-        wishes = replace(self._wishes, n_positions=self._n_positions(sentences))
+        options = replace(self._options, n_positions=self._n_positions(sentences))
         return Report(
             model_hash=hash_file(self._opened.directory.path / WEIGHTS),
             views={
                 name: found
                 for name, view in all_views().items()
                 if isinstance(view, ModelView)
-                and (found := view.report(self._subject, wishes)) is not None
+                and (found := view.report(self._subject, options)) is not None
             },
             sentences=tuple(sentences),
         )
 
     def _inspect(self, record: HeadsRecord) -> SentenceReport:
         residual = record.captured.residual
-        if not residual <= self._wishes.tolerance:
+        if not residual <= self._options.tolerance:
             raise TformerError(
                 f"line {record.index + 1}: residual {residual:.2g} exceeds --verify "
-                f"{self._wishes.tolerance:.2g}; the maps do not reproduce the model's output so "
+                f"{self._options.tolerance:.2g}; the maps do not reproduce the model's output so "
                 "exactly"
             )
         return SentenceReport(
@@ -131,7 +118,7 @@ class _Reporter:
                 name: found
                 for name, view in all_views().items()
                 if isinstance(view, SentenceView)
-                and (found := view.report(self._subject, record, self._wishes)) is not None
+                and (found := view.report(self._subject, record, self._options)) is not None
             },
         )
 

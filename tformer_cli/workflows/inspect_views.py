@@ -59,10 +59,14 @@ def read_sentences(
 ) -> Iterator[Any]:
     """Reads a view of sentences with an opened model; see `inspect_view`."""
     subject = subject_of(opened.directory)
-    captured = {name: value for name, value in vars(options).items() if name in CAPTURED}
-    inspector = HeadInspector(opened, **captured)
+    inspector = HeadInspector(opened, **captured(options))
     for sentence in inspector.inspect(lines, targets):
         yield view.read(subject, sentence, options)
+
+
+def captured(options: object) -> dict[str, Any]:
+    """Gives the options of a view that `HeadInspector` takes."""
+    return {name: value for name, value in vars(options).items() if name in CAPTURED}
 
 
 def read_model(

@@ -17,6 +17,7 @@ from tformer_cli.inspection.heads.metrics import METRICS
 from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
 from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.inspection.page.report_page import render_report, render_view, sample_page
+from tformer_cli.inspection.view import ReportOptions
 from tformer_cli.inspection.views import all_views
 from tformer_cli.inspection.views.diff import DiffOptions
 from tformer_cli.inspection.views.positions import PositionsOptions
@@ -53,7 +54,7 @@ def hostile_report(model):
         patch.setattr(
             Tokenizer, "pieces", lambda self, ids: [HOSTILE[i % len(HOSTILE)] for i in ids]
         )
-        return inspect_report(model, LINES, device="cpu", mode="live")
+        return inspect_report(model, LINES, device="cpu", options=ReportOptions(mode="live"))
 
 
 def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):

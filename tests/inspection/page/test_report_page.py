@@ -12,6 +12,7 @@ from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.page.report_page import render_report
+from tformer_cli.inspection.view import ReportOptions
 from tformer_cli.inspection.views.step import COMPONENTS
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -103,7 +104,9 @@ def test_position_vectors_are_near(report, data):
 
 
 def test_without_ablation_its_tab_has_no_data(model):
-    found = inspect_report(model, LINES[:1], device="cpu", heads=["enc"], with_ablation=False)
+    found = inspect_report(
+        model, LINES[:1], device="cpu", options=ReportOptions(heads=("enc",), ablation=False)
+    )
     (one,) = data_of(render_report(found))["sentences"]
     assert "ablation" not in one["views"]
     assert [step["head"].split(".")[0] for step in one["views"]["step"]] == ["enc"]

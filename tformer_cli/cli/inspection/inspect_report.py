@@ -1,10 +1,7 @@
 """`tformer inspect-report`: all of the inspection of a few sentences in one HTML file."""
 
 import sys
-from dataclasses import dataclass
-from typing import Annotated, Unpack
-
-import typer
+from typing import Unpack
 
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.inspection.options import (
@@ -20,35 +17,7 @@ from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import STANDARD_STREAM, results, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
-from tformer_cli.inspection.view import CaptureOptions, Selections
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportOptions(CaptureOptions):
-    """What the page shows, and how exact it must be."""
-
-    heads: Selections = ()
-    step: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HEAD:TOKEN",
-            help="Work through this head for this token, as `tformer inspect-step` does; such as "
-            "cross.0.1:word. Repeatable.",
-            show_default="the clearest head of each kind",
-        ),
-    ] = None
-    ablation: Annotated[
-        bool,
-        typer.Option(help="Measure each sentence's loss without each head; slow for large models."),
-    ] = True
-    verify: Annotated[
-        float,
-        typer.Option(
-            metavar="X",
-            min=0.0,
-            help="Exit with status 1 if maps or steps differ from the model's own numbers by more.",
-        ),
-    ] = 1e-4
+from tformer_cli.inspection.view import ReportOptions
 
 
 @takes_opening_options
@@ -88,18 +57,8 @@ def inspect_report(
 
     opened = open_model(model, opening, quiet=quiet, rank=options.rank)
     with line_progress(None, "inspecting", quiet=quiet) as progress:
-        report = make_report(
-            opened,
-            lines,
-            targets=targets,
-            heads=options.heads,
-            steps=options.step or (),
-            mode=options.mode,
-            rank=options.rank,
-            with_ablation=options.ablation,
-            tolerance=options.verify,
-            observe=progress.update,
-        )
+        observe = progress.update
+        report = make_report(opened, lines, targets=targets, options=options, observe=observe)
     with results(output) as stream:
         stream.write(render_report(report).encode("utf-8", "replace"))
     warn_of_bytes(counts)

@@ -20,11 +20,11 @@ from tformer_cli.inspection.json_lines import plain
 from tformer_cli.inspection.view import (
     NoOptions,
     Option,
+    ReportOptions,
     Selections,
     SentenceView,
     Subject,
     View,
-    Wishes,
 )
 from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
 from tformer_cli.terminal.labels import is_ascii_only, shown
@@ -370,10 +370,10 @@ class AblationView(SentenceView[SentenceAblation]):
         return ablate_sentence(subject.model, sentence, sentence.heads)
 
     def report(
-        self, subject: Subject, sentence: HeadsRecord, wishes: Wishes
+        self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> SentenceAblation | None:
         """Measures it if that is asked for."""
-        return self.read(subject, sentence, NoOptions()) if wishes.with_ablation else None
+        return self.read(subject, sentence, NoOptions()) if options.ablation else None
 
     def json(self, record: SentenceAblation) -> dict[str, Any]:
         """Makes the data of its tab."""

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from tformer_cli.inspection.figures.heat_map import map_lines
 from tformer_cli.inspection.json_lines import packed, plain, rounded
-from tformer_cli.inspection.view import Option, Rank, SentenceView, Subject, Wishes
+from tformer_cli.inspection.view import Option, Rank, ReportOptions, SentenceView, Subject
 from tformer_cli.terminal.fitted_table import GAP, NARROWEST_LABEL, Column, print_lines, table_lines
 from tformer_cli.terminal.labels import cut, is_ascii_only, isolated, sentence_lines, shown
 
@@ -248,11 +248,13 @@ class FlowView(SentenceView[FlowRecord]):
         """Reads the shares of a sentence by both methods."""
         return read_flow(subject.model, sentence)
 
-    def report(self, subject: Subject, sentence: HeadsRecord, wishes: Wishes) -> FlowRecord | None:
+    def report(
+        self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
+    ) -> FlowRecord | None:
         """Reads a sentence for the report; None of a recurrent decoder."""
         from tformer_cli.inspection.weighting.maps import can_roll_out
 
-        return super().report(subject, sentence, wishes) if can_roll_out(subject.model) else None
+        return super().report(subject, sentence, options) if can_roll_out(subject.model) else None
 
     def json(self, record: FlowRecord) -> dict[str, Any]:
         """Makes the data of schema `tformer.flow/1`."""

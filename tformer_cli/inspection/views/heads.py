@@ -12,7 +12,7 @@ from tformer_cli.errors import TformerError, UsageError
 from tformer_cli.inspection.figures.heat_map import heat_map
 from tformer_cli.inspection.figures.role_grid import role_grid
 from tformer_cli.inspection.json_lines import describe, plain, rounded
-from tformer_cli.inspection.view import CaptureOptions, Option, SentenceView, Subject, Wishes
+from tformer_cli.inspection.view import CaptureOptions, Option, ReportOptions, SentenceView, Subject
 from tformer_cli.inspection.weighting.weighting import WeightingName  # noqa: TC001 - at run time
 from tformer_cli.terminal.labels import is_ascii_only, isolated, sentence_lines, shown
 from tformer_cli.wording import count_of
@@ -187,7 +187,7 @@ class HeadsView(SentenceView["HeadsRecord"]):
             check_residual(sentence.maps.residual, options.verify, f"line {sentence.index + 1}")
         return sentence
 
-    def report(self, subject: Subject, sentence: HeadsRecord, wishes: Wishes) -> None:
+    def report(self, subject: Subject, sentence: HeadsRecord, options: ReportOptions) -> None:
         """Reads nothing: every report has the maps."""
 
     def json(self, record: HeadsRecord, *, with_weights: bool = False) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from tformer_cli.inspection.json_lines import packed, plain
-from tformer_cli.inspection.view import Option, SentenceView, Subject, Wishes
+from tformer_cli.inspection.view import Option, ReportOptions, SentenceView, Subject
 from tformer_cli.terminal.fitted_table import (
     GAP,
     NARROWEST_LABEL,
@@ -381,7 +381,9 @@ class LogitsView(SentenceView[LogitsRecord]):
             subject.model, sentence, subject.labels, n_top=options.top_k, with_lens=options.lens
         )
 
-    def report(self, subject: Subject, sentence: HeadsRecord, wishes: Wishes) -> LogitsRecord:
+    def report(
+        self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
+    ) -> LogitsRecord:
         """Reads them with the lens."""
         return self.read(subject, sentence, LogitsOptions(lens=True))
 

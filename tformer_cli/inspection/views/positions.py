@@ -27,7 +27,7 @@ from tformer_cli.figures.svg import (
 )
 from tformer_cli.inspection.figures.heat_map import ASCII_BLOCKS, BLOCKS
 from tformer_cli.inspection.json_lines import packed, plain, rounded
-from tformer_cli.inspection.view import ModelView, Option, Subject, Wishes
+from tformer_cli.inspection.view import ModelView, Option, ReportOptions, Subject
 from tformer_cli.terminal.labels import ASCII_SIGNS, is_ascii_only, shown
 
 if TYPE_CHECKING:
@@ -352,9 +352,9 @@ class PositionsView(ModelView[PositionsRecord]):
         n_positions = options.positions or min(N_POSITIONS, limit)
         return read_positions(subject.model, subject.summary, n_positions)
 
-    def report(self, subject: Subject, wishes: Wishes) -> PositionsRecord:
+    def report(self, subject: Subject, options: ReportOptions) -> PositionsRecord:
         """Reads as many as the report's longest sentence has."""
-        return self.read(subject, PositionsOptions(positions=wishes.n_positions))
+        return self.read(subject, PositionsOptions(positions=options.n_positions))
 
     def json(self, record: PositionsRecord) -> dict[str, Any]:
         """Makes the data of schema `tformer.positions/1`."""

@@ -17,7 +17,7 @@ from rich.text import Text
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.capture.heads import KIND_NAMES
 from tformer_cli.inspection.json_lines import describe, packed, plain, rounded
-from tformer_cli.inspection.view import Option, SentenceView, Wishes
+from tformer_cli.inspection.view import Option, ReportOptions, SentenceView
 from tformer_cli.inspection.walkthrough.step import SCHEMA, StepRecord
 from tformer_cli.terminal.fitted_table import NARROWEST_LABEL
 from tformer_cli.terminal.labels import (
@@ -268,16 +268,16 @@ class StepView(SentenceView[StepRecord]):
         return self._walked(subject, sentence, head, row, options)
 
     def report(
-        self, subject: view.Subject, sentence: HeadsRecord, wishes: Wishes
+        self, subject: view.Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> list[StepRecord]:
         """Works through the heads asked for that the sentence has, or the clearest ones."""
         from tformer_cli.inspection.walkthrough.choice import clearest_heads, row_of, telling_row
 
         chosen = [(head, telling_row(sentence, head)) for head in clearest_heads(sentence)]
-        if wishes.steps:
+        if options.steps:
             chosen = [
                 (head, row)
-                for head, token in wishes.steps
+                for head, token in options.steps
                 if (row := row_of(token, sentence.row_labels(head.kind))) is not None
             ]
         return [
@@ -286,7 +286,7 @@ class StepView(SentenceView[StepRecord]):
                 sentence,
                 head,
                 row,
-                StepOptions(head=str(head), token=str(row), tolerance=wishes.tolerance),
+                StepOptions(head=str(head), token=str(row), tolerance=options.tolerance),
             )
             for head, row in chosen
         ]
