@@ -108,6 +108,8 @@ class Sentence:
     """Sequences of tokens that it does not hold."""
     constraints: Constraints | None = None
     """Phrases it holds or does not hold; then it must be searched by itself."""
+    candidates: tuple[int, ...] = ()
+    """Tokens that it may consist of, ascending, 0 to the end of sentence among them; empty: all."""
 
 
 WITHOUT_DEMANDS: Mapping[str, Container[Any]] = {
@@ -116,12 +118,14 @@ WITHOUT_DEMANDS: Mapping[str, Container[Any]] = {
     "prefix": ((),),
     "excluded": ((),),
     "constraints": (None,),
+    "candidates": ((),),
 }
 """Sentences of which nothing is asked but a translation."""
 _DEMANDS = {
     "prefix": "a prefix is given",
     "excluded": "tokens are banned",
     "constraints": "phrases are required or banned",
+    "candidates": "a shortlist is used",
 }
 
 

@@ -21,6 +21,7 @@ from tformer_cli.decoding.hypothesis import length_divisor, longest_translation
 from tformer_cli.decoding.processors import StepRows, make_processors, process
 from tformer_cli.decoding.sampling import sample
 from tformer_cli.decoding.scoring import score_pairs, takes_targets
+from tformer_cli.decoding.shortlisted_model import ShortlistedModel
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
 from tformer_cli.model.operations import StandardProducts
 from tformer_cli.runtime import autocast, check_threads
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import Precision
 
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
-    dict.fromkeys(("tokens", "key", "prefix", "excluded", "constraints"), ANY)
+    dict.fromkeys(("tokens", "key", "prefix", "excluded", "constraints", "candidates"), ANY)
 )
 """Demands on a sentence that it knows."""
 
@@ -151,10 +152,11 @@ class TorchSearch:
             prefixes=[sentence.prefix],
         )
         batch = self._batch([sentence])
+        listed = _with_candidates(self._model, [sentence])
         limit = longest_translation(len(sentence.tokens), config, self._model.max_positions)
 
         def start(most_rows: int, most_steps: int) -> TorchSteps:  # noqa: ARG001
-            return TorchSteps(self._model, *batch, most_steps, processors)
+            return TorchSteps(listed, *batch, most_steps, processors)
 
         with self._computing():
             found = satisfying_search(start, limit, config, sentence.constraints)
@@ -250,6 +252,7 @@ def search(
     unknown = unknown_setting(config, ANY_SEARCH)
     if unknown is not None:
         raise ValueError(f"the search does not know the setting {unknown}")
+    whole_model, model = model, _with_candidates(model, sentences)
     prefixes = [sentence.prefix for sentence in sentences]
     banned = sentences[0].excluded
     is_plain = unknown_setting(config, PLAIN_SEARCH) is None
@@ -274,9 +277,15 @@ def search(
     whole = replace(config, n_best=config.beam_size)
     found = beam_search(model, source, source_mask, whole, processors=processors, stops_early=False)
     return [
-        _covered(model, source.device, sentence, hypotheses, config)
+        _covered(whole_model, source.device, sentence, hypotheses, config)
         for sentence, hypotheses in zip(sentences, found, strict=True)
     ]
+
+
+def _with_candidates(model: DecodingModel, sentences: Sequence[Sentence]) -> DecodingModel:
+    if not any(sentence.candidates for sentence in sentences):
+        return model
+    return ShortlistedModel(model, [sentence.candidates for sentence in sentences])
 
 
 def _covered(

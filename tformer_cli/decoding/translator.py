@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING, Literal
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.engine import SearchedModel, SearchEngine
     from tformer_cli.decoding.hypothesis import Hypothesis
+    from tformer_cli.decoding.shortlist import Shortlist
 
 TooLong = Literal["split", "truncate", "error"]
 BUFFER_LINES = 1024
@@ -123,6 +124,7 @@ class Translator:
         banned: Sequence[str] = (),
         before_batch: Callable[[], None] | None = None,
         scorers: Sequence[SearchEngine] = (),
+        shortlist: Shortlist | None = None,
     ) -> None:
         """Connects a model with its tokenizer.
 
@@ -139,7 +141,10 @@ class Translator:
             banned: texts whose tokens no translation may hold in a row.
             before_batch: called before each batch; what it raises ends the translation.
             scorers: engines for `score` where none of the others can.
+            shortlist: what translations may consist of, whatever else is asked of them; their
+                probabilities are then those among these tokens. None: all tokens.
         """
+        self._shortlist = shortlist
         self.config = config
         self._model = model
         self._tokenizer = tokenizer
@@ -200,12 +205,14 @@ class Translator:
         demands = demands or [NO_DEMANDS] * len(lines)
         prefixes = self._tokenizer.encode_batch([demand.target_prefix for demand in demands])
         parts = [
-            Sentence(
-                tokens=part,
-                key=line_key(self._seed, first_index + i, number),
-                prefix=() if number else tuple(prefixes[i]),
-                excluded=self._excluded,
-                constraints=self._constraints(demands[i], is_first=number == 0),
+            self._listed(
+                Sentence(
+                    tokens=part,
+                    key=line_key(self._seed, first_index + i, number),
+                    prefix=() if number else tuple(prefixes[i]),
+                    excluded=self._excluded,
+                    constraints=self._constraints(demands[i], is_first=number == 0),
+                )
             )
             for i, line in enumerate(prepared)
             for number, part in enumerate(line.parts)
@@ -217,6 +224,15 @@ class Translator:
             )
             for i, line in enumerate(prepared)
         ]
+
+    def _listed(self, sentence: Sentence) -> Sentence:
+        """Adds what the shortlist, and whatever must be said, lets a translation consist of."""
+        if self._shortlist is None:
+            return sentence
+        required = () if sentence.constraints is None else sentence.constraints.required
+        said = (*sentence.prefix, *chain.from_iterable(required))
+        source = (*sentence.tokens, EOS_ID)
+        return replace(sentence, candidates=self._shortlist.candidates(source, said))
 
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]

@@ -94,7 +94,9 @@ class CompiledEngine:
 
     def takes(self, sentence: Sentence) -> str | None:
         """See `SearchEngine`."""
-        return demand_of(replace(sentence, constraints=None) if sentence.constraints else sentence)
+        if sentence.constraints or sentence.candidates:
+            sentence = replace(sentence, constraints=None, candidates=())
+        return demand_of(sentence)
 
     def prepare(self, model: SearchedModel) -> CompiledSearch:
         """See `SearchEngine`; loads the kernels and packs the weights."""
@@ -205,9 +207,7 @@ class CompiledSearch:
         results = dict(
             zip(
                 free,
-                self._plain(
-                    native, [sentences[index].tokens for index in free], config, before_batch
-                ),
+                self._plain(native, [sentences[index] for index in free], config, before_batch),
                 strict=True,
             )
         )
@@ -222,13 +222,14 @@ class CompiledSearch:
     def _plain(
         self,
         native: NativeModel,
-        sources: Sequence[Sequence[int]],
+        sentences: Sequence[Sentence],
         config: DecodingConfig,
         before_batch: Callable[[], None],
     ) -> list[list[Hypothesis]]:
-        """Finds the hypotheses of sources of whose translations nothing is asked."""
-        if not sources:
+        """Finds the hypotheses of sentences whatever their constraints are."""
+        if not sentences:
             return []
+        sources = [sentence.tokens for sentence in sentences]
         n_workers = self._n_threads or _available_threads()
         lengths = [len(source) + 1 for source in sources]
         batches = plan_native_batches(lengths, config.batch_tokens, n_workers)
@@ -245,6 +246,7 @@ class CompiledSearch:
                 n_searched=config.n_searched,
                 divisors=divisors,
                 stop=stop,
+                candidates=[sentences[index].candidates for index in batch],
             )
             return [[Hypothesis(*one) for one in hypotheses] for hypotheses in found]
 
@@ -264,18 +266,20 @@ class CompiledSearch:
 
         def start(most_rows: int, most_steps: int) -> _CompiledSteps:
             return _CompiledSteps(
-                native.start(sentence.tokens, most_rows=most_rows, most_steps=most_steps)
+                native.start(sentence.tokens, most_rows=most_rows, most_steps=most_steps),
+                sentence.candidates,
             )
 
         found = satisfying_search(start, limit, config, sentence.constraints)
-        return found or self._plain(native, [sentence.tokens], config, lambda: None)[0]
+        return found or self._plain(native, [sentence], config, lambda: None)[0]
 
 
 class _CompiledSteps:
     """The `constraints.Steps` of the kernels, which know no other rules."""
 
-    def __init__(self, session: NativeSession) -> None:
+    def __init__(self, session: NativeSession, candidates: Sequence[int]) -> None:
         self._session = session
+        self._candidates = candidates
 
     def step(
         self, parents: Sequence[int], histories: Sequence[tuple[int, ...]]
@@ -283,9 +287,20 @@ class _CompiledSteps:
         """See `Steps`."""
         last = [history[-1] if history else BOS_ID for history in histories]
         own = self._session.step(parents, last)
+        if self._candidates:
+            own = _among(own, self._candidates)
         scores = own.copy()
         scores[:, :EOS_ID] = -np.inf  # padding, unknown token and beginning of sentence
         return scores, own
+
+
+def _among(values: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.float32]:
+    """Turns log-probabilities (rows, V) into those among some tokens; -inf: the others."""
+    listed = values[:, tokens]
+    listed -= np.log(np.exp(listed).sum(axis=1, keepdims=True))
+    result = np.full_like(values, -np.inf)
+    result[:, tokens] = listed
+    return result
 
 
 @lru_cache(maxsize=8)

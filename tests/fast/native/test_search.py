@@ -8,9 +8,11 @@ import torch
 
 from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.engine import Sentence
 from tformer_cli.decoding.hypothesis import length_divisor, longest_translation
 from tformer_cli.decoding.scoring import score_pairs
 from tformer_cli.decoding.source_batches import source_batch
+from tformer_cli.decoding.torch_engine import TorchEngine
 from tformer_cli.fast.native.search import Stopped
 from tformer_cli.fast.native.torch_weights import native_model, unsupported
 from tformer_cli.fast.products import quantized_matrices, use_integers
@@ -131,6 +133,74 @@ def test_every_kind_of_model_in_integers_is_searched_as_by_torch(kernels, shape)
         assert_equal(
             search(kernels, model, sources, config), torch_search(model, sources, config), 0.1
         )
+
+
+def make_candidates():
+    """Of five sentences; the second has all tokens, the last none but those that all have."""
+    draws = [torch.randperm(86)[:n] + 4 for n in (70, 0, 28, 3, 0)]
+    candidates = [(0, 1, 2, 3, *sorted(draw.tolist())) for draw in draws]
+    return [candidates[0], (), *candidates[2:]]
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_translations_of_candidates_are_searched_as_by_torch(kernels, shape):
+    model = make_model(vocab_size=90, **shape)
+    sources, candidates = make_sources(5), make_candidates()
+    sentences = [
+        Sentence(tokens=tuple(source), candidates=some)
+        for source, some in zip(sources, candidates, strict=True)
+    ]
+    for beam_size, n_best in ((1, 1), (4, 2)):
+        config = DecodingConfig(beam_size=beam_size, n_best=n_best, max_length_ratio=0.3)
+        found = search(kernels, model, sources, config, candidates=candidates)
+        by_torch = TorchEngine(torch.device("cpu")).prepare(model)
+        assert_equal(found, by_torch.search(sentences, config, lambda: None))
+
+
+@pytest.mark.parametrize("shape", ["odd widths", "as a student of Bergamot", "wide heads"])
+@pytest.mark.parametrize("is_quantized", [False, True])
+def test_probabilities_of_candidates_are_those_among_them(kernels, shape, is_quantized):
+    model = make_model(vocab_size=90, **SHAPES[shape])
+    if is_quantized:
+        use_integers(model, quantized_matrices(model.state_dict()))
+    native = native_model(kernels, model)
+    sources, candidates = make_sources(5), make_candidates()
+    for beam_size in (1, 4):
+        config = DecodingConfig(beam_size=beam_size, n_best=beam_size, max_length_ratio=0.3)
+        found = search(kernels, model, sources, config, candidates=candidates)
+        for index, (source, some) in enumerate(zip(sources, candidates, strict=True)):
+            one = found[index][0]
+            listed = list(some) or list(range(90))
+            session = native.start(source, most_rows=1, most_steps=len(one.token_ids) + 1)
+            steps = zip((2, *one.token_ids), (*one.token_ids, 3), strict=True)
+            for (before, token), step in zip(steps, one.token_log_probabilities, strict=True):
+                own = session.step([0], [before])[0, listed]
+                own = own - np.log(np.exp(own).sum())
+                assert own[listed.index(token)] == pytest.approx(step, abs=1e-5)
+                assert beam_size > 1 or token in (3, listed[3:][own[3:].argmax()])
+            alone = {"candidates": candidates[index : index + 1]}
+            assert search(kernels, model, [source], config, **alone) == found[index : index + 1]
+
+
+@pytest.mark.parametrize("is_quantized", [False, True])
+def test_all_tokens_as_candidates_change_no_bit(kernels, is_quantized):
+    model = make_model(vocab_size=1500, output_bias=True)
+    if is_quantized:
+        use_integers(model, quantized_matrices(model.state_dict()))
+    sources, config = make_sources(20, 1500), DecodingConfig(beam_size=3, n_best=2)
+    everything = [range(1500)] * len(sources)
+    found = search(kernels, model, sources, config, candidates=everything)
+    assert found == search(kernels, model, sources, config)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[0, 1, 2, 4], [0, 1, 2, 3, 5, 5], [0, 1, 2, 3, 9, 8], [0, 1, 2, 3, 40], [0, 1]]
+)
+def test_candidates_that_would_leave_an_array_are_refused(kernels, wrong):
+    with pytest.raises(ValueError, match="ascending ids below 40"):
+        search(kernels, make_model(), [[4]], DecodingConfig(), candidates=[wrong])
+    with pytest.raises(ValueError, match="1 sources, but 2 candidates"):
+        search(kernels, make_model(), [[4]], DecodingConfig(), candidates=[[0, 1, 2, 3]] * 2)
 
 
 @pytest.mark.parametrize("beam_size", range(1, 9))

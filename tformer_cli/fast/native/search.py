@@ -79,6 +79,7 @@ class NativeModel:
         stops_early: bool = True,
         stop: ctypes.c_int | None = None,
         most_rows: int = MOST_ROWS,
+        candidates: Sequence[Sequence[int]] | None = None,
     ) -> list[list[Found]]:
         """Translates sentences; what is found for one depends on it alone, to the last bit.
 
@@ -92,6 +93,8 @@ class NativeModel:
             stops_early: end a sentence once its first ones are certain; False only spends time.
             stop: where another thread sets a number other than 0 to end the search.
             most_rows: hypotheses decoded at a time; as sentences end, others take their place.
+            candidates: for each sentence the tokens that its translation may consist of, in
+                ascending order, 0 to the end of sentence among them; empty, or None: any.
 
         Returns:
             For every sentence `n_searched` hypotheses, best first, or fewer where there are no
@@ -103,6 +106,7 @@ class NativeModel:
         """
         self._check(sources, limits, beam_size, n_searched, divisors)
         tokens, starts = _joined(sources)
+        listed, listed_starts = self._listed(candidates, len(sources))
         answer = _Room(np.array(limits, np.int64), n_searched)
         stop = ctypes.c_int(0) if stop is None else stop
         divisors = np.ascontiguousarray(divisors, np.float64)
@@ -115,6 +119,8 @@ class NativeModel:
                     starts.ctypes.data,
                     answer.limits.ctypes.data,
                     divisors.ctypes.data,
+                    None if listed is None else listed.ctypes.data,
+                    None if listed is None else listed_starts.ctypes.data,
                     beam_size,
                     n_searched,
                     most_rows,
@@ -208,6 +214,31 @@ class NativeModel:
                 raise ValueError(f"limits must be 0 to {n_positions - 1}, but one is {limit}")
         if limits and max(limits) + 2 > len(divisors):
             raise ValueError(f"there are {len(divisors)} divisors for a limit of {max(limits)}")
+
+    def _listed(
+        self, candidates: Sequence[Sequence[int]] | None, n_sentences: int
+    ) -> tuple[NDArray[np.int32] | None, NDArray[np.int64]]:
+        """Joins the candidates of all sentences; returns also where those of each begin.
+
+        Raises:
+            ValueError: if they would let the kernels leave their arrays.
+        """
+        starts = np.zeros(n_sentences + 1, np.int64)
+        if candidates is None or not any(map(len, candidates)):
+            return None, starts
+        parts = [np.asarray(some, np.int32) for some in candidates]
+        if len(parts) != n_sentences:
+            raise ValueError(f"there are {n_sentences} sources, but {len(parts)} candidates")
+        special = np.arange(EOS_ID + 1)
+        for some in parts:
+            is_valid = np.array_equal(some[: EOS_ID + 1], special) and (np.diff(some) > 0).all()
+            if len(some) and not (is_valid and some[-1] < self._model.vocab_size):
+                raise ValueError(
+                    f"candidates must be 0 to {EOS_ID} and then ascending ids below "
+                    f"{self._model.vocab_size}"
+                )
+        np.cumsum([len(some) for some in parts], out=starts[1:])
+        return np.concatenate(parts), starts
 
     def _check_tokens(self, sentences: Sequence[Sequence[int]], vocab_size: int) -> None:
         n_positions = self._model.max_positions

@@ -41,6 +41,8 @@ class Request(ctypes.Structure):
         ("starts", ctypes.c_void_p),
         ("limits", ctypes.c_void_p),
         ("divisors", ctypes.c_void_p),
+        ("candidates", ctypes.c_void_p),
+        ("candidate_starts", ctypes.c_void_p),
         ("beam_size", ctypes.c_int64),
         ("n_searched", ctypes.c_int64),
         ("most_rows", ctypes.c_int64),

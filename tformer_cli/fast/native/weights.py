@@ -164,9 +164,9 @@ class PackedModel:
         if not self.pointer:
             raise MemoryError("there is not enough memory for the packed weights")
         weakref.finalize(self, library.tformer_free_model, self.pointer)
-        # The kernels copy the matrices that they multiply by; embeddings and positions, which come
-        # first, and norms, which are vectors, they read where they are
-        kept = {id(weight) for weight in ordered[: 2 * _N_OF_INPUT]}
+        # The kernels copy the matrices that they multiply by; embeddings, positions and the output
+        # matrix, which come first, and norms, which are vectors, they read where they are
+        kept = {id(weight) for weight in ordered[: 2 * _N_OF_INPUT + 1]}
         self._read_in_place = [
             weight
             for weight in ordered

@@ -7,7 +7,7 @@
 
 #include "attention.h"
 #include "entries.h"
-#include "vocabulary.h"
+#include "shortlist.h"
 
 /* How to search. */
 typedef struct {
@@ -58,6 +58,7 @@ typedef struct {
     Continuation *best;           /* (W) */
     float **taken;                /* entries of all hypotheses, the dead ones' too */
     Memory *memories;             /* of each decoder layer */
+    Shortlist shortlist;          /* what its tokens are chosen from */
     Arena arena;                  /* all of these */
 } BeamSentence;
 

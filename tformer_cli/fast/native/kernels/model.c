@@ -143,6 +143,7 @@ static void lay_out(Model *model, const Shape *shape, const void *const *weights
     Reader reader = {&model->arena, weights, release_weight, false};
     model->source = read_embedding(&reader);
     model->target = read_embedding(&reader);
+    model->output_rows = *reader.next;
     model->output = read_linear(&reader, (size_t)shape->vocab_size, d_model);
     for (int64_t i = 0; i < shape->n_encoder_layers; i++) {
         Layer *layer = &model->encoder[i];

@@ -81,6 +81,7 @@ typedef struct {
     Layer *encoder, *decoder;
     Norm encoder_norm, decoder_norm; /* final norms; weight NULL: there is none */
     Linear output;                   /* (V, D) */
+    const void *output_rows;         /* its weight as it was given */
     size_t widest;                   /* the largest H·E, and D where layers have a recurrence */
     bool is_quantized;               /* whether any matrix is in integers */
     Arena arena;
@@ -99,7 +100,8 @@ typedef void (*ReleaseWeight)(const void *weight);
    norm, feed-forward, norm; the decoder's final norm. A norm is weight and bias, or two NULLs; a
    projection is weight, bias and the scale of each output, which is NULL unless the weight is an
    array of int8; embeddings are weight and scale; an attention is its input and its output
-   projection. Embeddings, positions and norms are not copied and must outlive the model. release_weight: called with each projection's weight once that has been
+   projection. Embeddings, positions and norms are not copied and must outlive the model, as must the
+   weight of the output projection, of which shortlists take rows. release_weight: called with each projection's weight once that has been
    copied; or NULL.
 
    Returns NULL where there is no memory. */

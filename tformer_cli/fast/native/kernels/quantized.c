@@ -49,6 +49,23 @@ void pack_integers(const int8_t *matrix, size_t n_outputs, size_t n_inputs, int8
     }
 }
 
+void pack_some_integers(const int8_t *matrix, const int32_t *rows, size_t n_rows,
+                        const PackedMatrix *all, int8_t *panels, int32_t *starts) {
+    const size_t n_inputs = all->n_inputs, size = PANEL_COLUMNS * GROUP;
+    memset(panels, 0, integers_size(n_rows, n_inputs));
+    memset(starts, 0, starts_size(n_rows) * sizeof *starts);
+    for (size_t n = 0; n < n_rows; n++) {
+        const int8_t *from = matrix + (size_t)rows[n] * n_inputs;
+        int8_t *to = panels + n / PANEL_COLUMNS * size * groups_of(n_inputs) +
+                     n % PANEL_COLUMNS * GROUP;
+        for (size_t group = 0; group < n_inputs / GROUP; group++)
+            memcpy(to + group * size, from + group * GROUP, GROUP);
+        for (size_t k = n_inputs / GROUP * GROUP; k < n_inputs; k++)
+            to[k / GROUP * size + k % GROUP] = from[k];
+        starts[n] = all->starts[rows[n]];
+    }
+}
+
 PackedMatrix part_of(const PackedMatrix *matrix, size_t first, size_t n) {
     PackedMatrix part = *matrix;
     part.n_outputs = n;

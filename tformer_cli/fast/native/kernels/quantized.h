@@ -38,6 +38,12 @@ size_t starts_size(size_t n_outputs);
 void pack_integers(const int8_t *matrix, size_t n_outputs, size_t n_inputs, int8_t *panels,
                    int32_t *starts);
 
+/* Writes some rows of W̃ in panels of their own, with their starts.
+
+   matrix: W̃ as given, (N, K). rows: (n_rows) which ones. all: the same, packed. */
+void pack_some_integers(const int8_t *matrix, const int32_t *rows, size_t n_rows,
+                        const PackedMatrix *all, int8_t *panels, int32_t *starts);
+
 /* The part of a matrix that `n` outputs from the `first` one have, which begins a panel. */
 PackedMatrix part_of(const PackedMatrix *matrix, size_t first, size_t n);
 

@@ -98,6 +98,15 @@ static bool start(Search *search) {
     return true;
 }
 
+static void lay_out_candidates(const Search *search, BeamSentence *sentence) {
+    const Request *request = search->request;
+    if (!request->candidates)
+        return;
+    const int64_t *starts = request->candidate_starts + sentence->index;
+    lay_out_shortlist(&sentence->arena, search->model, request->candidates + starts[0],
+                      (size_t)(starts[1] - starts[0]), &sentence->shortlist);
+}
+
 static bool allocate_sentence(Search *search, BeamSentence *sentence, size_t index) {
     const Model *model = search->model;
     *sentence = (BeamSentence){.index = index, .limit = (size_t)search->request->limits[index]};
@@ -105,6 +114,7 @@ static bool allocate_sentence(Search *search, BeamSentence *sentence, size_t ind
         lay_out_sentence(sentence, &search->settings, (size_t)model->shape.n_decoder_layers,
                          search->cross_heads, (size_t)model->shape.head_width,
                          source_length(search->request, index));
+        lay_out_candidates(search, sentence);
         if (pass == 0 && !arena_allocate(&sentence->arena))
             return false;
     }
@@ -209,14 +219,33 @@ static bool list_rows(Search *search, size_t *n_rows) {
     return true;
 }
 
+/* Finds the best next tokens of all rows, together or, where there are shortlists, of a sentence
+   after the other. */
+static void find_next(Search *search, size_t n_rows) {
+    const Model *model = search->model;
+    if (!search->request->candidates) {
+        best_tokens(&model->output, search->hidden, n_rows, &search->workspace.quantized,
+                    &search->vocabulary);
+        return;
+    }
+    Vocabulary vocabulary = search->vocabulary;
+    const float *hidden = search->hidden;
+    for (size_t i = 0; i < search->n_active; i++) {
+        const BeamSentence *sentence = &search->sentences[i];
+        best_listed_tokens(model, &sentence->shortlist, hidden, sentence->n_live,
+                           &search->workspace.quantized, vocabulary);
+        hidden += sentence->n_live * row_stride((size_t)model->shape.d_model);
+        vocabulary.rows += sentence->n_live;
+    }
+}
+
 static bool step(Search *search) {
     size_t n_rows;
     if (!list_rows(search, &n_rows))
         return false;
     decode_step(search->model, search->rows, n_rows, search->groups, search->n_active,
                 search->hidden, &search->workspace);
-    best_tokens(&search->model->output, search->hidden, n_rows, &search->workspace.quantized,
-                &search->vocabulary);
+    find_next(search, n_rows);
     const NextTokens *next = search->vocabulary.rows;
     size_t n_going_on = 0;
     for (size_t i = 0; i < search->n_active; i++) {

@@ -11,6 +11,10 @@ typedef struct {
     const int64_t *starts; /* (n_sentences + 1) where each begins, and where the last one stops */
     const int64_t *limits; /* most tokens of each translation, the end of sentence not counted */
     const double *divisors; /* see SearchSettings; up to the largest limit + 1 */
+    const int32_t *candidates; /* tokens that each translation may consist of, ascending, with all
+                                  ids up to the end of sentence; NULL: any */
+    const int64_t *candidate_starts; /* (n_sentences + 1) where those of each begin, and where the
+                                        last ones stop; of an empty part any */
     int64_t beam_size;
     int64_t n_searched;
     int64_t most_rows; /* hypotheses that are decoded at a time; at least `beam_size` are */
