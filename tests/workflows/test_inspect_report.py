@@ -8,7 +8,7 @@ from tformer_cli.artifacts.model_directory import load_model_directory, save_mod
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.view import ReportOptions
-from tformer_cli.inspection.walkthrough.choice import TELLING_WEIGHT, telling_row
+from tformer_cli.inspection.walkthrough.choice import EXAMPLE_WEIGHT, example_row
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.inspect_heads import inspect_heads
 from tformer_cli.workflows.inspect_report import inspect_report
@@ -127,7 +127,7 @@ def test_a_telling_row_has_one_clear_key_that_is_a_word(model):
     (record,) = inspect_heads(model, ["A man and a dog sleep."], device="cpu")
     head = HeadId("enc", 0, 1)
     weights = record.captured.weights(head)
-    row = telling_row(record, head)
+    row = example_row(record, head)
     largest = weights[:-1, :-1].amax(dim=1)
     long = [
         place
@@ -136,7 +136,7 @@ def test_a_telling_row_has_one_clear_key_that_is_a_word(model):
     ]
     assert row in long
     assert 0 < len(long) < len(largest)
-    distances = (largest - TELLING_WEIGHT).abs()
+    distances = (largest - EXAMPLE_WEIGHT).abs()
     assert distances[row] == distances[long].min()
     short = replace(record, source_pieces=("a",) * len(record.source_pieces))
-    assert distances[telling_row(short, head)] == distances.min()
+    assert distances[example_row(short, head)] == distances.min()

@@ -119,7 +119,8 @@ def test_heads_beside_a_recurrent_unit_are_explained(norm, head):
 def test_a_turn_that_is_not_the_models_fails_the_scores():
     model, head = made_model("post", positions="rotary"), HeadId("enc", 0, 1)
     subject = subject_of(model, head, 2)
-    observed = observe(model, subject.sentence.maps.source_ids, (2, *TARGET), head)
+    ids = subject.sentence.maps.source_ids
+    (observed,) = observe(model, ids, (2, *TARGET), [head[:2]])
     tampered = explain(model, subject, replace(observed, key=observed.key.flip(1)))
     assert {step.number for step in tampered.steps if (step.difference or 0) > 1e-4} == {2, 3}
 
@@ -157,7 +158,8 @@ def test_a_model_without_biases_has_formulas_without_them():
 def test_a_number_that_is_not_the_models_fails_its_step(field, steps):
     model, head = made_model("post"), HeadId("enc", 0, 1)
     subject = subject_of(model, head, 2)
-    observed = observe(model, subject.sentence.maps.source_ids, (2, *TARGET), head)
+    ids = subject.sentence.maps.source_ids
+    (observed,) = observe(model, ids, (2, *TARGET), [head[:2]])
     values = getattr(observed, field).clone()
     values[..., -1 if field == "logits" else 2, 1:] += 0.01
     if values.dim() == 3:
@@ -169,7 +171,8 @@ def test_a_number_that_is_not_the_models_fails_its_step(field, steps):
 def test_other_weights_than_the_models_fail_from_where_they_count():
     model, head = made_model("pre"), HeadId("dec", 1, 2)
     subject = subject_of(model, head, 2)
-    observed = observe(model, subject.sentence.maps.source_ids, (2, *TARGET), head)
+    ids = subject.sentence.maps.source_ids
+    (observed,) = observe(model, ids, (2, *TARGET), [head[:2]])
     with torch.no_grad():
         model.decoder.layers[1].self_attention.out_projection.weight[0, 3] += 0.5
     record = explain(model, subject, observed)

@@ -10,7 +10,7 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import RecipeError, TformerError, UsageError
 from tformer_cli.inspection.heads import rare_tokens
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, count_tokens
-from tformer_cli.inspection.heads.steps import look_at_heads
+from tformer_cli.inspection.heads.steps import measure_heads
 from tformer_cli.inspection.heads.timeline import heads_over_time, read_timeline
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
@@ -134,7 +134,7 @@ def test_the_numbers_are_those_of_the_checkpoint_of_that_step(whole):
         tuple(opened.tokenizer.encode_batch([entry["source"], entry["target"]]))
         for entry in map(json.loads, (whole / "heads-probe.jsonl").read_text().splitlines())
     ]
-    expected = [head.describe() for head in look_at_heads(opened.model, pairs, 12)]
+    expected = [head.describe() for head in measure_heads(opened.model, pairs, 12)]
     assert [line for line in lines_of(whole) if line["step"] == 12] == expected
 
 
@@ -229,7 +229,7 @@ def test_a_file_that_cannot_be_written_fails_the_run_in_one_line(recipe, tmp_pat
 def test_nan_weights_leave_no_line(recipe, whole, tmp_path):
     opened = open_model_or_checkpoint(whole / "checkpoints" / "step-000012")
     opened.model.encoder.layers[0].self_attention.in_projection.weight.data.fill_(torch.nan)
-    assert look_at_heads(opened.model, [([5, 6], [7])], 3) == []
+    assert measure_heads(opened.model, [([5, 6], [7])], 3) == []
 
 
 def test_rare_words_are_those_of_the_training_corpus(recipe, tmp_path, monkeypatch, whole):
@@ -245,7 +245,7 @@ def test_rare_words_are_those_of_the_training_corpus(recipe, tmp_path, monkeypat
     pairs = [tuple(opened.tokenizer.encode_batch([line, f"{line} t"])) for line in LINES[:3]]
     counts = opened.tokenizer.encode_batch(LINES)
     frequencies = TokenFrequencies(count_tokens(counts, opened.tokenizer.vocab_size))
-    found = look_at_heads(opened.model, pairs, 3, frequencies)
+    found = measure_heads(opened.model, pairs, 3, frequencies)
     assert [head.describe() for head in found] == [line for line in lines if line["step"] == 3]
 
 
@@ -254,7 +254,7 @@ def test_the_mode_of_the_model_is_left_as_it_was(whole):
     state = torch.get_rng_state()
     for mode in (True, False):
         opened.model.train(mode)
-        look_at_heads(opened.model, [([5, 6], [7])], 3)
+        measure_heads(opened.model, [([5, 6], [7])], 3)
         assert opened.model.training == mode
     assert torch.equal(torch.get_rng_state(), state)
 

@@ -129,7 +129,7 @@ class RecordingModel:
 
         Args:
             model: in evaluation mode; nothing stays attached to it between two calls.
-            n_candidates: how many next tokens of each row are noted down, for `tree_of`.
+            n_candidates: how many next tokens of each row are recorded, for `tree_of`.
         """
         self._model = model
         self._n_candidates = n_candidates

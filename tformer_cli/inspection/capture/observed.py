@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tformer_cli.inspection.capture.forced import forced_pass
-from tformer_cli.inspection.capture.heads import HeadId, Kind
+from tformer_cli.inspection.capture.heads import Kind
 from tformer_cli.model.attention import AttentionTap, MultiHeadAttention
 from tformer_cli.model.transformer import Transformer
 
@@ -22,6 +22,8 @@ from tformer_cli.model.transformer import Transformer
 class Observed:
     """The numbers of one attention layer for one sentence pair, and the model's logits."""
 
+    tap: AttentionTap
+    """The attention's own queries, keys, values and mask, before they are float64."""
     stream: Tensor
     """(Q, D) the residual stream that the attention's output is added to."""
     entering: Tensor
@@ -82,54 +84,62 @@ def place_of(model: Transformer, kind: Kind, layer: int) -> Place:
 
 @torch.inference_mode()
 def observe(
-    model: Transformer, source_ids: Sequence[int], target_input_ids: Sequence[int], head: HeadId
-) -> Observed:
-    """Runs one sentence pair through a model and notes down what it computes around a head.
+    model: Transformer,
+    source_ids: Sequence[int],
+    target_input_ids: Sequence[int],
+    layers: Sequence[tuple[Kind, int]],
+) -> list[Observed]:
+    """Runs one sentence pair through a model and records what it computes around attentions.
 
     Args:
         model: the model, in evaluation mode.
         source_ids: (S) source tokens, the end of sentence last.
         target_input_ids: (T) what the decoder reads, the begin of sentence first.
-        head: whose layer is looked at.
+        layers: kind and layer of each attention.
     """
-    place = place_of(model, head.kind, head.layer)
-    taps: list[AttentionTap] = []
     with ExitStack() as hooks:
-        records = {
-            name: record_module(hooks, module)
-            for name, module in {
-                "attention": place.attention,
-                "projection": place.attention.out_projection,
-                "own_norm": place.own_norm,
-                "next_norm": place.next_norm,
-                "embedding": place.embedding,
-            }.items()
-        }
-        hooks.callback(place.attention.tap(taps.append).remove)
+        recorders = [_Recorder(hooks, model, *layer) for layer in layers]
         hidden = forced_pass(model, source_ids, target_input_ids)
         logits = model.project(hidden)
-    is_pre_norm = model.config.norm == "pre"
-    tap, inputs = taps[-1], records["attention"].inputs
-    own_norm, next_norm = records["own_norm"], records["next_norm"]
-    n_queries, n_keys = tap.query.shape[-2], tap.key.shape[-2]
-    visible = torch.ones(1, dtype=torch.bool) if tap.mask is None else tap.mask.cpu()
-    return Observed(
-        stream=first_of(own_norm.inputs[0] if is_pre_norm else inputs[0]),
-        entering=first_of(inputs[0]),
-        memory=first_of(inputs[1] if head.kind == "cross" else inputs[0]),
-        query=first_of(tap.query),
-        key=first_of(tap.key),
-        value=first_of(tap.value),
-        visible=visible.expand(1, 1, n_queries, n_keys)[0, 0],
-        context=first_of(tap.context),
-        joined=first_of(records["projection"].inputs[0]),
-        attended=first_of(records["projection"].output),
-        summed=first_of(next_norm.inputs[0] if is_pre_norm else own_norm.inputs[0]),
-        normed=None if is_pre_norm else first_of(own_norm.output),
-        embedded=first_of(records["embedding"].output),
-        hidden=first_of(hidden),
-        logits=first_of(logits),
-    )
+    return [one.observed(first_of(hidden), first_of(logits)) for one in recorders]
+
+
+class _Recorder:
+    """Records an attention and the modules around it during one pass."""
+
+    def __init__(self, hooks: ExitStack, model: Transformer, kind: Kind, layer: int) -> None:
+        place = place_of(model, kind, layer)
+        self._is_pre_norm, self._is_cross = model.config.norm == "pre", kind == "cross"
+        self._attention = record_module(hooks, place.attention)
+        self._projection = record_module(hooks, place.attention.out_projection)
+        self._own_norm = record_module(hooks, place.own_norm)
+        self._next_norm = record_module(hooks, place.next_norm)
+        self._embedding = record_module(hooks, place.embedding)
+        self._taps: list[AttentionTap] = []
+        hooks.callback(place.attention.tap(self._taps.append).remove)
+
+    def observed(self, hidden: Tensor, logits: Tensor) -> Observed:
+        is_pre_norm, tap, inputs = self._is_pre_norm, self._taps[-1], self._attention.inputs
+        n_queries, n_keys = tap.query.shape[-2], tap.key.shape[-2]
+        visible = torch.ones(1, dtype=torch.bool) if tap.mask is None else tap.mask.cpu()
+        return Observed(
+            tap=tap,
+            stream=first_of(self._own_norm.inputs[0] if is_pre_norm else inputs[0]),
+            entering=first_of(inputs[0]),
+            memory=first_of(inputs[1] if self._is_cross else inputs[0]),
+            query=first_of(tap.query),
+            key=first_of(tap.key),
+            value=first_of(tap.value),
+            visible=visible.expand(1, 1, n_queries, n_keys)[0, 0],
+            context=first_of(tap.context),
+            joined=first_of(self._projection.inputs[0]),
+            attended=first_of(self._projection.output),
+            summed=first_of((self._next_norm if is_pre_norm else self._own_norm).inputs[0]),
+            normed=None if is_pre_norm else first_of(self._own_norm.output),
+            embedded=first_of(self._embedding.output),
+            hidden=hidden,
+            logits=logits,
+        )
 
 
 @dataclass
@@ -143,7 +153,7 @@ class ModuleRecord:
 
 
 def record_module(hooks: ExitStack, module: nn.Module) -> ModuleRecord:
-    """Notes down what a module is given and returns, until `hooks` are closed."""
+    """Records what a module is given and returns, until `hooks` are closed."""
     record = ModuleRecord()
 
     def note(_: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401 - torch's

@@ -1,6 +1,6 @@
 """The tree of a beam search: which hypotheses it kept at each step, dropped, and finished.
 
-The nodes come from what a `live.RecordingModel` noted down: the most probable next tokens of
+The nodes come from what a `live.RecordingModel` recorded: the most probable next tokens of
 every row, and the back-pointers. At each step all continuations of the live hypotheses stand in the
 order of their log-probabilities; the first ones take the slots that are left, and one that ends the
 sentence takes its slot with it (see `decoding.beam_search`). That the search did just this is

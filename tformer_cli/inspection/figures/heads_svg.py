@@ -46,7 +46,7 @@ class _Grid:
 
 def render_svg(record: HeadsRecord) -> str:
     """Renders the selected heads of a sentence, the kinds below each other."""
-    root = new_svg(f"Attention heads: {record.source}", " ".join(_says(record)))
+    root = new_svg(f"Attention heads: {record.source}", " ".join(_notes(record)))
     y = _heading(root, record)
     width = 640.0
     for kind in KINDS:
@@ -61,7 +61,7 @@ def _heading(root: Element, record: HeadsRecord) -> float:
     lines = (
         (record.source, 15.0, "#16181d"),
         (record.target, 15.0, "#16181d"),
-        *((sentence, 10.0, "#5c6370") for sentence in _says(record)),
+        *((sentence, 10.0, "#5c6370") for sentence in _notes(record)),
     )
     y = MARGIN
     for text, size, fill in lines:
@@ -70,7 +70,7 @@ def _heading(root: Element, record: HeadsRecord) -> float:
     return y + 10
 
 
-def _says(record: HeadsRecord) -> list[str]:
+def _notes(record: HeadsRecord) -> list[str]:
     """Explanation of the numbers and the axes of a map, in sentences."""
     weighting = record.weighting
     sentences = [f"{weighting.name}: {weighting.meaning} ({weighting.source})."]

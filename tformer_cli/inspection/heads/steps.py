@@ -45,7 +45,7 @@ class HeadAtStep:
         }
 
 
-def look_at_heads(
+def measure_heads(
     model: Transformer,
     pairs: Sequence[IdPair],
     step: int,

@@ -271,9 +271,9 @@ class StepView(SentenceView[StepRecord]):
         self, subject: view.Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> list[StepRecord]:
         """Works through the heads asked for that the sentence has, or the clearest ones."""
-        from tformer_cli.inspection.walkthrough.choice import clearest_heads, row_of, telling_row
+        from tformer_cli.inspection.walkthrough.choice import clearest_heads, example_row, row_of
 
-        chosen = [(head, telling_row(sentence, head)) for head in clearest_heads(sentence)]
+        chosen = [(head, example_row(sentence, head)) for head in clearest_heads(sentence)]
         if options.steps:
             chosen = [
                 (head, row)

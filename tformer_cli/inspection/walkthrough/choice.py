@@ -9,9 +9,9 @@ from tformer_cli.inspection.capture.heads import KINDS, HeadId
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.walkthrough.tokens import find_token
 
-TELLING_WEIGHT = 0.7
+EXAMPLE_WEIGHT = 0.7
 """The largest weight of a row that is good to work out by hand; ours."""
-TELLING_LETTERS = 3
+EXAMPLE_LETTERS = 3
 """Letters of a token that people know as a word, or the greatest part of one; ours."""
 
 
@@ -29,12 +29,12 @@ def clearest_heads(record: HeadsRecord) -> tuple[HeadId, ...]:
     return tuple(head for head in found if head is not None)
 
 
-def telling_row(record: HeadsRecord, head: HeadId) -> int:
+def example_row(record: HeadsRecord, head: HeadId) -> int:
     """Finds a row of a head that is worth working out: one key wins and others still count.
 
-    It is the row whose largest weight on a word is nearest to `TELLING_WEIGHT`. Begin and end of
+    It is the row whose largest weight on a word is nearest to `EXAMPLE_WEIGHT`. Begin and end of
     sentence are not words, neither as a row's name nor as a key. Rows named by at least
-    `TELLING_LETTERS` letters come first. A sentence with nothing else has its first row.
+    `EXAMPLE_LETTERS` letters come first. A sentence with nothing else has its first row.
     """
     weights = record.captured.weights(head)
     first_row, first_key = (1, 1) if head.kind == "dec" else (0, 0)
@@ -42,7 +42,7 @@ def telling_row(record: HeadsRecord, head: HeadId) -> int:
     words = weights[first_row:-1, first_key:last_key]
     if words.numel() == 0:
         return 0
-    distances = (words.amax(dim=1) - TELLING_WEIGHT).abs()
+    distances = (words.amax(dim=1) - EXAMPLE_WEIGHT).abs()
     labels = record.row_labels(head.kind)[first_row:-1]
-    is_long = torch.tensor([sum(map(str.isalpha, one)) >= TELLING_LETTERS for one in labels])
+    is_long = torch.tensor([sum(map(str.isalpha, one)) >= EXAMPLE_LETTERS for one in labels])
     return first_row + int((distances + ~is_long).argmin())

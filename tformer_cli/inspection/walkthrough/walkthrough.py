@@ -36,7 +36,8 @@ def walk_through(model: Transformer, subject: Subject) -> StepRecord:
         subject: what to look at.
     """
     maps = subject.sentence.captured
-    observed = observe(model, maps.source_ids, maps.target_input_ids, subject.head)
+    kind, layer, _ = subject.head
+    (observed,) = observe(model, maps.source_ids, maps.target_input_ids, [(kind, layer)])
     return explain(model, subject, observed)
 
 

@@ -13,21 +13,19 @@ model then takes LN(r_i). With the deviation σ_i of r_i at hand, that is linear
 with the variance that divides by D (Ba et al. 2016; Kobayashi et al. 2021, section 3). So each
 token's part of the output is known, and the parts and the biases add up to it exactly.
 
-The inputs are the model's own, noted down in one forced pass; what is made of them is computed in
+The inputs are the model's own, recorded in one forced pass; what is made of them is computed in
 float64 and compared with the model's outputs.
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from tformer_cli.inspection.capture.forced import forced_pass
 from tformer_cli.inspection.capture.heads import Kind, attentions
-from tformer_cli.inspection.capture.observed import first_of, place_of, record_module
-from tformer_cli.model.attention import AttentionTap, MultiHeadAttention, attention_weights
+from tformer_cli.inspection.capture.observed import Observed, observe, place_of
+from tformer_cli.model.attention import attention_weights
 from tformer_cli.model.transformer import Transformer
 
 
@@ -92,7 +90,6 @@ class AttentionSublayer:
         return torch.matmul(self.value, self.out_weight)
 
 
-@torch.inference_mode()
 def observe_sublayers(
     model: Transformer, source_ids: Sequence[int], target_input_ids: Sequence[int]
 ) -> list[AttentionSublayer]:
@@ -106,13 +103,9 @@ def observe_sublayers(
     Returns:
         Encoder layers first; of each decoder layer its self-attention, then its cross-attention.
     """
-    with ExitStack() as hooks:
-        watched = [
-            _Watched(hooks, model, kind, layer, attention)
-            for kind, layer, attention in attentions(model)
-        ]
-        forced_pass(model, source_ids, target_input_ids)
-    return [one.noted() for one in watched]
+    layers = [(kind, layer) for kind, layer, _ in attentions(model)]
+    observed = observe(model, source_ids, target_input_ids, layers)
+    return [_sublayer(model, *layer, one) for layer, one in zip(layers, observed, strict=True)]
 
 
 def value_norms(sublayer: AttentionSublayer) -> Tensor:
@@ -139,54 +132,30 @@ def norm_residual(sublayer: AttentionSublayer) -> float:
     return (summed - sublayer.attended).abs().max().item()
 
 
-class _Watched:
-    """Records an attention and the norms around it during one pass."""
-
-    def __init__(
-        self,
-        hooks: ExitStack,
-        model: Transformer,
-        kind: Kind,
-        layer: int,
-        attention: MultiHeadAttention,
-    ) -> None:
-        self._kind, self._layer, self._attention = kind, layer, attention
-        place = place_of(model, kind, layer)
-        self._is_pre_norm = model.config.norm == "pre"
-        self._norm = place.own_norm
-        self._own = record_module(hooks, place.own_norm)
-        self._next = record_module(hooks, place.next_norm)
-        self._whole = record_module(hooks, attention)
-        self._taps: list[AttentionTap] = []
-        hooks.callback(attention.tap(self._taps.append).remove)
-
-    def noted(self) -> AttentionSublayer:
-        tap, attention = self._taps[-1], self._attention
-        value = first_of(tap.value)
-        if attention.gate is not None:
-            value = value * attention.gate.detach().cpu().double().view(-1, 1, 1)
-        weight, bias = attention.out_projection.weight, attention.out_projection.bias
+def _sublayer(model: Transformer, kind: Kind, layer: int, observed: Observed) -> AttentionSublayer:
+    place, tap, value = place_of(model, kind, layer), observed.tap, observed.value
+    attention = place.attention
+    if attention.gate is not None:
+        value = value * attention.gate.detach().cpu().double().view(-1, 1, 1)
+    weight, bias = attention.out_projection.weight, attention.out_projection.bias
+    normed, summed = observed.normed, observed.stream + observed.attended
+    return AttentionSublayer(
+        kind=kind,
+        layer=layer,
+        query=observed.query,
+        key=observed.key,
+        value=value,
+        mask=None if tap.mask is None else tap.mask.cpu(),
+        scale=tap.scale,
+        bias=None if tap.bias is None else tap.bias.cpu().double(),
         # (D, H·E) -> (H·E, D) -> (H, E, D)
-        out_weight = weight.detach().cpu().double().t().reshape(*value.shape[::2], len(weight))
-        attended = first_of(self._whole.output)
-        stream = first_of(self._own.inputs[0] if self._is_pre_norm else self._whole.inputs[0])
-        output = self._next.inputs[0] if self._is_pre_norm else self._own.output
-        return AttentionSublayer(
-            kind=self._kind,
-            layer=self._layer,
-            query=first_of(tap.query),
-            key=first_of(tap.key),
-            value=value,
-            mask=None if tap.mask is None else tap.mask.cpu(),
-            scale=tap.scale,
-            bias=None if tap.bias is None else tap.bias.cpu().double(),
-            out_weight=out_weight,
-            out_bias=_vector(bias, len(weight)),
-            stream=stream,
-            norm=None if self._is_pre_norm else _linear(self._norm, stream + attended),
-            attended=attended,
-            output=first_of(output),
-        )
+        out_weight=weight.detach().cpu().double().t().reshape(*value.shape[::2], len(weight)),
+        out_bias=_vector(bias, len(weight)),
+        stream=observed.stream,
+        norm=None if normed is None else _linear(place.own_norm, summed),
+        attended=observed.attended,
+        output=observed.summed if normed is None else normed,
+    )
 
 
 def _linear(norm: nn.LayerNorm, summed: Tensor) -> LinearNorm:

@@ -18,7 +18,7 @@ from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.files.atomic import not_writable, write_text
 from tformer_cli.inspection.capture.batches import IdPair
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
-from tformer_cli.inspection.heads.steps import look_at_heads
+from tformer_cli.inspection.heads.steps import measure_heads
 from tformer_cli.inspection.heads.timeline import HEADS_LOG, LARGEST_LOG
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.events import RolledBack, TrainingEvent
@@ -101,7 +101,7 @@ class HeadFollower:
         """
         start = time.monotonic()
         if self._pairs:
-            found = look_at_heads(self._model, self._pairs, step, self._frequencies)
+            found = measure_heads(self._model, self._pairs, step, self._frequencies)
             text = "".join(json.dumps(head.describe(), allow_nan=False) + "\n" for head in found)
             try:
                 with self._path.open("a", encoding="utf-8", newline="") as file:
