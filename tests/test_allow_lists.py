@@ -16,7 +16,7 @@ from tformer_cli.data.cache_key import cache_key
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.decoding import config as decoding_config
 from tformer_cli.decoding import engine as engine_module
-from tformer_cli.decoding import torch_engine
+from tformer_cli.decoding import torch_engine, torch_search
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Searcher, Sentence
 from tformer_cli.decoding.source_batches import source_batch
@@ -107,7 +107,7 @@ def test_a_made_up_decoding_setting_is_refused_by_every_engine(engines):
         for engine in engines:
             assert "made" in engine.supports(config, model)
         with pytest.raises(ValueError, match="does not know the setting"):
-            torch_engine.search(model, [Sentence(tokens=(5, 6))], *batch, config)
+            torch_search.search(model, [Sentence(tokens=(5, 6))], *batch, config)
         with pytest.raises(UsageError, match=r"--engine: torch cannot search here: .*made"):
             Searcher(model, engines[::-1]).search([Sentence(tokens=(5, 6))], config)
 

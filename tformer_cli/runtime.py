@@ -9,6 +9,7 @@ import ctypes
 import functools
 import os
 import platform
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -93,8 +94,9 @@ _is_fork_of_threads = False
 
 def _note_fork() -> None:
     global _is_fork_of_threads
-    if not prepare_cpu.cache_info().currsize:
-        return
+    operations = sys.modules.get("tformer_cli.model.operations")
+    if operations is None or not operations.has_exact_onednn.cache_info().currsize:
+        return  # nothing has been computed
     import torch
 
     _is_fork_of_threads = torch.get_num_threads() > 1
@@ -122,32 +124,21 @@ def keep_freed_pages() -> None:
 
 @functools.cache
 def prepare_cpu() -> bool:
-    """Makes float32 products fast and repeatable on the CPU, once a process.
+    """Makes float32 products fast and repeatable on the CPU for the whole process, once.
 
-    Two settings. oneDNN's products, which torch reaches by a switch named for bfloat16, are faster
-    than the default ones on many processors, and they give a row of a result the same bits
-    whatever the number of rows beside it. On a processor whose matrix units would really round to
-    bfloat16 the switch is turned back: that is measured, not guessed. And glibc's allocator is
-    told to keep freed pages, because returning each large temporary to the system and faulting it
-    in again costs more than many an operator.
+    For programs, to which the process belongs: oneDNN's products come into use for all of them (see
+    `OneDnnProducts`), and glibc's allocator keeps freed pages, because returning each large
+    temporary to the system and faulting it in again costs more than many an operator.
 
     Returns:
         Whether oneDNN's products are in use.
     """
-    import torch
-
-    from tformer_cli.model.operations import matmul_settings
+    from tformer_cli.model.operations import has_exact_onednn, matmul_settings
 
     keep_freed_pages()
-    matmul = matmul_settings()
-    if matmul is None or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
-    before = matmul.fp32_precision
-    matmul.fp32_precision = "bf16"
-    if _product_error() < 1e-5:
-        return True
-    matmul.fp32_precision = before
-    return False
+    if has_exact_onednn():
+        matmul_settings().fp32_precision = "bf16"
+    return has_exact_onednn()
 
 
 def training_products() -> AbstractContextManager[object]:
@@ -155,14 +146,14 @@ def training_products() -> AbstractContextManager[object]:
 
     On Intel's processors that is torch's standard path, Intel's own library: by a tenth, and it
     makes no code of its own for every number of rows, of which training has many. Elsewhere that
-    library is slow, and oneDNN stays.
+    library is slow, and oneDNN's products are better.
     """
     import torch
 
-    from tformer_cli.model.operations import StandardProducts
+    from tformer_cli.model.operations import OneDnnProducts, StandardProducts
 
     has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
-    return StandardProducts() if has_mkl and _is_intel() else nullcontext()
+    return StandardProducts() if has_mkl and _is_intel() else OneDnnProducts()
 
 
 @functools.cache
@@ -173,18 +164,6 @@ def _is_intel(cpu_information: Path = Path("/proc/cpuinfo")) -> bool:
     except OSError:
         return False
     return "GenuineIntel" in text.partition("\n\n")[0]
-
-
-def _product_error() -> float:
-    """Relative error of a float32 product against float64; bfloat16 would show about 4e-3."""
-    import torch
-
-    generator = torch.Generator().manual_seed(1)
-    left = torch.randn(64, 256, generator=generator)
-    right = torch.randn(256, 256, generator=generator)
-    exact = left.double() @ right.double().T
-    computed = torch.nn.functional.linear(left, right).double()
-    return ((computed - exact).abs().max() / exact.abs().max()).item()
 
 
 @functools.cache

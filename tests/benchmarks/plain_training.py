@@ -19,7 +19,6 @@ import tformer_cli.model.attention
 import tformer_cli.model.operations
 import tformer_cli.training.gradients
 import tformer_cli.training.optimizers.adam
-import tformer_cli.workflows.training.device
 from tformer_cli.cli.app import main
 from tformer_cli.fast.native.library import SWITCH
 
@@ -47,7 +46,7 @@ def replace_fast_paths():
     tformer_cli.model.operations.dropout = plain_dropout
     tformer_cli.model.attention.dropout = plain_dropout
     tformer_cli.model.attention.fused_attention = tformer_cli.model.attention.plain_attention
-    tformer_cli.workflows.training.device.prepare_cpu = lambda: False
+    tformer_cli.model.operations.has_exact_onednn = lambda: False
     tformer_cli.training.adam.adam = functools.partial(_one_by_one, tformer_cli.training.adam.adam)
     os.environ[SWITCH] = "0"
 

@@ -9,7 +9,7 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Sentence
 from tformer_cli.decoding.scoring import coverage_penalty, score_pairs
 from tformer_cli.decoding.source_batches import source_batch
-from tformer_cli.decoding.torch_engine import search
+from tformer_cli.decoding.torch_search import search
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 

@@ -16,7 +16,7 @@ from tformer_cli.workflows.evaluate import evaluate_model
 from tformer_cli.workflows.export import export_int8
 from tformer_cli.workflows.inspection.inspection_model import open_for_inspection
 from tformer_cli.workflows.open_translator import open_translator
-from tformer_cli.workflows.precision import computing_in
+from tformer_cli.workflows.opening.precision import computing_in
 from tformer_cli.workflows.score import score_lines
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog.", "", "a"]
@@ -164,14 +164,14 @@ def test_off_the_cpu_bfloat16_is_rounded_once_and_float32_is_plain(model):
         products = [m.product for m in model.modules() if hasattr(m, "product")]
         return {isinstance(product, RoundedProduct) for product in products}
 
-    rounded = computing_in(directory, "bfloat16", may_change=True)
-    assert rounded.model is directory.model
-    assert is_rounded(rounded.model) == {True}
-    assert isinstance(rounded.model.output_product, RoundedProduct)
+    rounded = computing_in(directory.model, "bfloat16", may_change=True)
+    assert rounded is directory.model
+    assert is_rounded(rounded) == {True}
+    assert isinstance(rounded.output_product, RoundedProduct)
     # who shares the model goes on with what it computes by
-    plain = computing_in(directory, "float32", may_change=False)
-    assert is_rounded(plain.model) == {False}
-    assert plain.model.output_product is None
+    plain = computing_in(directory.model, "float32", may_change=False)
+    assert is_rounded(plain) == {False}
+    assert plain.output_product is None
     assert is_rounded(directory.model) == {True}
     assert computing_in(plain, "float32", may_change=False) is plain
-    assert is_rounded(computing_in(directory, "float32", may_change=True).model) == {False}
+    assert is_rounded(computing_in(directory.model, "float32", may_change=True)) == {False}

@@ -29,7 +29,7 @@ def recipe(tmp_path):
 
 def test_trains_scores_and_writes_the_page_and_does_nothing_twice(recipe, tmp_path):
     run = tmp_path / "run"
-    result = quickstart(run, recipe=recipe, device="cpu", threads=1)
+    result = quickstart(run, recipe=recipe, device="cpu")
     assert not result.training.was_finished
     assert [sample.source for sample in result.samples[:2]] == list(FAMOUS)
     assert len(result.samples) == 5
@@ -39,7 +39,7 @@ def test_trains_scores_and_writes_the_page_and_does_nothing_twice(recipe, tmp_pa
     assert "animal" in page
     weights = (run / "model.safetensors").read_bytes()
 
-    again = quickstart(run, recipe=recipe, device="cpu", threads=1)
+    again = quickstart(run, recipe=recipe, device="cpu")
     assert again.training.was_finished
     assert again.evaluation.hypotheses == result.evaluation.hypotheses
     assert (run / "model.safetensors").read_bytes() == weights

@@ -1,4 +1,6 @@
 import gzip
+import subprocess
+import sys
 
 import pytest
 
@@ -87,6 +89,39 @@ def test_impossible_settings_name_the_option(model, options, message):
 def test_no_model_directory_is_an_artifact_error(tmp_path):
     with pytest.raises(ArtifactError, match="no such directory"):
         open_translator(tmp_path / "nothing")
+
+
+STATE = """
+import sys, torch
+from tformer_cli.workflows.translate import translate_lines
+
+def state():
+    matmul = torch.backends.mkldnn.matmul.fp32_precision
+    return matmul, torch.get_num_threads(), torch.initial_seed(), torch.get_rng_state().tolist()
+
+torch.set_num_threads(3)
+torch.manual_seed(8)
+before = state()
+for options in ({}, {"engine": "torch"}, {"sampling": True}, {"heads": ["*"], "engine": "torch"}):
+    found = list(translate_lines(sys.argv[1], ["A man sleeps."], threads=1, seed=5, **options))
+    assert len(found) == 1
+    assert state() == before, options
+"""
+
+
+def test_the_state_of_torch_is_as_a_python_caller_left_it(model):
+    run = [sys.executable, "-c", STATE, str(model)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_program_prepares_torch_before_it_computes(model):
+    calls = []
+    options = {"engine": "torch", "before_torch": lambda: calls.append(1)}
+    translator = open_translator(model, device="cpu", **options).translator
+    assert not calls
+    translator.translate(LINES)
+    assert calls == [1]
 
 
 def test_a_file_becomes_a_file_with_as_many_lines(model, tmp_path):

@@ -23,6 +23,7 @@ from tformer_cli.cli.options import (
     ThreadsOption,
     option,
 )
+from tformer_cli.cli.process import torch_preparation
 from tformer_cli.cli.text_io import note_choices
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ class TranslatorOptions:
             too_long=self.too_long,
             heads=self.heads or (),
             tell=partial(note, quiet=quiet),
+            before_torch=torch_preparation(self.threads),
             **more,
         )
         note_choices(opened, quiet=quiet)

@@ -8,6 +8,10 @@ from typing import Any, Literal, TypedDict
 
 from tformer_cli.allow_list import ANY, unknown_setting
 
+Engine = Literal["tformer", "compiled", "torch", "continuous", "ctranslate2"]
+"""Decoding engines."""
+PrecisionChoice = Literal["auto", "float32", "bfloat16", "int8"]
+"""Precisions to translate in; "auto" is the type that the weights are stored in."""
 LARGEST_LENGTH_PENALTY = 10.0
 """Beyond it the divisor of a long translation leaves the range of numbers."""
 MOST_HYPOTHESES = 10_000

@@ -14,7 +14,6 @@ from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.decoding.engine import SearchedModel
 from tformer_cli.decoding.hypothesis import Hypothesis, forced_hypothesis
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, padded_length, source_batch
-from tformer_cli.runtime import autocast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.model.attention import AttentionTap
-    from tformer_cli.model.config import Precision
     from tformer_cli.model.stacks import DecoderLayer, Stack
 
 LEAST_ATTENTION = 1e-30
@@ -54,7 +52,6 @@ def score_pairs(
     config: DecodingConfig,
     *,
     device: torch.device | str,
-    precision: Precision = "float32",
 ) -> list[Hypothesis]:
     """Scores given translations as the search scores its own.
 
@@ -64,7 +61,6 @@ def score_pairs(
         targets: N translations in token ids, without special tokens.
         config: the length and coverage penalties and `batch_tokens`.
         device: where to compute.
-        precision: "bfloat16" computes the products in it.
 
     Returns:
         N hypotheses.
@@ -74,8 +70,7 @@ def score_pairs(
     for batch in _plan(sources, targets, config.batch_tokens, model.vocab_size):
         source, mask = source_batch([sources[i] for i in batch], max_positions, device)
         chosen = [targets[i] for i in batch]
-        with autocast(torch.device(device), precision):
-            steps, coverage = _forced(model, source, mask, chosen, config.coverage_penalty)
+        steps, coverage = _forced(model, source, mask, chosen, config.coverage_penalty)
         for index, values, penalty in zip(batch, steps, coverage, strict=True):
             found[index] = forced_hypothesis(targets[index], values, config, penalty)
     return [found[index] for index in range(len(sources))]

@@ -1,42 +1,23 @@
-"""The search engine in torch: padded batches, and the choice of the search by their settings."""
+"""The search engine in torch, which knows every rule and every demand. Free of torch until used."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-
 from tformer_cli.allow_list import ANY, unknown_setting
-from tformer_cli.data.tokenizer import BOS_ID
-from tformer_cli.decoding.beam_search import beam_search
-from tformer_cli.decoding.config import ANY_SEARCH, PLAIN_SEARCH
-from tformer_cli.decoding.constraints import satisfying_search
-from tformer_cli.decoding.diverse import diverse_beam_search
-from tformer_cli.decoding.engine import DecodingModel, EngineUnavailableError, Sentence
-from tformer_cli.decoding.greedy import greedy_search
-from tformer_cli.decoding.hypothesis import length_divisor, longest_translation
-from tformer_cli.decoding.processors import StepRows, make_processors, process
-from tformer_cli.decoding.sampling import sample
-from tformer_cli.decoding.scoring import score_pairs, takes_targets
-from tformer_cli.decoding.shortlisted_model import ShortlistedModel
-from tformer_cli.decoding.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
-from tformer_cli.model.operations import StandardProducts
-from tformer_cli.runtime import autocast, check_threads
+from tformer_cli.decoding.config import ANY_SEARCH
+from tformer_cli.decoding.engine import DecodingModel, EngineUnavailableError, StoredModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+    from collections.abc import Container, Mapping
 
-    import numpy as np
-    from numpy.typing import NDArray
-    from torch import Tensor
+    import torch
 
     from tformer_cli.decoding.config import DecodingConfig
-    from tformer_cli.decoding.engine import SearchedModel
-    from tformer_cli.decoding.hypothesis import Hypothesis
-    from tformer_cli.decoding.processors import ScoreProcessor
+    from tformer_cli.decoding.engine import SearchedModel, Sentence
+    from tformer_cli.decoding.torch_search import TorchSearch
     from tformer_cli.model.config import Precision
 
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
@@ -49,7 +30,7 @@ KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
 class TorchEngine:
     """Searches in padded batches, with every rule and every demand."""
 
-    device: torch.device
+    device: torch.device | str
     """Where the model is."""
     precision: Precision = "float32"
     """"bfloat16" computes the products in it."""
@@ -60,10 +41,15 @@ class TorchEngine:
         unknown = unknown_setting(config, ANY_SEARCH)
         if unknown is not None:
             return f"the setting {unknown} is unknown"
+        if isinstance(model, StoredModel):  # of a Transformer
+            return None
         if not isinstance(model, DecodingModel):
             return "the model does not decode step by step"
-        if config.coverage_penalty and not takes_targets(model):
-            return "the coverage penalty needs a single model"
+        if config.coverage_penalty:
+            from tformer_cli.decoding.scoring import takes_targets
+
+            if not takes_targets(model):
+                return "the coverage penalty needs a single model"
         return None
 
     def takes(self, sentence: Sentence) -> str | None:
@@ -71,251 +57,10 @@ class TorchEngine:
         return unknown_setting(sentence, KNOWN_DEMANDS)
 
     def prepare(self, model: SearchedModel) -> TorchSearch:
-        """See `SearchEngine`."""
-        if not isinstance(model, DecodingModel):
+        """See `SearchEngine`; makes a stored model."""
+        from tformer_cli.decoding.torch_search import TorchSearch
+
+        made = model.make() if isinstance(model, StoredModel) else model
+        if not isinstance(made, DecodingModel):
             raise EngineUnavailableError("the model does not decode step by step")
-        return TorchSearch(model, self.device, self.precision)
-
-
-class TorchSearch:
-    """Searches sentences with one model, those with constraints each by itself."""
-
-    def __init__(
-        self, model: DecodingModel, device: torch.device, precision: Precision = "float32"
-    ) -> None:
-        """Takes a model in evaluation mode; see `TorchEngine`."""
-        self._model = model
-        self._device = device
-        self._precision = precision
-
-    def search(
-        self,
-        sentences: Sequence[Sentence],
-        config: DecodingConfig,
-        before_batch: Callable[[], None],
-    ) -> list[list[Hypothesis]]:
-        """See `PreparedSearch`.
-
-        Raises:
-            ValueError: if this process was forked from one that had computed with several threads.
-        """
-        check_threads()
-        found: dict[int, list[Hypothesis]] = {}
-        by_rules: dict[tuple[tuple[int, ...], ...], list[int]] = {}
-        for index, sentence in enumerate(sentences):
-            if sentence.constraints is not None:
-                before_batch()
-                found[index] = self._constrained(sentence, config)
-            else:
-                by_rules.setdefault(sentence.excluded, []).append(index)
-        n_rows = config.n_candidates if config.sampling else config.beam_size
-        most_sentences = LARGEST_LOGITS // (n_rows * self._model.vocab_size)
-        for alike in by_rules.values():
-            lengths = [len(sentences[index].tokens) + 1 for index in alike]
-            for batch in plan_source_batches(lengths, config.batch_tokens, most_sentences):
-                indices = [alike[place] for place in batch]
-                before_batch()
-                results = self._searched([sentences[index] for index in indices], config)
-                found.update(zip(indices, results, strict=True))
-        return [found[index] for index in range(len(sentences))]
-
-    def score(
-        self,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
-        config: DecodingConfig,
-    ) -> list[Hypothesis]:
-        """See `PreparedScoring`."""
-        if not takes_targets(self._model):
-            raise EngineUnavailableError("it scores with a single model")
-        return score_pairs(
-            self._model, sources, targets, config, device=self._device, precision=self._precision
-        )
-
-    def _searched(
-        self, sentences: Sequence[Sentence], config: DecodingConfig
-    ) -> list[list[Hypothesis]]:
-        """Finds the hypotheses of sentences that make a batch."""
-        with self._computing():
-            return search(self._model, sentences, *self._batch(sentences), config)
-
-    def _constrained(self, sentence: Sentence, config: DecodingConfig) -> list[Hypothesis]:
-        """Finds hypotheses under a sentence's constraints, or without, if there is no way."""
-        if sentence.constraints is None:
-            return []
-        processors = make_processors(
-            config,
-            [len(sentence.tokens)],
-            self._model.max_positions,
-            self._device,
-            banned=sentence.excluded,
-            prefixes=[sentence.prefix],
-        )
-        batch = self._batch([sentence])
-        listed = _with_candidates(self._model, [sentence])
-        limit = longest_translation(len(sentence.tokens), config, self._model.max_positions)
-
-        def start(most_rows: int, most_steps: int) -> TorchSteps:  # noqa: ARG001
-            return TorchSteps(listed, *batch, most_steps, processors)
-
-        with self._computing():
-            found = satisfying_search(start, limit, config, sentence.constraints)
-        return found or self._searched([sentence], config)[0]
-
-    @contextmanager
-    def _computing(self) -> Iterator[None]:
-        """Computes in the precision; where products need no setting of torch's, with the standard.
-
-        The small products of attention need the standard setting, and changing it takes longer
-        than one of them.
-        """
-        has_products = getattr(self._model, "output_product", None) is not None
-        with (
-            autocast(self._device, self._precision),
-            StandardProducts() if has_products else nullcontext(),
-        ):
-            yield
-
-    def _batch(self, sentences: Sequence[Sentence]) -> tuple[Tensor, Tensor]:
-        sources = [sentence.tokens for sentence in sentences]
-        return source_batch(sources, self._model.max_positions, self._device)
-
-
-class TorchSteps:
-    """The `constraints.Steps` of a model of torch's."""
-
-    @torch.inference_mode()
-    def __init__(
-        self,
-        model: DecodingModel,
-        source: Tensor,
-        source_mask: Tensor,
-        most_steps: int,
-        processors: Sequence[ScoreProcessor] = (),
-    ) -> None:
-        """Encodes a sentence.
-
-        Args:
-            model: in evaluation mode.
-            source: (1, S) source token ids, ended by the end of sentence.
-            source_mask: (1, S) boolean, True at tokens.
-            most_steps: positions that are decoded at most.
-            processors: rules about the next token.
-        """
-        self._model = model
-        self._processors = processors
-        self._device = source.device
-        memory = model.encode(source, source_mask)
-        self._cache = model.start_cache(memory, source_mask, 1, most_steps)
-
-    @torch.inference_mode()
-    def step(
-        self, parents: Sequence[int], histories: Sequence[tuple[int, ...]]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """See `Steps`."""
-        if histories[0]:  # the first step has nothing before it
-            rows = torch.tensor(parents, device=self._device)
-            self._cache.reorder(rows, torch.zeros(1, dtype=torch.int64, device=self._device))
-        last = torch.tensor([history[-1] if history else BOS_ID for history in histories])
-        logits = self._model.decode_step(last.to(self._device), self._cache)
-        own = logits.float().log_softmax(dim=-1)
-        tokens = torch.tensor(histories, dtype=torch.int64, device=self._device)
-        names = torch.zeros(len(histories), dtype=torch.int64, device=self._device)
-        rows_so_far = StepRows(tokens.view(len(histories), -1), names, own)
-        scores = process(self._processors, rows_so_far)
-        return scores.cpu().numpy(), own.cpu().numpy()
-
-
-def search(
-    model: DecodingModel,
-    sentences: Sequence[Sentence],
-    source: Tensor,
-    source_mask: Tensor,
-    config: DecodingConfig,
-) -> list[list[Hypothesis]]:
-    """Translates a batch as its settings say.
-
-    Args:
-        model: in evaluation mode.
-        sentences: the B sentences and what is asked of each; all exclude the same sequences.
-        source: (B, S) source token ids, each sentence ended by its end of sentence.
-        source_mask: (B, S) boolean, True at tokens.
-        config: how to search.
-
-    Returns:
-        For every sentence at most `config.n_searched` hypotheses, best first; samples in the
-        order drawn.
-
-    Raises:
-        ValueError: if the search does not know a setting.
-    """
-    unknown = unknown_setting(config, ANY_SEARCH)
-    if unknown is not None:
-        raise ValueError(f"the search does not know the setting {unknown}")
-    whole_model, model = model, _with_candidates(model, sentences)
-    prefixes = [sentence.prefix for sentence in sentences]
-    banned = sentences[0].excluded
-    is_plain = unknown_setting(config, PLAIN_SEARCH) is None
-    if is_plain and config.beam_size == 1 and not any(banned) and not any(prefixes):
-        return greedy_search(model, source, source_mask, config)
-    n_groups = 1 if config.sampling else config.diversity_groups
-    processors = make_processors(
-        config,
-        [len(sentence.tokens) for sentence in sentences for _ in range(n_groups)],
-        model.max_positions,
-        source.device,
-        banned=banned,
-        prefixes=[prefix for prefix in prefixes for _ in range(n_groups)],
-    )
-    if config.sampling:
-        keys = [sentence.key for sentence in sentences]
-        return sample(model, source, source_mask, config, keys, processors)
-    if n_groups > 1:
-        return diverse_beam_search(model, source, source_mask, config, processors)
-    if config.coverage_penalty == 0.0:
-        return beam_search(model, source, source_mask, config, processors=processors)
-    whole = replace(config, n_best=config.beam_size)
-    found = beam_search(model, source, source_mask, whole, processors=processors, stops_early=False)
-    return [
-        _covered(whole_model, source.device, sentence, hypotheses, config)
-        for sentence, hypotheses in zip(sentences, found, strict=True)
-    ]
-
-
-def _with_candidates(model: DecodingModel, sentences: Sequence[Sentence]) -> DecodingModel:
-    if not any(sentence.candidates for sentence in sentences):
-        return model
-    return ShortlistedModel(model, [sentence.candidates for sentence in sentences])
-
-
-def _covered(
-    model: DecodingModel,
-    device: torch.device,
-    sentence: Sentence,
-    hypotheses: Sequence[Hypothesis],
-    config: DecodingConfig,
-) -> list[Hypothesis]:
-    """Adds the coverage penalty to the scores of a sentence's hypotheses and ranks them again.
-
-    The attention comes from a forced pass over the finished hypotheses; until then the search goes
-    on, because the penalty may put any of them first.
-    """
-    if not takes_targets(model):
-        raise TypeError("the coverage penalty needs a single model")
-    forced = score_pairs(
-        model,
-        [sentence.tokens] * len(hypotheses),
-        [hypothesis.token_ids for hypothesis in hypotheses],
-        config,
-        device=device,
-    )
-    scored = [
-        replace(
-            found,
-            score=found.score
-            + given.score
-            - given.log_probability / length_divisor(given.n_tokens, config),
-        )
-        for found, given in zip(hypotheses, forced, strict=True)
-    ]
-    return sorted(scored, key=lambda found: -found.score)[: config.n_searched]
+        return TorchSearch(made, self.device, self.precision)

@@ -175,7 +175,7 @@ class CompiledSearch:
     ) -> list[Hypothesis]:
         """See `PreparedScoring`."""
         native = self._present()
-        n_workers = self._n_threads or _available_threads()
+        n_workers = self._n_threads or available_threads()
         lengths = [
             len(source) + len(target) + 2 for source, target in zip(sources, targets, strict=True)
         ]
@@ -202,7 +202,7 @@ class CompiledSearch:
     ) -> list[list[Hypothesis]]:
         """See `PreparedSearch`."""
         native = self._present()
-        n_workers = self._n_threads or _available_threads()
+        n_workers = self._n_threads or available_threads()
         free = [index for index, one in enumerate(sentences) if one.constraints is None]
         results = dict(
             zip(
@@ -230,7 +230,7 @@ class CompiledSearch:
         if not sentences:
             return []
         sources = [sentence.tokens for sentence in sentences]
-        n_workers = self._n_threads or _available_threads()
+        n_workers = self._n_threads or available_threads()
         lengths = [len(source) + 1 for source in sources]
         batches = plan_native_batches(lengths, config.batch_tokens, n_workers)
         longest = self._model.max_positions
@@ -378,7 +378,7 @@ def _in_torch(model: Any) -> Any:  # noqa: ANN401 - a module, or what has none y
     return model.made() if isinstance(model, StoredModel) else model
 
 
-def _available_threads() -> int:
+def available_threads() -> int:
     """Threads that torch uses, if it is loaded, or else would use."""
     torch = sys.modules.get("torch")
     if torch is None:

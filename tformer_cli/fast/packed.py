@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from tformer_cli.model.operations import ALL_ROWS, by_rows
+from tformer_cli.model.operations import ALL_ROWS, OneDnnProducts, by_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 def can_pack() -> bool:
     """Returns whether packed products give every bit of unpacked ones here; measured, not guessed.
 
-    They do where `runtime.prepare_cpu` has put oneDNN's products in use, unless the processor's
-    kernels for packed matrices round otherwise.
+    They do where oneDNN's products are exact, unless the processor's kernels for packed matrices
+    round otherwise.
     """
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     generator = torch.Generator().manual_seed(1)
     matrix, bias = (torch.randn(shape, generator=generator) for shape in ((320, 256), (320,)))
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), OneDnnProducts():
             packed = PackedProduct(matrix, bias)
             return all(
                 torch.equal(packed(rows), functional.linear(rows, matrix, bias))

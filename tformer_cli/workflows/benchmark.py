@@ -10,8 +10,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from tformer_cli.decoding.config import Engine, PrecisionChoice
 from tformer_cli.errors import DataError, TformerError
-from tformer_cli.workflows.translation_options import Engine, PrecisionChoice
+from tformer_cli.workflows.opening.settings import TranslatorOptions
 
 MOST_SINGLE_LINES = 100
 """Lines translated one by one for the latency, after a few to warm up."""
@@ -72,6 +73,7 @@ def benchmark(
     rounds: int = 3,
     threads: int = 0,
     device: str = "auto",
+    before_torch: Callable[[], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Speed]:
     """Measures settings in turns (A B A B …), each time in a process of its own.
@@ -81,8 +83,9 @@ def benchmark(
         lines: source sentences; blank ones count for nothing and are omitted.
         settings: settings to compare.
         rounds: measurements of each.
-        threads: CPU threads (0: torch's choice).
+        threads: CPU threads; see `OpeningSettings`.
         device: "auto", "cpu", "cuda" or "cuda:N".
+        before_torch: called in each process before torch computes; a function of a module.
         progress: called with the number of lines translated in batches.
 
     Returns:
@@ -99,9 +102,16 @@ def benchmark(
     context = multiprocessing.get_context("spawn")
     for number in range(rounds * len(settings)):
         setting = settings[number % len(settings)]
-        job = (str(model), kept, asdict(setting), threads, device)
+        options = TranslatorOptions(
+            engine=setting.engine,
+            precision=setting.precision,
+            beam_size=setting.beam_size,
+            threads=threads,
+            device=device,
+            before_torch=before_torch,
+        )
         with context.Pool(1) as pool:
-            outcome = pool.apply(_measured, job)
+            outcome = pool.apply(_measured, (str(model), kept, options))
         if isinstance(outcome, TformerError):
             raise outcome
         measured[setting].append(outcome)
@@ -138,22 +148,22 @@ def percentile(ordered: Sequence[float], percent: int) -> float:
 
 
 def _measured(
-    model: str, lines: list[str], setting: dict[str, Any], threads: int, device: str
+    model: str, lines: list[str], options: TranslatorOptions
 ) -> dict[str, Any] | TformerError:
     """Measures one setting in this process; errors travel back as values."""
     try:
-        return _measure(model, lines, setting, threads, device)
+        return _measure(model, lines, options)
     except TformerError as error:
         return error
 
 
-def _measure(
-    model: str, lines: list[str], setting: dict[str, Any], threads: int, device: str
-) -> dict[str, Any]:
+def _measure(model: str, lines: list[str], options: TranslatorOptions) -> dict[str, Any]:
+    from tformer_cli.runtime import keep_freed_pages
     from tformer_cli.workflows.open_translator import open_translator
 
+    keep_freed_pages()  # this process is the measurement's own
     start = perf_counter()
-    translator = open_translator(model, threads=threads, device=device, **setting).translator
+    translator = open_translator(model, **options).translator
     load_seconds = perf_counter() - start
     # The first lines pay for packing weights and for the allocator's memory
     translator.translate(lines[:WARM_UP_LINES])

@@ -23,7 +23,7 @@ from tformer_cli.inspection.heads.rare_tokens import (
 from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.heads.statistics import HeadStatistics
 from tformer_cli.inspection.record import HeadsRecord
-from tformer_cli.runtime import prepare_cpu, resolve_device
+from tformer_cli.runtime import resolve_device
 from tformer_cli.workflows.inspect_heads import summary_of
 from tformer_cli.workflows.inspection.corpus_pairs import corpus_pairs
 from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
@@ -87,7 +87,6 @@ def open_models(
     **options: Unpack[InspectionOptions],
 ) -> tuple[Opened, ModelDirectory]:
     """Opens the first model with its search, and the second beside it; see `inspect_diff`."""
-    prepare_cpu()
     try:
         place = resolve_device(options.get("device", "auto"))
     except ValueError as error:

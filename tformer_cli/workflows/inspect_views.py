@@ -7,7 +7,6 @@ from typing import Any, Unpack
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
 from tformer_cli.inspection.view import CAPTURED, ModelView, SentenceView, Subject
 from tformer_cli.inspection.views import all_views
-from tformer_cli.runtime import prepare_cpu, resolve_device
 from tformer_cli.workflows.inspect_heads import HeadInspector, summary_of
 from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.open_translator import Opened
@@ -75,9 +74,8 @@ def read_model(
     options: Any,  # noqa: ANN401 - the view's own
 ) -> Any:  # noqa: ANN401 - the view's own
     """Reads a view of a model on the CPU, without its search; see `inspect_view`."""
-    prepare_cpu()
     if not isinstance(model, ModelDirectory):
-        model = load_model_directory(Path(model), resolve_device("cpu"))
+        model = load_model_directory(Path(model))
     return view.read(subject_of(model), options)
 
 

@@ -56,7 +56,6 @@ def quickstart(
     *,
     recipe: Recipe,
     device: str = "auto",
-    threads: int = 0,
     observers: Sequence[TrainingObserver] = (),
     progress: Progress | None = None,
 ) -> QuickstartResult:
@@ -66,27 +65,22 @@ def quickstart(
         run: the run directory; a finished or interrupted run is taken up.
         recipe: recipe of the run; its first corpus is a built-in one.
         device: "auto", "cpu", "cuda" or "cuda:N".
-        threads: CPU threads (0: torch's choice).
         observers: observers of training events.
         progress: called with the progress of preparing the data.
 
     Raises:
         TformerError: as `train` does.
     """
-    training = train(
-        recipe, run, device=device, threads=threads, observers=observers, progress=progress
-    )
+    training = train(recipe, run, device=device, observers=observers, progress=progress)
     pairs = held_out_pairs(recipe)
     sources = [pair.source for pair in pairs]
-    evaluation = evaluate_model(
-        run, sources, [[pair.target for pair in pairs]], device=device, threads=threads
-    )
+    evaluation = evaluate_model(run, sources, [[pair.target for pair in pairs]], device=device)
     # The samples: the famous sentences first, then some from all over the test set
     chosen = [sources.index(text) for text in FAMOUS if text in sources]
     chosen += [i for i in _spread(len(pairs)) if i not in chosen][: N_SAMPLES - len(chosen)]
     page = run / PAGE
     # Live: the page then shows the search that found the translation, beam by beam
-    shown = inspect_heads(run, FAMOUS, device=device, threads=threads, mode="live", for_page=True)
+    shown = inspect_heads(run, FAMOUS, device=device, mode="live", for_page=True)
     write_text(page, render_html(list(shown)))
     return QuickstartResult(
         training=training,

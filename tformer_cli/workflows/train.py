@@ -58,8 +58,8 @@ from tformer_cli.training.run_logs import MetricsLog, TensorBoardLog
 from tformer_cli.training.speed import HardwareLimit, ProductProbe
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.validation import Validator
-from tformer_cli.workflows.engines import search_engines
 from tformer_cli.workflows.inspection.follow_heads import PROBE, HeadFollower
+from tformer_cli.workflows.opening.engines import search_engines
 from tformer_cli.workflows.training.data import (
     Progress,
     check_files,
@@ -96,7 +96,6 @@ def train(
     run: Path,
     *,
     device: str = "auto",
-    threads: int = 0,
     fresh: bool = False,
     observers: Sequence[TrainingObserver] = (),
     progress: Progress | None = None,
@@ -112,7 +111,6 @@ def train(
         recipe: what decides the run.
         run: the run directory.
         device: "auto", "cpu", "cuda" or "cuda:N".
-        threads: CPU threads (0: torch's choice).
         fresh: whether to remove an earlier run in the directory first.
         observers: observers of training events.
         progress: called with the progress of preparing the data.
@@ -132,7 +130,7 @@ def train(
     launch = launched()
     with one_error_per_node():
         check_outputs([Output(name="--output", path=run, writes=Writes.RUN)], _inputs(recipe))
-        place = training_device(device, threads, launch)
+        place = training_device(device, launch)
     with (
         together(launch, place, shards_optimizer=recipe.training.shard_optimizer) as processes,
         _run_directory(run) if processes.is_first else nullcontext(),

@@ -11,7 +11,7 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Sentence
 from tformer_cli.decoding.greedy import greedy_search
 from tformer_cli.decoding.source_batches import source_batch
-from tformer_cli.decoding.torch_engine import search
+from tformer_cli.decoding.torch_search import search
 from tformer_cli.inspection.capture.live import NotSearchedError, RecordingModel
 from tformer_cli.inspection.capture.search_tree import N_DROPPED, n_candidates
 

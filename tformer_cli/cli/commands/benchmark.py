@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +22,7 @@ from tformer_cli.cli.options import (
     option,
 )
 from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.process import prepare_torch
 from tformer_cli.cli.text_io import prompt_at_terminal
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.wording import count_of
@@ -107,6 +109,7 @@ def benchmark(
             settings,
             rounds=measuring.rounds,
             threads=threads,
+            before_torch=partial(prepare_torch, threads),
             device=device,
             progress=progress.update,
         )

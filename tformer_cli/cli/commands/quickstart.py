@@ -12,6 +12,7 @@ from tformer_cli.cli.options import (
     option,
 )
 from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.process import prepare_torch
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def quickstart(
     with one_error_per_node():
         if launched().world_size > 1:
             raise UsageError("torchrun: quickstart runs in one process; use `train quickstart`")
+    prepare_torch(threads)
     given = [] if seed is None else [f"training.seed={seed}"]
     recipe = load_recipe(NAME, given)
     with training_progress(quiet=quiet) as view:
@@ -63,7 +65,6 @@ def quickstart(
             output,
             recipe=recipe,
             device=device,
-            threads=threads,
             observers=[view],
             progress=view.prepare,
         )

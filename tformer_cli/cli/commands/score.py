@@ -22,6 +22,7 @@ from tformer_cli.cli.options import (
     option,
 )
 from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.process import torch_preparation
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
@@ -123,6 +124,7 @@ def score(
             device=device,
             precision=precision.value,
             threads=threads,
+            before_torch=torch_preparation(threads),
             length_penalty=length_penalty,
             length_normalization=length_normalization,
             coverage_penalty=coverage_penalty,

@@ -17,6 +17,7 @@ from tformer_cli.cli.commands.train_options import (
 from tformer_cli.cli.console import note, warn, write_line
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import QuietOption
+from tformer_cli.cli.process import prepare_torch
 from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted
 from tformer_cli.wording import count_of
 
@@ -61,14 +62,15 @@ def train(
         run_processes(group, run, quiet=quiet)
         return
     is_first = place.rank == 0
-    device, threads = processes.device, processes.threads
+    device = processes.device
+    with one_error_per_node():
+        prepare_torch(processes.threads)
     with _naming_recipe(recipe), _reporting_stops_to(place.agent):
         if kind.trains:
             run_training(
                 chosen,
                 run,
                 device=device,
-                threads=threads,
                 # The restart of a lost process resumes, though the command says --fresh
                 fresh=kind.fresh and not place.resumes,
                 quiet=quiet or not is_first,
@@ -78,9 +80,9 @@ def train(
         if not is_first:
             return
         if kind.dry_run:
-            show_plan(chosen, device=device, threads=threads)
+            show_plan(chosen, device=device)
         elif kind.profile is not None:
-            show_profile(chosen, kind.profile, device=device, threads=threads, quiet=quiet)
+            show_profile(chosen, kind.profile, device=device, quiet=quiet)
         else:
             write_line(str(run))
 
@@ -124,7 +126,6 @@ def run_training(
     run: Path,
     *,
     device: str,
-    threads: int,
     fresh: bool,
     quiet: bool,
     tensorboard: bool = False,
@@ -139,7 +140,6 @@ def run_training(
             recipe,
             run,
             device=device,
-            threads=threads,
             fresh=fresh,
             observers=[view],
             progress=view.prepare,
@@ -157,14 +157,14 @@ def run_training(
         note(f"{run} is finished: {reason} (step {result.state.step}).", quiet=quiet)
 
 
-def show_plan(recipe: "Recipe", *, device: str, threads: int) -> None:
+def show_plan(recipe: "Recipe", *, device: str) -> None:
     """Prints the resolved recipe, the size of the model and a sample batch."""
     from tformer_cli.cli.commands.training_progress import visible
     from tformer_cli.training.processes.launch import launched
     from tformer_cli.workflows.training.device import training_device
     from tformer_cli.workflows.training.plan import plan_training
 
-    training_device(device, threads, launched())  # as unusable as it would be for the run
+    training_device(device, launched())  # as unusable as it would be for the run
     plan = plan_training(recipe)
     for doubt in plan.doubts:
         warn(doubt)
@@ -173,14 +173,12 @@ def show_plan(recipe: "Recipe", *, device: str, threads: int) -> None:
         write_line(f"# {visible(line, longest=1000)}")
 
 
-def show_profile(recipe: "Recipe", n_steps: int, *, device: str, threads: int, quiet: bool) -> None:
+def show_profile(recipe: "Recipe", n_steps: int, *, device: str, quiet: bool) -> None:
     """Prints where the time of some steps goes."""
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.workflows.training.profile import profile_training
 
     with training_progress(quiet=quiet) as view:
-        profile = profile_training(
-            recipe, n_steps, device=device, threads=threads, progress=view.prepare
-        )
+        profile = profile_training(recipe, n_steps, device=device, progress=view.prepare)
     for line in profile.lines():
         write_line(line)

@@ -21,6 +21,7 @@ from tformer_cli.cli.inspection.options import (
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import OutputOption, QuietOption
 from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.process import prepare_torch
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     note_choices,
@@ -75,6 +76,7 @@ def inspect_diff(
 
     from tformer_cli.workflows.inspect_diff import ModelComparer, open_models
 
+    prepare_torch(opening["threads"])
     opened, other = open_models(first, second, **opening)
     comparer = ModelComparer(opened, other, options.heads, options.match)
     note_choices(opened, quiet=quiet)

@@ -18,6 +18,7 @@ from tformer_cli.cli.inspection.options import (
 from tformer_cli.cli.line_progress import counted
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
+from tformer_cli.cli.process import prepare_torch
 from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
@@ -65,6 +66,7 @@ def view_command(view: View[Any]) -> Callable[..., None]:
 
         from tformer_cli.workflows.inspect_views import read_model
 
+        prepare_torch()
         emit_view(view, [read_model(view, model, options)], chosen, output, options)
 
     command = of_sentences if isinstance(view, SentenceView) else of_model

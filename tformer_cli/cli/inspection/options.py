@@ -17,6 +17,7 @@ from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import Command, with_options
 from tformer_cli.cli.options import DeviceOption, ThreadsOption
 from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.process import torch_preparation
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     argument_lines,
@@ -165,7 +166,8 @@ def open_model(model: Path, opening: OpeningArguments, *, quiet: bool, rank: int
     """Opens a model to look into it, at one of its translations, and says where it computes."""
     from tformer_cli.workflows.inspection.inspection_model import open_for_inspection
 
-    opened = open_for_inspection(model, hypothesis=rank, **opening)
+    before_torch = torch_preparation(opening["threads"])
+    opened = open_for_inspection(model, hypothesis=rank, before_torch=before_torch, **opening)
     asked = opening["beam_size"] or opened.directory.decoding.beam_size
     beam = opened.translator.config.beam_size
     if beam > asked:

@@ -1,5 +1,6 @@
 """Opening a model to look into it."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -18,9 +19,11 @@ class InspectionOptions(TypedDict, total=False):
     device: str
     """auto, cpu, cuda or cuda:N."""
     threads: int
-    """CPU threads (0: torch's choice)."""
+    """CPU threads; see `OpeningSettings`."""
     seed: int
-    """Of torch's generators."""
+    """Of sampling."""
+    before_torch: Callable[[], None] | None
+    """Called before torch computes."""
 
 
 def open_for_inspection(

@@ -5,21 +5,20 @@ import torch
 from tformer_cli.acceleration import has_fast
 from tformer_cli.errors import UsageError
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.runtime import prepare_cpu, resolve_device, set_threads
+from tformer_cli.runtime import check_threads, resolve_device
 from tformer_cli.training.compiling import compile_layers
 from tformer_cli.training.processes.launch import Launch
 
 
-def training_device(name: str, threads: int, launch: Launch) -> torch.device:
-    """Makes a device and its threads ready; each of several processes has a GPU of its own.
+def training_device(name: str, launch: Launch) -> torch.device:
+    """Finds the device of this process; each of several processes has a GPU of its own.
 
     Args:
         name: "auto", "cpu", "cuda" or "cuda:N".
-        threads: CPU threads (0: torch's choice).
         launch: the place of this process.
 
     Raises:
-        UsageError: if the device cannot be used.
+        UsageError: if the device or this process's threads cannot be used.
     """
     try:
         device = resolve_device(name)
@@ -28,11 +27,9 @@ def training_device(name: str, threads: int, launch: Launch) -> torch.device:
     except ValueError as error:
         raise UsageError(f"--device: {error}") from None
     try:
-        set_threads(threads)
+        check_threads()
     except ValueError as error:
         raise UsageError(f"--threads: {error}") from None
-    if device.type == "cpu":
-        prepare_cpu()
     return device
 
 

@@ -17,7 +17,6 @@ def profile_training(
     n_steps: int,
     *,
     device: str = "auto",
-    threads: int = 0,
     progress: Progress | None = None,
 ) -> StepProfile:
     """Makes some steps on the recipe's data, as training would, and measures them.
@@ -28,7 +27,6 @@ def profile_training(
         recipe: what decides the run.
         n_steps: steps to measure, after a few that are not; at least 1.
         device: "auto", "cpu", "cuda" or "cuda:N".
-        threads: CPU threads (0: torch's choice).
         progress: called with the progress of preparing the data.
 
     Raises:
@@ -36,7 +34,7 @@ def profile_training(
         UsageError: if the device cannot be used.
     """
     with TemporaryDirectory() as directory:
-        place = training_device(device, threads, Launch())
+        place = training_device(device, Launch())
         prepared = prepare(recipe, Path(directory), place, Processes(), progress)
         started = settle_batches(recipe, prepared)
         return profile_steps(prepared.trainer, n_steps, vocab_size=started.vocab_size)
