@@ -13,8 +13,7 @@ import typer
 from tformer_cli.cli.console import note
 from tformer_cli.cli.inspection.options import (
     GivenSentences,
-    OpeningArguments,
-    open_model,
+    SentenceRequest,
     read_with_progress,
 )
 from tformer_cli.cli.path_roles import PathRole
@@ -110,15 +109,7 @@ def size_said(n_bytes: int) -> str:
 
 
 def dump_heads(
-    model: Path,
-    text: Sequence[str] | None,
-    sentences: GivenSentences,
-    chosen: "HeadsOptions",
-    directory: Path,
-    options: DumpOptions,
-    opening: OpeningArguments,
-    *,
-    quiet: bool,
+    request: SentenceRequest, chosen: "HeadsOptions", directory: Path, options: DumpOptions
 ) -> None:
     """Describes how large a dump will be, and writes it if that is not too large.
 
@@ -137,8 +128,8 @@ def dump_heads(
         shard_pairs=options.shard_pairs,
         tolerance=chosen.verify,
     )
-    corpus = _dumped_corpus(text, sentences)
-    opened = open_model(model, opening, quiet=quiet)
+    corpus = _dumped_corpus(request.text, request.sentences)
+    quiet, opened = request.quiet, request.open()
     dumper = HeadDumper(opened, settings)
     estimate = dumper.estimate(corpus)
     about = "" if estimate.is_exact else "about "

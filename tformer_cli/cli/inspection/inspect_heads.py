@@ -22,8 +22,8 @@ from tformer_cli.cli.inspection.inspect_view import (
 from tformer_cli.cli.inspection.options import (
     GivenSentences,
     OpeningArguments,
+    SentenceRequest,
     TextsArgument,
-    open_model,
     read_with_progress,
     takes_opening_options,
 )
@@ -120,16 +120,19 @@ def inspect_heads(
     if output != STANDARD_STREAM:
         given.add("output")
     dumping.check()
+    request = SentenceRequest(
+        model=model, text=text, sentences=sentences, output=output, opening=opening, quiet=quiet
+    )
     if jobs.over_time:
         _show_over_time(model, options.heads, given, output_format, output)
     elif dumping.dump is not None:
         _refuse(given, OF_SENTENCES[:2], "applies to single sentences; omit it with --dump")
         shown = ("corpus", "format", "output", "weights")
         _refuse(given, shown, "has no effect with --dump; omit one of the two")
-        dump_heads(model, text, sentences, options, dumping.dump, dumping, opening, quiet=quiet)
+        dump_heads(request, options, dumping.dump, dumping)
     elif jobs.corpus:
         _refuse(given, OF_SENTENCES, "applies to single sentences; omit it with --corpus")
-        _sum_up(model, text, sentences, options, output_format, output, opening, quiet=quiet)
+        _sum_up(request, options, output_format)
     else:
         chosen = view_format(heads.VIEW, output_format, output)
         if options.weights in OF_ONE_PASS and options.mode == "live":
@@ -137,9 +140,7 @@ def inspect_heads(
                 f"--weights {options.weights}: is measured in one pass over the finished "
                 "hypothesis; omit --mode live"
             )
-        show_sentences(
-            heads.VIEW, model, text, sentences, options, chosen, output, opening, quiet=quiet
-        )
+        show_sentences(heads.VIEW, request, options, chosen)
 
 
 OF_SENTENCES = ("mode", "rank", "weights")
@@ -181,17 +182,7 @@ def _show_over_time(
     emit_view(timeline.VIEW, [found], chosen, output, NoOptions())
 
 
-def _sum_up(
-    model: Path,
-    text: list[str] | None,
-    sentences: GivenSentences,
-    options: HeadsOptions,
-    output_format: str | None,
-    output: str,
-    opening: OpeningArguments,
-    *,
-    quiet: bool,
-) -> None:
+def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str | None) -> None:
     """Measures the heads over a corpus and writes a table, or a line of JSON for each head.
 
     Raises:
@@ -200,23 +191,23 @@ def _sum_up(
         DataError: if there is no sentence, or there are more or fewer targets.
         TformerError: if the maps are less exact than `--verify` asks.
     """
-    chosen = view_format(heads.VIEW, output_format, output)
+    chosen = view_format(heads.VIEW, output_format, request.output)
     if chosen not in corpus.VIEW.formats:
         raise UsageError(f"--corpus: is for text and jsonl; --format {chosen} shows one sentence")
     counts = LineCounts()
-    lines, targets = sentences.read(text, counts, quiet=quiet)
+    lines, targets = request.read(counts)
 
     from tformer_cli.inspection.heads.rare_tokens import NO_RARE_SENTENCE
     from tformer_cli.workflows.inspect_heads import frequencies_of
     from tformer_cli.workflows.inspection.inspect_corpus import CorpusInspector
 
-    opened = open_model(model, opening, quiet=quiet)
-    frequencies = frequencies_of(opened.directory) or _counted(opened, text, sentences.source)
+    opened = request.open()
+    frequencies = frequencies_of(opened.directory) or _counted(opened, request)
     inspector = CorpusInspector(
-        opened, options.heads, frequencies=frequencies, seed=opening["seed"]
+        opened, options.heads, frequencies=frequencies, seed=request.opening["seed"]
     )
     lines_done = inspector.read(lines, targets)
-    read_with_progress(lines_done, inspector.report, "inspecting heads", quiet=quiet)
+    read_with_progress(lines_done, inspector.report, "inspecting heads", quiet=request.quiet)
     if not inspector.n_sentences:
         raise DataError("--source: no sentence fits the model; give shorter sentences")
     summaries = inspector.summaries()
@@ -226,16 +217,15 @@ def _sum_up(
     check_residual(residual, options.verify, "of the corpus")
     reason = "" if inspector.report.rare else NO_RARE_SENTENCE if frequencies else NO_FREQUENCIES
     record = corpus.CorpusRecord(summaries=summaries, rare_reason=reason)
-    emit_view(corpus.VIEW, [record], chosen, output, NoOptions())
+    emit_view(corpus.VIEW, [record], chosen, request.output, NoOptions())
     warn_of_bytes(counts)
 
 
-def _counted(
-    opened: "Opened", text: list[str] | None, source: str | None
-) -> "TokenFrequencies | None":
+def _counted(opened: "Opened", request: SentenceRequest) -> "TokenFrequencies | None":
     """Counts the tokens of the corpus, which is read twice then; None where that cannot be."""
     from tformer_cli.workflows.inspection.inspect_corpus import count_frequencies
 
+    text, source = request.text, request.sentences.source
     if text and text != [STANDARD_STREAM]:
         return count_frequencies(opened, argument_lines(text, LineCounts()))
     if source is None or not Path(source).is_file():

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from tformer_cli.cli.console import utf8_line
@@ -11,8 +10,8 @@ from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.inspection.options import (
     GivenSentences,
     OpeningArguments,
+    SentenceRequest,
     TextsArgument,
-    open_model,
     takes_opening_options,
 )
 from tformer_cli.cli.line_progress import counted
@@ -50,7 +49,15 @@ def view_command(view: View[Any]) -> Callable[..., None]:
     ) -> None:
         assert isinstance(view, SentenceView)  # noqa: S101
         chosen = view_format(view, output_format, output)
-        show_sentences(view, model, text, sentences, options, chosen, output, opening, quiet=quiet)
+        request = SentenceRequest(
+            model=model,
+            text=text,
+            sentences=sentences,
+            output=output,
+            opening=opening,
+            quiet=quiet,
+        )
+        show_sentences(view, request, options, chosen)
 
     @takes_groups
     def of_model(
@@ -93,28 +100,11 @@ def view_format(view: View[Any], given: str | None, output: str) -> str:
 
 def show_sentences(
     view: SentenceView[Any],
-    model: Path,
-    text: list[str] | None,
-    sentences: GivenSentences,
+    request: SentenceRequest,
     options: Any,  # noqa: ANN401 - the view's own
     chosen: str,
-    output: str,
-    opening: OpeningArguments,
-    *,
-    quiet: bool,
 ) -> None:
-    """Reads sentences and writes their records as they come.
-
-    Args:
-        view: reads and shows them.
-        model: the model directory.
-        text: sentences that are arguments.
-        sentences: files of sentences and targets.
-        options: the view's settings.
-        chosen: the format.
-        output: the file that is written.
-        opening: settings for opening the model.
-        quiet: true if notes and progress are omitted.
+    """Reads sentences and writes their records as they come, in the chosen format.
 
     Raises:
         UsageError: if the options contradict each other.
@@ -122,17 +112,18 @@ def show_sentences(
         DataError: if a sentence is too long, or there are more or fewer targets.
         TformerError: if what would be shown misses the model's own numbers.
     """
-    sentences.check_searched(options)
+    request.sentences.check_searched(options)
     counts = LineCounts()
-    lines, targets = sentences.read(text, counts, quiet=quiet)
+    lines, targets = request.read(counts)
 
     from tformer_cli.workflows.inspect_views import read_sentences
 
-    opened = open_model(model, opening, quiet=quiet, rank=getattr(options, "rank", 1))
+    opened = request.open(getattr(options, "rank", 1))
     if chosen == "html" and hasattr(options, "for_page"):
         options = replace(options, for_page=True)
     records = read_sentences(view, opened, lines, targets, options)
-    with counted(records, "inspecting", output, quiet=quiet) as found:
+    output = request.output
+    with counted(records, "inspecting", output, quiet=request.quiet) as found:
         emit_view(view, found, chosen, output, options)
     warn_of_bytes(counts)
 

@@ -176,6 +176,32 @@ def open_model(model: Path, opening: OpeningArguments, *, quiet: bool, rank: int
     return opened
 
 
+@dataclass(frozen=True, kw_only=True)
+class SentenceRequest:
+    """What a command that reads sentences was given besides the settings of its view."""
+
+    model: Path
+    """The model directory."""
+    text: list[str] | None
+    """Sentences that are arguments."""
+    sentences: GivenSentences
+    """Files of sentences and targets."""
+    output: str
+    """The file that is written."""
+    opening: OpeningArguments
+    """Settings for opening the model."""
+    quiet: bool
+    """True if notes and progress are omitted."""
+
+    def read(self, counts: "LineCounts") -> tuple[Iterator[str], Iterator[str] | None]:
+        """Returns the sentences, and their targets if any are given; see `GivenSentences`."""
+        return self.sentences.read(self.text, counts, quiet=self.quiet)
+
+    def open(self, rank: int = 1) -> "Opened":
+        """Opens the model; see `open_model`."""
+        return open_model(self.model, self.opening, quiet=self.quiet, rank=rank)
+
+
 class ReadReport(Protocol):
     """Counts of a corpus that is read."""
 
