@@ -122,8 +122,8 @@ def prepare():
     torch.inference_mode = lambda mode=True: torch.no_grad() if mode else torch.enable_grad()
     torch.cuda.synchronize = torch.cuda.empty_cache = lambda *_: None
 
+    from tformer_cli import runtime
     from tformer_cli.artifacts import model_directory, tensors
-    from tformer_cli.model import runtime
     from tformer_cli.training.resuming import checkpoints
     from tformer_cli.workflows.training import device as training_device
 

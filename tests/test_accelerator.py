@@ -113,6 +113,11 @@ def test_a_training_waits_for_the_device_at_reports_alone(trained):
             "model.positions": "learned",
             "model.tied_embeddings": "none",
         },
+        {
+            "training.label_smoothing": "0.1",
+            "model.output_bias": "true",
+            "model.decoder_cell": "ssru",
+        },
     ],
 )
 def test_so_do_other_trainings(run, trained, changes):

@@ -99,7 +99,7 @@ class _Uniform(NamedTuple):
 
     share: Tensor | None
     """(V) 1/n of n tokens and 0 of the others; None: 1/V of each."""
-    n_tokens: int
+    n_tokens: int | Tensor
     """V, or n."""
     row: Tensor
     """(D) mean row of the matrix."""
@@ -111,9 +111,17 @@ class _Uniform(NamedTuple):
         if bias is None:
             return cls(None, len(matrix), matrix.mean(dim=0), 0.0)
         may_come = bias > NEVER
-        n_tokens = int(may_come.sum())
-        share = may_come.to(matrix.dtype) / max(1, n_tokens)
+        n_tokens = may_come.sum(dtype=torch.float64)  # not fetched: nothing waits for a GPU
+        share = may_come.to(matrix.dtype) / n_tokens.to(matrix.dtype)
         return cls(share, n_tokens, share @ matrix, share @ bias.where(may_come, 0.0))
+
+    def entropy(self, label_smoothing: float) -> float | Tensor:
+        """See `smoothing_entropy`."""
+        if isinstance(self.n_tokens, int):
+            return smoothing_entropy(label_smoothing, self.n_tokens)
+        rest = label_smoothing / self.n_tokens
+        right = 1.0 - label_smoothing + rest
+        return -(torch.xlogy(right, right) + (self.n_tokens - 1) * torch.xlogy(rest, rest))
 
 
 class _ProjectedLoss(torch.autograd.Function):
@@ -202,7 +210,7 @@ class _ProjectedLoss(torch.autograd.Function):
             return likelihood + disagreement, likelihood
         # mean over the vocabulary of -ln p, summed over tokens: Σ lse - Σ h·w̄
         evenly = normalizer - sum_hidden @ uniform.row - n_tokens * uniform.bias
-        constant = smoothing_entropy(label_smoothing, uniform.n_tokens) * n_tokens
+        constant = uniform.entropy(label_smoothing) * n_tokens
         smoothed = (1.0 - label_smoothing) * likelihood + label_smoothing * evenly - constant
         return smoothed + disagreement, likelihood
 
