@@ -1,3 +1,4 @@
+import shutil
 import sys
 
 import pytest
@@ -70,13 +71,16 @@ def test_the_engine_gives_every_token_the_models_own_probability(model, tmp_path
     assert torch.allclose(torch.tensor(scored.log_probs), expected, atol=1e-4)
 
 
-def test_an_export_of_other_weights_is_refused(model, tmp_path):
+def test_an_export_of_other_weights_or_another_tokenizer_is_refused(model, tmp_path):
     pytest.importorskip("ctranslate2")
     export_ctranslate2(load_model_directory(model), tmp_path / "e", "int8")
     check_export(model, tmp_path / "e")
-    (tmp_path / "e" / "origin.json").write_text("{}")
-    with pytest.raises(ArtifactError, match=r"exported from other weights; .* makes it again"):
-        check_export(model, tmp_path / "e")
+    for name in ("model.safetensors", "tokenizer.json"):
+        changed = shutil.copytree(model, tmp_path / name)
+        with (changed / name).open("a") as file:
+            file.write(" ")
+        with pytest.raises(ArtifactError, match=r"exported from other weights .* makes it again"):
+            check_export(changed, tmp_path / "e")
     with pytest.raises(ArtifactError, match="no CTranslate2 export found"):
         check_export(model, tmp_path / "none")
 

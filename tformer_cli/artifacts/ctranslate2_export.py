@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tformer_cli.allow_list import ANY, unknown_setting
-from tformer_cli.artifacts.config_file import WEIGHTS
+from tformer_cli.artifacts.config_file import TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from tformer_cli.errors import ArtifactError, UsageError
@@ -29,7 +29,7 @@ from tformer_cli.model.feed_forward import ACTIVATIONS, FeedForward
 EXPORT = "ctranslate2"
 """Folder of the export inside a model directory, where `translate` looks for it."""
 ORIGIN = "origin.json"
-"""File with the hash of the exported weights."""
+"""File with the hashes of the exported weights and their tokenizer."""
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -149,7 +149,7 @@ def _set_vocabulary(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN4
 
 
 def check_export(model: Path, path: Path) -> None:
-    """Refuses an export that is missing or of other weights than the model directory's.
+    """Refuses an export that is missing, or not of the model directory's weights and tokenizer.
 
     Raises:
         ArtifactError: saying how to make it.
@@ -160,11 +160,13 @@ def check_export(model: Path, path: Path) -> None:
     except (OSError, ValueError):
         raise ArtifactError(f"{path}: no CTranslate2 export found; {how}") from None
     if found != _origin(model):
-        raise ArtifactError(f"{path}: was exported from other weights; {how} again")
+        raise ArtifactError(
+            f"{path}: was exported from other weights or another tokenizer; {how} again"
+        )
 
 
 def _origin(model: Path) -> dict[str, str]:
-    return {WEIGHTS: hash_file(model / WEIGHTS)}
+    return {name: hash_file(model / name) for name in (WEIGHTS, TOKENIZER)}
 
 
 def _fill(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN401

@@ -7,7 +7,7 @@ the cache, and only what the layers below need is kept: (N, D) and (V, D).
 
 With p = softmax(h·Wᵀ), q the smoothed targets and w̄ the mean row of W,
 
-    loss      = Σ lse - (1 - ε)·logit_right - ε·h·w̄ - H(q)        lse = ln Σ exp logit
+    loss      = Σ lse - (1 - ε)·logit_target - ε·h·w̄ - H(q)        lse = ln Σ exp logit
     ∂/∂logits = p - q,  the ε/V of q taken out of the products:
     ∂/∂h      = (p - (1 - ε)·onehot)·W - ε·w̄
     ∂/∂W      = (p - (1 - ε)·onehot)ᵀ·h - ε/V·Σ h  for every row
@@ -93,6 +93,41 @@ class _Gradients:
     bias: Tensor | None
     """(V) float32; None without a bias."""
 
+    @classmethod
+    def zeros(cls, hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> "_Gradients":
+        """Makes room for those by all three."""
+        own_bias = None if bias is None else torch.zeros_like(bias)
+        return cls(torch.empty_like(hidden), torch.zeros_like(matrix), own_bias)
+
+    def add(self, rows: slice, by_logits: Tensor, hidden: Tensor, matrix: Tensor) -> None:
+        """Adds those of a chunk.
+
+        Args:
+            rows: its n rows.
+            by_logits: (n, V) the gradient by its logits, without smoothing's even share.
+            hidden: (n, D) its hidden states, in the precision of the products.
+            matrix: (V, D) in the same.
+        """
+        self.hidden[rows] = by_logits @ matrix
+        if by_logits.dtype == self.matrix.dtype:
+            self.matrix.addmm_(by_logits.t(), hidden)
+        else:
+            self.matrix += by_logits.t() @ hidden
+        if self.bias is not None:
+            self.bias += by_logits.sum(dim=0, dtype=self.bias.dtype)
+
+    def smooth(
+        self, label_smoothing: float, uniform: "_Uniform", sum_hidden: Tensor, n: int
+    ) -> None:
+        """Takes away smoothing's even share of n tokens, whose hidden states have the sum (D)."""
+        self.hidden[:n] -= label_smoothing * uniform.row
+        if uniform.share is None:
+            self.matrix -= (label_smoothing / len(self.matrix)) * sum_hidden
+            return
+        self.matrix.addr_(uniform.share, sum_hidden, alpha=-label_smoothing)
+        if self.bias is not None:
+            self.bias -= label_smoothing * n * uniform.share
+
 
 class _Uniform(NamedTuple):
     """Label smoothing's even share of the tokens that may come."""
@@ -120,8 +155,15 @@ class _Uniform(NamedTuple):
         if isinstance(self.n_tokens, int):
             return smoothing_entropy(label_smoothing, self.n_tokens)
         rest = label_smoothing / self.n_tokens
-        right = 1.0 - label_smoothing + rest
-        return -(torch.xlogy(right, right) + (self.n_tokens - 1) * torch.xlogy(rest, rest))
+        target = 1.0 - label_smoothing + rest
+        return -(torch.xlogy(target, target) + (self.n_tokens - 1) * torch.xlogy(rest, rest))
+
+    def smoothed(
+        self, label_smoothing: float, likelihood: Tensor, evenly: Tensor, n: int
+    ) -> Tensor:
+        """Mixes the loss of n tokens with their mean -ln p over the vocabulary, less H(q)."""
+        constant = self.entropy(label_smoothing) * n
+        return (1.0 - label_smoothing) * likelihood + label_smoothing * evenly - constant
 
 
 class _ProjectedLoss(torch.autograd.Function):
@@ -139,79 +181,52 @@ class _ProjectedLoss(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         n_rows, vocab_size = len(hidden), len(matrix)
         n_tokens = n_rows if operations is None else int((targets >= 0).sum())
-        device = hidden.device.type
-        is_autocast = torch.is_autocast_enabled(device)
-        dtype = torch.get_autocast_dtype(device) if is_autocast else hidden.dtype
+        device, dtype = hidden.device.type, hidden.dtype
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
         low_hidden, low_matrix = hidden.to(dtype), matrix.to(dtype)
         low_bias = None if bias is None else bias.to(dtype)
         uniform = _Uniform.of(matrix, bias)
-        gradients = None
-        if has_backward and any(ctx.needs_input_grad[:3]):
-            bias_gradient = None if bias is None else torch.zeros_like(bias)
-            gradients = _Gradients(
-                torch.empty_like(hidden), torch.zeros_like(matrix), bias_gradient
-            )
+        needs_gradients = has_backward and any(ctx.needs_input_grad[:3])
+        gradients = _Gradients.zeros(hidden, matrix, bias) if needs_gradients else None
         likelihood = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
         normalizer, disagreement = likelihood.clone(), likelihood.clone()
-        chunk = max(1, _CHUNK_CELLS.get(device, _CHUNK_CELLS["cuda"]) // vocab_size)
-        if chunk > ROW_MULTIPLE:  # so that the last one, too, is of a size that comes again
-            chunk -= chunk % ROW_MULTIPLE
-        elif r_drop:  # both passes of a token lie in the same chunk
-            chunk += chunk % 2
+        chunk = _rows_of_a_chunk(device, vocab_size, r_drop)
         # logits of all chunks lie in the same memory, which is not asked for again for each of them
         n_most = 0 if operations is None else min(chunk, n_rows)
-        room = torch.empty(n_most, vocab_size, dtype=dtype, device=hidden.device)
+        room = low_hidden.new_empty(n_most, vocab_size)
         with torch.autocast(device, enabled=False):
             for start in range(0, n_rows, chunk):
                 rows = slice(start, start + chunk)
-                some = low_hidden[rows]
+                some, wanted = low_hidden[rows], targets[rows]
                 if operations is not None:
-                    logits = torch.mm(some, low_matrix.t(), out=room[: len(some)])
+                    by_logits = torch.mm(some, low_matrix.t(), out=room[: len(some)])
                     if low_bias is not None:
-                        logits += low_bias
-                    lse, right = operations.loss(
-                        logits,
-                        targets[rows],
-                        1.0 - label_smoothing,
-                        writes_gradient=gradients is not None,
+                        by_logits += low_bias
+                    share, writes_gradient = 1.0 - label_smoothing, gradients is not None
+                    lse, target_logit = operations.loss(
+                        by_logits, wanted, share, writes_gradient=writes_gradient
                     )
-                    slope = logits
                 else:
                     logits = functional.linear(some, low_matrix, low_bias)
-                    lse, right, slope = _statistics(logits, targets[rows, None])
+                    lse, target_logit, by_logits = _statistics(logits, wanted[:, None])
                     if r_drop:
-                        disagreement += add_disagreement(slope, logits, lse, r_drop)
-                    if gradients is not None:
-                        minus_right = slope.new_full((len(lse), 1), label_smoothing - 1.0)
-                        slope.scatter_add_(1, targets[rows, None], minus_right)
-                        slope = slope.to(dtype)
+                        disagreement += add_disagreement(by_logits, logits, lse, r_drop)
                 normalizer += lse.sum()
-                likelihood += (lse - right).sum()
+                likelihood += (lse - target_logit).sum()
                 if gradients is not None:
-                    gradients.hidden[rows] = slope @ low_matrix
-                    if dtype == gradients.matrix.dtype:
-                        gradients.matrix.addmm_(slope.t(), some)
-                    else:
-                        gradients.matrix += slope.t() @ some
-                    if gradients.bias is not None:
-                        gradients.bias += slope.sum(dim=0, dtype=gradients.bias.dtype)
+                    if operations is None:
+                        by_logits = _less_targets(by_logits, wanted, label_smoothing).to(dtype)
+                    gradients.add(rows, by_logits, some, low_matrix)
         sum_hidden = hidden[:n_tokens].sum(dim=0)
         if gradients is not None:
-            gradients.hidden[:n_tokens] -= label_smoothing * uniform.row
-            if uniform.share is None:
-                gradients.matrix -= (label_smoothing / vocab_size) * sum_hidden
-            else:
-                gradients.matrix.addr_(uniform.share, sum_hidden, alpha=-label_smoothing)
-            if gradients.bias is not None and uniform.share is not None:
-                gradients.bias -= label_smoothing * n_tokens * uniform.share
+            gradients.smooth(label_smoothing, uniform, sum_hidden, n_tokens)
         ctx.gradients = gradients
         ctx.mark_non_differentiable(likelihood)
-        if not label_smoothing:
-            return likelihood + disagreement, likelihood
-        # mean over the vocabulary of -ln p, summed over tokens: Σ lse - Σ h·w̄
-        evenly = normalizer - sum_hidden @ uniform.row - n_tokens * uniform.bias
-        constant = uniform.entropy(label_smoothing) * n_tokens
-        smoothed = (1.0 - label_smoothing) * likelihood + label_smoothing * evenly - constant
+        smoothed = likelihood
+        if label_smoothing:
+            evenly = normalizer - sum_hidden @ uniform.row - n_tokens * uniform.bias
+            smoothed = uniform.smoothed(label_smoothing, likelihood, evenly, n_tokens)
         return smoothed + disagreement, likelihood
 
     @staticmethod
@@ -227,8 +242,23 @@ class _ProjectedLoss(torch.autograd.Function):
         return gradients.hidden, gradients.matrix, gradients.bias, None, None, None, None, None
 
 
+def _rows_of_a_chunk(device: str, vocab_size: int, r_drop: float) -> int:
+    """Returns how many rows of logits are computed at a time."""
+    chunk = max(1, _CHUNK_CELLS.get(device, _CHUNK_CELLS["cuda"]) // vocab_size)
+    if chunk > ROW_MULTIPLE:  # so that the last one, too, is of a size that comes again
+        return chunk - chunk % ROW_MULTIPLE
+    # both passes of a token lie in the same chunk
+    return chunk + chunk % 2 if r_drop else chunk
+
+
+def _less_targets(probabilities: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+    """Subtracts (1 - ε)·onehot of the targets (n) from (n, V), in place."""
+    share = probabilities.new_full((len(targets), 1), label_smoothing - 1.0)
+    return probabilities.scatter_add_(1, targets[:, None], share)
+
+
 def _statistics(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Computes ln Σ exp, the right token's logit and all probabilities of some rows.
+    """Computes ln Σ exp, the target's logit and all probabilities of some rows.
 
     Args:
         logits: (n, V) in any precision.
@@ -245,20 +275,22 @@ def _statistics(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor
     return lse.squeeze(1), logits.gather(1, targets).squeeze(1).to(precise), probabilities
 
 
-def add_disagreement(slope: Tensor, logits: Tensor, normalizer: Tensor, r_drop: float) -> Tensor:
+def add_disagreement(
+    probabilities: Tensor, logits: Tensor, normalizer: Tensor, r_drop: float
+) -> Tensor:
     """Computes α/2·ΣJ, and adds its gradient by the logits.
 
     Args:
-        slope: (2n, V) the probabilities of n tokens, the two passes of each one after the other;
-            the gradient is added to them in place.
+        probabilities: (2n, V) of n tokens, the two passes of each one after the other; the
+            gradient is added to them in place.
         logits: (2n, V) in any precision.
         normalizer: (2n) ln Σ exp of each row of logits.
         r_drop: α.
     """
     weight = r_drop / 2.0
     # (2n, V) -> two views (n, V) of the same memory
-    first, second = slope[0::2], slope[1::2]
-    ratio = logits[0::2].to(slope.dtype) - logits[1::2].to(slope.dtype)
+    first, second = probabilities[0::2], probabilities[1::2]
+    ratio = logits[0::2].to(probabilities.dtype) - logits[1::2].to(probabilities.dtype)
     ratio -= (normalizer[0::2] - normalizer[1::2]).unsqueeze(1)
     difference = first - second
     forward = (first * ratio).sum(1, keepdim=True)  # KL(p₁ ‖ p₂)
