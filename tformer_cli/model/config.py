@@ -103,7 +103,7 @@ class ModelConfig:
     """Tokens of the source language where it has a vocabulary of its own, in imported models only
     (0: one joint vocabulary)."""
     decoder_cell: DecoderCell = "attention"
-    """What reads the target's past in a decoder layer: masked self-attention, or "ssru", a
+    """Unit that reads the target's past in a decoder layer: masked self-attention, or "ssru", a
     recurrent unit whose steps cost the same at every position (Kim et al. 2019)."""
 
     def __post_init__(self) -> None:
