@@ -7,11 +7,11 @@ from tformer_cli.training.divergence import (
     REMEMBERED,
     Diverged,
     LossHistory,
-    guesser_loss,
     highest_mean,
+    uniform_loss,
 )
 
-GUESS = guesser_loss(0.1, 8000)
+GUESS = uniform_loss(0.1, 8000)
 
 
 def feed(history, means, start=0, tokens=1000):
@@ -54,5 +54,5 @@ def test_a_mean_over_few_steps_is_not_judged_but_waited_for():
 
 
 def test_a_guesser_loses_the_logarithm_of_the_vocabulary():
-    assert guesser_loss(0.0, 1000) == pytest.approx(6.907755)
-    assert 0.0 < guesser_loss(0.1, 1000) < 6.9
+    assert uniform_loss(0.0, 1000) == pytest.approx(6.907755)
+    assert 0.0 < uniform_loss(0.1, 1000) < 6.9

@@ -36,15 +36,17 @@ def label_of(text: bytes) -> str:
     return "".join(_character_label(character) for character in characters)
 
 
-def visible(text: str) -> str:
+def visible(text: str, longest: int | None = None) -> str:
     """A text whose control characters are written out as in labels: none reaches a terminal.
 
     There they would color, overwrite or erase the text around them. Separators of lines are
-    written out too; a tab stays.
+    written out too; a tab stays. A text of more than `longest` characters is cut and gets an
+    ellipsis.
     """
-    if text.isprintable():
-        return text
-    return "".join(_character_label(c) if _is_control(c) else c for c in text)
+    shown = text
+    if not text.isprintable():
+        shown = "".join(_character_label(c) if _is_control(c) else c for c in text)
+    return shown if longest is None or len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def _is_control(character: str) -> bool:

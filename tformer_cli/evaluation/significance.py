@@ -126,6 +126,9 @@ class PairedScores:
     def _scores(self, name: str, hypotheses: Sequence[str]) -> Statistics:
         """The score of the whole text, then of each draw: sums of the sentences' statistics."""
         metric = self._metrics[name]
+        # Private, because sacreBLEU's public `PairedTest` draws its own samples (others than those
+        # of the losses, from a seed in the environment), and `corpus_score` on each draw would
+        # split every sentence into n-grams a thousand times. A test compares the two.
         extract = metric._extract_corpus_statistics
         statistics = np.asarray(extract(list(hypotheses), self._references))
         sums = [statistics.sum(axis=0), *(counts @ statistics for counts in draws(*self._draws))]

@@ -12,7 +12,7 @@ REMEMBERED = 20
 SMALLEST_RISE = 1.0
 """Nats above the best mean that are never called a divergence."""
 LEARNED = 0.9
-"""Share of a guesser's loss that a run has to come below before it is judged."""
+"""Share of the uniform loss that a run has to come below before it is judged."""
 
 
 class Diverged(Exception):  # noqa: N818 - it sends a run back, and is an error only after that
@@ -45,14 +45,14 @@ class LossHistory:
     since: int = 0
     """Step of the last judged mean."""
 
-    def add(self, step: int, loss: float, n_target_tokens: int, guesser_loss: float) -> None:
+    def add(self, step: int, loss: float, n_target_tokens: int, uniform_loss: float) -> None:
         """Takes in the sums since the last call.
 
         Args:
             step: steps made.
             loss: label-smoothed loss, summed over target tokens.
             n_target_tokens: how many they are.
-            guesser_loss: u, see `guesser_loss`.
+            uniform_loss: u, see `uniform_loss`.
 
         Raises:
             Diverged: if the mean is far above the best one.
@@ -62,17 +62,17 @@ class LossHistory:
         if step - self.since < JUDGED_STEPS:
             return
         mean, best = self.loss / max(1, self.n_target_tokens), min(self.means, default=math.inf)
-        if best < LEARNED * guesser_loss and mean > highest_mean(best, guesser_loss):
+        if best < LEARNED * uniform_loss and mean > highest_mean(best, uniform_loss):
             raise Diverged(f"the loss rose from {best:.2f} to {mean:.2f}", self.since)
         self.means = [*self.means, mean][-REMEMBERED:]
         self.loss, self.n_target_tokens, self.since = 0.0, 0, step
 
 
-def highest_mean(best: float, guesser_loss: float) -> float:
+def highest_mean(best: float, uniform_loss: float) -> float:
     """The largest mean that is not a divergence after a best one."""
-    return best + max(SMALLEST_RISE, (guesser_loss - best) / 2)
+    return best + max(SMALLEST_RISE, (uniform_loss - best) / 2)
 
 
-def guesser_loss(label_smoothing: float, vocab_size: int) -> float:
+def uniform_loss(label_smoothing: float, vocab_size: int) -> float:
     """Label-smoothed loss per token, nats, of a model that gives each token the same chance."""
     return math.log(vocab_size) - smoothing_entropy(label_smoothing, vocab_size)

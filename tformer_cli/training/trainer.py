@@ -14,7 +14,7 @@ from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import training_products
 from tformer_cli.training.batch_budget import PairLengths, settle_tokens_per_batch
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
-from tformer_cli.training.divergence import Diverged, guesser_loss
+from tformer_cli.training.divergence import Diverged, uniform_loss
 from tformer_cli.training.events import (
     BatchSplit,
     CheckpointWritten,
@@ -104,7 +104,7 @@ class Trainer:
         self._gradients = GradientsInMemory(self.processes.backward_passes(model))
         self._freed_pages = FreedPages()
         self._pace = Pace()
-        self._guesser_loss = guesser_loss(config.label_smoothing, model.vocab_size)
+        self._uniform_loss = uniform_loss(config.label_smoothing, model.vocab_size)
         self._clock = time.monotonic()
         self._learning_rate = 0.0
 
@@ -228,7 +228,7 @@ class Trainer:
                 window.check_finite(step)
             if is_reported:
                 self.state.losses.add(
-                    step, float(window.loss), window.n_target_tokens, self._guesser_loss
+                    step, float(window.loss), window.n_target_tokens, self._uniform_loss
                 )
                 self._report(window)
                 window = Window(window_end)

@@ -52,7 +52,7 @@ from tformer_cli.training.processes.group import Processes, together
 from tformer_cli.training.processes.launch import launched, one_error_per_node
 from tformer_cli.training.processes.signals import stop_requests
 from tformer_cli.training.resuming.checkpoints import Checkpoints
-from tformer_cli.training.resuming.state import TrainingState, seed_everything
+from tformer_cli.training.resuming.state import TrainingState, generators_kept
 from tformer_cli.training.run_logs import DIRECTORY as TENSORBOARD
 from tformer_cli.training.run_logs import MetricsLog, TensorBoardLog
 from tformer_cli.training.speed import HardwareLimit, ProductProbe
@@ -134,6 +134,7 @@ def train(
     with (
         together(launch, place, shards_optimizer=recipe.training.shard_optimizer) as processes,
         _run_directory(run) if processes.is_first else nullcontext(),
+        generators_kept(place),
     ):
         check_same_recipe(processes, recipe, fresh=fresh)
         if is_shared:
@@ -282,7 +283,7 @@ def prepare(
             "those of the first one; bring the same data to every machine"
         )
     precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
-    seed_everything(recipe.training.seed)
+    torch.manual_seed(recipe.training.seed)
     model = Transformer(recipe.model, tokenizer.vocab_size).to(device)
     kernel_notes = use_kernels(model, compiles=recipe.training.compile)
     decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)

@@ -1,5 +1,4 @@
 import json
-import random
 
 import pytest
 import torch
@@ -12,8 +11,8 @@ from tformer_cli.training.events import RolledBack
 from tformer_cli.training.resuming.state import (
     TrainingState,
     generator_tensors,
+    generators_kept,
     restore_generators,
-    seed_everything,
 )
 
 STATE = TrainingState(
@@ -69,13 +68,18 @@ def test_best_steps_follow_the_metric_and_of_equals_the_earlier_is_better(metric
 
 
 def test_generators_go_back_to_where_they_were():
-    seed_everything(3)
-    first = (torch.rand(2), random.random())
     tensors = generator_tensors(torch.device("cpu"))
     drawn = torch.rand(5)
     torch.rand(100)
     restore_generators(tensors, torch.device("cpu"))
     assert torch.equal(torch.rand(5), drawn)
-    seed_everything(3)
-    assert torch.equal(torch.rand(2), first[0])
-    assert random.random() == first[1]
+
+
+def test_a_run_leaves_its_caller_the_generators_as_they_were():
+    torch.manual_seed(7)
+    expected = torch.rand(2)
+    torch.manual_seed(7)
+    with generators_kept(torch.device("cpu")):
+        torch.manual_seed(3)
+        torch.rand(5)
+    assert torch.equal(torch.rand(2), expected)

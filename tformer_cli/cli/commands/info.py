@@ -3,12 +3,13 @@
 import json
 from typing import TYPE_CHECKING, Annotated
 
-from tformer_cli.cli.commands.training_progress import duration, visible
+from tformer_cli.cli.commands.training_progress import duration
 from tformer_cli.cli.console import stdout_console, warn, write_line
 from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.help_screen import show_list
 from tformer_cli.cli.inspection.heads_dump import size_said
 from tformer_cli.cli.options import ModelArgument, QuietOption
+from tformer_cli.data.labels import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ def info(
     if output_format == TextOrJson.json:
         write_line(json.dumps(details.record(), ensure_ascii=False))
     else:
-        show_list(stdout_console(), [(n, visible(t, longest=1000)) for n, t in _rows(details)])
+        show_list(stdout_console(), [(n, visible(t, 1000)) for n, t in _rows(details)])
     for problem in details.problems:
         warn(problem)
 

@@ -18,6 +18,7 @@ from tformer_cli.cli.console import note, warn, write_line
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import QuietOption
 from tformer_cli.cli.process import prepare_torch
+from tformer_cli.data.labels import visible
 from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted
 from tformer_cli.wording import count_of
 
@@ -159,7 +160,6 @@ def run_training(
 
 def show_plan(recipe: "Recipe", *, device: str) -> None:
     """Prints the resolved recipe, the size of the model and a sample batch."""
-    from tformer_cli.cli.commands.training_progress import visible
     from tformer_cli.training.processes.launch import launched
     from tformer_cli.workflows.training.device import training_device
     from tformer_cli.workflows.training.plan import plan_training
@@ -170,7 +170,7 @@ def show_plan(recipe: "Recipe", *, device: str) -> None:
         warn(doubt)
     write_line(recipe.to_toml())
     for line in plan.lines():
-        write_line(f"# {visible(line, longest=1000)}")
+        write_line(f"# {visible(line, 1000)}")
 
 
 def show_profile(recipe: "Recipe", n_steps: int, *, device: str, quiet: bool) -> None:

@@ -1,6 +1,5 @@
 """A run as it goes: a live dashboard on a terminal, plain lines in a pipe, nothing when quiet."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -8,6 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from tformer_cli.cli.console import is_live, stderr_console, warn
+from tformer_cli.data.labels import visible
 from tformer_cli.training.events import (
     BatchSplit,
     CheckpointWritten,
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_LONGEST_SAMPLE = 200
+"""Characters that are shown of a sentence."""
 
 
 class TrainingView:
@@ -197,7 +198,9 @@ class Dashboard(TrainingView):
             ("translation", report.sample_translation, ""),
             ("reference", report.sample_reference, "dim"),
         ):
-            table.add_row(Text(name, style="dim"), Text(visible(text), style=style))
+            table.add_row(
+                Text(name, style="dim"), Text(visible(text, _LONGEST_SAMPLE), style=style)
+            )
         return table
 
 
@@ -252,8 +255,9 @@ def event_lines(event: TrainingEvent) -> list[str]:
                 f"loss {scores['loss']:.3f}, perplexity {scores['perplexity']:.2f}, "
                 f"{event.seconds:.1f} s{best}"
             )
-            sample = f"{visible(event.sample_source)} → {visible(event.sample_translation)}"
-            return [line, f"  {sample}"]
+            pair = (event.sample_source, event.sample_translation)
+            source, translation = (visible(text, _LONGEST_SAMPLE) for text in pair)
+            return [line, f"  {source} → {translation}"]
         case CheckpointWritten() | RolledBack() | BatchSplit():
             # The last two are warnings; a line for every checkpoint would say nothing
             return []
@@ -295,12 +299,6 @@ def warnings(event: TrainingEvent) -> list[str]:
             return [f"not in the average; {problem}" for problem in event.damaged]
         case _:
             return []
-
-
-def visible(text: str, longest: int = 200) -> str:
-    """Makes text of a corpus fit to be shown: it cannot steer the terminal, nor fill it."""
-    shown = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
-    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def sparkline(values: list[float], width: int) -> str:

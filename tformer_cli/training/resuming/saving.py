@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from tformer_cli.artifacts.weights_file import tensor_shapes
@@ -17,7 +18,6 @@ from tformer_cli.training.resuming.state import (
     TrainingState,
     generator_tensors,
     restore_generators,
-    seed_everything,
 )
 
 
@@ -99,7 +99,7 @@ class RunSaver:
                 return self._restore(step, fingerprints)
             except ArtifactError:  # damaged: another one will do
                 continue
-        seed_everything(self._config.seed)
+        torch.manual_seed(self._config.seed)
         fresh = Transformer(self._model.config, self._model.vocab_size)
         self._model.load_state_dict(fresh.state_dict())
         self._optimizer.state.clear()

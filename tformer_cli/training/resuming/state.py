@@ -5,8 +5,8 @@ conditions of the run before it ends bit for bit as an uninterrupted run on a CP
 continues all the same, but says so.
 """
 
-import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -102,10 +102,14 @@ class TrainingState:
         return structure(cls, values)
 
 
-def seed_everything(seed: int) -> None:
-    """Seeds Python's and torch's generators on every device."""
-    random.seed(seed)
-    torch.manual_seed(seed)
+@contextmanager
+def generators_kept(device: torch.device) -> Iterator[None]:
+    """Puts torch's generators back at the end: a run seeds them, its caller has them as before."""
+    before = generator_tensors(device)
+    try:
+        yield
+    finally:
+        restore_generators(before, device)
 
 
 def generator_tensors(device: torch.device) -> dict[str, Tensor]:
