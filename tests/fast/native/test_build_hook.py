@@ -25,7 +25,7 @@ def checkout(tmp_path, sources):
     """A copy of what a wheel is made from."""
     folder = tmp_path / "checkout"
     folder.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, folder)
     for name in ("tformer_cli", "recipes"):
         unwanted = shutil.ignore_patterns("__pycache__", "kernels", "libraries")
@@ -90,6 +90,14 @@ def test_an_editable_install_builds_in_the_checkout(compiler, make, checkout):
     assert not any(name.endswith(".so") for name in files_of(wheel))
     built = [path.name for path in (checkout / LIBRARIES).iterdir()]
     assert built == [f"kernels-{levels_of_processor()[-1].name}.so"]
+
+
+def test_without_the_folder_of_what_is_fast_there_is_nothing_to_build(make, checkout):
+    shutil.rmtree(checkout / "tformer_cli/fast")
+    done, wheel = make(TFORMER_BUILD_LEVELS="all")
+    assert done.returncode == 0, done.stderr
+    assert wheel.name.endswith("py3-none-any.whl")
+    assert not any("/fast/" in name for name in files_of(wheel))
 
 
 def test_without_a_compiler_the_package_is_pure_python(make):
