@@ -108,6 +108,7 @@ def batch_loss(
             passes = hidden[: 2 * len(targets)].view(2, len(targets), -1)
             hidden = passes.transpose(0, 1).flatten(0, 1)
         else:
+            # Kernels may fill rows up to a multiple; target -1 keeps those out of the loss
             filling = (0, len(hidden) - len(targets))
             targets = functional.pad(targets, filling, value=-1)
         targets = _moved(targets, device)

@@ -224,6 +224,7 @@ class Trainer:
             self._foresee()
             step = self.state.step
             is_due, is_reported = self.saver.is_due(step), step % self.config.report_every == 0
+            # A checkpoint of ruined weights would be what a rollback returns to
             if is_due or is_reported:
                 window.check_finite(step)
             if is_reported:
@@ -282,9 +283,11 @@ class Trainer:
             self.config, self.state.step, done, self.model.config.d_model, self.state.seconds
         )
         set_learning_rate(self.optimizer, self._learning_rate)
+        # The whole step's batches, the same in every process: so are tokens and limits
         group = self._next_batches(batches, batches_per_step(self.config, done))
         n_target_tokens = sum(batch.n_target_tokens for batch in group)
         self.state.tokens += n_target_tokens
+        # Dropout must differ between processes, and be the same again after a resumption
         self.processes.seed_step(self.config.seed, self.state.step)
         own, share = self.processes.share(group), Window(0.0)
         was_split = self._gradients.smallest_failed > 0
@@ -298,9 +301,12 @@ class Trainer:
             r_drop=self.config.r_drop,
         )
         window.add_step(group, *self.processes.sums(share.loss, share.likelihood))
+        # Told once: batches as large as one that failed are split from then on
         if n_parts > len(own) and not was_split:
             self._notify(BatchSplit(step=self.state.step, n_parts=n_parts))
+        # By now gradients are sums over all processes, so that each clips by the same norm
         window.add_norm(clip_gradients(self.model, self.config.clip_norm))
+        # Before the weights change: a NaN would ruin them and the optimizer's moments for good
         if self.checks_each_step:
             window.check_finite(self.state.step)
         self.processes.update(self.model, self.optimizer)
