@@ -138,7 +138,7 @@ def _set_vocabulary(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN4
     """Sets the vocabulary, the special tokens and the norm's epsilon."""
     tokenizer = directory.tokenizer
     # Labels, not pieces: the engine's vocabulary files hold one readable token a line
-    vocabulary = tokenizer.pieces(range(tokenizer.vocab_size))
+    vocabulary = tokenizer.target.pieces(range(tokenizer.vocab_size))
     spec.register_source_vocabulary(vocabulary)
     spec.register_target_vocabulary(vocabulary)
     spec.config.add_source_eos = True

@@ -202,6 +202,12 @@ def read_model_directory(
             f"{path / TOKENIZER}: has {tokenizer.vocab_size} entries, but config.json "
             f"says {record.vocab_size}; restore this model's own tokenizer"
         )
+    n_source = record.model.source_vocab_size or record.vocab_size
+    if tokenizer.source.vocab_size != n_source:
+        raise ArtifactError(
+            f"{path / TOKENIZER}: has {tokenizer.source.vocab_size} entries of the source, but "
+            f"config.json says {n_source}; restore this model's own tokenizer"
+        )
     weights = read_weights(path / WEIGHTS, record.model, record.vocab_size, record.weight_type)
     directory = ModelDirectory(
         path=path,

@@ -152,7 +152,9 @@ class Translator:
         self._too_long = too_long
         self._split_sentences = split_sentences
         self._seed = seed
-        self._excluded = tuple(tuple(ids) for ids in tokenizer.encode_batch(list(banned)) if ids)
+        self._excluded = tuple(
+            tuple(ids) for ids in tokenizer.target.encode_phrases(list(banned)) if ids
+        )
         self._undemanding = Sentence(tokens=(), excluded=self._excluded)
         self._before_batch = before_batch
         self._scorers = scorers
@@ -203,13 +205,14 @@ class Translator:
         lines = list(given_lines(lines))
         prepared = self._prepare(lines, first_index)
         demands = demands or [NO_DEMANDS] * len(lines)
-        prefixes = self._tokenizer.encode_batch([demand.target_prefix for demand in demands])
+        start = self._tokenizer.target.start
+        prefixes = self._tokenizer.target.encode_phrases([one.target_prefix for one in demands])
         parts = [
             self._listed(
                 Sentence(
                     tokens=part,
                     key=line_key(self._seed, first_index + i, number),
-                    prefix=() if number else tuple(prefixes[i]),
+                    prefix=start if number else (*start, *prefixes[i]),
                     excluded=self._excluded,
                     constraints=self._constraints(demands[i], is_first=number == 0),
                 )
@@ -295,7 +298,7 @@ class Translator:
         longest = longest_source(self._model.max_positions)
         sentences = [self._sentences(line) for line in lines]
         encoded = iter(
-            self._tokenizer.encode_batch([text for line in sentences for text, _ in line])
+            self._tokenizer.source.encode_batch([text for line in sentences for text, _ in line])
         )
         prepared = []
         for index, line in enumerate(sentences, first_index):
@@ -331,7 +334,7 @@ class Translator:
         if self._too_long == "truncate":
             return _Prepared((tuple(ids[:longest]),), is_truncated=True, texts=(line,))
         texts = split_line(line, min(-(-longest // 2), LONGEST_PART), self._count_tokens)
-        encoded = zip(texts, self._tokenizer.encode_batch(texts), strict=True)
+        encoded = zip(texts, self._tokenizer.source.encode_batch(texts), strict=True)
         kept = [(text, tuple(ids[:longest])) for text, ids in encoded if ids]
         return _Prepared(
             tuple(ids for _, ids in kept),
@@ -341,14 +344,14 @@ class Translator:
         )
 
     def _count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return [len(ids) for ids in self._tokenizer.encode_batch(list(texts))]
+        return [len(ids) for ids in self._tokenizer.source.encode_batch(list(texts))]
 
     def _constraints(self, demands: Demands, *, is_first: bool) -> Constraints | None:
         """Puts the phrases of a line's part in tokens; None where nothing is asked of it."""
         required = demands.required if is_first else ()
         if not (required or demands.banned):
             return None
-        encoded = self._tokenizer.encode_batch(list(required))
+        encoded = self._tokenizer.target.encode_phrases(list(required))
         return Constraints(
             # what has no tokens of its own cannot be searched for
             required=tuple(tuple(ids) for ids in encoded if ids and min(ids) > EOS_ID),
@@ -357,7 +360,7 @@ class Translator:
                 for phrase in demands.banned
                 if not any(holds(other, phrase) for other in required)
             ),
-            token_bytes=self._tokenizer.piece_bytes,
+            token_bytes=self._tokenizer.target.piece_bytes,
         )
 
     def _chosen(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[_Spelled]]:
@@ -366,7 +369,7 @@ class Translator:
         All are decoded at once: each call wakes the tokenizer's threads.
         """
         texts = iter(
-            self._tokenizer.decode_batch(
+            self._tokenizer.target.decode_batch(
                 [hypothesis.token_ids for part in found for hypothesis in part]
             )
         )

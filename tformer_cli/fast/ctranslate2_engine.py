@@ -34,7 +34,7 @@ class CTranslate2Engine:
     def __init__(self, engine: Any, tokenizer: Tokenizer) -> None:  # noqa: ANN401 - has no types
         """Takes a `ctranslate2.Translator` that has loaded the model's export."""
         self._engine = engine
-        self._names = tokenizer.pieces(range(tokenizer.vocab_size))
+        self._names = tokenizer.target.pieces(range(tokenizer.vocab_size))
 
     def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:  # noqa: ARG002
         """See `SearchEngine`; models that it does not know cannot be exported."""

@@ -124,9 +124,10 @@ class Validator:
     def _loss(self, model: Transformer, before_batch: Callable[[], None]) -> float:
         """Mean -ln p of the references' tokens, the end of the sentence included."""
         longest = model.config.max_positions - 1
-        encode = self.tokenizer.encode_batch
-        source_ids = [ids[:longest] for ids in encode([pair.source for pair in self.pairs])]
-        target_ids = [ids[:longest] for ids in encode([pair.target for pair in self.pairs])]
+        sides = self.tokenizer.source, self.tokenizer.target
+        sources, targets = zip(*((pair.source, pair.target) for pair in self.pairs), strict=True)
+        source_ids = [ids[:longest] for ids in sides[0].encode_batch(sources)]
+        target_ids = [ids[:longest] for ids in sides[1].encode_batch(targets)]
         source_lengths = np.array([len(ids) for ids in source_ids], dtype=np.int32)
         target_lengths = np.array([len(ids) for ids in target_ids], dtype=np.int32)
         plan = plan_batches(source_lengths, target_lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)

@@ -124,8 +124,8 @@ def reference_loss(opened: Opened, sources: Sequence[str], references: Sequence[
     """
     tokenizer = opened.directory.tokenizer
     longest = longest_source(opened.directory.config.max_positions)
-    source_ids = [ids[:longest] for ids in tokenizer.encode_batch(sources)]
-    target_ids = [ids[:longest] for ids in tokenizer.encode_batch(references)]
+    source_ids = [ids[:longest] for ids in tokenizer.source.encode_batch(sources)]
+    target_ids = [ids[:longest] for ids in tokenizer.target.encode_batch(references)]
     scored = opened.translator.score(source_ids, target_ids)
     total = math.fsum(pair.log_probability for pair in scored)
     return -total / max(1, sum(pair.n_tokens for pair in scored))

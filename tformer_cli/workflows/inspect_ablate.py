@@ -232,11 +232,12 @@ class Ablator:
     def _make_batches(self) -> list[tuple[NDArray[np.int64], Batch]]:
         """Batches of the pairs; texts longer than the model takes are cut off."""
         longest = self._model.config.max_positions - 1
-        encode = self._opened.directory.tokenizer.encode_batch
-        pairs = [
-            [ids[:longest] for ids in encode(list(side))]
-            for side in (self._sources, self._references[0])
-        ]
+        tokenizer = self._opened.directory.tokenizer
+        encoded = (
+            tokenizer.source.encode_batch(self._sources),
+            tokenizer.target.encode_batch(self._references[0]),
+        )
+        pairs = [[ids[:longest] for ids in side] for side in encoded]
         lengths = [np.array([len(ids) for ids in side]) for side in pairs]
         plan = plan_batches(lengths[0], lengths[1], POSITIONS_PER_BATCH, 0, 0)
         return [

@@ -164,8 +164,8 @@ def word_tokens(aligner: Aligner, pair: PairTexts) -> tuple[WordTokens, WordToke
     """Encodes both sides of a pair and finds their words."""
     where = f"line {pair.index + 1}"
     return (
-        aligner.words(pair.source, pair.source_words, f"source, {where}"),
-        aligner.words(pair.target, pair.target_words, f"target, {where}"),
+        aligner.words(aligner.tokenizer.source, pair.source, pair.source_words, f"source, {where}"),
+        aligner.words(aligner.tokenizer.target, pair.target, pair.target_words, f"target, {where}"),
     )
 
 

@@ -201,16 +201,15 @@ class ModelComparer:
         """Captures the shown sentence in one of the models."""
         tokenizer = self._directories[0].tokenizer
         maps = capture_maps(self._models[number], *pair)
-        source, target = tokenizer.decode_batch(pair)
         return HeadsRecord(
             index=0,
             model=summary_of(self._directories[number]),
-            source=source,
-            target=target,
+            source=tokenizer.source.decode(pair[0]),
+            target=tokenizer.target.decode(pair[1]),
             is_forced=True,
-            source_pieces=tuple(tokenizer.pieces(maps.source_ids)),
-            target_pieces=tuple(tokenizer.pieces(maps.target_ids)),
-            input_pieces=tuple(tokenizer.pieces(maps.target_input_ids)),
+            source_pieces=tuple(tokenizer.source.pieces(maps.source_ids)),
+            target_pieces=tuple(tokenizer.target.pieces(maps.target_ids)),
+            input_pieces=tuple(tokenizer.target.pieces(maps.target_input_ids)),
             maps=maps,
         )
 
@@ -222,7 +221,7 @@ def _frequencies(directories: Iterable[ModelDirectory]) -> TokenFrequencies | No
     """
     for directory in directories:
         place = run_of_checkpoint(directory.path) or directory.path
-        counts = load_frequencies(place, directory.tokenizer.vocab_size)
+        counts = load_frequencies(place, directory.tokenizer.source.vocab_size)
         if counts is not None:
             return TokenFrequencies(counts)
     return None
@@ -232,7 +231,7 @@ def _check_vocabularies(first: ModelDirectory, second: ModelDirectory) -> None:
     """Makes sure that the same ids are the same tokens, or else rows could not be compared."""
     sizes = [directory.tokenizer.vocab_size for directory in (first, second)]
     pieces = [
-        directory.tokenizer.pieces(range(size))
+        directory.tokenizer.target.pieces(range(size))
         for directory, size in zip((first, second), sizes, strict=True)
     ]
     if pieces[0] == pieces[1]:

@@ -148,7 +148,7 @@ class HeadInspector:
     def _inspect_translation(self, index: int, line: str) -> HeadsRecord:
         if not line.strip():
             return self._blank(index, line, "", is_forced=False)
-        self._check_length(index, self._tokenizer.encode(line))
+        self._check_length(index, self._tokenizer.source.encode(line))
         translation = self._translator.translate([line], index)[0]
         n_found = len(translation.hypotheses)
         if n_found < self._rank:
@@ -190,7 +190,8 @@ class HeadInspector:
     def _inspect_pair(self, index: int, line: str, target: str) -> HeadsRecord:
         if not line.strip():
             return self._blank(index, line, target, is_forced=True)
-        source_ids, target_ids = self._tokenizer.encode_batch([line, target])
+        source_ids = self._tokenizer.source.encode(line)
+        target_ids = self._tokenizer.target.encode(target)
         self._check_length(index, source_ids)
         self._check_length(index, target_ids)
         return self._record(
@@ -221,9 +222,9 @@ class HeadInspector:
             score=score,
             rank=rank,
             mode=mode,
-            source_pieces=tuple(self._tokenizer.pieces(maps.source_ids)),
-            target_pieces=tuple(self._tokenizer.pieces(maps.target_ids)),
-            input_pieces=tuple(self._tokenizer.pieces(maps.target_input_ids)),
+            source_pieces=tuple(self._tokenizer.source.pieces(maps.source_ids)),
+            target_pieces=tuple(self._tokenizer.target.pieces(maps.target_ids)),
+            input_pieces=tuple(self._tokenizer.target.pieces(maps.target_input_ids)),
             maps=weighted,
             heads=tuple(self._selected(weighted, rare)),
             weighting=self._weighting,
@@ -239,8 +240,8 @@ class HeadInspector:
         if self._recorder is not None and mode == "live":
             search = self._recorder.tree_of(source_ids, target_ids, self._translator.config)
         return PageExtras(
-            source_words=spelled_words(self._tokenizer, source_ids),
-            target_words=spelled_words(self._tokenizer, target_ids),
+            source_words=spelled_words(self._tokenizer.source, source_ids),
+            target_words=spelled_words(self._tokenizer.target, target_ids),
             vectors=capture_vectors(self._model, maps),
             search=search,
             search_pieces=self._labels_of(search),
@@ -249,7 +250,7 @@ class HeadInspector:
     def _labels_of(self, search: SearchTree | None) -> dict[int, str]:
         """Labels of the tokens of a search."""
         ids = [] if search is None else sorted({node.token for node in search.nodes})
-        return dict(zip(ids, self._tokenizer.pieces(ids), strict=True))
+        return dict(zip(ids, self._tokenizer.target.pieces(ids), strict=True))
 
     def _selected(self, maps: AttentionMaps, rare: RareTokens) -> list[HeadId]:
         """The heads to look at, by the sentence's own metrics where they decide."""
@@ -301,7 +302,7 @@ def frequencies_of(directory: ModelDirectory) -> TokenFrequencies | None:
     Raises:
         ArtifactError: if what it says is damaged.
     """
-    counts = load_frequencies(directory.path, directory.tokenizer.vocab_size)
+    counts = load_frequencies(directory.path, directory.tokenizer.source.vocab_size)
     return None if counts is None else TokenFrequencies(counts)
 
 

@@ -82,5 +82,5 @@ def read_model(
 def subject_of(directory: ModelDirectory) -> Subject:
     """Describes the model of a directory to a view."""
     tokenizer = directory.tokenizer
-    labels = tuple(tokenizer.pieces(range(tokenizer.vocab_size)))
+    labels = tuple(tokenizer.target.pieces(range(tokenizer.vocab_size)))
     return Subject(directory.model, summary_of(directory), labels)

@@ -135,7 +135,12 @@ def _scored(
 ) -> list[ScoredPair]:
     tokenizer = opened.directory.tokenizer
     longest = longest_source(opened.directory.config.max_positions)
-    whole = [tokenizer.encode_batch([pair[side] for pair in pairs]) for side in (0, 1)]
+    whole = [
+        side.encode_batch(list(texts))
+        for side, texts in zip(
+            (tokenizer.source, tokenizer.target), zip(*pairs, strict=True), strict=True
+        )
+    ]
     sources, targets = ([ids[:longest] for ids in side] for side in whole)
     results = opened.translator.score(sources, targets)
     scored = []

@@ -86,10 +86,10 @@ def train(
 
 def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], *, ids: bool = False) -> list[str]:
     """Each line as its pieces, or their ids, separated by single spaces."""
-    encoded = tokenizer.encode_batch(list(given_lines(lines)))
+    encoded = tokenizer.source.encode_batch(list(given_lines(lines)))
     if ids:
         return [" ".join(map(str, line)) for line in encoded]
-    return [" ".join(tokenizer.pieces(line)) for line in encoded]
+    return [" ".join(tokenizer.source.pieces(line)) for line in encoded]
 
 
 def decode_lines(
@@ -113,16 +113,16 @@ def decode_lines(
     for number, line in enumerate(given_lines(lines), start=first_line):
         words = [word for word in line.split(" ") if word]
         encoded.append([read(tokenizer, word, number) for word in words])
-    return [text.replace("\n", " ") for text in tokenizer.decode_batch(encoded)]
+    return [text.replace("\n", " ") for text in tokenizer.source.decode_batch(encoded)]
 
 
 def measure(tokenizer: Tokenizer, lines: Iterable[str]) -> TokenizerStatistics:
     """Encodes lines, decodes them again and counts."""
-    counted = TokenizerStatistics(vocab_size=tokenizer.vocab_size)
+    counted = TokenizerStatistics(vocab_size=tokenizer.source.vocab_size)
     rest = iter(lines)
     while batch := list(islice(rest, BATCH_LINES)):
-        encoded = tokenizer.encode_batch(batch)
-        decoded = tokenizer.decode_batch(encoded)
+        encoded = tokenizer.source.encode_batch(batch)
+        decoded = tokenizer.source.decode_batch(encoded)
         for line, ids, restored in zip(batch, encoded, decoded, strict=True):
             counted.lines += 1
             counted.words += len(line.split())
@@ -136,16 +136,16 @@ def measure(tokenizer: Tokenizer, lines: Iterable[str]) -> TokenizerStatistics:
 
 def _id_from_number(tokenizer: Tokenizer, word: str, line: int) -> int:
     is_number = word.isascii() and word.isdigit() and len(word) < 10
-    if not is_number or int(word) >= tokenizer.vocab_size:
+    if not is_number or int(word) >= tokenizer.source.vocab_size:
         raise DataError(
             f'line {line}: "{word[:40]}" is not an id; ids are whole numbers below '
-            f"{tokenizer.vocab_size}"
+            f"{tokenizer.source.vocab_size}"
         )
     return int(word)
 
 
 def _id_from_piece(tokenizer: Tokenizer, word: str, line: int) -> int:
-    found = tokenizer.id_of(word)
+    found = tokenizer.source.id_of(word)
     if found is None:
         raise DataError(
             f'line {line}: "{word[:40]}" is not a piece of this tokenizer; decode what its '

@@ -10,10 +10,14 @@ from tformer_cli.inspection.capture.forced import AttentionMaps
 from tformer_cli.inspection.capture.heads import HeadId
 
 
-class Tokenizer:
+class Side:
     """Token n is the n-th of these pieces."""
 
     piece_bytes = (b"", b"", b"", b"", b" the", b" c", b"at", b" le", b" chat", b" \xff", b" ")
+
+
+class Tokenizer:
+    source = target = Side
 
 
 def maps_of(source_ids, target_ids, *cross):

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer import TokenizerSide
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.heads.metrics import METRICS
 from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
@@ -52,7 +52,7 @@ def hostile_report(model):
     """A report of two sentences, every token of which has a hostile label."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            Tokenizer, "pieces", lambda self, ids: [HOSTILE[i % len(HOSTILE)] for i in ids]
+            TokenizerSide, "pieces", lambda self, ids: [HOSTILE[i % len(HOSTILE)] for i in ids]
         )
         return inspect_report(model, LINES, device="cpu", options=ReportOptions(mode="live"))
 

@@ -4,7 +4,7 @@ import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain, compress
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -199,9 +199,13 @@ def _encode(
     """Tokenizes a chunk and filters it, counting the pairs dropped."""
     pairs = [pair for pair in chunk if pair.source.strip() and pair.target.strip()]
     counts.dropped["blank"] += len(chunk) - len(pairs)
-    ids = tokenizer.encode_batch(list(chain.from_iterable(pairs)))
-    is_kept = _kept(np.fromiter(map(len, ids), np.int64, len(ids)).reshape(-1, 2), data, counts)
-    sources, targets = (list(compress(side, is_kept)) for side in (ids[::2], ids[1::2]))
+    ids = (
+        tokenizer.source.encode_batch([pair.source for pair in pairs]),
+        tokenizer.target.encode_batch([pair.target for pair in pairs]),
+    )
+    lengths = np.array([[len(one) for one in side] for side in ids], dtype=np.int64)
+    is_kept = _kept(lengths.T, data, counts)
+    sources, targets = (list(compress(side, is_kept)) for side in ids)
     kept = list(compress(pairs, is_kept))
     return record_batch(sources, targets, [p.source for p in kept], [p.target for p in kept])
 

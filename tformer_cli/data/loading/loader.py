@@ -20,7 +20,7 @@ from tformer_cli.data.batching import (
 from tformer_cli.data.loading.encoded import EncodedCorpus
 from tformer_cli.data.loading.epochs import Mixture
 from tformer_cli.data.prefetch import Prefetcher
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
 from tformer_cli.errors import DataError
 
 GROWTH_SAMPLE = 512
@@ -96,7 +96,7 @@ class TrainingLoader:
             DataError: if an epoch would be empty, or the tokenizer has no merges to skip.
         """
         self._corpora = list(corpora)
-        self._tokenizer = tokenizer
+        self._sides = tokenizer.source, tokenizer.target
         self._seed = seed
         self._bpe_dropout = bpe_dropout
         self._position = position
@@ -217,8 +217,10 @@ class TrainingLoader:
         # Each place of an epoch has its own key, another one for each side, never met again.
         keys = ((epoch << 40) + places) << 1
         source, target = (
-            self._dropped_out(ids, lines, (keys + side).tolist())
-            for side, (ids, lines) in enumerate(zip(plain, texts, strict=True))
+            self._dropped_out(tokenizer, ids, lines, (keys + number).tolist())
+            for number, (tokenizer, ids, lines) in enumerate(
+                zip(self._sides, plain, texts, strict=True)
+            )
         )
         return source, target
 
@@ -237,12 +239,14 @@ class TrainingLoader:
         pairs = [found[place] for place in range(len(examples))]
         return [source for source, _ in pairs], [target for _, target in pairs]
 
-    def _dropped_out(self, plain: Ids, texts: list[str], keys: list[int]) -> Ids:
+    def _dropped_out(
+        self, side: TokenizerSide, plain: Ids, texts: list[str], keys: list[int]
+    ) -> Ids:
         """Segments texts by BPE-dropout; those that would pass the longest pair stay as they are.
 
         So the length that the model and the memory are prepared for holds.
         """
-        drawn = self._tokenizer.with_dropout(texts, keys, self._bpe_dropout, self._seed)
+        drawn = side.with_dropout(texts, keys, self._bpe_dropout, self._seed)
         return [
             long if len(long) <= max(self._longest, len(short)) else short
             for short, long in zip(plain, drawn, strict=True)
@@ -255,10 +259,9 @@ class TrainingLoader:
         n_plain = n_drawn = 0
         for corpus in filter(len, self._corpora):  # nothing may be left of one of several
             rows = np.unique(np.linspace(0, len(corpus) - 1, GROWTH_SAMPLE, dtype=np.int64))
-            for lengths, texts in zip(corpus.lengths(rows), corpus.texts(rows), strict=True):
-                drawn = self._tokenizer.with_dropout(
-                    texts, range(len(texts)), self._bpe_dropout, self._seed
-                )
+            sampled = zip(self._sides, corpus.lengths(rows), corpus.texts(rows), strict=True)
+            for side, lengths, texts in sampled:
+                drawn = side.with_dropout(texts, range(len(texts)), self._bpe_dropout, self._seed)
                 n_plain += int(lengths.sum())
                 n_drawn += sum(map(len, drawn))
         return POOL_SLACK * n_drawn / max(n_plain, 1)

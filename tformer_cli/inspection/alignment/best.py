@@ -79,17 +79,17 @@ def align_words(
         heads, name, convention = [head], str(head), _NAIVE
     else:
         heads, name, convention = list(stored.heads), stored.name, stored.convention
-    sides = [words_of_ids(tokenizer, ids[:-1]) for ids in (maps.source_ids, maps.target_ids)]
-    if not all(side.n_words for side in sides):
+    source = words_of_ids(tokenizer.source, maps.source_ids[:-1])
+    target = words_of_ids(tokenizer.target, maps.target_ids[:-1])
+    if not (source.n_words and target.n_words):
         return None
-    source, target = sides
     weights = word_weights(head_mean(maps, heads), source, target, convention)
     return AlignedWords(
         heads=name,
         convention=convention,
         is_stored=stored is not None,
-        source=spelled_words(tokenizer, source.ids).texts,
-        target=spelled_words(tokenizer, target.ids).texts,
+        source=spelled_words(tokenizer.source, source.ids).texts,
+        target=spelled_words(tokenizer.target, target.ids).texts,
         links=frozenset(links_of(linked(weights, LinkRule()))),
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tformer_cli.data.lines import without_surrogates
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer import TokenizerSide
 from tformer_cli.errors import DataError
 
 Numbers = NDArray[np.float64]
@@ -40,7 +40,7 @@ class WordTokens:
 
 
 def words_of_text(
-    tokenizer: Tokenizer,
+    tokenizer: TokenizerSide,
     line: str,
     *,
     words: Sequence[str] | None = None,
@@ -51,7 +51,7 @@ def words_of_text(
     """Encodes a line, whole or in parts, and finds its words.
 
     Args:
-        tokenizer: the model's.
+        tokenizer: the side of the model's that the line is of.
         line: the text.
         words: its words; None: what white space separates.
         parts: the parts it is cut into, between which only white space is missing; none: it is
@@ -96,7 +96,7 @@ class SpelledWords:
     """For each token the number of its word; None if it has no letter."""
 
 
-def spelled_words(tokenizer: Tokenizer, ids: Sequence[int]) -> SpelledWords:
+def spelled_words(tokenizer: TokenizerSide, ids: Sequence[int]) -> SpelledWords:
     """Spells the words of tokens; a token of two words is part of the one it has most of."""
     text = b"".join(tokenizer.piece_bytes[token] for token in ids)
     shares = words_of_ids(tokenizer, ids).shares
@@ -106,7 +106,7 @@ def spelled_words(tokenizer: Tokenizer, ids: Sequence[int]) -> SpelledWords:
     )
 
 
-def words_of_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> WordTokens:
+def words_of_ids(tokenizer: TokenizerSide, ids: Sequence[int]) -> WordTokens:
     """Finds the words that tokens spell, however else that text might be tokenized."""
     pieces = [tokenizer.piece_bytes[token] for token in ids]
     before = _letters_before(b"".join(pieces))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.data.tokenizer import TokenizerSide
     from tformer_cli.decoding.translator import TranslatedText, Translation
 
 DECIMALS = 4
@@ -138,23 +139,34 @@ class Aligner:
         return found
 
     def words(
-        self, line: str, words: Sequence[str] | None = None, where: str = "the line"
+        self,
+        side: TokenizerSide,
+        line: str,
+        words: Sequence[str] | None = None,
+        where: str = "the line",
     ) -> WordTokens:
-        """Encodes a line and finds its words; what is too long for the model is skipped."""
-        found = words_of_text(self.tokenizer, line, words=words, longest=self.longest, where=where)
+        """Encodes a line and finds its words; what is too long for the model is skipped.
+
+        Args:
+            side: of `tokenizer`, the one of the line's language.
+            line: the text.
+            words: its words, where they are not what stands between spaces.
+            where: what messages call the line.
+        """
+        found = words_of_text(side, line, words=words, longest=self.longest, where=where)
         return found[0]
 
     def _source_parts(self, translation: Translation) -> list[WordTokens]:
         if not translation.n_parts:
             return []
         return words_of_text(
-            self.tokenizer, translation.source, parts=translation.parts, longest=self.longest
+            self.tokenizer.source, translation.source, parts=translation.parts, longest=self.longest
         )
 
     def _hypothesis_parts(self, hypothesis: TranslatedText) -> list[WordTokens]:
         ends = accumulate(hypothesis.part_lengths, initial=0)
         return [
-            words_of_ids(self.tokenizer, hypothesis.token_ids[start:end])
+            words_of_ids(self.tokenizer.target, hypothesis.token_ids[start:end])
             for start, end in pairwise(ends)
         ]
 

@@ -41,8 +41,9 @@ def corpus_pairs(
             ]
         return
     pairs = read_pairs(given_lines(lines), given_lines(targets, "targets"))
-    encode = opened.directory.tokenizer.encode_batch
+    tokenizer = opened.directory.tokenizer
     while given := list(islice(pairs, buffer_lines)):
         texts = [("", "") if pair.is_blank else (pair.source, pair.target) for pair in given]
-        sources = encode([source for source, _ in texts])
-        yield list(zip(sources, encode([target for _, target in texts]), strict=True))
+        sources = tokenizer.source.encode_batch([source for source, _ in texts])
+        targets_of = tokenizer.target.encode_batch([target for _, target in texts])
+        yield list(zip(sources, targets_of, strict=True))

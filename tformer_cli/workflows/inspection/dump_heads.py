@@ -151,7 +151,13 @@ class HeadDumper:
         """
         n_lines = n_pairs = n_bytes = 0
         for buffer in in_buffers(_texts(corpus), BUFFER_LINES):
-            sources, targets = (self._lengths(side) for side in zip(*buffer, strict=True))
+            tokenizer = self._opened.directory.tokenizer
+            sources, targets = (
+                [len(ids) for ids in side.encode_batch(texts)]
+                for side, texts in zip(
+                    (tokenizer.source, tokenizer.target), zip(*buffer, strict=True), strict=True
+                )
+            )
             n_lines += len(buffer)
             for pair in zip(sources, targets, strict=True):
                 if self._fits(*pair):
@@ -186,7 +192,7 @@ class HeadDumper:
             if shards.is_complete:
                 return
             tokenizer = self._opened.directory.tokenizer
-            pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+            pieces = tokenizer.target.pieces(range(tokenizer.vocab_size))
             write_text(directory / VOCABULARY, json.dumps(pieces, ensure_ascii=False) + "\n")
             yield from self._write_rest(corpus, shards)
             shards.finish()
@@ -251,9 +257,6 @@ class HeadDumper:
                 f"line {line + 1}: residual {residual:.2g} exceeds --verify {tolerance:.2g}; "
                 "the maps do not reproduce the model's output so exactly"
             )
-
-    def _lengths(self, texts: Sequence[str]) -> list[int]:
-        return [len(ids) for ids in self._opened.directory.tokenizer.encode_batch(list(texts))]
 
     def _fits(self, n_source: int, n_target: int) -> bool:
         return min(n_source, n_target) > 0 and max(n_source, n_target) <= self._longest

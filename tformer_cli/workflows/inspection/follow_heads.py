@@ -46,7 +46,7 @@ def probe_pairs(
     found: list[tuple[int, SentencePair, IdPair]] = []
     longest = longest_source(max_positions)
     for index, pair in enumerate(pairs):
-        ids = tokenizer.encode_batch([pair.source, pair.target])
+        ids = tokenizer.source.encode(pair.source), tokenizer.target.encode(pair.target)
         if all(0 < len(side) <= longest for side in ids):
             found.append((index, pair, (ids[0], ids[1])))
         if len(found) == N_PAIRS:

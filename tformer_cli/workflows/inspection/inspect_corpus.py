@@ -31,7 +31,7 @@ class CorpusReport:
 
 def count_frequencies(opened: Opened, lines: Iterable[str]) -> TokenFrequencies:
     """Counts the source tokens of a corpus, in memory that does not grow."""
-    tokenizer, remaining = opened.directory.tokenizer, iter(lines)
+    tokenizer, remaining = opened.directory.tokenizer.source, iter(lines)
     counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
     while buffer := list(islice(remaining, BUFFER_LINES)):
         counts += count_tokens(tokenizer.encode_batch(buffer), tokenizer.vocab_size)

@@ -101,7 +101,11 @@ def plan_training(recipe: Recipe) -> Plan:
         sentences_per_batch=len(kept) / len(batches),
         padding=1.0 - n_tokens / sum(batch.n_cells for batch in batches),
         doubts=(*doubts(recipe.data), *_broken(counts)),
-        example=(sample[0], tokenizer.pieces(encoded[0][0]), tokenizer.pieces(encoded[0][1])),
+        example=(
+            sample[0],
+            tokenizer.source.pieces(encoded[0][0]),
+            tokenizer.target.pieces(encoded[0][1]),
+        ),
     )
 
 
@@ -124,7 +128,7 @@ def _sample(recipe: Recipe, counts: LineCounts) -> Iterator[SentencePair]:
 
 
 def _encoded(tokenizer: Tokenizer, pair: SentencePair) -> tuple[list[int], list[int]]:
-    return tokenizer.encode(pair.source), tokenizer.encode(pair.target)
+    return tokenizer.source.encode(pair.source), tokenizer.target.encode(pair.target)
 
 
 def _sample_tokenizer(recipe: Recipe, sample: list[SentencePair]) -> Tokenizer:

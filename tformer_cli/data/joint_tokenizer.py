@@ -1,0 +1,195 @@
+"""Tokenizers that tformer trains: one vocabulary for both languages.
+
+`JointTokenizer` wraps a Hugging Face tokenizer built by one of the five pipelines of this package.
+A foreign `tokenizer.json` is refused, so that the promises made here (no text becomes a special
+token; which algorithms are lossless) hold for every instance, and a file cannot bring its own
+patterns.
+"""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+
+from tformer_cli.data.config import Algorithm
+from tformer_cli.data.labels import BYTE_CHARACTERS, bytes_of, label_of
+from tformer_cli.data.lines import without_surrogates
+from tformer_cli.data.pipelines import ALGORITHMS, BY_WORDS, SPECIAL_PIECES, blank_tokenizer
+from tformer_cli.data.segmentation import BpeDropout, WordCache
+from tformer_cli.data.tokenizer import FILE_NAME, Span, Tokenizer, TokenizerSide
+from tformer_cli.errors import DataError
+
+FEW = 8
+"""Texts that are encoded one by one faster than the library's threads for batches start."""
+LEARNED = ("vocab", "merges", "unk_id")
+"""Keys of the model section of a `tokenizer.json` that come from training."""
+
+
+class JointTokenizer(Tokenizer, TokenizerSide):
+    """A joint vocabulary of both languages: `<pad> <unk> <s> </s>` are ids 0 to 3."""
+
+    def __init__(self, tokenizer: HuggingFaceTokenizer, algorithm: Algorithm) -> None:
+        """Wraps a tokenizer made by one of the pipelines; use `Tokenizer.from_json`."""
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        self._algorithm: Algorithm = algorithm
+        self._dropouts: dict[tuple[float, int], BpeDropout] = {}
+        self._words = WordCache(self._encode_whole) if algorithm in BY_WORDS else None
+
+    @classmethod
+    def parse(cls, text: str, where: str = FILE_NAME) -> "JointTokenizer":
+        """Reads the text of a `tokenizer.json`; `where` names it in messages.
+
+        Raises:
+            DataError: if it is damaged or foreign.
+        """
+        tokenizer = _parse(text, where)
+        algorithm = _algorithm_of(tokenizer, where)
+        _check_vocabulary(tokenizer, algorithm, where)
+        return cls(tokenizer, algorithm)
+
+    def to_json(self) -> str:
+        """The text of a `tokenizer.json`, readable by Hugging Face `tokenizers`."""
+        return self._tokenizer.to_str(pretty=True) + "\n"
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the vocabulary, the special tokens included."""
+        return self._tokenizer.get_vocab_size()
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """How text is cut."""
+        return self._algorithm
+
+    @property
+    def source(self) -> "JointTokenizer":
+        """Itself: both sides are alike."""
+        return self
+
+    target = source
+
+    def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `TokenizerSide`."""
+        return self._words.encode_batch(texts) if self._words else self._encode_whole(texts)
+
+    def _encode_whole(self, texts: Sequence[str]) -> list[list[int]]:
+        try:
+            return self._encode_valid(texts)
+        except (TypeError, UnicodeEncodeError):
+            return self._encode_valid([without_surrogates(text) for text in texts])
+
+    def _encode_valid(self, texts: Sequence[str]) -> list[list[int]]:
+        if len(texts) <= FEW:
+            encode = self._tokenizer.encode
+            return [encode(text, add_special_tokens=False).ids for text in texts]
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """See `TokenizerSide`."""
+        repaired = [without_surrogates(text) for text in texts]
+        encodings = self._tokenizer.encode_batch(repaired, add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in encodings]
+
+    def with_dropout(
+        self, texts: Sequence[str], keys: Sequence[int], dropout: float, seed: int
+    ) -> list[list[int]]:
+        """See `TokenizerSide`."""
+        if dropout == 0.0:
+            return self.encode_batch(texts)
+        if self._algorithm != "bpe":
+            raise DataError(
+                f'bpe_dropout: needs a "bpe" tokenizer, but this one is "{self._algorithm}"; '
+                "set it to 0 or train a bpe tokenizer"
+            )
+        sampler = self._dropouts.get((dropout, seed))
+        if sampler is None:
+            sampler = BpeDropout(self._tokenizer, dropout, seed)
+            self._dropouts[dropout, seed] = sampler
+        return [
+            sampler.encode(without_surrogates(text), key)
+            for text, key in zip(texts, keys, strict=True)
+        ]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """See `TokenizerSide`."""
+        return self._tokenizer.decode(ids, skip_special_tokens=True)
+
+    def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """See `TokenizerSide`."""
+        if len(ids) <= FEW:
+            return [self.decode(one) for one in ids]
+        return self._tokenizer.decode_batch(ids, skip_special_tokens=True)
+
+    @cached_property
+    def piece_bytes(self) -> list[bytes]:
+        """See `TokenizerSide`."""
+        stored = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
+        is_bytes = self._algorithm != "char"
+        texts = [bytes_of(piece) if is_bytes else piece.encode() for piece, _ in stored[4:]]
+        return [b""] * len(SPECIAL_PIECES) + texts
+
+    @cached_property
+    def _labels(self) -> list[str]:
+        return [*SPECIAL_PIECES, *map(label_of, self.piece_bytes[len(SPECIAL_PIECES) :])]
+
+
+def _parse(text: str, where: str) -> HuggingFaceTokenizer:
+    try:
+        return HuggingFaceTokenizer.from_str(text)
+    except Exception as error:  # noqa: BLE001 - the library raises nothing more special
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"{where}: is damaged or not a tokenizer ({reason}); name a tokenizer.json"
+        ) from None
+
+
+def _sections(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], bool]:
+    """The parts of a tokenizer that training does not change, and whether it has merges."""
+    data = json.loads(tokenizer.to_str())
+    has_merges = bool(data["model"].get("merges"))
+    data["model"] = {k: v for k, v in data["model"].items() if k not in LEARNED}
+    del data["version"], data["added_tokens"]
+    return data, has_merges
+
+
+def _algorithm_of(tokenizer: HuggingFaceTokenizer, where: str) -> Algorithm:
+    sections, has_merges = _sections(tokenizer)
+    for algorithm in ALGORITHMS:
+        if sections == _sections(blank_tokenizer(algorithm))[0]:
+            if algorithm == "byte" and has_merges:
+                break
+            return algorithm
+    raise DataError(
+        f"{where}: is not a tokenizer of tformer; train one with `tformer tokenize train`"
+    )
+
+
+def _check_vocabulary(tokenizer: HuggingFaceTokenizer, algorithm: Algorithm, where: str) -> None:
+    """Checks the special tokens, that ids are 0, 1, 2, …, and the alphabet."""
+    special = {place: AddedToken(p, special=True) for place, p in enumerate(SPECIAL_PIECES)}
+    if tokenizer.get_added_tokens_decoder() != special:
+        raise DataError(
+            f"{where}: has other special tokens; ids 0 to 3 must be {' '.join(SPECIAL_PIECES)}"
+        )
+    vocabulary = tokenizer.get_vocab()
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise DataError(
+            f"{where}: vocabulary is damaged, its ids are not 0, 1, 2, …; restore the file"
+        )
+    if algorithm == "char":
+        return
+    alphabet = set(BYTE_CHARACTERS)
+    pieces = vocabulary.keys() - set(SPECIAL_PIECES)
+    if not alphabet.issuperset("".join(pieces)):
+        raise DataError(
+            f"{where}: vocabulary is damaged, a piece is not made of bytes; restore the file"
+        )
+    if algorithm != "word" and not alphabet <= pieces:
+        raise DataError(
+            f"{where}: vocabulary is damaged, some of the 256 bytes are missing; restore the file"
+        )

@@ -1,0 +1,262 @@
+"""Reading `.spm` files: a SentencePiece model in the wire format of protocol buffers.
+
+Field numbers are those of `sentencepiece_model.proto`. Fields that decide nothing about text are
+skipped; settings that would change it and are not supported are refused.
+"""
+
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import isfinite
+from typing import Literal
+
+import numpy as np
+
+from tformer_cli.data.config import MOST_PIECES
+from tformer_cli.errors import DataError
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+"""Types of pieces."""
+SPACE = "▁"
+"""Stands for a space in pieces (U+2581)."""
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+"""Wire types."""
+_PIECE, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5
+"""Fields of a model that are read."""
+_ALGORITHMS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
+
+_Field = tuple[int, int, int, int]
+"""Number, wire type, and the value of a varint, or where the bytes begin; then where they end."""
+
+
+@dataclass(frozen=True)
+class SpmModel:
+    """The parts of a SentencePiece model that decide how text is cut."""
+
+    pieces: list[str]
+    """Pieces, in the order of the file."""
+    scores: list[float]
+    """Log-probability of each piece; of "bpe" minus its rank."""
+    types: bytes
+    """Type of each piece, one of the constants above."""
+    algorithm: Literal["unigram", "bpe"] = "unigram"
+    """Search for the most probable pieces, or merges."""
+    byte_fallback: bool = False
+    """Unknown characters become one piece a byte."""
+    charsmap: bytes = b""
+    """Replacements of characters, compiled; see `normalizer`."""
+    add_dummy_prefix: bool = True
+    """Text gets a space before it."""
+    remove_extra_whitespaces: bool = True
+    """Spaces around text, and all but one of a run, are removed."""
+
+    @property
+    def unknown(self) -> int:
+        """Index of the unknown piece."""
+        return self.types.index(UNKNOWN)
+
+    def of_type(self, *types: int) -> dict[str, int]:
+        """The pieces of some types, with their indices."""
+        return {p: i for i, p in enumerate(self.pieces) if self.types[i] in types}
+
+
+def any_of(pieces: Iterable[str]) -> re.Pattern[str]:
+    """A pattern that finds the longest of some pieces."""
+    return re.compile("|".join(map(re.escape, sorted(pieces, key=len, reverse=True))))
+
+
+def read_spm(data: bytes, where: str) -> SpmModel:
+    """Reads a SentencePiece model.
+
+    Args:
+        data: the file's bytes.
+        where: what messages call the file.
+
+    Raises:
+        DataError: if it is damaged, or has settings that are not supported.
+    """
+    try:
+        return _read(data)
+    except (IndexError, struct.error, UnicodeDecodeError):
+        raise _damaged(where, "is cut off or not in its format") from None
+    except ValueError as error:
+        raise _damaged(where, str(error)) from None
+
+
+def _damaged(where: str, what: str) -> DataError:
+    return DataError(f"{where}: cannot be used as a SentencePiece model ({what}); restore the file")
+
+
+def _read(data: bytes) -> SpmModel:
+    pieces: list[str] = []
+    scores: list[float] = []
+    types = bytearray()
+    at = _read_plain_pieces(data, pieces, scores, types)
+    settings: dict[str, int | bytes] = {}
+    for number, wire, start, end in _fields(data, at, len(data)):
+        if number in (_PIECE, _TRAINER, _NORMALIZER, _DENORMALIZER) and wire != _BYTES:
+            raise ValueError(f"field {number} has the wrong type")
+        if number == _PIECE:
+            piece, score, kind = _piece(data, start, end)
+            pieces.append(piece)
+            scores.append(score)
+            types.append(kind)
+            if len(pieces) > MOST_PIECES:
+                raise ValueError(f"has more than {MOST_PIECES} pieces")
+        elif number in _SETTINGS:
+            settings |= _settings(data, start, end, _SETTINGS[number])
+    _check_pieces(pieces, scores, types)
+    return _model(pieces, scores, bytes(types), settings)
+
+
+def _read_plain_pieces(
+    data: bytes, pieces: list[str], scores: list[float], types: bytearray
+) -> int:
+    """Reads the pieces at the beginning if they are written as the library writes them.
+
+    This is the reader below without its generality: a vocabulary is read at each start.
+
+    Returns:
+        Where reading stopped: at 0 if a piece is written otherwise.
+    """
+    starts: list[int] = []
+    at = 0
+    while len(starts) < MOST_PIECES and at + 2 < len(data) and data[at] == 0x0A:
+        starts.append(at)
+        at += 2 + data[at + 1]
+    if at > len(data) or not starts:
+        return 0
+    content = np.frombuffer(data, np.uint8)[:at]
+    first = np.array(starts)
+    sizes = content[first + 1].astype(np.int64)
+    middle = first + 4 + content[np.minimum(first + 3, at - 1)]
+    has_type = first + 2 + sizes - middle == 7
+    if (
+        sizes.max() > 127
+        or not (has_type | (first + 2 + sizes - middle == 5)).all()
+        or (content[first + 2] != 0x0A).any()
+        or (content[middle] != 0x15).any()
+        or (content[middle[has_type] + 5] != 0x18).any()
+    ):
+        return 0
+    kinds = np.full(len(first), NORMAL, np.uint8)
+    kinds[has_type] = content[middle[has_type] + 6]
+    types += kinds.tobytes()
+    scores += content[middle[:, None] + np.arange(1, 5)].view("<f4").ravel().tolist()
+    bounds = zip((first + 4).tolist(), middle.tolist(), strict=True)
+    pieces += [data[start:end].decode() for start, end in bounds]
+    return at
+
+
+def _piece(data: bytes, start: int, end: int) -> tuple[str, float, int]:
+    piece, score, kind = "", 0.0, NORMAL
+    for number, wire, value, stop in _fields(data, start, end):
+        if number == 1 and wire == _BYTES:
+            piece = data[value:stop].decode()
+        elif number == 2 and wire == _FIXED32:
+            (score,) = struct.unpack_from("<f", data, value)
+        elif number == 3 and wire == _VARINT:
+            kind = min(value, 255)
+        elif number <= 3:
+            raise ValueError("a piece has a part of the wrong type")
+    return piece, score, kind
+
+
+_SETTINGS: dict[int, dict[int, tuple[str, int]]] = {
+    _TRAINER: {
+        3: ("algorithm", _VARINT),
+        24: ("space_as_suffix", _VARINT),
+        35: ("byte_fallback", _VARINT),
+    },
+    _NORMALIZER: {
+        2: ("charsmap", _BYTES),
+        3: ("add_dummy_prefix", _VARINT),
+        4: ("remove_extra_whitespaces", _VARINT),
+        5: ("escape_whitespaces", _VARINT),
+    },
+    _DENORMALIZER: {2: ("denormalizer", _BYTES)},
+}
+
+
+def _settings(
+    data: bytes, start: int, end: int, wanted: dict[int, tuple[str, int]]
+) -> dict[str, int | bytes]:
+    found: dict[str, int | bytes] = {}
+    for number, wire, value, stop in _fields(data, start, end):
+        if number not in wanted:
+            continue
+        name, expected = wanted[number]
+        if wire != expected:
+            raise ValueError(f"{name} has the wrong type")
+        found[name] = data[value:stop] if wire == _BYTES else value
+    return found
+
+
+def _check_pieces(pieces: list[str], scores: list[float], types: bytearray) -> None:
+    if not pieces:
+        raise ValueError("has no pieces")
+    if types.count(UNKNOWN) != 1:
+        raise ValueError(f"has {types.count(UNKNOWN)} unknown pieces, but must have one")
+    if not NORMAL <= min(types) <= max(types) <= BYTE:
+        raise ValueError("a piece is of an unknown type")
+    if "" in pieces or len(set(pieces)) < len(pieces):
+        raise ValueError("a piece is empty or stands twice")
+    if not all(map(isfinite, scores)):
+        raise ValueError("a score is not a number")
+
+
+def _model(
+    pieces: list[str], scores: list[float], types: bytes, settings: dict[str, int | bytes]
+) -> SpmModel:
+    number = settings.get("algorithm", 1)
+    algorithm = _ALGORITHMS.get(number) if isinstance(number, int) else None
+    if algorithm is None:
+        raise ValueError("its algorithm is not supported, only unigram and bpe are")
+    for name, expected in (("space_as_suffix", 0), ("escape_whitespaces", 1)):
+        if settings.get(name, expected) != expected:
+            raise ValueError(f"its setting {name} is not supported")
+    if settings.get("denormalizer"):
+        raise ValueError("its replacements after decoding are not supported")
+    charsmap = settings.get("charsmap", b"")
+    return SpmModel(
+        pieces,
+        scores,
+        types,
+        algorithm,
+        bool(settings.get("byte_fallback", 0)),
+        charsmap if isinstance(charsmap, bytes) else b"",
+        bool(settings.get("add_dummy_prefix", 1)),
+        bool(settings.get("remove_extra_whitespaces", 1)),
+    )
+
+
+def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
+    """The fields of a message that lies from `at` to `end`."""
+    while at < end:
+        key, at = _varint(data, at)
+        number, wire = key >> 3, key & 7
+        start = at
+        if wire == _VARINT:
+            start, at = _varint(data, at)
+        elif wire == _BYTES:
+            size, start = _varint(data, at)
+            at = start + size
+        elif wire in (_FIXED32, _FIXED64):
+            at += 4 if wire == _FIXED32 else 8
+        else:
+            raise ValueError(f"field {number} is of an unknown type")
+        if at > end or number == 0:
+            raise IndexError
+        yield number, wire, start, at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of at most ten bytes, and where it ends."""
+    value = 0
+    for place in range(10):
+        byte = data[at + place]
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return value, at + place + 1
+    raise IndexError

@@ -1,0 +1,289 @@
+"""Tokenizers of foreign models: SentencePiece cuts the text, a list of pieces numbers it.
+
+Source and target may have a SentencePiece model and a vocabulary each. A piece's id is its place in
+the vocabulary, by its text; pieces that the vocabulary lacks are unknown.
+"""
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
+from tformer_cli.data.sentencepiece.segmenter import Segmenter
+from tformer_cli.data.sentencepiece.spm_file import read_spm
+from tformer_cli.data.sentencepiece.vocabulary import Vocabulary
+from tformer_cli.data.tokenizer import FILE_NAME, UNK_ID, Span, Tokenizer, TokenizerSide
+from tformer_cli.errors import DataError
+from tformer_cli.structure import structure
+
+VERSION = 1
+"""Of the file's format."""
+
+
+class SpmFile:
+    """A SentencePiece model that is read when it is first used: decoding does without."""
+
+    def __init__(self, data: bytes, where: str) -> None:
+        """Keeps a file's bytes; `where` is what messages call it."""
+        self.data = data
+        self._where = where
+
+    @cached_property
+    def segmenter(self) -> Segmenter:
+        """Cuts text.
+
+        Raises:
+            DataError: if the file is damaged or not supported.
+        """
+        return Segmenter(read_spm(self.data, self._where), self._where)
+
+
+class SentencePieceSide(TokenizerSide):
+    """The tokenizer of a foreign model's source or target."""
+
+    def __init__(
+        self,
+        file: SpmFile,
+        vocabulary: Vocabulary,
+        start: tuple[int, ...] = (),
+        *,
+        takes_tags: bool = False,
+    ) -> None:
+        """Joins a SentencePiece model and a vocabulary.
+
+        Args:
+            file: the model.
+            vocabulary: pieces by their ids.
+            start: ids that every sentence begins with.
+            takes_tags: True if `>>code<<` at the beginning of a sentence is one token, instead of
+                those.
+        """
+        self.file = file
+        self.vocabulary = vocabulary
+        self.start = start
+        self._takes_tags = takes_tags
+
+    @property
+    def vocab_size(self) -> int:
+        """See `TokenizerSide`."""
+        return len(self.vocabulary.pieces)
+
+    @cached_property
+    def _id_of_number(self) -> list[int]:
+        """The id of each piece of the SentencePiece model."""
+        pieces, find = self.file.segmenter.pieces, self.vocabulary.ids.get
+        ids = [find(piece, UNK_ID) for piece in pieces]
+        ids[self.file.segmenter.unknown] = UNK_ID
+        return ids
+
+    def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `TokenizerSide`."""
+        id_of = self._id_of_number
+        return [[id_of[n] for n in row] for row in self.file.segmenter.encode_batch(texts)]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `TokenizerSide`."""
+        if not self._takes_tags or not any(text.startswith(">>") for text in texts):
+            return super().encode_batch(texts)
+        tags = [_tag(text) for text in texts]
+        phrases = self.encode_phrases(
+            [text[len(tag) :] for text, tag in zip(texts, tags, strict=True)]
+        )
+        return [
+            [*self._start_of(tag), *ids] if ids or tag else []
+            for tag, ids in zip(tags, phrases, strict=True)
+        ]
+
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """See `TokenizerSide`; a language token's span is empty, or where the text has it."""
+        return [self._with_spans(text) for text in texts]
+
+    def _with_spans(self, text: str) -> tuple[list[int], list[Span]]:
+        tag = _tag(text) if self._takes_tags else ""
+        n = len(tag)
+        found = self.file.segmenter.encode_with_places(text[n:])
+        if not found and not tag:
+            return [], []
+        start = self._start_of(tag)
+        ids = [self._id_of_number[number] for number, _, _ in found]
+        spans = [(n + first, n + end) for _, first, end in found]
+        return [*start, *ids], [*((0, n) for _ in start), *spans]
+
+    def _start_of(self, tag: str) -> tuple[int, ...]:
+        return (self.vocabulary.ids.get(tag, UNK_ID),) if tag else self.start
+
+    def tag_of(self, text: str) -> str:
+        """See `TokenizerSide`."""
+        return _tag(text) if self._takes_tags else ""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """See `TokenizerSide`; spaces around the text are removed, as SentencePiece adds one."""
+        texts = self.vocabulary.bytes
+        # each byte that is not UTF-8 is one character, as in SentencePiece
+        text = b"".join([texts[i] for i in ids]).decode("utf-8", "surrogateescape")
+        if not text.isascii():
+            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return text.strip()
+
+    @property
+    def piece_bytes(self) -> list[bytes]:
+        """See `TokenizerSide`."""
+        return self.vocabulary.bytes
+
+    @property
+    def _labels(self) -> list[str]:
+        return self.vocabulary.labels
+
+
+def _tag(text: str) -> str:
+    """The beginning `>>code<<` of a text, if it has one."""
+    end = text.find("<<") + 2 if text.startswith(">>") else 0
+    return text[:end] if end >= 2 else ""
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """The tokenizer of a foreign model."""
+
+    def __init__(
+        self,
+        files: tuple[SpmFile, SpmFile],
+        vocabularies: tuple[Vocabulary, Vocabulary],
+        languages: Languages,
+    ) -> None:
+        """Joins source and target, the same twice if they share; use `build`.
+
+        Raises:
+            DataError: if a vocabulary lacks the token of a language.
+        """
+        self.languages = languages
+        self._files, self._vocabularies = files, vocabularies
+        starts = [
+            tuple(vocabulary.id_of_token(piece) for piece in pieces)
+            for vocabulary, pieces in zip(
+                vocabularies, (languages.source_pieces, languages.target_pieces), strict=True
+            )
+        ]
+        self._source = SentencePieceSide(
+            files[0], vocabularies[0], starts[0], takes_tags=languages.in_text
+        )
+        self._target = SentencePieceSide(files[1], vocabularies[1], starts[1])
+
+    @classmethod
+    def build(
+        cls,
+        source_spm: bytes,
+        target_spm: bytes | None,
+        pieces: Sequence[str],
+        target_pieces: Sequence[str] | None = None,
+        *,
+        languages: Languages = NO_LANGUAGES,
+        where: str = FILE_NAME,
+    ) -> "SentencePieceTokenizer":
+        """Makes a tokenizer.
+
+        Args:
+            source_spm: bytes of the SentencePiece model of the source.
+            target_spm: of the target; None: the same.
+            pieces: the vocabulary in the order of ids; the first are `<pad> <unk> <s> </s>`.
+            target_pieces: the target's vocabulary if it is another.
+            languages: tokens that name languages; their pieces are in the vocabulary.
+            where: what messages call the file.
+
+        Raises:
+            DataError: if a model or a vocabulary is damaged or not supported.
+        """
+        made = cls._joined(source_spm, target_spm, pieces, target_pieces, languages, where)
+        for side in (made.source, made.target):
+            side.encode("")  # reads what is otherwise read when it is first used
+        return made
+
+    @classmethod
+    def _joined(
+        cls,
+        source_spm: bytes,
+        target_spm: bytes | None,
+        pieces: Sequence[str],
+        target_pieces: Sequence[str] | None,
+        languages: Languages,
+        where: str,
+    ) -> "SentencePieceTokenizer":
+        named = frozenset(languages.tokens.values())
+        file, vocabulary = SpmFile(source_spm, where), Vocabulary(pieces, named, where)
+        is_same = target_spm is None or target_spm == source_spm
+        files = file, file if is_same else SpmFile(target_spm or b"", where)
+        others = vocabulary if target_pieces is None else Vocabulary(target_pieces, named, where)
+        return cls(files, (vocabulary, others), languages)
+
+    @classmethod
+    def parse(cls, text: str, where: str = FILE_NAME) -> "SentencePieceTokenizer":
+        """Reads the text of a `tokenizer.json`; `where` names it in messages.
+
+        A SentencePiece model in it is read when it is first used.
+
+        Raises:
+            DataError: if it is damaged.
+        """
+        try:
+            data = json.loads(text)
+            is_known = (data["tformer_tokenizer"], data["kind"]) == (VERSION, "sentencepiece")
+            languages = structure(Languages, data["languages"]) if is_known else NO_LANGUAGES
+            sides = data["source"], data["target"]
+            spms = [side["spm"] and base64.b64decode(side["spm"]) for side in sides]
+            lists = [side["pieces"] for side in sides]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            is_known, lists, spms = True, [None], [None]
+        if not is_known:
+            raise DataError(f"{where}: is of another version of tformer; update tformer")
+        if not isinstance(lists[0], list) or not isinstance(spms[0], bytes):
+            raise DataError(f"{where}: is damaged; restore the file")
+        return cls._joined(spms[0], spms[1], lists[0], lists[1], languages, where)
+
+    def to_json(self) -> str:
+        """The text of a `tokenizer.json`; its beginning says what it is."""
+        return self._json
+
+    @cached_property
+    def _json(self) -> str:
+        spms: list[str | None] = [base64.b64encode(file.data).decode() for file in self._files]
+        pieces: list[list[str] | None] = [one.pieces for one in self._vocabularies]
+        if self._files[0] is self._files[1]:
+            spms[1] = None
+        if self._vocabularies[0] is self._vocabularies[1]:
+            pieces[1] = None
+        data: dict[str, Any] = {
+            "tformer_tokenizer": VERSION,
+            "kind": "sentencepiece",
+            "languages": asdict(self.languages),
+            "source": {"spm": spms[0], "pieces": pieces[0]},
+            "target": {"spm": spms[1], "pieces": pieces[1]},
+        }
+        return json.dumps(data, ensure_ascii=False) + "\n"
+
+    @property
+    def algorithm(self) -> str:
+        """Always "sentencepiece"."""
+        return "sentencepiece"
+
+    @property
+    def source(self) -> SentencePieceSide:
+        """See `Tokenizer`."""
+        return self._source
+
+    @property
+    def target(self) -> SentencePieceSide:
+        """See `Tokenizer`."""
+        return self._target
+
+    def for_languages(self, source: str | None, target: str | None) -> "SentencePieceTokenizer":
+        """See `Tokenizer`."""
+        chosen = self.languages.chosen(source, target)
+        if chosen == self.languages:
+            return self
+        return type(self)(self._files, self._vocabularies, chosen)
+
+    def check_languages(self) -> None:
+        """See `Tokenizer`."""
+        self.languages.check()

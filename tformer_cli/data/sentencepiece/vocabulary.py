@@ -1,0 +1,97 @@
+"""The pieces of a foreign model by their ids."""
+
+import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cached_property
+
+from tformer_cli.data.config import MOST_PIECES
+from tformer_cli.data.labels import label_of
+from tformer_cli.data.pipelines import SPECIAL_PIECES
+from tformer_cli.data.sentencepiece.spm_file import SPACE
+from tformer_cli.errors import DataError
+
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+class Vocabulary:
+    """Pieces in the order of their ids; the first are `<pad> <unk> <s> </s>`."""
+
+    def __init__(self, pieces: Sequence[str], named: AbstractSet[str], where: str) -> None:
+        """Takes a list of pieces.
+
+        Args:
+            pieces: the list.
+            named: those of them that name languages, and are no text.
+            where: what messages call the file.
+
+        Raises:
+            DataError: if it is damaged.
+        """
+        self.pieces = list(pieces)
+        self._named = named
+        self._where = where
+        if tuple(self.pieces[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
+            raise DataError(
+                f"{where}: has other special tokens; ids 0 to 3 must be {' '.join(SPECIAL_PIECES)}"
+            )
+        if len(self.pieces) > MOST_PIECES or not _is_text(self.pieces):
+            raise DataError(f"{where}: its vocabulary is damaged or too large; restore the file")
+
+    @cached_property
+    def ids(self) -> Mapping[str, int]:
+        """The id of each piece.
+
+        Raises:
+            DataError: if a piece stands twice.
+        """
+        ids = {piece: number for number, piece in enumerate(self.pieces)}
+        if len(ids) < len(self.pieces):
+            twice = next(p for number, p in enumerate(self.pieces) if ids[p] != number)
+            raise DataError(f'{self._where}: its vocabulary has "{twice}" twice; restore the file')
+        return ids
+
+    def id_of_token(self, piece: str) -> int:
+        """The id of a token that names a language.
+
+        Raises:
+            DataError: if the vocabulary lacks it.
+        """
+        if piece not in self.ids:
+            raise DataError(
+                f"{self._where}: its vocabulary lacks the language token {piece}; restore the file"
+            )
+        return self.ids[piece]
+
+    @cached_property
+    def bytes(self) -> list[bytes]:
+        """The text of each piece; none of special tokens and language tokens."""
+        plain = [piece.replace(SPACE, " ").encode() for piece in self.pieces]
+        plain[: len(SPECIAL_PIECES)] = [b""] * len(SPECIAL_PIECES)
+        in_bytes = {
+            n: int(m[1], 16) for n, p in enumerate(self.pieces) if (m := _BYTE.fullmatch(p))
+        }
+        if len(in_bytes) == 1 << 8:
+            for number, byte in in_bytes.items():
+                plain[number] = bytes((byte,))
+        for piece in self._named & self.ids.keys():
+            plain[self.ids[piece]] = b""
+        return plain
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """A readable name of each piece: no two are the same."""
+        found: dict[str, None] = dict.fromkeys(SPECIAL_PIECES)
+        for number in range(len(SPECIAL_PIECES), len(self.pieces)):
+            label = label_of(self.pieces[number].replace(SPACE, " ").encode())
+            found[label if label not in found else f"{label}#{number}"] = None
+        return list(found)
+
+
+def _is_text(pieces: Sequence[str]) -> bool:
+    """Returns whether all pieces are strings that can be written as UTF-8."""
+    try:
+        "".join(pieces).encode()
+    except (TypeError, UnicodeEncodeError):
+        return False
+    return True
