@@ -23,6 +23,7 @@ from tformer_cli.cli.options import (
     ThreadsOption,
     option,
 )
+from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.process import torch_preparation
 from tformer_cli.cli.text_io import note_choices
 
@@ -62,6 +63,17 @@ CoveragePenaltyOption = _option(
     SEARCH,
     "Weight of the coverage penalty (Wu et al. 2016), for source tokens that get little attention.",
 )
+ShortlistOption = Annotated[
+    str | None,
+    option(
+        "Lexical shortlist: choose target tokens only among those that it lists for the source's, "
+        "which is faster; scores are relative to these tokens. none: choose among all.",
+        panel=SEARCH,
+        shown="MODEL's, if it has one",
+        metavar="FILE|none",
+    ),
+    PathRole.reads_file,
+]
 _DECODING_OPTIONS: dict[str, Any] = {
     "beam_size": BeamSizeOption,
     "length_penalty": LengthPenaltyOption,
@@ -150,6 +162,7 @@ class TranslatorOptions:
             autocompletion=complete_heads,
         ),
     ] = None
+    shortlist: ShortlistOption = None
     device: DeviceOption = "auto"
     precision: DecodingPrecisionOption = DecodingPrecision.auto
     engine: EngineOption = Engine.tformer
@@ -175,6 +188,7 @@ class TranslatorOptions:
             seed=self.seed,
             too_long=self.too_long,
             heads=self.heads or (),
+            shortlist=self.shortlist,
             tell=partial(note, quiet=quiet),
             before_torch=torch_preparation(self.threads),
             **more,

@@ -73,6 +73,7 @@ def benchmark(
     rounds: int = 3,
     threads: int = 0,
     device: str = "auto",
+    shortlist: str | None = None,
     before_torch: Callable[[], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Speed]:
@@ -85,6 +86,7 @@ def benchmark(
         rounds: measurements of each.
         threads: CPU threads; see `OpeningSettings`.
         device: "auto", "cpu", "cuda" or "cuda:N".
+        shortlist: see `OpeningSettings`.
         before_torch: called in each process before torch computes; a function of a module.
         progress: called with the number of lines translated in batches.
 
@@ -108,6 +110,7 @@ def benchmark(
             beam_size=setting.beam_size,
             threads=threads,
             device=device,
+            shortlist=shortlist,
             before_torch=before_torch,
         )
         with context.Pool(1) as pool:

@@ -14,6 +14,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.workflows.opening.engines import ctranslate2_engine, search_engines
 from tformer_cli.workflows.opening.precision import choose_precision, in_precision
 from tformer_cli.workflows.opening.settings import OpeningSettings, split_options
+from tformer_cli.workflows.opening.shortlists import chosen_shortlist
 from tformer_cli.workflows.opening.stored_model import DirectoryModel, is_cpu
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def open_translator(
         seed=settings.seed,
         banned=settings.banned,
         scorers=[TorchEngine(place, torch_precision)],
+        shortlist=chosen_shortlist(directory, settings.shortlist),
     )
     translator.check()
     return Opened(

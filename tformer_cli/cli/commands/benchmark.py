@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tformer_cli.cli.console import note, stdout_console, write_line
+from tformer_cli.cli.decoding_options import ShortlistOption
 from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.help_screen import MACHINE
 from tformer_cli.cli.line_progress import line_progress
@@ -83,6 +84,7 @@ def benchmark(
         TextOrJson,
         format_option(TextOrJson, what="A table, or one JSON object per setting and line."),
     ] = TextOrJson.text,
+    shortlist: ShortlistOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
@@ -111,6 +113,7 @@ def benchmark(
             threads=threads,
             before_torch=partial(prepare_torch, threads),
             device=device,
+            shortlist=shortlist,
             progress=progress.update,
         )
     done = count_of(speeds[0].n_lines, "line"), count_of(measuring.rounds, "round")

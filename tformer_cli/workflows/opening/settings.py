@@ -34,6 +34,7 @@ class TranslatorOptions(DecodingOverrides, total=False):
     ensemble_weights: Sequence[float] | None
     ensemble_space: EnsembleSpace
     heads: Sequence[str]
+    shortlist: str | None
     tell: Callable[[str], None] | None
     before_torch: Callable[[], None] | None
 
@@ -73,6 +74,9 @@ class OpeningSettings:
     heads: Sequence[str] = ()
     """Attention heads to translate with, named as in `inspection.heads.selectors`; the others stay
     switched off in this model. None given: all, and nothing is set."""
+    shortlist: str | None = None
+    """Path of the lexical shortlist whose tokens translations consist of, or "none"; None: the
+    model's own, if its directory has one."""
     tell: Callable[[str], None] | None = None
     """Called with a line about what takes long before the first translation, and with a beam that
     was raised."""
