@@ -8,7 +8,7 @@ the whole encoder, where the head is in the decoder.
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import groupby
 
 import torch
@@ -31,12 +31,7 @@ LARGEST_LOGITS = 1 << 22
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """Moves a batch."""
-    return Batch(
-        source=batch.source.to(device),
-        source_mask=batch.source_mask.to(device),
-        target_input=batch.target_input.to(device),
-        target_output=batch.target_output.to(device),
-    )
+    return Batch(*(getattr(batch, one.name).to(device) for one in fields(batch)))
 
 
 def sentence_losses(model: Transformer, batch: Batch) -> Tensor:

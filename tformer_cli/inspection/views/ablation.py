@@ -126,19 +126,11 @@ def ablate_sentence(
         record: a sentence that is not blank.
         heads: the heads that are switched off, one at a time.
     """
-    import torch
-
-    from tformer_cli.data.batching import Batch
+    from tformer_cli.data.batching import collate
     from tformer_cli.inspection.ablation.losses import losses_without_each, to_device
 
     maps = record.captured
-    source = torch.tensor([maps.source_ids])
-    batch = Batch(
-        source=source,
-        source_mask=torch.ones_like(source, dtype=torch.bool),
-        target_input=torch.tensor([maps.target_input_ids]),
-        target_output=torch.tensor([maps.target_ids]),
-    )
+    batch = collate([maps.source_ids[:-1]], [maps.target_ids[:-1]])
     on_device = to_device(batch, next(model.parameters()).device)
     whole, without = losses_without_each(model, on_device, heads)
     n_tokens = len(maps.target_ids)
