@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.hypothesis import Hypothesis, length_divisor, longest_translation
+from tformer_cli.decoding.hypothesis import Hypothesis, longest_translation, scored_hypothesis
 from tformer_cli.model.cache import filled_from_the_end
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def greedy_search(
                 continuing.append(row)
             else:
                 steps[sentence].append(eos[row])
-                found[sentence] = _hypothesis(
-                    tokens[sentence], steps[sentence], token == EOS_ID, config
+                found[sentence] = scored_hypothesis(
+                    tokens[sentence], steps[sentence], config, is_finished=token == EOS_ID
                 )
         last = best.add(EOS_ID)
         if continuing and len(continuing) < len(active):
@@ -74,12 +74,3 @@ def greedy_search(
             last = last[rows]
         active = [active[row] for row in continuing]
     return [[hypothesis] for hypothesis in found if hypothesis is not None]
-
-
-def _hypothesis(
-    tokens: list[int], steps: list[float], is_finished: bool, config: DecodingConfig
-) -> Hypothesis:
-    """Scores a sentence that has ended."""
-    log_probability = sum(steps)
-    score = log_probability / length_divisor(len(steps), config)
-    return Hypothesis(tuple(tokens), log_probability, score, tuple(steps), is_finished)

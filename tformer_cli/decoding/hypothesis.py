@@ -122,17 +122,23 @@ def shortest_translation(n_source_tokens: int, config: DecodingConfig) -> int:
     return max(config.min_length, int(config.min_length_ratio * n_source_tokens))
 
 
-def forced_hypothesis(
-    target: Sequence[int], steps: Sequence[float], config: DecodingConfig, bonus: float = 0.0
+def scored_hypothesis(
+    target: Sequence[int],
+    steps: Sequence[float],
+    config: DecodingConfig,
+    bonus: float = 0.0,
+    *,
+    is_finished: bool = True,
 ) -> Hypothesis:
-    """Makes the hypothesis of a translation that was given.
+    """Makes the hypothesis of a translation that is complete.
 
     Args:
         target: its token ids.
         steps: log p of each and of the end of sentence.
         config: the length penalty.
         bonus: added to its score, such as a coverage penalty.
+        is_finished: see `Hypothesis`.
     """
     log_probability = math.fsum(steps)
     score = log_probability / length_divisor(len(steps), config) + bonus
-    return Hypothesis(tuple(target), log_probability, score, tuple(steps), is_finished=True)
+    return Hypothesis(tuple(target), log_probability, score, tuple(steps), is_finished)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.hypothesis import Hypothesis, length_divisor, longest_translation
+from tformer_cli.decoding.hypothesis import Hypothesis, longest_translation, scored_hypothesis
 from tformer_cli.decoding.processors import ScoreProcessor, StepRows, process
 
 if TYPE_CHECKING:
@@ -160,11 +160,8 @@ class _Drawn:
 
     def hypothesis(self, row: int, is_finished: bool, config: DecodingConfig) -> Hypothesis:
         """Returns one that has ended."""
-        steps = self.steps[row].tolist()
-        log_probability = sum(steps)
-        score = log_probability / length_divisor(len(steps), config)
-        tokens = tuple(self.tokens[row, :-1].tolist())
-        return Hypothesis(tokens, log_probability, score, tuple(steps), is_finished)
+        tokens, steps = self.tokens[row, :-1].tolist(), self.steps[row].tolist()
+        return scored_hypothesis(tokens, steps, config, is_finished=is_finished)
 
 
 def _streams(keys: Sequence[int], n_drawn: int, device: torch.device) -> Tensor:

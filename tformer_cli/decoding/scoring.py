@@ -12,7 +12,7 @@ import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.decoding.engine import SearchedModel
-from tformer_cli.decoding.hypothesis import Hypothesis, forced_hypothesis
+from tformer_cli.decoding.hypothesis import Hypothesis, scored_hypothesis
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, padded_length, source_batch
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def score_pairs(
         chosen = [targets[i] for i in batch]
         steps, coverage = _forced(model, source, mask, chosen, config.coverage_penalty)
         for index, values, penalty in zip(batch, steps, coverage, strict=True):
-            found[index] = forced_hypothesis(targets[index], values, config, penalty)
+            found[index] = scored_hypothesis(targets[index], values, config, penalty)
     return [found[index] for index in range(len(sources))]
 
 

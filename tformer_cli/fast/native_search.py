@@ -26,9 +26,9 @@ from tformer_cli.decoding.constraints import satisfying_search
 from tformer_cli.decoding.engine import EngineUnavailableError, StoredModel, demand_of
 from tformer_cli.decoding.hypothesis import (
     Hypothesis,
-    forced_hypothesis,
     length_divisor,
     longest_translation,
+    scored_hypothesis,
 )
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native.search import NativeModel
@@ -187,7 +187,7 @@ class CompiledSearch:
                 [sources[index] for index in batch], [targets[index] for index in batch], stop=stop
             )
             return [
-                forced_hypothesis(targets[index], values, config)
+                scored_hypothesis(targets[index], values, config)
                 for index, values in zip(batch, steps, strict=True)
             ]
 

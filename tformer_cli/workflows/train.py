@@ -91,6 +91,22 @@ class TrainingResult:
     """Time that took."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Everything a run needs before it is started or resumed."""
+
+    tokenizer: Tokenizer
+    """Of the run."""
+    corpora: Sequence[EncodedCorpus]
+    """Training corpora."""
+    validation: Sequence[SentencePair]
+    """Validation pairs."""
+    trainer: Trainer
+    """With fresh weights."""
+    started: RunStarted
+    """Facts about the run at its start."""
+
+
 def train(
     recipe: Recipe,
     run: Path,
@@ -147,40 +163,66 @@ def train(
             return TrainingResult(run=run, was_finished=True, state=state)
         tell = progress if processes.is_first else None
         prepared = prepare(recipe, run, place, processes, tell, fresh=fresh)
-        trainer, started = prepared.trainer, prepared.started
-        if processes.first(lambda: fresh or not Checkpoints(run).steps()):
-            started = settle_batches(recipe, prepared)
-        if processes.is_first:
-            if fresh:  # only now that recipe and data are known to be good
-                _clear(run)
-            write_text(run / TOKENIZER, prepared.tokenizer.to_json())
-            save_frequencies(run, _source_counts(prepared))
-        names = [*map(corpus_name, recipe.data.train), "data.valid"]
-        started = replace(started, notes=(*started.notes, *trainer.resume(names)))
-        if processes.is_first and not trainer.state.step:
-            started = replace(started, doubts=tuple(doubts(recipe.data)))
-        follower = None
-        if processes.is_first:
-            events = [TensorBoardLog(run, trainer.state.step)] if tensorboard else []
-            write_text(run / RECIPE, recipe.to_toml())
-            follower = _follower(recipe, run, prepared)
-            followers = [] if follower is None else [follower]
-            log = MetricsLog(run / METRICS, trainer.state)
-            observers = [log, *followers, *events, *observers]
-        with stop_requests() as stop:
-            try:
-                inspects = follower is not None and recipe.training.inspect_every > 0
-                on_inspect = follower.record if follower is not None and inspects else None
-                trainer.run(started, stop, observers if processes.is_first else (), on_inspect)
-            except ArtifactError as error:  # the place was good at the start: the work has failed
-                raise TformerError(str(error)) from None
-        return TrainingResult(
-            run=run,
-            was_finished=False,
-            state=trainer.state,
-            n_inspections=0 if follower is None else follower.n_records,
-            inspection_seconds=0.0 if follower is None else follower.seconds,
-        )
+        started = _started(recipe, run, prepared, processes, fresh=fresh)
+        own = observers if processes.is_first else None
+        return _run(recipe, run, prepared, started, own, tensorboard=tensorboard)
+
+
+def _run(
+    recipe: Recipe,
+    run: Path,
+    prepared: Prepared,
+    started: RunStarted,
+    observers: Sequence[TrainingObserver] | None,
+    *,
+    tensorboard: bool,
+) -> TrainingResult:
+    """Trains until the end or a stop; with observers, in the first process, also writes logs."""
+    follower = None
+    if observers is not None:
+        events = [TensorBoardLog(run, prepared.trainer.state.step)] if tensorboard else []
+        write_text(run / RECIPE, recipe.to_toml())
+        follower = _follower(recipe, run, prepared)
+        followers = [] if follower is None else [follower]
+        observers = [
+            MetricsLog(run / METRICS, prepared.trainer.state),
+            *followers,
+            *events,
+            *observers,
+        ]
+    inspects = follower is not None and recipe.training.inspect_every > 0
+    on_inspect = follower.record if follower is not None and inspects else None
+    with stop_requests() as stop:
+        try:
+            prepared.trainer.run(started, stop, observers or (), on_inspect)
+        except ArtifactError as error:  # the place was good at the start: the work has failed
+            raise TformerError(str(error)) from None
+    return TrainingResult(
+        run=run,
+        was_finished=False,
+        state=prepared.trainer.state,
+        n_inspections=0 if follower is None else follower.n_records,
+        inspection_seconds=0.0 if follower is None else follower.seconds,
+    )
+
+
+def _started(
+    recipe: Recipe, run: Path, prepared: Prepared, processes: Processes, *, fresh: bool
+) -> RunStarted:
+    """Brings the trainer to where the run is, and writes what a new one needs to be resumed."""
+    started = prepared.started
+    if processes.first(lambda: fresh or not Checkpoints(run).steps()):
+        started = settle_batches(recipe, prepared)
+    if processes.is_first:
+        if fresh:  # only now that recipe and data are known to be good
+            _clear(run)
+        write_text(run / TOKENIZER, prepared.tokenizer.to_json())
+        save_frequencies(run, _source_counts(prepared))
+    names = [*map(corpus_name, recipe.data.train), "data.valid"]
+    started = replace(started, notes=(*started.notes, *prepared.trainer.resume(names)))
+    if processes.is_first and not prepared.trainer.state.step:
+        started = replace(started, doubts=tuple(doubts(recipe.data)))
+    return started
 
 
 def _inputs(recipe: Recipe) -> list[NamedPath]:
@@ -241,22 +283,6 @@ def _check_shared(run: Path, processes: Processes) -> None:
             f"--nodes: {run} is not the same directory on all machines, which may come and go; "
             "name one on a shared file system, or a fixed number of machines"
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
-    """Everything a run needs before it is started or resumed."""
-
-    tokenizer: Tokenizer
-    """Of the run."""
-    corpora: Sequence[EncodedCorpus]
-    """Training corpora."""
-    validation: Sequence[SentencePair]
-    """Validation pairs."""
-    trainer: Trainer
-    """With fresh weights."""
-    started: RunStarted
-    """Facts about the run at its start."""
 
 
 def prepare(
