@@ -6,8 +6,8 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import ArtifactError
 
 OTHER = (
-    "models of other tools are not read yet: name a tformer model directory, or train one "
-    "(`tformer quickstart`)"
+    "`tformer help import` names the models of other tools that can be imported; name one of them, "
+    "or a tformer model directory"
 )
 
 
@@ -35,8 +35,8 @@ def runs(here):
 @pytest.mark.parametrize("name", ["Helsinki-NLP/opus-mt-en-fr", "facebook/nllb-200", "t/x_1.5"])
 def test_a_name_of_the_hub_is_recognized(here, name):
     assert refused(here / name) == (
-        f"{name}: no such directory, and models of the Hugging Face hub are not read yet; name a "
-        "tformer model directory, or train one (`tformer quickstart`)"
+        f"{name}: no such directory; a model of the Hugging Face hub becomes one by "
+        f"`tformer import {name} -o DIR`"
     )
 
 

@@ -34,6 +34,7 @@ COMMANDS = {
             "translate",
             "evaluate",
             "info",
+            "import",
             "export",
             "benchmark",
             "score",
@@ -150,7 +151,6 @@ def test_help_and_version_import_nothing_heavy():
             'put -- before a text that begins with -: tformer translate MODEL -- "-5…"',
         ),
         (["train", "-5"], "-5: no such option of tformer train; `tformer train --help` lists them"),
-        (["translate", "Helsinki-NLP/opus-mt-en-fr", "a"], "Hugging Face hub are not read yet"),
         (["translate", "The cat is old."], "The cat is old.: no such directory; MODEL comes first"),
         (
             ["train", "quickstart", "--set", "training.max_step=5"],

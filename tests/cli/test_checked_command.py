@@ -48,6 +48,7 @@ def with_role(command, is_output):
     ]
 
 
+DIRECTORIES = (PathRole.reads_directory, PathRole.reads_model)
 PAIRS = [
     pytest.param(words, given, output, id=f"{'-'.join(words)}-{given[0].name}-{output[0].name}")
     for words, command in commands().items()
@@ -93,7 +94,7 @@ def arguments(command, *named):
         if parameter.name in values:
             value = values[parameter.name]
         elif parameter.required:
-            is_directory = roles.get(parameter.name) is PathRole.reads_directory
+            is_directory = roles.get(parameter.name) in DIRECTORIES
             value = "other" if is_directory else "new"
         else:
             continue
@@ -116,7 +117,7 @@ def refused(place, words, command, *named):
 @pytest.mark.parametrize(("words", "given", "output"), PAIRS)
 def test_an_output_that_is_an_input_is_refused(place, words, given, output):
     command = commands()[words]
-    source = "run" if given[1] is PathRole.reads_directory else "text"
+    source = "run" if given[1] in DIRECTORIES else "text"
     (place / "link").symlink_to(source)
     places = [source, str(place / source), "link", f"other/../{source}"]
     if source == "text":

@@ -129,7 +129,7 @@ def test_commands_stand_in_panels():
     names = re.findall(r"│ ([a-z-]+)  ", shown)
     assert names[:5] == ["quickstart", "guide", "recipes", "make-corpus", "help"]
     assert names[5:11] == ["train", "plot", "tokenize", "translate", "evaluate", "score"]
-    assert names[11:16] == ["info", "export", "benchmark", "inspect-heads", "inspect-report"]
+    assert names[11:16] == ["info", "import", "export", "benchmark", "inspect-heads"]
 
 
 def test_common_options_come_first():

@@ -31,6 +31,21 @@ class AlignmentInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImportOrigin:
+    """Foreign model that a model directory was made of."""
+
+    kind: str
+    """Kind of the model, such as "Bergamot (Firefox)"."""
+    source: str
+    """Name of its directory, file or repository."""
+    files: dict[str, str]
+    """SHA-256 of each of its files."""
+    ids: tuple[tuple[int, int], ...]
+    """Foreign ids of the target's tokens in the order of ours, as runs: first id and length; the
+    first id -1: one token that the foreign model does not have."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConfigFile:
     """Content of `config.json`."""
 
@@ -45,6 +60,7 @@ class ConfigFile:
     scores: dict[str, float] = field(default_factory=dict)
     alignment: AlignmentInfo | None = None
     weight_type: WeightType = "float32"
+    origin: ImportOrigin | None = None
 
 
 def read_config(path: Path) -> ConfigFile:

@@ -21,6 +21,7 @@ from tformer_cli.artifacts.config_file import (
     TOKENIZER,
     WEIGHTS,
     AlignmentInfo,
+    ImportOrigin,
     WeightType,
     read_config,
     read_json,
@@ -58,6 +59,8 @@ class ModelInfo:
     """Version that wrote the directory."""
     alignment: AlignmentInfo | None = None
     """Heads for word alignment, if they were stored."""
+    origin: ImportOrigin | None = None
+    """The foreign model that it was made of, if it was."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +225,7 @@ def read_model_directory(
             scores=record.scores,
             tformer_version=record.tformer_version,
             alignment=record.alignment,
+            origin=record.origin,
         ),
         weight_type=record.weight_type,
     )

@@ -34,8 +34,8 @@ FOREIGN_FILES = {
 """Files that identify the owner of a model, the most specific ones first."""
 HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 NOT_READ = (
-    "models of other tools are not read yet: name a tformer model directory, or train one "
-    "(`tformer quickstart`)"
+    "`tformer help import` names the models of other tools that can be imported; name one of them, "
+    "or a tformer model directory"
 )
 MOST_LOOKED_AT, MOST_NAMED = 1000, 4
 
@@ -102,8 +102,8 @@ def _missing(path: Path) -> str:
             return f"no such directory; {did_you_mean(near)}"
     elif HUB_NAME.fullmatch(text):
         return (
-            "no such directory, and models of the Hugging Face hub are not read yet; name a "
-            "tformer model directory, or train one (`tformer quickstart`)"
+            "no such directory; a model of the Hugging Face hub becomes one by "
+            f"`tformer import {text} -o DIR`"
         )
     return "no such directory; name a model directory (MODEL comes first)"
 

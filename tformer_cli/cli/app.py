@@ -193,6 +193,7 @@ COMMANDS = {
     "evaluate": TRANSLATE,
     "score": TRANSLATE,
     "info": DEPLOY,
+    "import": DEPLOY,
     "export": DEPLOY,
     "benchmark": DEPLOY,
 }
@@ -215,7 +216,7 @@ def make_app(only: str | None = None) -> typer.Typer:
     )
     app.callback()(root)
     for name in COMMANDS if only is None else [only]:
-        stem = {"help": "help_command"}.get(name, name.replace("-", "_"))
+        stem = {"help": "help_command", "import": "import_model"}.get(name, name.replace("-", "_"))
         module = import_module(f"tformer_cli.cli.commands.{stem}")
         group = getattr(module, f"{stem}_app", None)
         if group is None:

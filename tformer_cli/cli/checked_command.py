@@ -18,6 +18,7 @@ from tformer_cli.artifacts.overwriting import (
     standard_stream,
 )
 from tformer_cli.artifacts.resumable import parts_of
+from tformer_cli.cli.console import note
 from tformer_cli.cli.help_screen import ReadableHelp
 from tformer_cli.cli.path_roles import PathRole, path_roles
 from tformer_cli.cli.text_io import STANDARD_STREAM, STDIN, STDOUT, open_stream
@@ -76,7 +77,25 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                 is opened.
         """
         self._check_outputs(ctx.params)
+        self._import_models(ctx.params)
         return super().invoke(ctx)
+
+    def _import_models(self, values: dict[str, Any]) -> None:
+        """Puts model directories in the place of the foreign models that were named."""
+        from tformer_cli.workflows.import_model import resolve_model
+
+        for parameter, role in self._paths():
+            value = values.get(str(parameter.name))
+            if role is not PathRole.reads_model or value is None:
+                continue
+
+            def say(text: str) -> None:
+                note(text, quiet=bool(values.get("quiet")))
+
+            if isinstance(value, (list, tuple)):
+                values[parameter.name] = [resolve_model(Path(one), say) for one in value]
+            else:
+                values[parameter.name] = resolve_model(Path(value), say)
 
     def _check_outputs(self, values: dict[str, Any]) -> None:
         inputs: list[NamedPath] = [*standard_stream("stdin", STDIN)]

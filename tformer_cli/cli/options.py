@@ -51,7 +51,7 @@ def option(
 ModelArgument = Annotated[
     Path,
     typer.Argument(metavar="MODEL", help="Model directory; a run directory is one."),
-    PathRole.reads_directory,
+    PathRole.reads_model,
 ]
 DeviceOption = Annotated[
     str,

@@ -18,6 +18,8 @@ class PathRole(Enum):
     reads_file = "file"
     reads_directory = "directory"
     """A directory, or a file of one in its place."""
+    reads_model = "model"
+    """A model directory, or a foreign model, which is imported when it is first used."""
     writes_file = Writes.FILE
     writes_directory = Writes.DIRECTORY
     """A directory of its own: all that is in it is replaced."""

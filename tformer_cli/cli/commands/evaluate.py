@@ -110,7 +110,7 @@ def evaluate(
     model: Annotated[
         Path | None,
         typer.Argument(metavar="MODEL", help="Model directory to translate --source with."),
-        PathRole.reads_directory,
+        PathRole.reads_model,
     ] = None,
     *,
     texts: TextOptions,

@@ -103,7 +103,7 @@ class EnsembleOptions:
             panel=ENSEMBLES,
             metavar="MODEL",
         ),
-        PathRole.reads_directory,
+        PathRole.reads_model,
     ] = None
     ensemble_weights: Annotated[
         str | None,

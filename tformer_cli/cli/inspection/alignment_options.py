@@ -112,7 +112,7 @@ class LinkOptions:
             help="A model of the reverse direction, to align both ways.",
             rich_help_panel=EXTRACTION,
         ),
-        PathRole.reads_directory,
+        PathRole.reads_model,
     ] = None
     method: Annotated[
         Literal["intersection", "union", "grow-diag", "grow-diag-final-and"],

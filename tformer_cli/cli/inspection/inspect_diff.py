@@ -40,12 +40,12 @@ def inspect_diff(
         typer.Argument(
             metavar="A", help="Model directory, or RUN/checkpoints/step-NNNNNN of a run."
         ),
-        PathRole.reads_directory,
+        PathRole.reads_model,
     ],
     second: Annotated[
         Path,
         typer.Argument(metavar="B", help="The model to compare it with."),
-        PathRole.reads_directory,
+        PathRole.reads_model,
     ],
     text: TextsArgument = None,
     *,

@@ -1,0 +1,38 @@
+"""Small SentencePiece files, written field by field."""
+
+import struct
+
+
+def _field(number, wire, payload):
+    return bytes([number << 3 | wire]) + payload
+
+
+def _sized(number, data):
+    length, size = len(data), b""
+    while length > 127:
+        size, length = size + bytes([length & 127 | 128]), length >> 7
+    return _field(number, 2, size + bytes([length]) + data)
+
+
+def spm(pieces, specials=None, algorithm=1):
+    """A model of pieces, without a table of replacements.
+
+    Args:
+        pieces: the pieces; their scores fall.
+        specials: types of some pieces (2: unknown, 3: control), by the piece.
+        algorithm: 1 is Unigram, 2 is BPE.
+    """
+    specials = {"<unk>": 2, "<s>": 3, "</s>": 3} if specials is None else specials
+    found = b""
+    for number, piece in enumerate(pieces):
+        entry = _sized(1, piece.encode()) + _field(2, 5, struct.pack("<f", -1.0 - number / 16))
+        if piece in specials:
+            entry += _field(3, 0, bytes([specials[piece]]))
+        found += _sized(1, entry)
+    trainer = _field(3, 0, bytes([algorithm]))
+    normalizer = b"".join(_field(number, 0, b"\1") for number in (3, 4, 5))
+    return found + _sized(2, trainer) + _sized(3, normalizer)
+
+
+LETTERS = [chr(n) for n in range(ord("a"), ord("z") + 1)]
+PIECES = ["<unk>", "<s>", "</s>", "▁", *(f"▁{x}" for x in LETTERS), *LETTERS]

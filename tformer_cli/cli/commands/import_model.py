@@ -1,0 +1,85 @@
+"""`tformer import`: a model of another tool as a model directory."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tformer_cli.cli.console import note, stdout_console
+from tformer_cli.cli.help_screen import show_list
+from tformer_cli.cli.options import QuietOption
+from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.errors import UsageError
+from tformer_cli.model.config import parameter_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tformer_cli.converters.foreign_model import ForeignModel
+
+
+def import_model(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Directory or file of a model, or its name on the Hugging Face hub.",
+        ),
+        PathRole.reads_directory,
+    ],
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Directory to write; it must be new or empty."
+        ),
+        PathRole.writes_directory,
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be made, and write nothing.")
+    ] = False,
+    weights: Annotated[
+        Literal["float32", "int8"] | None,
+        typer.Option(
+            help="Type of the matrices. int8 is for models that hold integers.",
+            show_default="as in the source",
+        ),
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Make a model directory of another tool's model.
+
+    Reads Hugging Face directories of Marian (OPUS-MT), M2M-100, NLLB and mBART models, Marian's own
+    models and the Firefox translation models (Bergamot). Nothing in their files is executed.
+    Commands that take MODEL take such a SOURCE, too, and import it into the cache once.
+
+    Examples:
+        tformer import Helsinki-NLP/opus-mt-en-de -o opus-en-de
+        tformer import downloads/firefox-enpt -o enpt --weights float32
+        tformer import downloads/firefox-enpt --dry-run
+    """
+    from tformer_cli.workflows import import_model as workflow
+
+    if output is None and not dry_run:
+        raise UsageError("--output: must be given; name a new directory, or add --dry-run")
+    model = workflow.import_model(source, None if dry_run else output, weights=weights)
+    if dry_run:
+        show_list(stdout_console(), list(_rows(model)))
+    else:
+        note(f"{output}: {model.kind} model, {model.weight_type} weights", quiet=quiet)
+    for sentence in model.notes:
+        note(f"{source}: {sentence}", quiet=quiet)
+
+
+def _rows(model: "ForeignModel") -> "Iterator[tuple[str, str]]":
+    config = model.config
+    yield "Kind", model.kind
+    yield "Files", ", ".join(file.name for file in model.files)
+    layers = f"{config.n_encoder_layers} encoder and {config.n_decoder_layers} decoder layers"
+    yield "Shape", f"{layers}, d_model {config.d_model}, d_ff {config.d_ff}, {config.n_heads} heads"
+    n_sources = config.source_vocab_size
+    both = f"{n_sources:,} and {model.tokenizer.vocab_size:,}"
+    yield "Vocabulary", both if n_sources else f"{model.tokenizer.vocab_size:,} for both languages"
+    n_parameters = parameter_count(config, model.tokenizer.vocab_size)
+    yield "Weights", f"{n_parameters:,} parameters ({model.weight_type})"
+    yield "Decoding", f"beam size {model.decoding.beam_size}"

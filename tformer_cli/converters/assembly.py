@@ -1,0 +1,224 @@
+"""Weights of a foreign model, put under the names and into the shapes of tformer's."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tformer_cli.artifacts.weights_file import SCALE
+from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
+from tformer_cli.errors import ArtifactError
+from tformer_cli.model.config import ModelConfig, parameter_shapes
+
+NEVER = -1e9
+"""Bias of a token that is never written."""
+_LAYER = re.compile(r"(encoder|decoder)\.(?:layers\.(\d+)\.)?(.+)\.(weight|bias)")
+_INPUT = re.compile(r"(encoder|decoder)_(input\.norm)\.(weight|bias)")
+_WEIGHT = {"part": "weight", "W": "W", "scale": "scale", "gamma": "gamma", "layer_part": "weight"}
+_BIAS = {"part": "bias", "W": "b", "scale": "bias", "gamma": "beta", "layer_part": "bias"}
+"""Words of the names of weights and of biases in the tables of families."""
+MOST_SHOWN = 4
+
+
+class Integers(NamedTuple):
+    """A matrix in 8-bit integers."""
+
+    integers: NDArray[np.int8]
+    """(N, K), from -127 to 127."""
+    scale: NDArray[np.float32]
+    """(N) row n stands for scale[n]·integers[n]."""
+
+    def real(self) -> Array:
+        """Returns the float32 matrix that they stand for."""
+        return self.integers.astype(np.float32) * self.scale[:, None]
+
+
+Weight = Array | Integers
+
+
+class Reader:
+    """Reads a foreign model's arrays and remembers which are left over."""
+
+    def __init__(self, arrays: LazyArrays, where: str) -> None:
+        """Takes the arrays and the name of their file for messages."""
+        self.arrays, self.where = arrays, where
+        self._left = set(arrays)
+
+    def __contains__(self, name: str) -> bool:
+        """Returns whether there is an array of a name."""
+        return name in self.arrays
+
+    def take(self, name: str) -> Array:
+        """Reads an array.
+
+        Raises:
+            ArtifactError: if there is none of the name.
+        """
+        if name not in self.arrays:
+            raise ArtifactError(
+                f"{self.where}: has no tensor {name}; download the model's own files again"
+            )
+        self._left.discard(name)
+        return self.arrays[name]
+
+    def take_first(self, names: Iterable[str]) -> Array:
+        """Reads the first of several names of the same array; the others must be equal.
+
+        Raises:
+            ArtifactError: if there is none, or one of them differs.
+        """
+        there = [name for name in names if name in self.arrays]
+        first = self.take(there[0] if there else next(iter(names)))
+        for name in there[1:]:
+            if not np.array_equal(first, self.take(name)):
+                raise ArtifactError(
+                    f"{self.where}: {name} differs from {there[0]}, but the model has one matrix "
+                    "for both; convert the model anew"
+                )
+        return first
+
+    def ignore(self, names: Iterable[str]) -> None:
+        """Forgets arrays that decide nothing."""
+        self._left.difference_update(names)
+
+    def check_all_taken(self) -> None:
+        """Refuses a model with arrays that nothing here knows.
+
+        Raises:
+            ArtifactError: naming some of them.
+        """
+        if self._left:
+            shown = ", ".join(sorted(self._left)[:MOST_SHOWN])
+            rest = len(self._left) - MOST_SHOWN
+            more = f" and {rest} more" if rest > 0 else ""
+            raise ArtifactError(
+                f"{self.where}: has tensors that are not supported: {shown}{more}; import another "
+                "model"
+            )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a vocabulary in the order of tformer's ids."""
+
+    foreign: tuple[int, ...]
+    """The foreign id of each id; -1: a row of zeros."""
+    pieces: tuple[str, ...]
+    """The piece of each id."""
+    banned: tuple[int, ...] = ()
+    """Ids that are never written."""
+
+    def of(self, weight: Weight) -> Weight:
+        """Puts the rows of an embedding matrix (V, D), or of a bias (V), in order."""
+        order = np.array(self.foreign)
+        if isinstance(weight, Integers):
+            parts = [_ordered(part, order) for part in weight]
+            # a row of zeros has no scale of its own; one of 0 would be taken for damaged
+            parts[1][order < 0] = 1.0
+            return Integers(parts[0], parts[1])
+        return _ordered(weight, order)
+
+
+def _ordered(array: Array, order: NDArray[np.int64]) -> Array:
+    found: Array = array[order]
+    found[order < 0] = 0
+    return found
+
+
+def arranged(pieces: Sequence[str], pad: int | None, unk: int, start: int | None, eos: int) -> Rows:
+    """Orders a vocabulary so that padding, unknown, start and end have the ids 0 to 3.
+
+    Args:
+        pieces: the foreign pieces by their ids.
+        pad: foreign id of padding; None: a row of zeros.
+        unk: foreign id of the unknown piece.
+        start: foreign id of what a translation begins with; None: zeros.
+        eos: foreign id of the end.
+
+    Returns:
+        The rows. Where the start is another token, too, such as `</s>`, its row stands twice.
+    """
+    first = [-1 if pad is None else pad, unk, -1 if start is None else start, eos]
+    rest = [n for n in range(len(pieces)) if n not in first]
+    special = ("<pad>", "<unk>", "<s>", "</s>")
+    names = [f"<foreign {piece}>" if piece in special else piece for piece in pieces]
+    banned = [n for n in (0, 2) if first[n] == -1 or first.count(first[n]) > 1]
+    return Rows((*first, *rest), (*special, *(names[n] for n in rest)), tuple(banned))
+
+
+def output_bias(rows: Rows, bias: Array | None) -> Array:
+    """Returns the bias of the logits (V) in the order of rows, with banned tokens banned."""
+    plain = np.zeros(max(rows.foreign) + 1, np.float32) if bias is None else bias.ravel()
+    found = _ordered(plain.astype(np.float32), np.array(rows.foreign))
+    found[list(rows.banned)] = NEVER
+    return found
+
+
+def assembled(
+    config: ModelConfig,
+    vocab_size: int,
+    table: Mapping[str, Sequence[str]],
+    read: Callable[[str], Weight],
+    given: Mapping[str, Weight],
+    where: str,
+) -> dict[str, Array]:
+    """Puts the weights of a model together.
+
+    Args:
+        config: its settings.
+        vocab_size: entries of the target's vocabulary.
+        table: for each module of a layer (``self_attention.in_projection``) the foreign names of
+            the parts that are stacked: templates of ``{side}``, ``{n}`` and of the word for a
+            weight or bias.
+        read: returns the array of a foreign name, (out, in) if it is a matrix.
+        given: weights that no table names, by tformer's names.
+        where: the foreign file, for messages.
+
+    Returns:
+        Arrays by tformer's names; of int8 matrices also the scales.
+
+    Raises:
+        ArtifactError: if an array is missing or of another shape.
+    """
+    found: dict[str, Array] = {}
+    for name, shape in parameter_shapes(config, vocab_size).items():
+        weight = given[name] if name in given else _stacked(name, table, read)
+        matrix = weight.integers if isinstance(weight, Integers) else weight
+        if matrix.shape != shape:
+            raise ArtifactError(
+                f"{where}: {name} would have the shape {list(matrix.shape)}, but the settings ask "
+                f"for {list(shape)}; use the weights and settings of one model"
+            )
+        if isinstance(weight, Integers):
+            found[name] = np.array(weight.integers, order="C")
+            found[f"{name}{SCALE}"] = np.array(weight.scale, np.float32)
+        else:
+            found[name] = np.array(weight, np.float32, order="C")
+    return found
+
+
+def _stacked(
+    name: str, table: Mapping[str, Sequence[str]], read: Callable[[str], Weight]
+) -> Weight:
+    match = _LAYER.fullmatch(name)
+    if match is None:
+        match = _INPUT.fullmatch(name)
+        side, module, part = match.groups() if match else ("", name, "")
+        number = None
+    else:
+        side, number, module, part = match.groups()
+    words: dict[str, Any] = _WEIGHT if part == "weight" else _BIAS
+    parts = [
+        read(template.format(side=side, n=int(number or 0), n1=int(number or 0) + 1, **words))
+        for template in table[module]
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    if all(isinstance(one, Integers) for one in parts):
+        columns = zip(*parts, strict=True)
+        integers, scale = (np.concatenate(column) for column in columns)
+        return Integers(integers, scale)
+    return np.concatenate([one.real() if isinstance(one, Integers) else one for one in parts])

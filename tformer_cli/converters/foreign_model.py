@@ -1,0 +1,117 @@
+"""A foreign model in tformer's terms, before it is written."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.converters.formats.lazy_arrays import Array
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import ArtifactError
+from tformer_cli.files.regular_file import read_regular
+from tformer_cli.model.config import ModelConfig
+
+_LARGEST_JSON = 1 << 26
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignModel:
+    """A foreign model, converted."""
+
+    kind: str
+    """Kind of the source: "Hugging Face Marian"."""
+    config: ModelConfig
+    """Its settings."""
+    weights: Mapping[str, Array]
+    """Arrays by tformer's names."""
+    tokenizer: Tokenizer
+    """Its tokenizer."""
+    decoding: DecodingConfig
+    """Defaults of the search."""
+    files: tuple[Path, ...]
+    """Files that it was read from."""
+    ids: tuple[int, ...]
+    """The foreign id of each id of the target; -1: none."""
+    languages: tuple[str, str] = ("", "")
+    """Codes of source and target, if the files name them."""
+    notes: tuple[str, ...] = field(default=())
+    """Sentences about what is not exactly as in the foreign tool."""
+    weight_type: str = "float32"
+    """Type of the matrices: "float32" or "int8"."""
+
+
+def read_json_file(path: Path) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Raises:
+        ArtifactError: if it is missing or no such file.
+    """
+    try:
+        values = json.loads(read_regular(path, _LARGEST_JSON))
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: no such file; download the whole model") from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ArtifactError(f"{path}: is not readable JSON ({reason}); download it again") from None
+    if not isinstance(values, dict):
+        raise ArtifactError(f"{path}: is not a JSON object; download it again")
+    return values
+
+
+def read_bytes(path: Path, most_bytes: int = 1 << 28) -> bytes:
+    """Reads a file of a model whole.
+
+    Raises:
+        ArtifactError: if it is missing or much too large.
+    """
+    try:
+        return read_regular(path, most_bytes)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ArtifactError(
+            f"{path}: cannot be read ({reason}); download the whole model"
+        ) from None
+
+
+def check_settings(
+    path: Path, settings: Mapping[str, Any], known: Mapping[str, Iterable[Any]]
+) -> None:
+    """Refuses settings whose values are not the known ones; a missing one is as by default.
+
+    Raises:
+        ArtifactError: naming the first of them.
+    """
+    for name, values in known.items():
+        if name in settings and settings[name] not in values:
+            raise ArtifactError(
+                f"{path}: {name} = {json.dumps(settings[name])[:60]} is not supported; import "
+                "another model"
+            )
+
+
+def model_config(path: Path, **values: Any) -> ModelConfig:  # noqa: ANN401
+    """Makes the settings of a model.
+
+    Raises:
+        ArtifactError: if a foreign setting cannot be one of a model.
+    """
+    try:
+        return ModelConfig(dropout=0.0, **values)
+    except (ValueError, TypeError) as error:
+        raise ArtifactError(f"{path}: {error}; use this model's own settings") from None
+
+
+def number(path: Path, settings: Mapping[str, Any], name: str) -> int:
+    """Returns a setting that is a whole number.
+
+    Raises:
+        ArtifactError: if it is missing or something else.
+    """
+    value = settings.get(name)
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value[:20])
+    if type(value) is not int or value < 0:
+        raise ArtifactError(f"{path}: {name} is not a whole number; use this model's own settings")
+    return value

@@ -1,0 +1,267 @@
+"""Hugging Face's Marian (OPUS-MT), M2M-100, NLLB and mBART directories.
+
+They share the names of weights. Marian is post-norm and starts from the row of `<pad>`, which is
+zero; the others are pre-norm with final norms. Positions are sines in one half and cosines in the
+other, with the paper's frequencies (Marian) or tensor2tensor's from position 2 (M2M-100),
+or learned ones from row 2 (mBART).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from tformer_cli.converters.assembly import Reader, Rows, arranged, assembled, output_bias
+from tformer_cli.converters.foreign_model import (
+    ForeignModel,
+    check_settings,
+    model_config,
+    number,
+    read_json_file,
+)
+from tformer_cli.converters.formats.lazy_arrays import Array
+from tformer_cli.converters.formats.weight_files import read_weights_of
+from tformer_cli.converters.hugging_face_tokenizers import HuggingFaceVocabulary, read_vocabulary
+from tformer_cli.converters.positions import paper_halves, tensor2tensor_halves
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import ArtifactError
+from tformer_cli.model.config import ModelConfig
+
+_MODULES = {
+    "self_attention.in_projection": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "self_attention.out_projection": ("self_attn.out_proj",),
+    "self_attention_norm": ("self_attn_layer_norm",),
+    "cross_attention.in_projection": (
+        "encoder_attn.q_proj",
+        "encoder_attn.k_proj",
+        "encoder_attn.v_proj",
+    ),
+    "cross_attention.out_projection": ("encoder_attn.out_proj",),
+    "cross_attention_norm": ("encoder_attn_layer_norm",),
+    "feed_forward.inner": ("fc1",),
+    "feed_forward.outer": ("fc2",),
+    "feed_forward_norm": ("final_layer_norm",),
+}
+TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        **{
+            ours: tuple(f"model.{{side}}.layers.{{n}}.{name}.{{part}}" for name in theirs)
+            for ours, theirs in _MODULES.items()
+        },
+        "final_norm": ("model.{side}.layer_norm.{part}",),
+        "input.norm": ("model.{side}.layernorm_embedding.{part}",),
+    }
+)
+"""Foreign names of the modules of a layer and of the norms around the stacks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What one kind of model has that others have not."""
+
+    title: str
+    """Name for users."""
+    norm: Literal["post", "pre"]
+    positions: Literal["paper", "offset", "learned"]
+    embedding_norm: bool = False
+    has_bias: bool = True
+    scale_embedding: bool = False
+    """Default of the setting of that name."""
+    activation: str = "gelu"
+    """Default of activation_function."""
+
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "marian": Family(title="Marian (OPUS-MT)", norm="post", positions="paper"),
+        "m2m_100": Family(
+            title="M2M-100 / NLLB",
+            norm="pre",
+            positions="offset",
+            has_bias=False,
+            scale_embedding=True,
+            activation="relu",
+        ),
+        "mbart": Family(title="mBART", norm="pre", positions="learned", embedding_norm=True),
+    }
+)
+"""Families by the model_type of config.json."""
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+KNOWN = {
+    "normalize_before": (False, True),
+    "is_encoder_decoder": (True,),
+    "add_cross_attention": (False, True),
+    "quantization_config": (None,),
+    "tie_word_embeddings": (True,),
+    "activation_function": tuple(ACTIVATIONS),
+    "scale_embedding": (False, True),
+    "share_encoder_decoder_embeddings": (False, True),
+    "static_position_embeddings": (False, True),
+    "add_bias_logits": (False,),
+    "extra_pos_embeddings": (0, 1, 2),
+}
+"""Settings that could change what is computed, with the values that are known."""
+_OFFSET = 2
+"""Position of the first token in M2M-100 and mBART: behind that of padding, 1."""
+
+
+def is_hugging_face(path: Path) -> bool:
+    """Returns whether a directory holds a model of one of the families."""
+    file = path / "config.json"
+    return file.is_file() and read_json_file(file).get("model_type") in FAMILIES
+
+
+def convert(path: Path) -> ForeignModel:
+    """Converts a directory.
+
+    Raises:
+        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
+    """
+    file = path / "config.json"
+    settings = read_json_file(file)
+    family = FAMILIES[settings["model_type"]]
+    check_settings(file, settings, KNOWN)
+    generation_file = path / "generation_config.json"
+    generation = read_json_file(generation_file) if generation_file.is_file() else {}
+    arrays, weight_files = read_weights_of(path)
+    reader = Reader(arrays, str(path))
+    vocabulary = read_vocabulary(path, settings)
+    sides = _rows(file, {**settings, **_ids(generation)}, vocabulary)
+    config = _config(file, settings, family, sides)
+    given = _outer(reader, settings, family, config, sides)
+    weights = assembled(config, len(sides[1].pieces), TABLE, reader.take, given, str(path))
+    reader.ignore(n for n in arrays if n.endswith("embed_positions.weight"))
+    reader.check_all_taken()
+    decoding, notes = _decoding({**settings, **generation}, config)
+    return ForeignModel(
+        kind=f"Hugging Face {family.title}",
+        config=config,
+        weights=weights,
+        tokenizer=vocabulary.tokenizer(sides),
+        decoding=decoding,
+        files=(file, *weight_files, *vocabulary.files),
+        ids=sides[1].foreign,
+        languages=vocabulary.language_codes,
+        notes=tuple(notes),
+    )
+
+
+def _ids(generation: Mapping[str, Any]) -> dict[str, Any]:
+    """The special ids that a generation_config.json names."""
+    return {k: v for k, v in generation.items() if k.endswith("_token_id") and v is not None}
+
+
+def _rows(
+    file: Path, settings: Mapping[str, Any], vocabulary: HuggingFaceVocabulary
+) -> tuple[Rows, Rows]:
+    """Orders the source's and the target's vocabulary."""
+    pad, eos, start = (
+        number(file, settings, f"{name}_token_id") for name in ("pad", "eos", "decoder_start")
+    )
+    source_size = number(file, settings, "vocab_size")
+    target_size = settings.get("decoder_vocab_size") or source_size
+    found = []
+    for pieces, size in (
+        (vocabulary.source_pieces(source_size), source_size),
+        (vocabulary.target_pieces(target_size), target_size),
+    ):
+        unk = vocabulary.unk
+        if not all(0 <= n < size for n in (pad, eos, start, unk)):
+            raise ArtifactError(
+                f"{file}: special tokens have the ids {pad}, {unk}, {start}, {eos}, but the "
+                f"vocabulary has {size} entries; use this model's own files"
+            )
+        found.append(arranged(pieces, pad, unk, start, eos))
+    return found[0], found[1]
+
+
+def _config(
+    file: Path, settings: Mapping[str, Any], family: Family, sides: tuple[Rows, Rows]
+) -> ModelConfig:
+    heads = number(file, settings, "encoder_attention_heads")
+    width = number(file, settings, "encoder_ffn_dim")
+    for name, value in (("attention_heads", heads), ("ffn_dim", width)):
+        if number(file, settings, f"decoder_{name}") != value:
+            raise ArtifactError(
+                f"{file}: encoder and decoder differ in {name}, which is not supported; import "
+                "another model"
+            )
+    is_shared = settings.get("share_encoder_decoder_embeddings", True)
+    return model_config(
+        file,
+        d_model=number(file, settings, "d_model"),
+        n_heads=heads,
+        d_ff=width,
+        n_encoder_layers=number(file, settings, "encoder_layers"),
+        n_decoder_layers=number(file, settings, "decoder_layers"),
+        norm=family.norm,
+        activation=ACTIVATIONS[settings.get("activation_function", family.activation)],
+        positions="learned" if family.positions == "learned" else "table",
+        max_positions=number(file, settings, "max_position_embeddings"),
+        tied_embeddings="all" if is_shared else "decoder",
+        source_vocab_size=0 if is_shared else len(sides[0].pieces),
+        output_bias=True,
+        embedding_norm=family.embedding_norm,
+        scale_embeddings=settings.get("scale_embedding", family.scale_embedding),
+    )
+
+
+def _outer(
+    reader: Reader,
+    settings: Mapping[str, Any],
+    family: Family,
+    config: ModelConfig,
+    sides: tuple[Rows, Rows],
+) -> dict[str, Any]:
+    """Reads the weights around the stacks."""
+    given: dict[str, Any] = {}
+    target = ["model.decoder.embed_tokens.weight", "lm_head.weight"]
+    if settings.get("share_encoder_decoder_embeddings", True):
+        names = ["model.shared.weight", "model.encoder.embed_tokens.weight", *target]
+        given["source_embedding.weight"] = sides[1].of(reader.take_first(names))
+    else:
+        given["source_embedding.weight"] = sides[0].of(
+            reader.take("model.encoder.embed_tokens.weight")
+        )
+        given["target_embedding.weight"] = sides[1].of(reader.take_first(target))
+    bias = "final_logits_bias"
+    has_bias = family.has_bias and bias in reader
+    given["output_bias"] = output_bias(sides[1], reader.take(bias) if has_bias else None)
+    for side in ("encoder", "decoder"):
+        table = _positions(reader, family, config, f"model.{side}.embed_positions.weight")
+        given[f"{side}_input.positions.table"] = table
+    return given
+
+
+def _positions(reader: Reader, family: Family, config: ModelConfig, name: str) -> Array:
+    if family.positions == "learned":
+        return reader.take(name)[_OFFSET:]
+    if family.positions == "paper":
+        if name in reader:  # older files have it; it counts
+            return reader.take(name)
+        return paper_halves(config.max_positions, config.d_model)
+    return tensor2tensor_halves(config.max_positions, config.d_model, _OFFSET)
+
+
+def _decoding(settings: Mapping[str, Any], config: ModelConfig) -> tuple[DecodingConfig, list[str]]:
+    """Turns what a generation_config.json says into defaults of the search."""
+    notes = []
+    if not settings.get("renormalize_logits", False):
+        notes.append(
+            "probabilities are renormalized without tokens that are never written, as newer "
+            "versions of such models have it"
+        )
+    if settings.get("length_penalty", 1.0) != 1.0:
+        notes.append(f"length_penalty = {settings['length_penalty']} is taken as 1.0")
+    beams = settings.get("num_beams", 1)
+    longest = settings.get("max_length", 0)
+    is_known = isinstance(longest, int) and 1 < longest <= config.max_positions
+    decoding = DecodingConfig(
+        beam_size=beams if isinstance(beams, int) and 1 <= beams <= 1000 else 1,
+        length_normalization="average",
+        length_penalty=1.0,
+        max_length=longest - 1 if is_known else 0,
+        no_repeat_ngram=int(settings.get("no_repeat_ngram_size") or 0),
+    )
+    return decoding, notes

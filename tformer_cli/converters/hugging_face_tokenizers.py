@@ -1,0 +1,173 @@
+"""Tokenizers of Hugging Face's Marian, M2M-100, NLLB and mBART directories.
+
+Marian numbers the pieces of two SentencePiece models by a vocab.json; M2M-100 those of one, with
+languages behind it. NLLB and mBART number them as fairseq does: four special tokens first, so that
+piece i of the SentencePiece model has the id i + 1, with languages behind.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.converters.assembly import Rows
+from tformer_cli.converters.foreign_model import read_bytes, read_json_file
+from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
+from tformer_cli.data.sentencepiece.spm_file import read_spm
+from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.errors import ArtifactError
+
+FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
+_TAG = re.compile(r">>(.+)<<")
+_JOINT_SPM = ("sentencepiece.bpe.model", "spm.model")
+_MOST_ENTRIES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class HuggingFaceVocabulary:
+    """Pieces by their foreign ids, and what cuts text into them."""
+
+    source_spm: Path
+    """SentencePiece model of the source."""
+    target_spm: Path | None
+    """That of the target; None: the same."""
+    source: Mapping[str, int]
+    """Ids of the source's pieces."""
+    target: Mapping[str, int]
+    """Ids of the target's pieces."""
+    unk: int
+    """Id of the unknown piece."""
+    languages: Languages
+    """Tokens that name languages."""
+    files: tuple[Path, ...]
+    """Files that were read."""
+    language_codes: tuple[str, str] = ("", "")
+    """Codes of source and target, if the files name them."""
+
+    def source_pieces(self, size: int) -> list[str]:
+        """The source's pieces by their ids; ids without a piece get a name."""
+        return _by_id(self.source, size, self.files[0])
+
+    def target_pieces(self, size: int) -> list[str]:
+        """The same of the target."""
+        return _by_id(self.target, size, self.files[0])
+
+    def tokenizer(self, sides: tuple[Rows, Rows]) -> SentencePieceTokenizer:
+        """Makes the tokenizer of a model whose rows are in the order of `sides`."""
+        return SentencePieceTokenizer.build(
+            read_bytes(self.source_spm),
+            None if self.target_spm is None else read_bytes(self.target_spm),
+            sides[0].pieces,
+            None if self.source is self.target else sides[1].pieces,
+            languages=self.languages,
+            where=str(self.source_spm),
+        )
+
+
+def read_vocabulary(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabulary:
+    """Reads the tokenizer's files of a directory.
+
+    Raises:
+        ArtifactError: if one is missing or damaged.
+    """
+    if settings["model_type"] == "marian":
+        return _read_marian(path, settings)
+    spm = next((path / name for name in _JOINT_SPM if (path / name).is_file()), None)
+    if spm is None:
+        raise ArtifactError(
+            f"{path}: has no {_JOINT_SPM[0]}; download the whole model, its SentencePiece file "
+            "included"
+        )
+    numbered = path / "vocab.json"
+    if numbered.is_file():  # M2M-100
+        ids = _numbers(numbered)
+        first = len(ids)
+    else:
+        pieces = read_spm(read_bytes(spm), str(spm)).pieces
+        ids = {piece: number for number, piece in enumerate(FAIRSEQ_FIRST)}
+        ids |= {piece: number + 1 for number, piece in enumerate(pieces) if number >= 3}
+        first = len(pieces) + 1
+    tokens = _language_tokens(path)
+    ids |= {token: first + number for number, token in enumerate(tokens) if token not in ids}
+    return HuggingFaceVocabulary(
+        source_spm=spm,
+        target_spm=None,
+        source=ids,
+        target=ids,
+        unk=ids.get("<unk>", -1),
+        languages=Languages(
+            tokens={token.strip("_"): token for token in tokens},
+            before_source="source",
+            before_target=True,
+        ),
+        files=(spm, *([numbered] if numbered.is_file() else [])),
+    )
+
+
+def _read_marian(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabulary:
+    files = [path / "source.spm", path / "target.spm", path / "vocab.json"]
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is not None:
+        raise ArtifactError(
+            f"{missing}: no such file; download the whole model (models with BPE and Moses instead "
+            "of SentencePiece are not supported)"
+        )
+    source = _numbers(files[2])
+    target = source
+    if not settings.get("share_encoder_decoder_embeddings", True):
+        files.append(path / "target_vocab.json")
+        target = _numbers(files[3])
+    tokens = {m[1]: piece for piece in source if (m := _TAG.fullmatch(piece))}
+    languages = NO_LANGUAGES
+    if tokens:
+        languages = Languages(tokens=tokens, before_source="target", in_text=True)
+    config_file = path / "tokenizer_config.json"
+    names = read_json_file(config_file) if config_file.is_file() else {}
+    codes = [names.get(f"{side}_lang") for side in ("source", "target")]
+    named = [code if isinstance(code, str) else "" for code in codes]
+    return HuggingFaceVocabulary(
+        source_spm=files[0],
+        target_spm=files[1],
+        source=source,
+        target=target,
+        unk=source.get("<unk>", -1),
+        languages=languages,
+        files=tuple(files),
+        language_codes=(named[0], named[1]),
+    )
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    """Reads a vocab.json: pieces and their ids."""
+    found = read_json_file(file)
+    if not all(type(n) is int and 0 <= n < _MOST_ENTRIES for n in found.values()):
+        raise ArtifactError(f"{file}: has ids that are not whole numbers; download it again")
+    return found
+
+
+def _by_id(ids: Mapping[str, int], size: int, where: Path) -> list[str]:
+    if size > _MOST_ENTRIES or any(number >= size for number in ids.values()):
+        raise ArtifactError(
+            f"{where}: its vocabulary does not fit into the {size:,} rows of the model; download "
+            "the whole model"
+        )
+    pieces = [f"<unused {number}>" for number in range(size)]
+    for piece, number in ids.items():
+        pieces[number] = piece
+    return pieces
+
+
+def _language_tokens(path: Path) -> Sequence[str]:
+    """Reads the tokens that name languages, in the order of their ids."""
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        if not (path / name).is_file():
+            continue
+        settings = read_json_file(path / name)
+        for key in ("additional_special_tokens", "extra_special_tokens"):
+            tokens = settings.get(key)
+            if isinstance(tokens, list) and tokens:
+                return [str(t.get("content") if isinstance(t, dict) else t) for t in tokens]
+    raise ArtifactError(
+        f"{path}: names no language tokens in special_tokens_map.json; download the whole model"
+    )

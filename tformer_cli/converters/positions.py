@@ -1,0 +1,39 @@
+"""Position vectors of other tools: sines in one half, cosines in the other."""
+
+import math
+
+import numpy as np
+
+from tformer_cli.converters.formats.lazy_arrays import Array
+
+
+def paper_halves(n_positions: int, d_model: int) -> Array:
+    """The paper's frequencies 10000^(-2i/D), as Hugging Face's Marian and Pegasus have them.
+
+    Returns:
+        (n_positions, D): all sines, then all cosines.
+    """
+    exponents = 2 * (np.arange(d_model) // 2) / d_model
+    angles = np.arange(n_positions)[:, None] / np.power(10000, exponents)
+    halves = [np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])]
+    return np.concatenate(halves, axis=1).astype(np.float32)
+
+
+def tensor2tensor_halves(n_positions: int, d_model: int, first: int = 0) -> Array:
+    """The frequencies 10000^(-i/(D/2 - 1)) of tensor2tensor, fairseq, Marian and CTranslate2.
+
+    Args:
+        n_positions: rows.
+        d_model: D.
+        first: position of the first row.
+
+    Returns:
+        (n_positions, D): all sines, then all cosines, then a zero if D is odd.
+    """
+    half = d_model // 2
+    step = np.float32(-math.log(10000) / (half - 1))
+    frequencies = np.exp(np.arange(half, dtype=np.float32) * step)
+    places = np.arange(first, first + n_positions, dtype=np.float32)
+    angles = places[:, None] * frequencies
+    table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    return np.pad(table, ((0, 0), (0, d_model - 2 * half)))

@@ -1,0 +1,214 @@
+"""Models of other tools, made into model directories."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from tformer_cli.artifacts.config_file import CONFIG, ImportOrigin, WeightType
+from tformer_cli.artifacts.not_a_model import HUB_NAME, not_a_model
+from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.files.atomic import directory_aside, make_directory
+from tformer_cli.files.cache import cache_directory
+from tformer_cli.files.hashes import hash_file
+
+if TYPE_CHECKING:
+    from tformer_cli.converters.foreign_model import ForeignModel
+
+ImportedWeights = Literal["float32", "int8"]
+HUB_FILES = ("*.json", "*.spm", "*.model", "*.safetensors", "pytorch_model*.bin")
+"""Files of a repository on the hub that a model may need."""
+_VERSION = 1
+"""Of what an import makes of the same files, for the cache."""
+
+
+def import_model(
+    source: str,
+    output: Path | None,
+    *,
+    weights: ImportedWeights | None = None,
+) -> "ForeignModel":
+    """Converts a foreign model and writes it as a model directory, whole or not at all.
+
+    Args:
+        source: a directory, a file, or a name on the Hugging Face hub.
+        output: directory to write, which must not exist or be empty; None: only convert.
+        weights: type of the matrices; None: integers where the source has them, else float32.
+
+    Returns:
+        The converted model.
+
+    Raises:
+        UsageError: if the directory has files.
+        ArtifactError: if the source is damaged, incomplete, of an unknown kind, or has what
+            tformer has not.
+    """
+    if output is not None and output.exists() and not _is_empty(output):
+        raise UsageError(f"--output: {output} is already there; name a new directory")
+    path = _local(source)
+    convert = recognized(path)
+    if convert is None:
+        raise _unknown(path)
+    model = _converted(convert, weights)
+    if weights == "int8" and model.weight_type != "int8":
+        raise UsageError(
+            f"--weights: {source} has no integers; import it, then `tformer export --format int8`"
+        )
+    if output is not None:
+        _write(model, output, source)
+    return model
+
+
+def resolve_model(model: Path, say: Callable[[str], None]) -> Path:
+    """Returns the model directory of what a user has named as a model.
+
+    A foreign model is imported into the cache when it is first used.
+
+    Args:
+        model: a model directory, or the source of an import.
+        say: told what was imported from where.
+
+    Raises:
+        ArtifactError: if a foreign model cannot be imported.
+    """
+    if _is_ours(model) or not (model.exists() or _is_hub_name(model)):
+        return model
+    path = _local(str(model))
+    convert = recognized(path)
+    if convert is None:
+        return model
+    cached = cache_directory() / "models" / _key(path)
+    if not _is_ours(cached):
+        make_directory(cached.parent)
+        converted = _converted(convert, None)
+        _write(converted, cached, str(model))
+        say(f"{model}: imported a model of {converted.kind} into {cached}")
+    return cached
+
+
+def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] | None":
+    """Finds what converts a directory or file; None if it is of no known kind.
+
+    Raises:
+        ArtifactError: if a file that tells the kind is damaged.
+    """
+    from tformer_cli.converters import hugging_face, marian
+
+    if path.is_dir() and hugging_face.is_hugging_face(path):
+        return lambda _: hugging_face.convert(path)
+    source = marian.find_source(path)
+    if source is not None:
+        return lambda weights: marian.convert(source, weights)
+    return None
+
+
+def _converted(
+    convert: "Callable[[ImportedWeights | None], ForeignModel]", weights: ImportedWeights | None
+) -> "ForeignModel":
+    try:
+        return convert(weights)
+    except DataError as error:  # of a tokenizer's file
+        raise ArtifactError(str(error)) from None
+
+
+def _write(model: "ForeignModel", output: Path, source: str) -> None:
+    import torch
+
+    from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+
+    origin = ImportOrigin(
+        kind=model.kind,
+        source=source,
+        files={file.name: hash_file(file) for file in model.files},
+        ids=tuple(_runs(model.ids)),
+    )
+    with directory_aside(output) as aside:
+        save_model_directory(
+            aside,
+            {name: torch.from_numpy(array) for name, array in model.weights.items()},
+            config=model.config,
+            tokenizer=model.tokenizer,
+            decoding=model.decoding,
+            info=ModelInfo(
+                source_language=model.languages[0],
+                target_language=model.languages[1],
+                origin=origin,
+            ),
+            weight_type=cast("WeightType", model.weight_type),
+        )
+
+
+def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Writes ids as runs of ids that follow each other: the first and how many."""
+    start, length = ids[0], 1
+    for number in ids[1:]:
+        if start >= 0 and number == start + length:
+            length += 1
+        else:
+            yield start, length
+            start, length = number, 1
+    yield start, length
+
+
+def _is_ours(path: Path) -> bool:
+    """Returns whether a directory may be a model directory of tformer's."""
+    file = path / CONFIG
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(4096)
+    except OSError:
+        return False
+    return b'"format_version"' in start
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+def _is_hub_name(path: Path) -> bool:
+    return bool(HUB_NAME.fullmatch(str(path))) and not path.parent.exists()
+
+
+def _unknown(path: Path) -> ArtifactError:
+    if _is_ours(path):
+        return ArtifactError(f"{path}: is a model directory already; name it as MODEL")
+    return not_a_model(path)
+
+
+def _key(path: Path) -> str:
+    """Names an import by the place, sizes and times of the files."""
+    files = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file())
+    facts = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    return hashlib.sha256(json.dumps([_VERSION, facts]).encode()).hexdigest()[:32]
+
+
+def _local(source: str) -> Path:
+    """Returns the path of a source; one on the hub is downloaded, unless it was before."""
+    path = Path(source)
+    if path.exists():
+        return path
+    if not _is_hub_name(path):
+        raise ArtifactError(
+            f"{source}: no such file or directory; name a model, or one on the Hugging Face hub "
+            "(owner/name)"
+        )
+    import huggingface_hub
+
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(
+                source, allow_patterns=list(HUB_FILES), local_files_only=True
+            )
+        )
+    except Exception:  # noqa: BLE001, S110 - it was not downloaded before
+        pass
+    try:
+        return Path(huggingface_hub.snapshot_download(source, allow_patterns=list(HUB_FILES)))
+    except Exception as error:  # noqa: BLE001 - whatever the library's network layers raise
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise ArtifactError(
+            f"{source}: the hub is unreachable or has no such model ({reason}); download its "
+            "files (config.json, generation_config.json, model.safetensors or pytorch_model.bin, "
+            "*.spm, vocab.json, tokenizer_config.json) into a directory, and name that"
+        ) from None
