@@ -88,7 +88,8 @@ def test_tables_name_fields_that_exist_and_know_the_defaults(kind, table):
 
 @pytest.fixture(scope="module")
 def engines():
-    tokenizer = SimpleNamespace(vocab_size=12, pieces=lambda ids: [f"<{token}>" for token in ids])
+    target = SimpleNamespace(pieces=lambda ids: [f"<{token}>" for token in ids])
+    tokenizer = SimpleNamespace(vocab_size=12, target=target)
     return [
         TorchEngine(CPU),
         CompiledEngine(),
