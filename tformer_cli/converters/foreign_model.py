@@ -9,6 +9,7 @@ from typing import Any
 from tformer_cli.converters.formats.lazy_arrays import Array
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import read_regular
 from tformer_cli.model.config import ModelConfig
@@ -38,6 +39,8 @@ class ForeignModel:
     """Codes of source and target, if the files name them."""
     notes: tuple[str, ...] = field(default=())
     """Sentences about what is not exactly as in the foreign tool."""
+    shortlist: Shortlist | None = None
+    """Its lexical shortlist in tformer's ids, if it has one."""
     weight_type: str = "float32"
     """Type of the matrices: "float32" or "int8"."""
 

@@ -30,6 +30,7 @@ from tformer_cli.converters.foreign_model import (
     read_bytes,
 )
 from tformer_cli.converters.formats.lazy_arrays import LazyArrays
+from tformer_cli.converters.formats.lexical_shortlist import read_binary_shortlist
 from tformer_cli.converters.formats.marian_binary import SETTINGS, read_marian_binary
 from tformer_cli.converters.formats.npz import read_npz
 from tformer_cli.converters.formats.yaml_text import parse_yaml, read_yaml
@@ -37,6 +38,7 @@ from tformer_cli.converters.positions import tensor2tensor_halves
 from tformer_cli.data.sentencepiece.spm_file import read_spm
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 
@@ -185,13 +187,15 @@ def convert(
     found = assembled(config, len(rows[1].pieces), table, read, given, where)
     reader.ignore(name for name in arrays if name.endswith(_STATIC) or name.startswith("special:"))
     reader.check_all_taken()
+    shortlist_file, shortlist = _shortlist(source, rows)
     return ForeignModel(
         kind="Bergamot (Firefox)" if multipliers else "Marian",
         config=config,
         weights=found,
         tokenizer=tokenizer,
         decoding=_decoding(source.settings),
-        files=(source.model, *files),
+        files=(source.model, *files, *shortlist_file),
+        shortlist=shortlist,
         ids=rows[1].foreign,
         weight_type="int8" if in_integers else "float32",
     )
@@ -330,6 +334,36 @@ def _pieces(vocabulary: Path, spm: Path) -> list[str]:
     if sorted(pieces) != list(range(len(ids))):
         raise ArtifactError(f"{vocabulary}: its ids are not 0, 1, 2, …; use this model's own")
     return [pieces[n] for n in range(len(pieces))]
+
+
+def _shortlist(
+    source: MarianSource, rows: tuple[Rows, Rows]
+) -> tuple[tuple[Path, ...], Shortlist | None]:
+    """Reads the binary shortlist that the decoder's settings name, in tformer's ids.
+
+    Returns:
+        Its file, and the shortlist; nothing and None if there is none beside the model.
+    """
+    named = source.settings.get("shortlist") or [""]
+    path = source.model.parent / Path(str(named[0])).name
+    if path.suffix != ".bin" or not path.is_file():
+        return (), None
+    sources, targets = (np.array(side.foreign) for side in rows)
+    n_targets = int(targets.max()) + 1
+    read = read_binary_shortlist(path, n_targets)
+    if len(read.offsets) - 1 < int(sources.max()) + 1:
+        raise ArtifactError(f"{path}: is of another vocabulary; use this model's own")
+    ours = np.empty(n_targets, np.int32)
+    places = np.flatnonzero(targets >= 0)
+    ours[targets[places]] = places
+    lists = [
+        np.sort(ours[read.targets[read.offsets[n] : read.offsets[n + 1]]]) if n >= 0 else ours[:0]
+        for n in sources.tolist()
+    ]
+    # the first foreign ids are among the first of ours: those of special tokens stand before
+    first = int(ours[: read.n_frequent].max(initial=-1)) + 1
+    offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+    return (path,), Shortlist(first, offsets, np.concatenate(lists))
 
 
 def _decoding(settings: Mapping[str, Any]) -> DecodingConfig:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ImportedWeights = Literal["float32", "int8"]
 HUB_FILES = ("*.json", "*.spm", "*.model", "*.safetensors", "pytorch_model*.bin")
 """Files of a repository on the hub that a model may need."""
-_VERSION = 1
+_VERSION = 2
 """Of what an import makes of the same files, for the cache."""
 
 
@@ -116,6 +116,7 @@ def _write(model: "ForeignModel", output: Path, source: str) -> None:
     import torch
 
     from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+    from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
 
     origin = ImportOrigin(
         kind=model.kind,
@@ -137,6 +138,8 @@ def _write(model: "ForeignModel", output: Path, source: str) -> None:
             ),
             weight_type=cast("WeightType", model.weight_type),
         )
+        if model.shortlist is not None:
+            save_shortlist(aside / SHORTLIST, model.shortlist)
 
 
 def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
