@@ -150,6 +150,24 @@ class TranslatorOptions:
             panel=LARGE_JOBS,
         ),
     ] = "split"
+    source_language: Annotated[
+        str | None,
+        option(
+            "Language of the source, for an imported model that must be told.",
+            panel=COMMON,
+            shown=THE_MODELS,
+            metavar="CODE",
+        ),
+    ] = None
+    target_language: Annotated[
+        str | None,
+        option(
+            "Language to translate into, for an imported model that knows several.",
+            panel=COMMON,
+            shown=THE_MODELS,
+            metavar="CODE",
+        ),
+    ] = None
     heads: Annotated[
         list[str] | None,
         option(
@@ -187,6 +205,8 @@ class TranslatorOptions:
             threads=self.threads,
             seed=self.seed,
             too_long=self.too_long,
+            source_language=self.source_language,
+            target_language=self.target_language,
             heads=self.heads or (),
             shortlist=self.shortlist,
             tell=partial(note, quiet=quiet),

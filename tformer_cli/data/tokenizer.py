@@ -79,9 +79,9 @@ class TokenizerSide(ABC):
             )
         return self.encode_batch(texts)
 
-    def tag_of(self, text: str) -> str:  # noqa: ARG002 - for those that know some
-        """The beginning of a text that names a language, if it has one."""
-        return ""
+    def for_parts_of(self, line: str) -> "TokenizerSide":  # noqa: ARG002 - for those that need it
+        """The same for parts of a line: a language that its beginning names holds for all."""
+        return self
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:

@@ -21,7 +21,7 @@ from tformer_cli.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from tformer_cli.data.tokenizer import Tokenizer
+    from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.engine import SearchedModel, SearchEngine
     from tformer_cli.decoding.hypothesis import Hypothesis
@@ -297,13 +297,19 @@ class Translator:
         """Tokenizes lines, sentence by sentence if asked to, and cuts what is too long."""
         longest = longest_source(self._model.max_positions)
         sentences = [self._sentences(line) for line in lines]
-        encoded = iter(
-            self._tokenizer.source.encode_batch([text for line in sentences for text, _ in line])
-        )
+        source = self._tokenizer.source
+        sides = [source.for_parts_of(line) for line in lines]
+        texts = [[text for text, _ in line] for line in sentences]
+        if all(side is source for side in sides):  # all at once is faster
+            encoded = iter(source.encode_batch(list(chain.from_iterable(texts))))
+        else:
+            by_line = (side.encode_batch(line) for side, line in zip(sides, texts, strict=True))
+            encoded = chain.from_iterable(by_line)
         prepared = []
-        for index, line in enumerate(sentences, first_index):
+        for index, (side, line) in enumerate(zip(sides, sentences, strict=True), first_index):
             fitted = [
-                (self._fitted(text, next(encoded), longest, index), blank) for text, blank in line
+                (self._fitted(text, next(encoded), longest, index, side), blank)
+                for text, blank in line
             ]
             prepared.append(fitted[0][0] if len(fitted) == 1 else _together(fitted))
         return prepared
@@ -322,7 +328,9 @@ class Translator:
             if text
         ]
 
-    def _fitted(self, line: str, ids: Sequence[int], longest: int, index: int) -> _Prepared:
+    def _fitted(
+        self, line: str, ids: Sequence[int], longest: int, index: int, side: TokenizerSide
+    ) -> _Prepared:
         """Cuts a line, or a sentence of it, if it has more than `longest` tokens."""
         if len(ids) <= longest:
             return _Prepared((tuple(ids),) if ids else (), texts=(line,) if ids else ())
@@ -333,8 +341,12 @@ class Translator:
             )
         if self._too_long == "truncate":
             return _Prepared((tuple(ids[:longest]),), is_truncated=True, texts=(line,))
-        texts = split_line(line, min(-(-longest // 2), LONGEST_PART), self._count_tokens)
-        encoded = zip(texts, self._tokenizer.source.encode_batch(texts), strict=True)
+        texts = split_line(
+            line,
+            min(-(-longest // 2), LONGEST_PART),
+            lambda parts: [len(ids) for ids in side.encode_batch(parts)],
+        )
+        encoded = zip(texts, side.encode_batch(texts), strict=True)
         kept = [(text, tuple(ids[:longest])) for text, ids in encoded if ids]
         return _Prepared(
             tuple(ids for _, ids in kept),
@@ -342,9 +354,6 @@ class Translator:
             blanks=(" ",) * (len(kept) - 1),
             is_too_long=True,
         )
-
-    def _count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return [len(ids) for ids in self._tokenizer.source.encode_batch(list(texts))]
 
     def _constraints(self, demands: Demands, *, is_first: bool) -> Constraints | None:
         """Puts the phrases of a line's part in tokens; None where nothing is asked of it."""

@@ -83,6 +83,7 @@ def open_translator(
         place = _device(settings)
         takes_int8 = settings.engine != "ctranslate2"
         directory, weights = read_model_directory(Path(model), place, takes_int8=takes_int8)
+    directory = _for_languages(directory, settings)
     decoding = overridden(directory.decoding, settings.tell, **overrides)
     precision = choose_precision(directory, settings.precision, place)
     directory = in_precision(directory, precision, settings, may_change=weights is not None)
@@ -112,6 +113,21 @@ def open_translator(
         precision=precision,
         engine=settings.engine,
     )
+
+
+def _for_languages(directory: ModelDirectory, settings: OpeningSettings) -> ModelDirectory:
+    """Chooses the languages of a model that has tokens for them.
+
+    Raises:
+        UsageError: if it does not know them, or must be told.
+    """
+    tokenizer = directory.tokenizer.for_languages(
+        settings.source_language, settings.target_language
+    )
+    tokenizer.check_languages()
+    if tokenizer is directory.tokenizer:
+        return directory
+    return replace(directory, tokenizer=tokenizer, load=lambda: directory.model)
 
 
 def _device(settings: OpeningSettings) -> str:

@@ -132,9 +132,7 @@ class Normalizer:
             DataError: if its table of replacements is damaged.
         """
         self._table = CharacterTable(model.charsmap, where) if model.charsmap else None
-        fixed = [
-            p for p, kind in zip(model.pieces, model.types, strict=True) if kind == USER_DEFINED
-        ]
+        fixed = model.of_type(USER_DEFINED)
         self._fixed = any_of(fixed) if fixed else None
         self._prefix = SPACE if model.add_dummy_prefix else ""
         self._removes_spaces = model.remove_extra_whitespaces

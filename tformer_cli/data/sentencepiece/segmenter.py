@@ -23,7 +23,7 @@ from tformer_cli.data.sentencepiece.spm_file import (
 from tformer_cli.errors import DataError
 
 _NO_TEXT = "\U0010ffff"
-"""A character that no text has: it is replaced by one that is as unknown."""
+"""A character that no text has: it is replaced by one that is unknown, too."""
 _STAND_IN = "\U0010fffe"
 
 Found = tuple[int, int, int]
@@ -48,12 +48,15 @@ class Segmenter:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The numbers of each text's pieces."""
-        texts = [_clean(text) for text in texts]
-        return self._words.encode_batch(texts) if self._words else self._encode_texts(texts)
+        texts = [without_surrogates(text) for text in texts]
+        # what ends in `▁` loses it at the end of a text, but not inside one
+        if self._words is None or any(SPACE in text for text in texts):
+            return self._encode_texts(texts)
+        return self._words.encode_batch(texts)
 
     def encode_with_places(self, text: str) -> list[Found]:
         """The pieces of a text, each with the place of the characters that it is from."""
-        normalized, places = self._normalizer.normalize_with_places(_clean(text))
+        normalized, places = self._normalizer.normalize_with_places(without_surrogates(text))
         found = []
         for piece, start, end in self._pieces(normalized):
             covered = [place for place in places[start:end] if place[0] < place[1]]
@@ -124,12 +127,16 @@ class _Unigram:
 
     def numbers(self, normalized: Sequence[str]) -> list[list[int]]:
         """See `_Cutter`."""
-        encodings = self._library.encode_batch_fast(list(normalized), add_special_tokens=False)
+        encodings = self._library.encode_batch_fast(
+            [text.replace(_NO_TEXT, _STAND_IN) for text in normalized], add_special_tokens=False
+        )
         return [encoding.ids for encoding in encodings]
 
     def places(self, normalized: str) -> list[Found]:
         """See `_Cutter`."""
-        encoding = self._library.encode(normalized, add_special_tokens=False)
+        encoding = self._library.encode(
+            normalized.replace(_NO_TEXT, _STAND_IN), add_special_tokens=False
+        )
         pairs = zip(encoding.ids, encoding.offsets, strict=True)
         return [(number, start, end) for number, (start, end) in pairs]
 
@@ -170,7 +177,3 @@ def _byte_pieces(model: SpmModel, where: str) -> list[int]:
         return [numbers[f"<0x{byte:02X}>"] for byte in range(256)]
     except KeyError as missing:
         raise DataError(f"{where}: has no piece {missing} for a byte; restore the file") from None
-
-
-def _clean(text: str) -> str:
-    return without_surrogates(text).replace(_NO_TEXT, _STAND_IN)

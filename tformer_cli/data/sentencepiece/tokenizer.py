@@ -7,6 +7,7 @@ the vocabulary, by its text; pieces that the vocabulary lacks are unknown.
 import base64
 import json
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any
@@ -115,9 +116,14 @@ class SentencePieceSide(TokenizerSide):
     def _start_of(self, tag: str) -> tuple[int, ...]:
         return (self.vocabulary.ids.get(tag, UNK_ID),) if tag else self.start
 
-    def tag_of(self, text: str) -> str:
+    def for_parts_of(self, line: str) -> "SentencePieceSide":
         """See `TokenizerSide`."""
-        return _tag(text) if self._takes_tags else ""
+        tag = _tag(line) if self._takes_tags else ""
+        if not tag:
+            return self
+        side = copy(self)
+        side.start = self._start_of(tag)
+        return side
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `TokenizerSide`; spaces around the text are removed, as SentencePiece adds one."""

@@ -73,7 +73,8 @@ def words_of_text(
         _check_spelling(line, words, where)
     word_spans = _spans_of(in_bytes)
     found, start = [], 0
-    for part, (ids, offsets) in zip(parts, tokenizer.encode_with_spans(parts), strict=True):
+    encoded = tokenizer.for_parts_of(line).encode_with_spans(parts)
+    for part, (ids, offsets) in zip(parts, encoded, strict=True):
         before = _letters_before(part.encode())
         spans = start + before[_byte_spans(part, offsets)]
         # a tokenizer's own space before the text is said to lie on its first letter

@@ -30,6 +30,8 @@ class TranslatorOptions(DecodingOverrides, total=False):
     seed: int
     too_long: TooLong
     banned: Sequence[str]
+    source_language: str | None
+    target_language: str | None
     ensemble: Sequence[Path]
     ensemble_weights: Sequence[float] | None
     ensemble_space: EnsembleSpace
@@ -65,6 +67,10 @@ class OpeningSettings:
     """Treatment of lines longer than the model takes: "split", "truncate" or "error"."""
     banned: Sequence[str] = ()
     """Texts whose tokens no translation may hold in a row."""
+    source_language: str | None = None
+    """Code of the language to read, for a model that has tokens for it; None: the model's own."""
+    target_language: str | None = None
+    """Code of the language to write."""
     ensemble: Sequence[Path] = ()
     """Model directories of the same vocabulary that translate with it."""
     ensemble_weights: Sequence[float] | None = None

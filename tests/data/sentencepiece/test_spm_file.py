@@ -1,0 +1,99 @@
+import struct
+
+import pytest
+
+from tformer_cli.data.sentencepiece.normalizer import CharacterTable
+from tformer_cli.data.sentencepiece.spm_file import CONTROL, UNKNOWN, read_spm
+from tformer_cli.errors import DataError
+
+
+def field(number, value):
+    if isinstance(value, bytes):
+        return varint(number << 3 | 2) + varint(len(value)) + value
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    return varint(number << 3) + varint(value)
+
+
+def varint(value):
+    digits = []
+    while value >= 0x80:
+        digits.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*digits, value])
+
+
+def piece(text, score=-1.0, kind=None):
+    content = field(1, text.encode()) + field(2, score)
+    return field(1, content + (b"" if kind is None else field(3, kind)))
+
+
+SOUND = piece("<unk>", 0.0, 2) + piece("<s>", 0.0, 3) + piece("a") + piece("▁b", -2.5)
+
+
+def test_pieces_scores_and_types_are_read():
+    model = read_spm(SOUND + field(2, field(3, 2) + field(35, 1)), "x.spm")
+    assert model.pieces == ["<unk>", "<s>", "a", "▁b"]
+    assert model.scores == [0.0, 0.0, -1.0, -2.5]
+    assert list(model.types) == [UNKNOWN, CONTROL, 1, 1]
+
+
+def test_pieces_in_another_order_of_parts_are_read():
+    turned = field(1, field(3, 1) + field(2, -3.0) + field(9, b"new") + field(1, b"c"))
+    model = read_spm(turned + SOUND, "x.spm")
+    assert model.pieces[0] == "c"
+    assert model.scores[0] == -3.0
+    long = "x" * 300
+    assert read_spm(SOUND + piece(long), "x.spm").pieces[-1] == long
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"", "has no pieces"),
+        (piece("a"), "has 0 unknown pieces"),
+        (SOUND + piece("a"), "stands twice"),
+        (SOUND + piece(""), "empty"),
+        (SOUND + piece("c", float("nan")), "not a number"),
+        (SOUND + piece("c", kind=9), "unknown type"),
+        (SOUND + field(1, 5), "wrong type"),
+        (SOUND + field(1, field(1, 5)), "wrong type"),
+        (SOUND + field(2, field(3, 4)), "algorithm"),
+        (SOUND + field(2, field(24, 1)), "space_as_suffix"),
+        (SOUND + field(3, field(5, 0)), "escape_whitespaces"),
+        (SOUND + field(5, field(2, b"x")), "after decoding"),
+        (b"\x0a\xff\xff\xff\xff\xff\xff\xff\x7f", "cut off"),
+        (b"\xff" * 20, "cut off"),
+        (SOUND + b"\x0f", "unknown type"),
+        (SOUND + field(1, field(1, b"\xff")), "cut off"),
+    ],
+)
+def test_damaged_models_are_refused_in_one_line(data, what):
+    with pytest.raises(DataError) as caught:
+        read_spm(data, "x.spm")
+    assert what in str(caught.value)
+    assert str(caught.value).startswith("x.spm: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_every_cut_is_refused_or_has_fewer_pieces():
+    for length in range(len(SOUND)):
+        try:
+            found = read_spm(SOUND[:length], "x.spm")
+        except DataError:
+            continue
+        assert len(found.pieces) < 4
+
+
+def test_cyclic_and_outside_tables_end():
+    leading_back = struct.pack("<I", 1 << 10 | 0x61)
+    units = leading_back * 512
+    table = CharacterTable(struct.pack("<I", len(units)) + units + b"a\0", "x.spm")
+    for text in (b"a" * 10_000, b"b"):
+        table.longest(text, 0)
+    outside = struct.pack("<III", 8, 0x1FFFFF << 10, 0)
+    with pytest.raises(DataError, match="damaged"):
+        CharacterTable(outside + b"\0", "x.spm").longest(b"a", 0)
+    for damaged in (b"", b"\1", struct.pack("<I", 1 << 31)):
+        with pytest.raises(DataError, match="damaged"):
+            CharacterTable(damaged, "x.spm")

@@ -1,0 +1,98 @@
+"""Translating by models that have tokens for languages."""
+
+import pytest
+import torch
+
+from tests.data.sentencepiece.conftest import trained
+from tformer_cli.artifacts.model_directory import (
+    ModelInfo,
+    load_model_directory,
+    save_model_directory,
+)
+from tformer_cli.data.sentencepiece.languages import Languages
+from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.workflows.open_translator import open_translator
+
+SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
+LANGUAGES = Languages(
+    tokens={"eng": "eng_Latn", "fra": "fra_Latn"}, before_source="source", before_target=True
+)
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory):
+    """A model with random weights, two vocabularies and languages on both sides."""
+    spms = trained(), trained(vocab_size=140)
+    pieces = [
+        [*SPECIAL, *sorted(_pieces(spm) - {*SPECIAL}), *LANGUAGES.tokens.values()] for spm in spms
+    ]
+    tokenizer = SentencePieceTokenizer.build(*spms, *pieces, languages=LANGUAGES)
+    config = ModelConfig(
+        d_model=32, n_heads=2, d_ff=32, n_encoder_layers=1, n_decoder_layers=1, max_positions=40,
+        tied_embeddings="decoder", source_vocab_size=tokenizer.source.vocab_size,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    path = tmp_path_factory.mktemp("foreign") / "model"
+    save_model_directory(
+        path,
+        Transformer(config, tokenizer.vocab_size).state_dict(),
+        config=config,
+        tokenizer=tokenizer,
+        decoding=DecodingConfig(beam_size=2, max_length=6),
+        info=ModelInfo(),
+    )
+    return path
+
+
+def _pieces(spm):
+    from tformer_cli.data.sentencepiece.spm_file import read_spm
+
+    return set(read_spm(spm, "x.spm").pieces)
+
+
+def test_every_part_begins_with_its_languages(foreign):
+    opened = open_translator(foreign, source_language="eng", target_language="fra")
+    sides = opened.directory.tokenizer
+    long = "A man sees the dog, and the woman finds a house in the garden. " * 4
+    for translation in opened.translator.translate(["The dog", long, " "]):
+        if translation.n_parts:
+            assert translation.source_ids[0] == sides.source.id_of("eng_Latn")
+            assert sides.source.id_of("eng_Latn") in translation.source_ids[1:] or (
+                translation.n_parts == 1
+            )
+            ids = translation.hypotheses[0].token_ids
+            assert ids[0] == sides.target.id_of("fra_Latn")
+            assert "fra_Latn" not in translation.text
+    assert translation.text == ""
+
+
+def test_languages_must_be_known(foreign):
+    with pytest.raises(UsageError, match=r"--source-language: .*none is chosen; choose eng, fra"):
+        open_translator(foreign)
+    with pytest.raises(UsageError, match=r'--target-language: .*"xx"; choose'):
+        open_translator(foreign, source_language="eng", target_language="xx")
+
+
+def test_a_model_of_two_languages_has_none_to_choose(model):
+    with pytest.raises(UsageError, match=r"--target-language: .*omit it"):
+        open_translator(model, target_language="fra")
+
+
+def test_both_vocabularies_must_be_the_models(foreign, tmp_path):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in foreign.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    tokenizer = Tokenizer.from_file(foreign)
+    other = SentencePieceTokenizer.build(
+        trained(), None, [*tokenizer.source.vocabulary.pieces, "more"],
+        tokenizer.target.vocabulary.pieces, languages=LANGUAGES,
+    )  # fmt: skip
+    (copy / "tokenizer.json").write_text(other.to_json())
+    with pytest.raises(ArtifactError, match="restore this model's own tokenizer"):
+        load_model_directory(copy)
