@@ -29,6 +29,7 @@ def vocabulary(*spms, more=()):
 @pytest.fixture(scope="module")
 def marian(spms):
     pieces = vocabulary(spms["unigram"], spms["other"], more=TAGS.values())
+    pieces += ["ж", "жц"]  # of the vocabulary alone
     pieces.remove("i")
     return SentencePieceTokenizer.build(spms["unigram"], spms["other"], pieces, languages=MARIAN)
 
@@ -60,7 +61,14 @@ def test_ids_are_those_of_transformers(marian, spms, tmp_path):
         target_spm=str(tmp_path / "target.spm"),
         vocab=str(tmp_path / "vocab.json"),
     )
-    for text in ("The woman buys 25 houses, é ", ">>fra<< A dog", ">>xx<<a", ">>fra<<", "a >>b<<"):
+    for text in (
+        "The woman buys 25 houses, é ",
+        "a жц b ж",
+        ">>fra<< A dog",
+        ">>xx<<a",
+        ">>fra<<",
+        "a >>b<<",
+    ):
         assert [*marian.source.encode(text), EOS_ID] == theirs(text).input_ids
         target = theirs(text_target=text).input_ids
         if not text.startswith(">>"):

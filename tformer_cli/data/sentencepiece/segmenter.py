@@ -54,6 +54,11 @@ class Segmenter:
             return self._encode_texts(texts)
         return self._words.encode_batch(texts)
 
+    def encode_with_texts(self, text: str) -> list[tuple[int, str]]:
+        """The pieces of a text, each with the normalized text that it stands for."""
+        normalized = self._normalizer.normalize(without_surrogates(text))
+        return [(n, normalized[start:end]) for n, start, end in self._pieces(normalized)]
+
     def encode_with_places(self, text: str) -> list[Found]:
         """The pieces of a text, each with the place of the characters that it is from."""
         normalized, places = self._normalizer.normalize_with_places(without_surrogates(text))

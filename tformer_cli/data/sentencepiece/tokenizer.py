@@ -83,7 +83,20 @@ class SentencePieceSide(TokenizerSide):
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
         """See `TokenizerSide`."""
         id_of = self._id_of_number
-        return [[id_of[n] for n in row] for row in self.file.segmenter.encode_batch(texts)]
+        unknown = self.file.segmenter.unknown
+        return [
+            self._by_text(text) if unknown in row else [id_of[n] for n in row]
+            for text, row in zip(texts, self.file.segmenter.encode_batch(texts), strict=True)
+        ]
+
+    def _by_text(self, text: str) -> list[int]:
+        """Ids of a text with pieces that this model lacks, but a shared vocabulary may have."""
+        find, id_of = self.vocabulary.ids.get, self._id_of_number
+        unknown = self.file.segmenter.unknown
+        return [
+            find(part, UNK_ID) if number == unknown else id_of[number]
+            for number, part in self.file.segmenter.encode_with_texts(text)
+        ]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """See `TokenizerSide`."""
@@ -109,7 +122,7 @@ class SentencePieceSide(TokenizerSide):
         if not found and not tag:
             return [], []
         start = self._start_of(tag)
-        ids = [self._id_of_number[number] for number, _, _ in found]
+        ids = self._by_text(text[n:])
         spans = [(n + first, n + end) for _, first, end in found]
         return [*start, *ids], [*((0, n) for _ in start), *spans]
 
