@@ -59,7 +59,7 @@ HELP_WRITTEN_BY = "0.29.2"
 
 
 NO_PATHS = {
-    *("TEXT", "TOKEN", "HEAD", "HEAD:TOKEN", "HEADS"),
+    *("TEXT", "TOKEN", "HEAD", "HEAD:TOKEN", "HEADS", "CODE"),
     *("TOPIC", "COMMAND", "DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY=VALUE"),
     *("MIN:MAX", "HOST:PORT"),
 }

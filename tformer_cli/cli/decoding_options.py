@@ -142,6 +142,17 @@ def takes_decoding_options(command: Command) -> Command:
 class TranslatorOptions:
     """Options of a translator besides those of its search."""
 
+    split_sentences: Annotated[
+        Literal["rule", "sentencex"] | None,
+        option(
+            "Split lines into sentences and translate them one by one: models trained on "
+            "sentences lose text of paragraphs. rule: at . ! ? before a capital, but not after "
+            "abbreviations; sentencex: by that library, with the abbreviations of the model's "
+            "source language.",
+            shown="lines are not split",
+            panel=LARGE_JOBS,
+        ),
+    ] = None
     too_long: Annotated[
         Literal["split", "truncate", "error"],
         option(
@@ -207,6 +218,7 @@ class TranslatorOptions:
             too_long=self.too_long,
             source_language=self.source_language,
             target_language=self.target_language,
+            split_sentences=self.split_sentences,
             heads=self.heads or (),
             shortlist=self.shortlist,
             tell=partial(note, quiet=quiet),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.decoding.config import MOST_HYPOTHESES
+from tformer_cli.decoding.sentences import sentence_splitter
 from tformer_cli.decoding.torch_engine import TorchEngine
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import UsageError
@@ -100,6 +101,7 @@ def open_translator(
         decoding,
         engines=engines,
         too_long=settings.too_long,
+        split_sentences=_splitter(directory, settings),
         seed=settings.seed,
         banned=settings.banned,
         scorers=[TorchEngine(place, torch_precision)],
@@ -128,6 +130,15 @@ def _for_languages(directory: ModelDirectory, settings: OpeningSettings) -> Mode
     if tokenizer is directory.tokenizer:
         return directory
     return replace(directory, tokenizer=tokenizer, load=lambda: directory.model)
+
+
+def _splitter(
+    directory: ModelDirectory, settings: OpeningSettings
+) -> Callable[[str], list[str]] | None:
+    """Makes what splits lines of the model's source language into sentences, if they are to be."""
+    if settings.split_sentences is None:
+        return None
+    return sentence_splitter(settings.split_sentences, directory.info.source_language)
 
 
 def _device(settings: OpeningSettings) -> str:

@@ -208,3 +208,12 @@ def test_no_package_is_imported_that_translating_does_not_need(model):
     command = [sys.executable, "-c", script, "translate", model, "A man"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[1:] == ["[]"]
+
+
+def test_sentences_of_a_line_are_translated_one_by_one(model):
+    sentences, options = ["A man sleeps.", "Two dogs run."], ["--beam-size", "1", "--quiet"]
+    alone = run("translate", model, *options, stdin="\n".join(sentences).encode()).stdout
+    line = "  ".join(sentences).encode()
+    split = run("translate", model, *options, "--split-sentences", "rule", stdin=line)
+    assert split.stdout.rstrip("\n") == "  ".join(alone.splitlines())
+    assert split.stderr == ""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.decoding.config import Engine, PrecisionChoice
     from tformer_cli.decoding.ensemble import EnsembleSpace
+    from tformer_cli.decoding.sentences import SentenceRule
     from tformer_cli.decoding.translator import TooLong
 
 SEEDS = 2**63
@@ -29,6 +30,7 @@ class TranslatorOptions(DecodingOverrides, total=False):
     threads: int
     seed: int
     too_long: TooLong
+    split_sentences: SentenceRule | None
     banned: Sequence[str]
     source_language: str | None
     target_language: str | None
@@ -65,6 +67,9 @@ class OpeningSettings:
     """Seed of sampling; greedy and beam search draw nothing."""
     too_long: TooLong = "split"
     """Treatment of lines longer than the model takes: "split", "truncate" or "error"."""
+    split_sentences: SentenceRule | None = None
+    """Rule by which lines are split into sentences, which are translated one by one; None: a line
+    is translated as it is."""
     banned: Sequence[str] = ()
     """Texts whose tokens no translation may hold in a row."""
     source_language: str | None = None
