@@ -9,6 +9,7 @@ import torch
 
 from tformer_cli import allow_list
 from tformer_cli.artifacts import ctranslate2_export
+from tformer_cli.converters import hugging_face_export
 from tformer_cli.data import cache_key as cache_keys
 from tformer_cli.data import config as data_config
 from tformer_cli.data import corpora
@@ -41,6 +42,8 @@ TABLES = [
     (ModelConfig, weights.KNOWN_MODELS),
     (ModelConfig, continuous_search.KNOWN_MODELS),
     (ModelConfig, ctranslate2_export.KNOWN_MODELS),
+    (ModelConfig, hugging_face_export.MARIAN),
+    (ModelConfig, hugging_face_export.PEGASUS),
     (CorpusConfig, cache_keys.KNOWN_OF_CORPUS),
     (DataConfig, cache_keys.KNOWN_OF_DATA),
 ]

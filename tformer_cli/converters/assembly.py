@@ -200,9 +200,16 @@ def assembled(
     return found
 
 
-def _stacked(
-    name: str, table: Mapping[str, Sequence[str]], read: Callable[[str], Weight]
-) -> Weight:
+def foreign_names(name: str, table: Mapping[str, Sequence[str]]) -> list[str]:
+    """Names the foreign arrays that, stacked, are one of tformer's.
+
+    Args:
+        name: tformer's name of a weight.
+        table: see `assembled`.
+
+    Returns:
+        Their names; none if the table does not have the weight.
+    """
     match = _LAYER.fullmatch(name)
     if match is None:
         match = _INPUT.fullmatch(name)
@@ -211,10 +218,16 @@ def _stacked(
     else:
         side, number, module, part = match.groups()
     words: dict[str, Any] = _WEIGHT if part == "weight" else _BIAS
-    parts = [
-        read(template.format(side=side, n=int(number or 0), n1=int(number or 0) + 1, **words))
-        for template in table[module]
+    return [
+        template.format(side=side, n=int(number or 0), n1=int(number or 0) + 1, **words)
+        for template in table.get(module, ())
     ]
+
+
+def _stacked(
+    name: str, table: Mapping[str, Sequence[str]], read: Callable[[str], Weight]
+) -> Weight:
+    parts = [read(foreign) for foreign in foreign_names(name, table)]
     if len(parts) == 1:
         return parts[0]
     if all(isinstance(one, Integers) for one in parts):

@@ -1,8 +1,8 @@
-"""Hugging Face's Marian (OPUS-MT), M2M-100, NLLB and mBART directories.
+"""Hugging Face's Marian (OPUS-MT), M2M-100, NLLB, mBART and Pegasus directories.
 
 They share the names of weights. Marian is post-norm and starts from the row of `<pad>`, which is
 zero; the others are pre-norm with final norms. Positions are sines in one half and cosines in the
-other, with the paper's frequencies (Marian) or tensor2tensor's from position 2 (M2M-100),
+other, with the paper's frequencies (Marian, Pegasus) or tensor2tensor's from position 2 (M2M-100),
 or learned ones from row 2 (mBART).
 """
 
@@ -22,7 +22,11 @@ from tformer_cli.converters.foreign_model import (
 )
 from tformer_cli.converters.formats.lazy_arrays import Array
 from tformer_cli.converters.formats.weight_files import read_weights_of
-from tformer_cli.converters.hugging_face_tokenizers import HuggingFaceVocabulary, read_vocabulary
+from tformer_cli.converters.hugging_face_tokenizers import (
+    HuggingFaceVocabulary,
+    JointVocabulary,
+    read_vocabulary,
+)
 from tformer_cli.converters.positions import paper_halves, tensor2tensor_halves
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
@@ -83,6 +87,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             scale_embedding=True,
             activation="relu",
         ),
+        # only what `tformer export` writes: the original's tokenizer is not supported
+        "pegasus": Family(title="Pegasus", norm="pre", positions="paper"),
         "mbart": Family(title="mBART", norm="pre", positions="learned", embedding_norm=True),
     }
 )
@@ -153,7 +159,9 @@ def _ids(generation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rows(
-    file: Path, settings: Mapping[str, Any], vocabulary: HuggingFaceVocabulary
+    file: Path,
+    settings: Mapping[str, Any],
+    vocabulary: HuggingFaceVocabulary | JointVocabulary,
 ) -> tuple[Rows, Rows]:
     """Orders the source's and the target's vocabulary."""
     pad, eos, start = (

@@ -2,9 +2,11 @@
 
 Marian numbers the pieces of two SentencePiece models by a vocab.json; M2M-100 those of one, with
 languages behind it. NLLB and mBART number them as fairseq does: four special tokens first, so that
-piece i of the SentencePiece model has the id i + 1, with languages behind.
+piece i of the SentencePiece model has the id i + 1, with languages behind. A directory that tformer
+has exported has one of its own tokenizers.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +15,12 @@ from typing import Any
 
 from tformer_cli.converters.assembly import Rows
 from tformer_cli.converters.foreign_model import read_bytes, read_json_file
+from tformer_cli.data.joint_tokenizer import JointTokenizer
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.data.sentencepiece.spm_file import read_spm
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
-from tformer_cli.errors import ArtifactError
+from tformer_cli.data.tokenizer import UNK_ID
+from tformer_cli.errors import ArtifactError, DataError
 
 FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 _TAG = re.compile(r">>(.+)<<")
@@ -65,12 +69,59 @@ class HuggingFaceVocabulary:
         )
 
 
-def read_vocabulary(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabulary:
+@dataclass(frozen=True, kw_only=True)
+class JointVocabulary:
+    """One of tformer's own tokenizers, in a directory that it has exported."""
+
+    joint: JointTokenizer
+    """The tokenizer."""
+    files: tuple[Path, ...]
+    """Files that were read."""
+    unk: int = UNK_ID
+    """Id of the unknown piece."""
+    language_codes: tuple[str, str] = ("", "")
+    """Codes of source and target: the files do not name them."""
+
+    def source_pieces(self, size: int) -> list[str]:
+        """The pieces by their ids.
+
+        Raises:
+            ArtifactError: if they are not as many as the model has rows.
+        """
+        if size != self.joint.vocab_size:
+            raise ArtifactError(
+                f"{self.files[0]}: has {self.joint.vocab_size:,} entries, but the model has "
+                f"{size:,} rows; use this model's own files"
+            )
+        return self.joint.pieces(range(size))
+
+    target_pieces = source_pieces
+
+    def tokenizer(self, sides: tuple[Rows, Rows]) -> JointTokenizer:
+        """Returns the tokenizer, whose ids must be the rows' as they are.
+
+        Raises:
+            ArtifactError: if the special tokens have other ids.
+        """
+        if any(rows.foreign != tuple(range(self.joint.vocab_size)) for rows in sides):
+            raise ArtifactError(
+                f"{self.files[0]}: the ids of special tokens are not 0 to 3; use this model's own "
+                "files"
+            )
+        return self.joint
+
+
+def read_vocabulary(
+    path: Path, settings: Mapping[str, Any]
+) -> HuggingFaceVocabulary | JointVocabulary:
     """Reads the tokenizer's files of a directory.
 
     Raises:
         ArtifactError: if one is missing or damaged.
     """
+    exported = _read_exported(path)
+    if exported is not None:
+        return exported
     if settings["model_type"] == "marian":
         return _read_marian(path, settings)
     spm = next((path / name for name in _JOINT_SPM if (path / name).is_file()), None)
@@ -103,6 +154,20 @@ def read_vocabulary(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocab
         ),
         files=(spm, *([numbered] if numbered.is_file() else [])),
     )
+
+
+def _read_exported(path: Path) -> JointVocabulary | None:
+    """Reads the tokenizer of a directory that tformer has exported; None: it has another."""
+    file = path / "tokenizer.json"
+    if not file.is_file():
+        return None
+    # what stands behind a text is decided here by the model, not by the tokenizer
+    data = {**read_json_file(file), "post_processor": None}
+    try:
+        joint = JointTokenizer.parse(json.dumps(data, ensure_ascii=False), str(file))
+    except DataError:
+        return None
+    return JointVocabulary(joint=joint, files=(file,))
 
 
 def _read_marian(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabulary:

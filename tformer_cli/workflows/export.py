@@ -84,6 +84,28 @@ def export_int8(model: Path | str, output: Path | str) -> tuple[int, int]:
     return before, after
 
 
+def export_hugging_face(model: Path | str, output: Path | str) -> str:
+    """Writes a directory that Hugging Face's library loads, whole or not at all.
+
+    Args:
+        model: a model directory with float32 weights.
+        output: directory to write; it must not exist, or be empty.
+
+    Returns:
+        The name of the class that loads it.
+
+    Raises:
+        UsageError: if it has files, or the library has no class for the model.
+        ArtifactError: if the model cannot be read or the directory cannot be written.
+    """
+    from tformer_cli.converters import hugging_face_export
+
+    path = Path(output)
+    _check_free(path)
+    directory = load_model_directory(Path(model))
+    return hugging_face_export.export_hugging_face(directory, path)
+
+
 def _check_free(path: Path) -> None:
     """Refuses a path with files, which would be lost."""
     if path.exists() and not (path.is_dir() and not any(path.iterdir())):

@@ -22,7 +22,20 @@ def test_exports_and_translates_with_the_engine(model):
     assert "in float32 by ctranslate2" in after.stderr
 
 
-@pytest.mark.parametrize("kind", ["ctranslate2", "int8"])
+def test_exports_for_hugging_face_and_says_how_to_share_it(model, tmp_path):
+    path = tmp_path / "hf"
+    exported = run(app, ["export", str(model), "--format", "huggingface", "-o", str(path)])
+    assert exported.exit_code == 0
+    assert exported.stdout == ""
+    assert f"{path}: MarianMTModel; to share it, " in exported.stderr
+    assert f"`hf upload OWNER/NAME {path}`" in exported.stderr
+    assert sorted(file.name for file in path.iterdir()) == [
+        *("README.md", "config.json", "generation_config.json", "model.safetensors"),
+        *("tokenizer.json", "tokenizer_config.json"),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["ctranslate2", "huggingface", "int8"])
 def test_existing_files_are_never_lost(model, tmp_path, kind):
     folder, file = tmp_path / "papers", tmp_path / "papers" / "thesis.txt"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""`tformer export`: a model for another engine, or with weights in integers."""
+"""`tformer export`: a model for another engine or library, or with weights in integers."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,16 +18,16 @@ def export(
             "Directory to write.",
             "--output",
             "-o",
-            shown="MODEL/ctranslate2; int8 needs one",
+            shown="MODEL/ctranslate2; the other formats need one",
             metavar="DIR",
         ),
         PathRole.writes_directory,
     ] = None,
     export_format: Annotated[
-        Literal["ctranslate2", "int8"],
+        Literal["ctranslate2", "huggingface", "int8"],
         option(
-            "ctranslate2: a model for that engine. int8: a tformer model directory, "
-            "quantized to a quarter of the size.",
+            "ctranslate2: a model for that engine. huggingface: a directory for that library and "
+            "hub. int8: a tformer model directory, quantized to a quarter of the size.",
             "--format",
         ),
     ] = "ctranslate2",
@@ -40,27 +40,37 @@ def export(
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Export a model to CTranslate2, or with int8 weights.
+    """Export a model to CTranslate2, to Hugging Face or to int8.
 
     `tformer translate MODEL --engine ctranslate2` then uses the CTranslate2 model; so does that
-    engine alone. The int8 model is a model directory for translate, evaluate, score and benchmark;
-    its translations are those of `--precision int8` with MODEL.
+    engine alone. The huggingface directory is loaded by AutoModelForSeq2SeqLM and AutoTokenizer of
+    that library; its README.md is a model card, in which you fill in the license. The int8 model is
+    a model directory for translate, evaluate, score and benchmark; its translations are those of
+    `--precision int8` with MODEL.
 
     Examples:
         tformer export runs/quickstart --format int8 -o quickstart-int8
+        tformer export runs/quickstart --format huggingface -o quickstart-hf
         tformer export runs/quickstart
         tformer export runs/quickstart --quantization int8 -o quickstart-ct2
     """
     from tformer_cli.workflows import export as workflow
 
-    if export_format == "int8":
+    if export_format != "ctranslate2":
         if output is None:
-            raise UsageError("--output: must be given with --format int8; name a new directory")
+            raise UsageError(
+                f"--output: must be given with --format {export_format}; name a new directory"
+            )
         if quantization is not None:
             raise UsageError("--quantization: is for --format ctranslate2; omit it")
-        before, after = workflow.export_int8(model, output)
-        sizes = f"{after / 1e6:,.1f} MB instead of {before / 1e6:,.1f} MB"
-        note(f"{output}: int8 weights, {sizes}", quiet=quiet)
+        if export_format == "int8":
+            before, after = workflow.export_int8(model, output)
+            sizes = f"{after / 1e6:,.1f} MB instead of {before / 1e6:,.1f} MB"
+            note(f"{output}: int8 weights, {sizes}", quiet=quiet)
+            return
+        name = workflow.export_hugging_face(model, output)
+        upload = f"fill in the license in README.md, then `hf upload OWNER/NAME {output}`"
+        note(f"{output}: {name}; to share it, {upload}", quiet=quiet)
         return
     stored = quantization or "float32"
     path = workflow.export(model, output, quantization=stored)

@@ -1,0 +1,232 @@
+"""A model as a directory that Hugging Face's library loads: the inverse of `hugging_face`.
+
+Post-norm models become a `MarianMTModel`, pre-norm ones a `PegasusForConditionalGeneration`. Both
+read their positions from the weights file if it has them, so that no formula has to agree, and both
+add `final_logits_bias`. The tokenizer is stored in the format of Hugging Face `tokenizers`, which
+needs no SentencePiece.
+"""
+
+import json
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+import torch
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+from tokenizers import processors
+from torch import Tensor
+
+from tformer_cli.allow_list import ANY, unknown_setting
+from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
+from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.artifacts.tensors import save_tensors
+from tformer_cli.converters.assembly import foreign_names
+from tformer_cli.converters.hugging_face import ACTIVATIONS, TABLE
+from tformer_cli.converters.model_card import model_card
+from tformer_cli.data.joint_tokenizer import JointTokenizer
+from tformer_cli.data.pipelines import SPECIAL_PIECES
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import UsageError
+from tformer_cli.files.atomic import directory_aside, write_text
+from tformer_cli.model.config import ModelConfig, parameter_shapes
+
+_NORM_EPSILON = 1e-5
+"""What both classes add to the variance; neither has a setting for it."""
+_COMMON: Mapping[str, Container[Any]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers", "max_positions"),
+            ANY,
+        ),
+        **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
+        "norm": ("post", "pre"),
+        "norm_epsilon": (_NORM_EPSILON,),
+        "activation": frozenset(ACTIVATIONS.values()),
+        "positions": ("sinusoidal", "learned", "table"),
+        "rotary_base": ANY,  # of rotary positions alone
+        **dict.fromkeys(("bias", "output_bias", "scale_embeddings"), (False, True)),
+        "embedding_norm": (False,),
+        "decoder_cell": ("attention",),
+        "final_norm": ("pre-norm",),
+        "source_vocab_size": (0,),
+        # numbers that differ from layer to layer are refused with a message of their own
+        **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), ANY),
+    }
+)
+MARIAN: Mapping[str, Container[Any]] = MappingProxyType(
+    {**_COMMON, "tied_embeddings": ("all", "decoder")}
+)
+"""Settings of models that `MarianMTModel` can hold."""
+PEGASUS: Mapping[str, Container[Any]] = MappingProxyType({**_COMMON, "tied_embeddings": ("all",)})
+"""Settings of models that `PegasusForConditionalGeneration` can hold."""
+
+
+def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
+    """Writes a directory for Hugging Face's library, whole or not at all.
+
+    Args:
+        directory: the model.
+        path: folder to write; it must not exist, or be empty.
+
+    Returns:
+        The class that loads it.
+
+    Raises:
+        UsageError: if the model has a setting or tokenizer that the class cannot hold.
+        ArtifactError: if the folder cannot be written.
+    """
+    config = directory.config
+    kind, known = ("marian", MARIAN) if config.norm == "post" else ("pegasus", PEGASUS)
+    name = "MarianMTModel" if kind == "marian" else "PegasusForConditionalGeneration"
+    unknown = unknown_setting(config, known)
+    if unknown is not None:
+        raise UsageError(
+            f"{directory.path}: {name} of Hugging Face has no {unknown}; export with --format "
+            "ctranslate2"
+        )
+    if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
+        raise UsageError(
+            f"{directory.path}: some heads are pruned, but {name} of Hugging Face needs the same "
+            "number in every layer; export the unpruned model"
+        )
+    tokenizer = directory.tokenizer
+    if not isinstance(tokenizer, JointTokenizer):
+        raise UsageError(
+            f"{directory.path}: has the SentencePiece tokenizer of an imported model, which "
+            "--format huggingface cannot write; use the model it was imported from, or export with "
+            "--format ctranslate2"
+        )
+    texts = {
+        CONFIG: _json({"architectures": [name], "model_type": kind, **_settings(directory)}),
+        "generation_config.json": _json(_generation(directory.decoding, config)),
+        TOKENIZER: _tokenizer(tokenizer),
+        "tokenizer_config.json": _json(_tokenizer_settings(config)),
+        "README.md": model_card(directory, name),
+    }
+    weights = _weights(directory)
+    with directory_aside(path) as aside:
+        for file, text in texts.items():
+            write_text(aside / file, text)
+        save_tensors(aside / WEIGHTS, weights, {"format": "pt"})
+    return name
+
+
+def _json(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+
+
+def _settings(directory: ModelDirectory) -> dict[str, Any]:
+    config, n_tokens = directory.config, directory.tokenizer.vocab_size
+    sides = {
+        f"{side}_{name}": value
+        for side, n_layers in (
+            ("encoder", config.n_encoder_layers),
+            ("decoder", config.n_decoder_layers),
+        )
+        for name, value in (
+            ("layers", n_layers),
+            ("attention_heads", config.n_heads),
+            ("ffn_dim", config.d_ff),
+            ("layerdrop", 0.0),
+        )
+    }
+    is_shared = config.tied_embeddings == "all"
+    return {
+        "is_encoder_decoder": True,
+        "vocab_size": n_tokens,
+        **({} if config.norm == "pre" else {"decoder_vocab_size": n_tokens}),
+        **({} if is_shared else {"share_encoder_decoder_embeddings": False}),
+        "tie_word_embeddings": True,
+        "d_model": config.d_model,
+        **sides,
+        "activation_function": config.activation,
+        "scale_embedding": config.scale_embeddings,
+        "max_position_embeddings": config.max_positions,
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.activation_dropout,
+        **_special_ids(),
+        "dtype": "float32",
+    }
+
+
+def _special_ids() -> dict[str, int | None]:
+    return {
+        "pad_token_id": PAD_ID,
+        "bos_token_id": BOS_ID,
+        "eos_token_id": EOS_ID,
+        "decoder_start_token_id": BOS_ID,
+        # the classes' default is another token of ours
+        "forced_eos_token_id": None,
+    }
+
+
+def _generation(decoding: DecodingConfig, config: ModelConfig) -> dict[str, Any]:
+    """Defaults of the search, as far as the library has them."""
+    is_average = decoding.length_normalization == "average"
+    # the first of the library's tokens is the start
+    longest = min(decoding.max_length + 1, config.max_positions)
+    return {
+        **_special_ids(),
+        "max_length": longest if decoding.max_length else config.max_positions,
+        "num_beams": decoding.beam_size,
+        "length_penalty": 1.0 if is_average else decoding.length_penalty,
+        "no_repeat_ngram_size": decoding.no_repeat_ngram,
+        # tformer's search never writes them, either
+        "suppress_tokens": [PAD_ID, UNK_ID, BOS_ID],
+    }
+
+
+def _tokenizer(tokenizer: JointTokenizer) -> str:
+    """The tokenizer, with `</s>` behind every text."""
+    made = HuggingFaceTokenizer.from_str(tokenizer.to_json())
+    end = SPECIAL_PIECES[EOS_ID]
+    made.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", pair=f"$A $B {end}", special_tokens=[(end, EOS_ID)]
+    )
+    return made.to_str(pretty=True) + "\n"
+
+
+def _tokenizer_settings(config: ModelConfig) -> dict[str, Any]:
+    pad, unk, bos, eos = SPECIAL_PIECES
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": pad,
+        "unk_token": unk,
+        "bos_token": bos,
+        "eos_token": eos,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": config.max_positions,
+        "clean_up_tokenization_spaces": False,
+        # "</s>" in a text is four characters, not the token
+        "split_special_tokens": True,
+    }
+
+
+def _weights(directory: ModelDirectory) -> dict[str, Tensor]:
+    """The weights under the library's names, in its shapes."""
+    model, config = directory.model, directory.config
+    ours = model.state_dict()
+    found: dict[str, Tensor] = {}
+    if config.tied_embeddings == "all":
+        found["model.shared.weight"] = model.source_embedding.weight
+    else:
+        found["model.encoder.embed_tokens.weight"] = model.source_embedding.weight
+        found["model.decoder.embed_tokens.weight"] = model.target_matrix
+    bias = model.output_bias
+    found["final_logits_bias"] = (torch.zeros(model.vocab_size) if bias is None else bias)[None]
+    for side, stack_input in (("encoder", model.encoder_input), ("decoder", model.decoder_input)):
+        rows = stack_input.positions.rows(0, config.max_positions, torch.device("cpu"))
+        # None only where they are rotary, which is refused
+        found[f"model.{side}.embed_positions.weight"] = cast("Tensor", rows)
+    # the classes have biases everywhere; those that the model lacks are zero
+    for name, shape in parameter_shapes(replace(config, bias=True), model.vocab_size).items():
+        names = foreign_names(name, TABLE)
+        if names:
+            weight = ours[name] if name in ours else torch.zeros(shape)
+            # queries, keys and values are rows of one matrix here, three matrices there
+            found.update(zip(names, weight.chunk(len(names)), strict=True))
+    return {name: tensor.detach().clone() for name, tensor in found.items()}

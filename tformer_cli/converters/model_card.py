@@ -1,0 +1,98 @@
+"""The README.md of an exported model: a model card as the Hugging Face hub shows it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.errors import ArtifactError
+from tformer_cli.files.regular_file import MIB, read_regular
+from tformer_cli.model.config import parameter_count
+
+_RECIPE = "recipe.toml"
+
+
+def model_card(directory: ModelDirectory, class_name: str) -> str:
+    """Describes a model with what its directory says: languages, size, scores, recipe.
+
+    Args:
+        directory: the model directory; of a run it has a recipe.
+        class_name: the class that loads the export.
+
+    Returns:
+        Markdown with a YAML header. The license is for the user to fill in.
+
+    Raises:
+        ArtifactError: if the recipe cannot be read.
+    """
+    return "\n".join([*_header(directory), *_body(directory, class_name), *_recipe(directory.path)])
+
+
+def _header(directory: ModelDirectory) -> Iterator[str]:
+    info = directory.info
+    codes = [code for code in (info.source_language, info.target_language) if code]
+    yield "---"
+    yield "library_name: transformers"
+    yield "pipeline_tag: translation"
+    if codes:
+        yield "language:"
+        # quoted, since YAML reads no as a boolean
+        yield from (f"- {json.dumps(code)}" for code in codes)
+    yield "tags:"
+    yield "- tformer"
+    yield "# license: fill in an identifier, such as apache-2.0 or cc-by-4.0"
+    yield "---"
+    yield ""
+
+
+def _body(directory: ModelDirectory, class_name: str) -> Iterator[str]:
+    info, config = directory.info, directory.config
+    source, target = info.source_language, info.target_language
+    size = parameter_count(config, directory.tokenizer.vocab_size)
+    yield f"# Translation {source} → {target}" if source and target else "# Translation model"
+    yield ""
+    yield (
+        f"A Transformer with {config.n_encoder_layers} encoder and {config.n_decoder_layers} "
+        f"decoder layers, {config.n_heads} heads, width {config.d_model} and {size:,} parameters, "
+        f"exported by tformer as a `{class_name}`."
+    )
+    yield ""
+    if info.origin is not None:
+        yield f"It comes from `{info.origin.source}` ({info.origin.kind}), whose license applies."
+        yield ""
+    yield "```python"
+    yield "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer"
+    yield ""
+    yield 'path = "."  # this directory, or its name on the hub'
+    yield "tokenizer = AutoTokenizer.from_pretrained(path)"
+    yield "model = AutoModelForSeq2SeqLM.from_pretrained(path)"
+    yield 'batch = tokenizer(["A sentence."], return_tensors="pt", padding=True)'
+    yield "print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))"
+    yield "```"
+    if info.scores:
+        yield ""
+        yield "## Validation scores"
+        yield ""
+        yield "| measure | score |"
+        yield "|---|---|"
+        yield from (f"| {name} | {score:.6g} |" for name, score in info.scores.items())
+    yield ""
+
+
+def _recipe(path: Path) -> Iterator[str]:
+    file = path / _RECIPE
+    if not file.is_file():
+        return
+    try:
+        text = read_regular(file, MIB).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise ArtifactError(f"{file}: cannot be read ({reason.lower()}); restore it") from None
+    yield "## Recipe"
+    yield ""
+    yield "Trained with `tformer train` and this recipe:"
+    yield ""
+    yield "~~~toml"
+    yield text.rstrip()
+    yield "~~~"
+    yield ""
