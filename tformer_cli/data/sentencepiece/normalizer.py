@@ -73,6 +73,8 @@ class CharacterTable:
 
     def _replacement(self, start: int) -> str:
         end = self._texts.find(b"\0", start, start + LONGEST_REPLACEMENT)
+        if end < 0:
+            raise self._damaged()
         try:
             return self._texts[start:end].decode()
         except UnicodeDecodeError:

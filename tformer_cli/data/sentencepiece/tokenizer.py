@@ -6,7 +6,7 @@ the vocabulary, by its text; pieces that the vocabulary lacks are unknown.
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict
 from functools import cached_property
@@ -75,7 +75,7 @@ class SentencePieceSide(TokenizerSide):
     @cached_property
     def _id_of_number(self) -> list[int]:
         """The id of each piece of the SentencePiece model."""
-        pieces, find = self.file.segmenter.pieces, self.vocabulary.ids.get
+        pieces, find = self.file.segmenter.pieces, self.vocabulary.ids_in_text.get
         ids = [find(piece, UNK_ID) for piece in pieces]
         ids[self.file.segmenter.unknown] = UNK_ID
         return ids
@@ -91,7 +91,7 @@ class SentencePieceSide(TokenizerSide):
 
     def _by_text(self, text: str) -> list[int]:
         """Ids of a text with pieces that this model lacks, but a shared vocabulary may have."""
-        find, id_of = self.vocabulary.ids.get, self._id_of_number
+        find, id_of = self.vocabulary.ids_in_text.get, self._id_of_number
         unknown = self.file.segmenter.unknown
         return [
             find(part, UNK_ID) if number == unknown else id_of[number]
@@ -161,6 +161,19 @@ def _tag(text: str) -> str:
     """The beginning `>>code<<` of a text, if it has one."""
     end = text.find("<<") + 2 if text.startswith(">>") else 0
     return text[:end] if end >= 2 else ""
+
+
+def _stored(side: Mapping[str, Any]) -> tuple[bytes | None, list[str] | None]:
+    """The SentencePiece model and the vocabulary of a side in a file; None: the source's.
+
+    Raises:
+        ValueError: if the model is damaged.
+        TypeError: if they are something else.
+    """
+    spm, pieces = side["spm"], side["pieces"]
+    if not isinstance(spm, str | None) or not isinstance(pieces, list | None):
+        raise TypeError
+    return None if spm is None else base64.b64decode(spm, validate=True), pieces
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -247,18 +260,16 @@ class SentencePieceTokenizer(Tokenizer):
         """
         try:
             data = json.loads(text)
-            is_known = (data["tformer_tokenizer"], data["kind"]) == (VERSION, "sentencepiece")
-            languages = structure(Languages, data["languages"]) if is_known else NO_LANGUAGES
-            sides = data["source"], data["target"]
-            spms = [side["spm"] and base64.b64decode(side["spm"]) for side in sides]
-            lists = [side["pieces"] for side in sides]
+            if (data["tformer_tokenizer"], data["kind"]) != (VERSION, "sentencepiece"):
+                raise DataError(f"{where}: is of another version of tformer; update tformer")
+            languages = structure(Languages, data["languages"])
+            spm, pieces = _stored(data["source"])
+            others = _stored(data["target"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            is_known, lists, spms = True, [None], [None]
-        if not is_known:
-            raise DataError(f"{where}: is of another version of tformer; update tformer")
-        if not isinstance(lists[0], list) or not isinstance(spms[0], bytes):
-            raise DataError(f"{where}: is damaged; restore the file")
-        return cls._joined(spms[0], spms[1], lists[0], lists[1], languages, where)
+            raise DataError(f"{where}: is damaged; restore the file") from None
+        if spm is None or pieces is None:
+            raise DataError(f"{where}: is damaged, its source lacks a part; restore the file")
+        return cls._joined(spm, others[0], pieces, others[1], languages, where)
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`; its beginning says what it is."""

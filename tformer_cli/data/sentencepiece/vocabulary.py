@@ -51,6 +51,14 @@ class Vocabulary:
             raise DataError(f'{self._where}: its vocabulary has "{twice}" twice; restore the file')
         return ids
 
+    @cached_property
+    def ids_in_text(self) -> Mapping[str, int]:
+        """The id of each piece of text: not of special tokens and those that name a language."""
+        ids = dict(self.ids)
+        for piece in (*SPECIAL_PIECES, *self._named):
+            ids.pop(piece, None)
+        return ids
+
     def id_of_token(self, piece: str) -> int:
         """The id of a token that names a language.
 
