@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.artifacts.test_ctranslate2_export import randomised
+from tests.converters.test_hugging_face import marian, multilingual
 from tformer_cli.artifacts.model_directory import (
     ModelInfo,
     load_model_directory,
@@ -168,3 +169,54 @@ def test_defaults_of_the_search_are_those_of_the_model(model, tmp_path):
     found = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
     assert (found["length_penalty"], found["no_repeat_ngram_size"]) == (1.0, 2)
     assert found["max_length"] == ours.config.max_positions
+
+
+@pytest.mark.parametrize("kind", ["opus", "tc-big"])
+def test_an_imported_marian_model_gets_its_own_ids_back(tmp_path, kind):
+    theirs, _, _ = marian(tmp_path / "first", kind)
+    import_model(str(tmp_path / "first"), tmp_path / "ours")
+    assert export_hugging_face(tmp_path / "ours", tmp_path / "hf") == "MarianMTModel"
+    for name in ("source.spm", "target.spm"):
+        assert (tmp_path / "hf" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
+    first, again = (
+        json.loads((tmp_path / place / "vocab.json").read_text()) for place in ("first", "hf")
+    )
+    assert again == first
+    found = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf").eval()
+    pad = theirs.config.pad_token_id
+    wanted = theirs.state_dict()
+    wanted["final_logits_bias"][0, pad] = 0  # the tool never writes it
+    for name, tensor in found.state_dict().items():
+        assert torch.equal(tensor, wanted[name]), name
+    batch = torch.tensor([[8, 9, 30, theirs.config.eos_token_id]])
+    options = {"num_beams": 1, "max_length": 12}
+    allowed = {"suppress_tokens": found.generation_config.suppress_tokens}
+    written = found.generate(batch, **options)
+    assert torch.equal(written, theirs.generate(batch, **options, **allowed))
+    assert found.generation_config.renormalize_logits
+    import_model(str(tmp_path / "hf"), tmp_path / "back")
+    for name in ("tokenizer.json", "model.safetensors"):
+        before, after = ((tmp_path / place / name).read_bytes() for place in ("ours", "back"))
+        assert before == after, name
+
+
+def test_other_sentencepiece_tokenizers_are_refused(tmp_path):
+    marian(tmp_path / "first", shared=False)
+    multilingual(tmp_path / "second", "nllb")
+    for name in ("first", "second"):
+        import_model(str(tmp_path / name), tmp_path / f"{name} ours")
+        with pytest.raises(UsageError, match=r"source_vocab_size|SentencePiece tokenizer"):
+            export_hugging_face(tmp_path / f"{name} ours", tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_the_library_cuts_texts_as_the_imported_model_does(tmp_path):
+    pytest.importorskip("sentencepiece")
+    marian(tmp_path / "first")
+    import_model(str(tmp_path / "first"), tmp_path / "ours")
+    export_hugging_face(tmp_path / "ours", tmp_path / "hf")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    first = transformers.AutoTokenizer.from_pretrained(tmp_path / "first")
+    for text in (">>fra<< ab é", "the old house"):
+        assert tokenizer(text).input_ids == first(text).input_ids

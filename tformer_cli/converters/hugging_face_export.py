@@ -2,8 +2,8 @@
 
 Post-norm models become a `MarianMTModel`, pre-norm ones a `PegasusForConditionalGeneration`. Both
 read their positions from the weights file if it has them, so that no formula has to agree, and both
-add `final_logits_bias`. The tokenizer is stored in the format of Hugging Face `tokenizers`, which
-needs no SentencePiece.
+add `final_logits_bias`. One of tformer's tokenizers is stored in the format of Hugging Face
+`tokenizers`, which needs no SentencePiece.
 """
 
 import json
@@ -14,20 +14,18 @@ from types import MappingProxyType
 from typing import Any, cast
 
 import torch
-from tokenizers import Tokenizer as HuggingFaceTokenizer
-from tokenizers import processors
 from torch import Tensor
 
 from tformer_cli.allow_list import ANY, unknown_setting
-from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
+from tformer_cli.artifacts.config_file import CONFIG, WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.tensors import save_tensors
 from tformer_cli.converters.assembly import foreign_names
 from tformer_cli.converters.hugging_face import ACTIVATIONS, TABLE
+from tformer_cli.converters.hugging_face_layout import Layout, layout_of
 from tformer_cli.converters.model_card import model_card
-from tformer_cli.data.joint_tokenizer import JointTokenizer
 from tformer_cli.data.pipelines import SPECIAL_PIECES
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
@@ -92,22 +90,18 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
             f"{directory.path}: some heads are pruned, but {name} of Hugging Face needs the same "
             "number in every layer; export the unpruned model"
         )
-    tokenizer = directory.tokenizer
-    if not isinstance(tokenizer, JointTokenizer):
-        raise UsageError(
-            f"{directory.path}: has the SentencePiece tokenizer of an imported model, which "
-            "--format huggingface cannot write; use the model it was imported from, or export with "
-            "--format ctranslate2"
-        )
+    layout = layout_of(directory)
+    first = {"architectures": [name], "model_type": kind}
     texts = {
-        CONFIG: _json({"architectures": [name], "model_type": kind, **_settings(directory)}),
-        "generation_config.json": _json(_generation(directory.decoding, config)),
-        TOKENIZER: _tokenizer(tokenizer),
-        "tokenizer_config.json": _json(_tokenizer_settings(config)),
+        CONFIG: _json({**first, **_settings(config, layout)}),
+        "generation_config.json": _json(_generation(directory.decoding, config, layout)),
+        "tokenizer_config.json": _json({**layout.settings, **_limits(config)}),
         "README.md": model_card(directory, name),
     }
-    weights = _weights(directory)
+    weights = _weights(directory, layout)
     with directory_aside(path) as aside:
+        for file, content in layout.files.items():
+            (aside / file).write_bytes(content)
         for file, text in texts.items():
             write_text(aside / file, text)
         save_tensors(aside / WEIGHTS, weights, {"format": "pt"})
@@ -118,8 +112,7 @@ def _json(values: Mapping[str, Any]) -> str:
     return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 
-def _settings(directory: ModelDirectory) -> dict[str, Any]:
-    config, n_tokens = directory.config, directory.tokenizer.vocab_size
+def _settings(config: ModelConfig, layout: Layout) -> dict[str, Any]:
     sides = {
         f"{side}_{name}": value
         for side, n_layers in (
@@ -136,8 +129,8 @@ def _settings(directory: ModelDirectory) -> dict[str, Any]:
     is_shared = config.tied_embeddings == "all"
     return {
         "is_encoder_decoder": True,
-        "vocab_size": n_tokens,
-        **({} if config.norm == "pre" else {"decoder_vocab_size": n_tokens}),
+        "vocab_size": layout.size,
+        **({} if config.norm == "pre" else {"decoder_vocab_size": layout.size}),
         **({} if is_shared else {"share_encoder_decoder_embeddings": False}),
         "tie_word_embeddings": True,
         "d_model": config.d_model,
@@ -148,76 +141,60 @@ def _settings(directory: ModelDirectory) -> dict[str, Any]:
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
         "activation_dropout": config.activation_dropout,
-        **_special_ids(),
+        **_special_ids(layout),
         "dtype": "float32",
     }
 
 
-def _special_ids() -> dict[str, int | None]:
+def _special_ids(layout: Layout) -> dict[str, int | None]:
+    pad, _, bos, eos = layout.ids[: len(SPECIAL_PIECES)]
     return {
-        "pad_token_id": PAD_ID,
-        "bos_token_id": BOS_ID,
-        "eos_token_id": EOS_ID,
-        "decoder_start_token_id": BOS_ID,
-        # the classes' default is another token of ours
+        "pad_token_id": pad,
+        "bos_token_id": bos,
+        "eos_token_id": eos,
+        "decoder_start_token_id": bos,
+        # the classes' default may be another token
         "forced_eos_token_id": None,
     }
 
 
-def _generation(decoding: DecodingConfig, config: ModelConfig) -> dict[str, Any]:
+def _generation(decoding: DecodingConfig, config: ModelConfig, layout: Layout) -> dict[str, Any]:
     """Defaults of the search, as far as the library has them."""
     is_average = decoding.length_normalization == "average"
     # the first of the library's tokens is the start
     longest = min(decoding.max_length + 1, config.max_positions)
     return {
-        **_special_ids(),
+        **_special_ids(layout),
         "max_length": longest if decoding.max_length else config.max_positions,
         "num_beams": decoding.beam_size,
         "length_penalty": 1.0 if is_average else decoding.length_penalty,
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
         # tformer's search never writes them, either
-        "suppress_tokens": [PAD_ID, UNK_ID, BOS_ID],
+        "suppress_tokens": sorted({*layout.ids[:EOS_ID]}),
+        **({"renormalize_logits": True} if layout.renormalizes else {}),
     }
 
 
-def _tokenizer(tokenizer: JointTokenizer) -> str:
-    """The tokenizer, with `</s>` behind every text."""
-    made = HuggingFaceTokenizer.from_str(tokenizer.to_json())
-    end = SPECIAL_PIECES[EOS_ID]
-    made.post_processor = processors.TemplateProcessing(
-        single=f"$A {end}", pair=f"$A $B {end}", special_tokens=[(end, EOS_ID)]
-    )
-    return made.to_str(pretty=True) + "\n"
-
-
-def _tokenizer_settings(config: ModelConfig) -> dict[str, Any]:
-    pad, unk, bos, eos = SPECIAL_PIECES
+def _limits(config: ModelConfig) -> dict[str, Any]:
     return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "pad_token": pad,
-        "unk_token": unk,
-        "bos_token": bos,
-        "eos_token": eos,
         "model_input_names": ["input_ids", "attention_mask"],
         "model_max_length": config.max_positions,
         "clean_up_tokenization_spaces": False,
-        # "</s>" in a text is four characters, not the token
-        "split_special_tokens": True,
     }
 
 
-def _weights(directory: ModelDirectory) -> dict[str, Tensor]:
+def _weights(directory: ModelDirectory, layout: Layout) -> dict[str, Tensor]:
     """The weights under the library's names, in its shapes."""
     model, config = directory.model, directory.config
     ours = model.state_dict()
     found: dict[str, Tensor] = {}
     if config.tied_embeddings == "all":
-        found["model.shared.weight"] = model.source_embedding.weight
+        found["model.shared.weight"] = layout.ordered(model.source_embedding.weight)
     else:
-        found["model.encoder.embed_tokens.weight"] = model.source_embedding.weight
-        found["model.decoder.embed_tokens.weight"] = model.target_matrix
-    bias = model.output_bias
-    found["final_logits_bias"] = (torch.zeros(model.vocab_size) if bias is None else bias)[None]
+        found["model.encoder.embed_tokens.weight"] = layout.ordered(model.source_embedding.weight)
+        found["model.decoder.embed_tokens.weight"] = layout.ordered(model.target_matrix)
+    bias = torch.zeros(model.vocab_size) if model.output_bias is None else model.output_bias
+    found["final_logits_bias"] = layout.ordered(bias)[None]
     for side, stack_input in (("encoder", model.encoder_input), ("decoder", model.decoder_input)):
         rows = stack_input.positions.rows(0, config.max_positions, torch.device("cpu"))
         # None only where they are rotary, which is refused
