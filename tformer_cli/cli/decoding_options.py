@@ -63,6 +63,24 @@ CoveragePenaltyOption = _option(
     SEARCH,
     "Weight of the coverage penalty (Wu et al. 2016), for source tokens that get little attention.",
 )
+SourceLanguageOption = Annotated[
+    str | None,
+    option(
+        "Language of the source, for an imported model that must be told.",
+        panel=COMMON,
+        shown=THE_MODELS,
+        metavar="CODE",
+    ),
+]
+TargetLanguageOption = Annotated[
+    str | None,
+    option(
+        "Language to translate into, for an imported model that knows several.",
+        panel=COMMON,
+        shown=THE_MODELS,
+        metavar="CODE",
+    ),
+]
 ShortlistOption = Annotated[
     str | None,
     option(
@@ -161,24 +179,8 @@ class TranslatorOptions:
             panel=LARGE_JOBS,
         ),
     ] = "split"
-    source_language: Annotated[
-        str | None,
-        option(
-            "Language of the source, for an imported model that must be told.",
-            panel=COMMON,
-            shown=THE_MODELS,
-            metavar="CODE",
-        ),
-    ] = None
-    target_language: Annotated[
-        str | None,
-        option(
-            "Language to translate into, for an imported model that knows several.",
-            panel=COMMON,
-            shown=THE_MODELS,
-            metavar="CODE",
-        ),
-    ] = None
+    source_language: SourceLanguageOption = None
+    target_language: TargetLanguageOption = None
     heads: Annotated[
         list[str] | None,
         option(

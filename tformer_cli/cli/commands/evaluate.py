@@ -167,7 +167,12 @@ def evaluate(
 
 def _check_needs_no_model(options: TranslatorOptions, decoding: Mapping[str, object]) -> None:
     """Refuses options of a search where no model searches."""
-    given = {"heads": options.heads or None, **decoding}
+    given = {
+        "heads": options.heads or None,
+        "source_language": options.source_language,
+        "target_language": options.target_language,
+        **decoding,
+    }
     idle = next((name for name, value in given.items() if value is not None), None)
     if idle is not None:
         option = f"--{idle.replace('_', '-')}"

@@ -8,6 +8,8 @@ from tformer_cli.cli.decoding_options import (
     CoveragePenaltyOption,
     LengthPenaltyOption,
     NormalizationOption,
+    SourceLanguageOption,
+    TargetLanguageOption,
 )
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
@@ -92,6 +94,8 @@ def score(
     model: ModelArgument,
     *,
     pairs: PairOptions,
+    source_language: SourceLanguageOption = None,
+    target_language: TargetLanguageOption = None,
     length_penalty: LengthPenaltyOption = None,
     length_normalization: NormalizationOption = None,
     coverage_penalty: CoveragePenaltyOption = None,
@@ -123,6 +127,8 @@ def score(
             model,
             device=device,
             precision=precision.value,
+            source_language=source_language,
+            target_language=target_language,
             threads=threads,
             before_torch=torch_preparation(threads),
             length_penalty=length_penalty,

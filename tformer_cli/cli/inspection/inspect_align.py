@@ -128,7 +128,14 @@ def _open_aligners(
 
     opened = open_model(model, opening, quiet=quiet)
     # Both before either aligns: a directory that cannot be used is the first error
-    other = None if links.reverse is None else open_model(links.reverse, opening, quiet=True)
+    other = None
+    if links.reverse is not None:
+        turned: OpeningArguments = {
+            **opening,
+            "source_language": opening["target_language"],
+            "target_language": opening["source_language"],
+        }
+        other = open_model(links.reverse, turned, quiet=True)
     rule = LinkRule(threshold=links.threshold, keeps_eos=links.eos == "keep")
     aligner = Aligner(opened.directory, links.heads or (), links.convention, rule)
     if other is None:

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypedDict
 import typer
 
 from tformer_cli.cli.console import note, warn
-from tformer_cli.cli.decoding_options import BeamSizeOption, LengthPenaltyOption
+from tformer_cli.cli.decoding_options import (
+    BeamSizeOption,
+    LengthPenaltyOption,
+    SourceLanguageOption,
+    TargetLanguageOption,
+)
 from tformer_cli.cli.help_screen import MACHINE
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import Command, with_options
@@ -140,6 +145,8 @@ _SeedOption = Annotated[
 class OpeningArguments(TypedDict):
     """The options of `takes_opening_options`, as a command is given them."""
 
+    source_language: str | None
+    target_language: str | None
     beam_size: int | None
     length_penalty: float | None
     device: str
@@ -148,6 +155,8 @@ class OpeningArguments(TypedDict):
 
 
 OPENING_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "source_language": (SourceLanguageOption, None),
+    "target_language": (TargetLanguageOption, None),
     "beam_size": (BeamSizeOption, None),
     "length_penalty": (LengthPenaltyOption, None),
     "device": (DeviceOption, "auto"),

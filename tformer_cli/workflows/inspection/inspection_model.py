@@ -12,6 +12,10 @@ from tformer_cli.workflows.open_translator import Opened, open_translator
 class InspectionOptions(TypedDict, total=False):
     """Keyword arguments of `open_for_inspection`, each as `open_translator` takes it."""
 
+    source_language: str | None
+    """Code of the language to read; None: the model's own."""
+    target_language: str | None
+    """Code of the language to write."""
     beam_size: int | None
     """Hypotheses of the search; None: the model's default."""
     length_penalty: float | None
