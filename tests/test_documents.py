@@ -49,8 +49,8 @@ from tformer_cli.cli.app import app
 from tformer_cli.data.config import CorpusConfig, DataConfig, TokenizerConfig
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.recipe import load_recipe, recipe_names, recipes_directory
-from tformer_cli.training.config import TrainingConfig, ValidationConfig
+from tformer_cli.recipe import OF_START, load_recipe, recipe_names, recipes_directory
+from tformer_cli.training.config import StartConfig, TrainingConfig, ValidationConfig
 
 ROOT = Path(__file__).parent.parent
 README, RECIPES, GUIDE = ROOT / "README.md", ROOT / "recipes/README.md", ROOT / "tformer_cli/guide"
@@ -62,6 +62,7 @@ KEY_TABLES = {
     "a corpus of `data.train` or `data.valid`": CorpusConfig,
     "[tokenizer]": TokenizerConfig,
     "[model]": ModelConfig,
+    "[model], for fine-tuning": StartConfig,
     "[training]": TrainingConfig,
     "[validation]": ValidationConfig,
     "[decoding]": DecodingConfig,
@@ -697,12 +698,14 @@ def default_of(key) -> str:
 
 def key_tables() -> str:
     lines = []
+    in_toml = {name: key for key, name in OF_START.items()}
     for title, settings in KEY_TABLES.items():
         lines += [f"**{title}**", "", "| key | default | meaning |", "|---|---|---|"]
         sentences = sentences_of(settings)
         for key in fields(settings):
             meaning = sentences[key.name].replace("|", "\\|")
-            lines.append(f"| `{key.name}` | {default_of(key)} | {meaning} |")
+            name = in_toml.get(key.name, key.name) if settings is StartConfig else key.name
+            lines.append(f"| `{name}` | {default_of(key)} | {meaning} |")
         lines.append("")
     return "\n".join(lines)
 

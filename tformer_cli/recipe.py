@@ -8,7 +8,7 @@ whose values the other keys of the table override.
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,13 +22,17 @@ from tformer_cli.errors import RecipeError
 from tformer_cli.files.regular_file import MIB, read_bounded
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.structure import StructureError, structure
-from tformer_cli.training.config import TrainingConfig, ValidationConfig
+from tformer_cli.training.config import StartConfig, TrainingConfig, ValidationConfig
 from tformer_cli.wording import did_you_mean, suggestions
 
 LARGEST_RECIPE = 16 * MIB
 DECIDE_NOTHING = ("data.cache_directory", "data.origin", "training.inspect_every")
 """Keys that may change between two parts of a run: where caches lie, what is said of the data, how
 often heads are seen."""
+OF_START = {"from": "model", "from_hash": "weights_hash"}
+"""Keys of `[model]` that are no part of its shape, and their names in `StartConfig`."""
+Completion = Callable[[dict[str, Any]], dict[str, Any]]
+"""Adds the settings of the model that a recipe starts from to those that the recipe gives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,8 @@ class Recipe:
     """Validation while it trains."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     """Defaults of translation."""
+    start: StartConfig = field(default_factory=StartConfig)
+    """Weights to start from; in TOML these keys are in `[model]`."""
 
     def __post_init__(self) -> None:
         if not (self.training.has_limit or self.validation.patience):
@@ -61,12 +67,12 @@ class Recipe:
         if self.training.inspect_every and not self.data.valid:
             raise ValueError("training.inspect_every: needs data.valid, which names no corpus")
         model = self.model
-        if model.positions == "table":
+        if model.positions == "table" and not self.start.model:
             raise ValueError(
                 'model.positions: "table" is of imported models; choose "sinusoidal", "learned" or '
                 '"rotary"'
             )
-        if model.source_vocab_size:
+        if model.source_vocab_size and not self.start.model:
             raise ValueError(
                 "model.source_vocab_size: a recipe's tokenizer has one vocabulary for both "
                 "languages; leave it at 0"
@@ -83,7 +89,11 @@ class Recipe:
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns the recipe as nested mappings with every key, defaults included."""
-        return asdict(self)
+        values = asdict(self)
+        start = values.pop("start")
+        if start["model"]:
+            values["model"].update({key: start[name] for key, name in OF_START.items()})
+        return values
 
     def to_toml(self) -> str:
         """Writes the recipe as TOML with every key, defaults included."""
@@ -119,12 +129,15 @@ def find_recipe(name: str) -> Path:
     raise RecipeError(f"{name}: no such recipe; {hint}")
 
 
-def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    name: str, overrides: Sequence[str] = (), complete: Completion | None = None
+) -> Recipe:
     """Reads a recipe.
 
     Args:
         name: path of a TOML file, or the name of a recipe that ships with the package.
         overrides: `key.path=value` each; the value is TOML, or else taken as text.
+        complete: what adds the settings of the model that the recipe starts from.
 
     Raises:
         RecipeError: naming the file and the key, or the override that is to blame.
@@ -135,29 +148,32 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     for override in overrides:
         _override(values, override)
     try:
-        return _structured(values)
+        return _structured(values, complete)
     except StructureError as error:
-        where = _to_blame(error, original, overrides) or f"{path}: "
+        where = _to_blame(error, original, overrides, complete) or f"{path}: "
         raise RecipeError(f"{where}{error}") from None
 
 
-def make_recipe(values: Mapping[str, Any], where: str) -> Recipe:
+def make_recipe(
+    values: Mapping[str, Any], where: str, complete: Completion | None = None
+) -> Recipe:
     """Creates a recipe from nested mappings.
 
     Args:
         values: tables and keys as in a TOML file.
         where: name of their origin for messages.
+        complete: what adds the settings of the model that the recipe starts from.
 
     Raises:
         RecipeError: naming the origin and the key.
     """
     try:
-        return _structured(values)
+        return _structured(values, complete)
     except StructureError as error:
         raise RecipeError(f"{where}: {error}") from None
 
 
-def _structured(values: Mapping[str, Any]) -> Recipe:
+def _structured(values: Mapping[str, Any], complete: Completion | None = None) -> Recipe:
     for key, value in _flat(values):
         if isinstance(value, float) and not math.isfinite(value):
             raise StructureError(key, f"must be a number, not NaN or infinity; found {value}")
@@ -166,16 +182,43 @@ def _structured(values: Mapping[str, Any]) -> Recipe:
         if isinstance(data, Mapping) and not isinstance(data.get(key, []), list | tuple):
             example = 'such as [{ source = "a.en", target = "a.de" }]'
             raise StructureError(f"data.{key}", f"must be a list of corpora, {example}")
-    return structure(Recipe, {**values, "model": _with_preset(values.get("model", {}))})
+    if "start" in values:
+        raise StructureError("start", "unknown key; write from = … in [model]")
+    whole = {**values, "model": _with_preset(values.get("model", {}))}
+    if complete is not None:
+        whole = complete(whole)
+    try:
+        return structure(Recipe, _with_start(whole))
+    except StructureError as error:
+        toml_keys = {f"start.{name}": f"model.{key}" for key, name in OF_START.items()}
+        if error.key in toml_keys:
+            raise StructureError(toml_keys[error.key], error.problem) from None
+        raise
 
 
-def _to_blame(error: StructureError, values: dict[str, Any], overrides: Sequence[str]) -> str:
+def _with_start(values: dict[str, Any]) -> dict[str, Any]:
+    """Moves what `[model]` says of the weights to start from into a table of its own."""
+    model = values["model"]
+    if not isinstance(model, Mapping):
+        return values
+    start = {name: model[key] for key, name in OF_START.items() if key in model}
+    shape = {key: value for key, value in model.items() if key not in OF_START}
+    return {**values, "model": shape, "start": start}
+
+
+def _to_blame(
+    error: StructureError,
+    values: dict[str, Any],
+    overrides: Sequence[str],
+    complete: Completion | None = None,
+) -> str:
     """The override that a recipe fails by: the one of its key, else the first that breaks it.
 
     Args:
         error: what is wrong with the recipe and all overrides.
         values: the recipe without any.
         overrides: `key.path=value` each.
+        complete: see `load_recipe`.
 
     Returns:
         Prefix of a message, which begins with its key; empty where the recipe
@@ -189,7 +232,7 @@ def _to_blame(error: StructureError, values: dict[str, Any], overrides: Sequence
         try:
             if override:
                 _override(values, override)
-            _structured(values)
+            _structured(values, complete)
         except (StructureError, RecipeError):
             return f"--set {override}: " if override else ""
     return ""

@@ -46,6 +46,16 @@ class ImportOrigin:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartOrigin:
+    """Model whose weights a training started from."""
+
+    model: str
+    """Its directory or name, as the recipe gave it."""
+    weights_hash: str
+    """SHA-256 of its weights file."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConfigFile:
     """Content of `config.json`."""
 
@@ -61,6 +71,7 @@ class ConfigFile:
     alignment: AlignmentInfo | None = None
     weight_type: WeightType = "float32"
     origin: ImportOrigin | None = None
+    start: StartOrigin | None = None
 
 
 def read_config(path: Path) -> ConfigFile:

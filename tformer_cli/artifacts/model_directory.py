@@ -22,6 +22,7 @@ from tformer_cli.artifacts.config_file import (
     WEIGHTS,
     AlignmentInfo,
     ImportOrigin,
+    StartOrigin,
     WeightType,
     read_config,
     read_json,
@@ -61,6 +62,8 @@ class ModelInfo:
     """Heads for word alignment, if they were stored."""
     origin: ImportOrigin | None = None
     """The foreign model that it was made of, if it was."""
+    start: StartOrigin | None = None
+    """The model whose weights its training started from, if it did."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,6 +229,7 @@ def read_model_directory(
             tformer_version=record.tformer_version,
             alignment=record.alignment,
             origin=record.origin,
+            start=record.start,
         ),
         weight_type=record.weight_type,
     )

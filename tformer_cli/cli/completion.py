@@ -30,9 +30,10 @@ def complete_recipes(incomplete: str) -> list[str]:
 
 def complete_keys(incomplete: str) -> list[str]:  # noqa: ARG001 - Typer sorts them out
     """Returns every key of a recipe, ready for its value."""
-    from tformer_cli.recipe import Recipe
+    from tformer_cli.recipe import OF_START, Recipe
 
-    return [f"{key}=" for key in ("model.preset", *_keys(Recipe))]
+    keys = (key for key in _keys(Recipe) if not key.startswith("start."))
+    return [f"{key}=" for key in ("model.preset", *(f"model.{key}" for key in OF_START), *keys)]
 
 
 def complete_heads(incomplete: str) -> list[str]:

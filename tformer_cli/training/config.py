@@ -190,6 +190,17 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartConfig:
+    """Trained weights that a run starts from: the keys `from`, `from_hash` of `[model]`."""
+
+    model: str = ""
+    """Model directory whose weights, shape and tokenizer the run takes, or a model that is
+    imported first (empty: random weights)."""
+    weights_hash: str = ""
+    """SHA-256 of its weights file; a run records it, and other weights are refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ValidationConfig:
     """Validation of a run while it trains."""
 

@@ -60,7 +60,9 @@ def import_model(
     return model
 
 
-def resolve_model(model: Path, say: Callable[[str], None]) -> Path:
+def resolve_model(
+    model: Path, say: Callable[[str], None], weights: ImportedWeights | None = None
+) -> Path:
     """Returns the model directory of what a user has named as a model.
 
     A foreign model is imported into the cache when it is first used.
@@ -68,6 +70,7 @@ def resolve_model(model: Path, say: Callable[[str], None]) -> Path:
     Args:
         model: a model directory, or the source of an import.
         say: told what was imported from where.
+        weights: type of the matrices of a foreign model; see `import_model`.
 
     Raises:
         ArtifactError: if a foreign model cannot be imported.
@@ -78,10 +81,10 @@ def resolve_model(model: Path, say: Callable[[str], None]) -> Path:
     convert = recognized(path)
     if convert is None:
         return model
-    cached = cache_directory() / "models" / _key(path)
+    cached = cache_directory() / "models" / _key(path, weights)
     if not _is_ours(cached):
         make_directory(cached.parent)
-        converted = _converted(convert, None)
+        converted = _converted(convert, weights)
         _write(converted, cached, str(model))
         say(f"{model}: imported a model of {converted.kind} into {cached}")
     return cached
@@ -179,11 +182,11 @@ def _unknown(path: Path) -> ArtifactError:
     return not_a_model(path)
 
 
-def _key(path: Path) -> str:
-    """Names an import by the place, sizes and times of the files."""
+def _key(path: Path, weights: ImportedWeights | None) -> str:
+    """Names an import by the place, sizes and times of the files, and the type of its weights."""
     files = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file())
     facts = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    return hashlib.sha256(json.dumps([_VERSION, facts]).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([_VERSION, facts, weights]).encode()).hexdigest()[:32]
 
 
 def _local(source: str) -> Path:

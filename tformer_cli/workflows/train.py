@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
+from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS, StartOrigin
 from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
 from tformer_cli.artifacts.token_frequencies import (
@@ -71,6 +71,7 @@ from tformer_cli.workflows.training.data import (
 )
 from tformer_cli.workflows.training.device import training_device, use_kernels
 from tformer_cli.workflows.training.same_recipe import check_same_recipe
+from tformer_cli.workflows.training.start import check_start, load_start
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 
@@ -145,6 +146,7 @@ def train(
     """
     launch = launched()
     with one_error_per_node():
+        check_start(recipe)
         check_outputs([Output(name="--output", path=run, writes=Writes.RUN)], _inputs(recipe))
         place = training_device(device, launch)
     with (
@@ -235,7 +237,9 @@ def _inputs(recipe: Recipe) -> list[NamedPath]:
         for key in ("source", "target", "tsv", "jsonl", "dataset")
         if (name := getattr(corpus, key))
     ]
-    if recipe.tokenizer.path:
+    if recipe.start.model:
+        named.append(("model.from", Path(recipe.start.model)))
+    elif recipe.tokenizer.path:
         named.append(("tokenizer.path", Path(data.directory) / recipe.tokenizer.path))
     return [NamedPath(name=name, path=path) for name, path in named]
 
@@ -311,6 +315,9 @@ def prepare(
     precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
     torch.manual_seed(recipe.training.seed)
     model = Transformer(recipe.model, tokenizer.vocab_size).to(device)
+    # The other processes take over the weights of the first one
+    if recipe.start.model and processes.is_first and (fresh or not Checkpoints(run).steps()):
+        load_start(model, recipe.start)
     kernel_notes = use_kernels(model, compiles=recipe.training.compile)
     decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
@@ -358,7 +365,7 @@ def settle_batches(recipe: Recipe, prepared: Prepared) -> RunStarted:
 
 def _source_counts(prepared: Prepared) -> NDArray[np.int64]:
     """(V) how often each token occurs in the source side of all corpora."""
-    size = prepared.tokenizer.vocab_size
+    size = prepared.tokenizer.source.vocab_size
     counts = [corpus.source_counts(size) for corpus in prepared.corpora]
     total: NDArray[np.int64] = np.sum(counts, axis=0)
     return total
@@ -369,7 +376,7 @@ def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | N
     trainer = prepared.trainer
     if not (recipe.training.inspect_every > 0 or (run / HEADS_LOG).is_file()):
         return None
-    counts = load_frequencies(run, prepared.tokenizer.vocab_size)
+    counts = load_frequencies(run, prepared.tokenizer.source.vocab_size)
     return HeadFollower(
         run,
         trainer.model,
@@ -389,6 +396,7 @@ def _publish(
     scores: Mapping[str, float],
 ) -> None:
     """Makes the run directory a model directory with these weights."""
+    start = recipe.start
     save_model_directory(
         run,
         weights,
@@ -400,6 +408,7 @@ def _publish(
             target_language=recipe.data.target_language,
             step=step,
             scores=scores,
+            start=StartOrigin(**asdict(start)) if start.model else None,
         ),
     )
 

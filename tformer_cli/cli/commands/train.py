@@ -57,7 +57,7 @@ def train(
     run = kind.output or Path("runs") / Path(recipe).stem
     with one_error_per_node():
         group = processes.group()
-        chosen = changes.load(recipe)
+        chosen = changes.load(recipe, run, fresh=kind.fresh and not place.resumes, quiet=quiet)
         kind.check(run, group, may_ask=not place.agent)
     if group is not None and kind.trains and not place.agent:
         run_processes(group, run, quiet=quiet)

@@ -1,15 +1,17 @@
 """Options of `train`: changes to the recipe, processes and machines, the kind of run."""
 
+import json
 import re
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tformer_cli.cli.completion import complete_keys, complete_recipes
-from tformer_cli.cli.console import is_live
+from tformer_cli.cli.console import is_live, note
 from tformer_cli.cli.help_screen import MACHINE
 from tformer_cli.cli.options import (
     DeviceOption,
@@ -51,6 +53,16 @@ class RecipeOptions:
             autocompletion=complete_keys,
         ),
     ] = None
+    start: Annotated[
+        Path | None,
+        option(
+            "Start from the weights of this model, and keep its shape and tokenizer.",
+            "--from",
+            metavar="MODEL",
+            shown="random weights",
+        ),
+        PathRole.reads_directory,
+    ] = None
     max_steps: Annotated[
         int | None,
         option("Stop after N steps.", shown="the recipe's", min=1),
@@ -71,18 +83,26 @@ class RecipeOptions:
     seed: TrainingSeedOption = None
     precision: PrecisionOption = "auto"
 
-    def load(self, name: str) -> "Recipe":
-        """Reads a recipe with these changes.
+    def load(self, name: str, run: Path, *, fresh: bool, quiet: bool) -> "Recipe":
+        """Reads a recipe with these changes, and imports the model that it starts from.
+
+        Args:
+            name: the recipe.
+            run: the run directory.
+            fresh: whether an earlier run in it is to be removed.
+            quiet: whether nothing is said of an import.
 
         Raises:
             RecipeError: if it cannot be used.
             UsageError: if `--max-time` is not a duration.
         """
         from tformer_cli.recipe import load_recipe
+        from tformer_cli.workflows.training.start import completion
 
         precision = None if self.precision == "auto" else self.precision
         minutes = None if self.max_time is None else parse_minutes(self.max_time)
         limits = {
+            "model.from": None if self.start is None else json.dumps(str(self.start)),
             "training.max_steps": self.max_steps,
             "training.max_epochs": self.max_epochs,
             "training.max_minutes": minutes,
@@ -90,7 +110,8 @@ class RecipeOptions:
             "training.precision": precision,
         }
         given = [f"{key}={value}" for key, value in limits.items() if value is not None]
-        return load_recipe(name, [*(self.overrides or []), *given])
+        complete = completion(run, partial(note, quiet=quiet), fresh=fresh)
+        return load_recipe(name, [*(self.overrides or []), *given], complete)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.recipe import Recipe
 from tformer_cli.wording import count_of
+from tformer_cli.workflows.training.start import start_tokenizer
 
 Progress = Callable[[str, int], None]
 """Called with the name of the data in preparation, and the number of its pairs that are done."""
@@ -59,6 +60,8 @@ def validation_pairs(recipe: Recipe, progress: Progress | None = None) -> list[S
 
 def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenizer:
     """Opens the recipe's tokenizer, or trains it on both sides of the training corpora."""
+    if recipe.start.model:
+        return start_tokenizer(recipe.start)
     if recipe.tokenizer.path:
         path = Path(recipe.data.directory) / recipe.tokenizer.path
         tokenizer = Tokenizer.from_file(path / "tokenizer.json" if path.is_dir() else path)

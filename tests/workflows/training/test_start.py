@@ -1,0 +1,236 @@
+import hashlib
+import json
+import shutil
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tests.converters.test_marian import OPTIONS, weights, write
+from tests.converters.test_marian import VARIANTS as MARIAN
+from tformer_cli.artifacts.config_file import read_config
+from tformer_cli.artifacts.tensors import load_tensors
+from tformer_cli.cli.app import app
+from tformer_cli.errors import ArtifactError, RecipeError
+from tformer_cli.recipe import load_recipe, make_recipe
+from tformer_cli.training.events import StepReport
+from tformer_cli.workflows import train as workflow
+from tformer_cli.workflows.train import train
+from tformer_cli.workflows.training import start
+from tformer_cli.workflows.training.start import completion
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_test_on_one_thread(one_thread):
+    """Trainings here are small, and compared bit for bit."""
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """Makes recipes that start from a model, as for a run in a directory."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def made(origin, run, said=None, **changes):
+        values = {
+            "data": {
+                "train": [{"built_in": "train", "pairs": 200}],
+                "max_length": 30,
+                "cache_directory": str(tmp_path / "corpora"),
+            },
+            "tokenizer": {},
+            "model": {"from": str(origin)},
+            "training": {
+                "precision": "float32",
+                "tokens_per_batch": 400,
+                "max_steps": 6,
+                "checkpoint_every": 2,
+                "report_every": 1,
+            },
+            "decoding": {},
+        }
+        for key, value in changes.items():
+            table, _, name = key.partition("__")
+            values[table][name] = value
+        told = [] if said is None else said
+        return make_recipe(values, "test", completion(run, told.append))
+
+    return made
+
+
+class PowerCut:
+    def __init__(self, step):
+        self._step = step
+
+    def notify(self, event):
+        if isinstance(event, StepReport) and event.step == self._step:
+            raise RuntimeError("the power is cut")
+
+
+def crash_at(recipe, run, step):
+    with pytest.raises(RuntimeError, match="power"):
+        train(recipe, run, observers=[PowerCut(step)])
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_first_step_starts_from_the_models_weights(make, tmp_path, model):
+    recipe = make(model, tmp_path / "run", training__learning_rate=1e-9, training__max_steps=1)
+    train(recipe, tmp_path / "run")
+    before, after = (load_tensors(path / "model.safetensors") for path in (model, tmp_path / "run"))
+    assert before.keys() == after.keys()
+    for name, tensor in before.items():
+        torch.testing.assert_close(after[name], tensor, rtol=0, atol=1e-8)
+    old, new = read_config(model), read_config(tmp_path / "run")
+    assert new.model == old.model
+    assert new.decoding == old.decoding
+    assert (tmp_path / "run/tokenizer.json").read_bytes() == (model / "tokenizer.json").read_bytes()
+    assert new.start.model == str(model)
+    assert new.start.weights_hash == sha256(model / "model.safetensors")
+
+
+def test_the_run_resumes_exactly_without_the_model(make, tmp_path, model):
+    whole, run, origin = tmp_path / "whole", tmp_path / "run", tmp_path / "origin"
+    shutil.copytree(model, origin)
+    train(make(origin, whole), whole)
+    crash_at(make(origin, run), run, 5)
+    shutil.rmtree(origin)
+    train(make(origin, run), run)
+    assert sha256(run / "model.safetensors") == sha256(whole / "model.safetensors")
+    assert read_config(run).start == read_config(whole).start
+
+
+def test_another_model_is_refused_before_and_after_the_first_checkpoint(make, tmp_path, model):
+    run, origin, other = tmp_path / "run", tmp_path / "origin", tmp_path / "other"
+    shutil.copytree(model, origin)
+    train(make(model, other, training__max_steps=1), other)
+    crash_at(make(origin, run), run, 1)
+    shutil.copy(other / "model.safetensors", origin / "model.safetensors")
+    with pytest.raises(RecipeError, match=r"another recipe, model\.from_hash differ"):
+        train(make(origin, run), run)
+    shutil.copy(model / "model.safetensors", origin / "model.safetensors")
+    crash_at(make(origin, run), run, 3)
+    with pytest.raises(RecipeError, match=r"another recipe, .*model\.from"):
+        train(make(other, run), run)
+
+
+def test_the_runs_own_recipe_makes_the_same_run(make, tmp_path, model):
+    run, again = tmp_path / "run", tmp_path / "again"
+    train(make(model, run), run)
+    recipe = load_recipe(str(run / "recipe.toml"), (), completion(again, print))
+    assert recipe == make(model, run)
+    train(recipe, again)
+    assert sha256(again / "model.safetensors") == sha256(run / "model.safetensors")
+
+
+def test_the_learning_rate_is_a_tenth_unless_the_recipe_gives_one(make, tmp_path, model):
+    run = tmp_path / "run"
+    default, given = make(model, run), make(model, run, training__learning_rate=2e-4)
+    assert default.training.learning_rate == pytest.approx(1e-4)
+    assert default.training.warmup_steps == given.training.warmup_steps == 400
+    assert given.training.learning_rate == 2e-4
+
+
+@pytest.mark.parametrize(
+    ("change", "value", "message"),
+    [
+        ("model__d_model", 32, r"model\.d_model: is 32, but 64 in .*; omit it"),
+        ("model__from_hash", "0" * 64, r"model\.from_hash: is '000.*; omit it"),
+        ("model__n_heds", 2, r"model\.n_heds: unknown key"),
+        ("model__from", 3, r"model\.from: must be text in quotes"),
+        ("tokenizer__vocab_size", 500, r"tokenizer\.vocab_size: is 500, but \d+ in"),
+        ("tokenizer__path", "other.json", r"tokenizer\.path: the run starts from .*; omit it"),
+        ("tokenizer__algorithm", "char", r"tokenizer\.algorithm: is 'char', but 'bpe' in"),
+    ],
+)
+def test_contradictions_are_errors(make, tmp_path, model, change, value, message):
+    with pytest.raises(RecipeError, match=message):
+        make(model, tmp_path / "run", **{change: value})
+
+
+def test_what_agrees_or_is_not_stored_may_be_given(make, tmp_path, model):
+    recipe = make(model, tmp_path / "run", model__d_model=64, model__dropout=0.3)
+    assert recipe.model.dropout == 0.3
+
+
+def test_a_table_of_its_own_is_no_way_to_name_the_model(make, tmp_path, model):
+    with pytest.raises(RecipeError, match="start: unknown key"):
+        make_recipe({**make(model, tmp_path).to_mapping(), "start": {"model": "x"}}, "test")
+
+
+def test_a_recipe_that_was_not_completed_is_refused(make, tmp_path, model):
+    recipe = make(model, tmp_path / "run")
+    values = recipe.to_mapping()
+    del values["model"]["from_hash"]
+    with pytest.raises(ArtifactError, match=r"model\.from: the settings of .* are missing"):
+        train(make_recipe(values, "test"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_that_change_after_the_recipe_was_read_are_refused(make, tmp_path, model):
+    origin, run = tmp_path / "origin", tmp_path / "run"
+    shutil.copytree(model, origin)
+    recipe = make(origin, run)
+    with (origin / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\1")
+    with pytest.raises(ArtifactError, match="has changed"):
+        train(recipe, run)
+    assert not run.exists()
+
+
+@pytest.mark.parametrize("variant", ["post-norm", "ssru", "separate"])
+def test_a_foreign_model_is_imported_and_trained(make, tmp_path, variant):
+    options = {**OPTIONS, **MARIAN[variant]}
+    source, run, said = write(tmp_path / "marian", weights(options), options), tmp_path / "run", []
+    recipe = make(source, run, said)
+    assert "imported a model of Marian into" in said[0]
+    crash_at(recipe, run, 3)
+    shutil.rmtree(tmp_path / "cache")
+    shutil.rmtree(source)
+    train(make(source, run), run)
+    result = CliRunner().invoke(app, ["translate", str(run), "a cat", "--max-length", "5", "-q"])
+    assert result.exit_code == 0, result.stderr
+    assert read_config(run).start.model == str(source)
+
+
+def test_the_command_starts_from_a_model_and_protects_it(tmp_path, model, make):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        '[data]\ntrain = [{ built_in = "train", pairs = 100 }]\nmax_length = 30\n'
+        "[training]\nmax_steps = 2\n"
+    )
+
+    def run(*args):
+        return CliRunner().invoke(app, ["train", str(recipe), "-q", *map(str, args)])
+
+    result = run("--from", model, "-o", tmp_path / "run")
+    assert result.exit_code == 0, result.stderr
+    record = json.loads((tmp_path / "run/config.json").read_text())
+    assert record["start"]["model"] == str(model)
+    shown = run("--from", model, "--dry-run")
+    assert f'from = "{model}"' in shown.stdout
+    assert "learning_rate = 0.0001" in shown.stdout
+    before = sha256(model / "model.safetensors")
+    for refused in (
+        run("--from", model, "-o", model, "--fresh", "--yes"),
+        run("--set", f"model.from={model}", "-o", model, "--fresh", "--yes"),
+        run("--from", tmp_path / "none", "-o", tmp_path / "new"),
+        run("--from", model, "--set", "model.d_ff=8", "-o", tmp_path / "new"),
+    ):
+        assert refused.exit_code == 2
+        assert refused.stderr.count("\n") == 1, refused.stderr
+    assert refused.stderr.startswith("error: --set model.d_ff: is 8, but 96 in"), refused.stderr
+    assert sha256(model / "model.safetensors") == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_models_weights_are_not_read_again_when_a_run_resumes(
+    make, tmp_path, model, monkeypatch
+):
+    run = tmp_path / "run"
+    crash_at(make(model, run), run, 3)
+    monkeypatch.setattr(workflow, "load_start", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(start, "hash_file", lambda _: pytest.fail("read again"))
+    train(make(model, run), run)

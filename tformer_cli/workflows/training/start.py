@@ -1,0 +1,200 @@
+"""Fine-tuning: a run that starts from the weights of a model, in its shape, with its tokenizer."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tformer_cli.artifacts.config_file import TOKENIZER, WEIGHTS, read_config
+from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.errors import ArtifactError
+from tformer_cli.files.hashes import hash_file
+from tformer_cli.recipe import Completion, Recipe, load_recipe
+from tformer_cli.structure import StructureError
+from tformer_cli.training.config import StartConfig, TrainingConfig
+from tformer_cli.workflows.import_model import resolve_model
+
+if TYPE_CHECKING:
+    from tformer_cli.model.transformer import Transformer
+
+FREE = ("dropout", "attention_dropout", "activation_dropout")
+"""Keys of `[model]` that a recipe may give beside `from`: they decide nothing of what is stored."""
+PEAK_SHARE = 0.1
+"""Share of the usual peak learning rate, and of the usual warm-up, in a run from trained weights.
+
+The usual peak is made for random weights. At that rate Adam's first steps, each about as long as
+the rate for every weight, carry trained weights out of their minimum, and what they knew has to be
+learned again. Warm-up is then needed for Adam's moments alone, which β₂ = 0.98 settles in hundreds
+of steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartSettings:
+    """Settings that a run takes from the model that it starts from."""
+
+    model: Mapping[str, Any]
+    """The model's shape, the keys of `[model]`."""
+    decoding: Mapping[str, Any]
+    """Its defaults of translation, the keys of `[decoding]`."""
+    algorithm: str
+    """Algorithm of its tokenizer."""
+    vocab_size: int
+    """Entries of its vocabulary."""
+    weights_hash: str
+    """SHA-256 of its weights file."""
+
+
+def completion(run: Path, say: Callable[[str], None], *, fresh: bool = False) -> Completion:
+    """Makes what completes recipes that start from a model.
+
+    A run that has a checkpoint no longer needs the model: what it was is in the run's recipe.
+
+    Args:
+        run: the run directory.
+        say: told what was imported from where.
+        fresh: whether an earlier run in the directory is to be removed.
+    """
+    return partial(_completed, run=None if fresh else run, say=say)
+
+
+def check_start(recipe: Recipe) -> None:
+    """Makes sure that a recipe which starts from a model was completed.
+
+    Raises:
+        ArtifactError: if it was not.
+    """
+    if recipe.start.model and not recipe.start.weights_hash:
+        raise ArtifactError(
+            f"model.from: the settings of {recipe.start.model} are missing; load the recipe with "
+            "complete=completion(run, say)"
+        )
+
+
+def start_tokenizer(start: StartConfig) -> Tokenizer:
+    """Opens the tokenizer of the model that a run starts from.
+
+    Raises:
+        ArtifactError: if there is no such model.
+    """
+    return Tokenizer.from_file(_directory(start.model, _ignore) / TOKENIZER)
+
+
+def load_start(model: "Transformer", start: StartConfig) -> None:
+    """Gives a model the weights that its run starts from.
+
+    Raises:
+        ArtifactError: if they cannot be read, or are not those that the recipe was made for.
+    """
+    path = _directory(start.model, _ignore)
+    if hash_file(path / WEIGHTS) != start.weights_hash:
+        raise ArtifactError(f"{path / WEIGHTS}: has changed since the run began; restore the file")
+    model.load_state_dict(load_model_directory(path).model.state_dict())
+
+
+def _completed(
+    values: dict[str, Any], *, run: Path | None, say: Callable[[str], None]
+) -> dict[str, Any]:
+    tables = {key: values.get(key, {}) for key in ("model", "tokenizer", "training", "decoding")}
+    if not all(isinstance(table, Mapping) for table in tables.values()):
+        return values  # as wrong as without a model
+    model, tokenizer, training, decoding = tables.values()
+    name = model.get("from", "")
+    if not isinstance(name, str) or not name:
+        return values
+    settings = _of_run(run, name) or _of_model(name, say)
+    _check_shape(model, settings, name)
+    _check_tokenizer(tokenizer, settings, name)
+    defaults = {
+        "learning_rate": PEAK_SHARE * TrainingConfig.learning_rate,
+        "warmup_steps": round(PEAK_SHARE * TrainingConfig.warmup_steps),
+    }
+    return {
+        **values,
+        "model": {**settings.model, **model, "from_hash": settings.weights_hash},
+        # Only to be read: the run's tokenizer is a copy of the model's
+        "tokenizer": {**tokenizer, "path": name, "vocab_size": settings.vocab_size},
+        "training": {**defaults, **training},
+        "decoding": {**settings.decoding, **decoding},
+    }
+
+
+def _of_run(run: Path | None, name: str) -> StartSettings | None:
+    """Returns what a run with a checkpoint has recorded of the model; None if it is another."""
+    from tformer_cli.training.resuming.checkpoints import Checkpoints
+
+    if run is None or not (run / "recipe.toml").is_file() or not Checkpoints(run).steps():
+        return None
+    recipe = load_recipe(str(run / "recipe.toml"))
+    if recipe.start.model != name:
+        return None
+    return StartSettings(
+        model=asdict(recipe.model),
+        decoding=asdict(recipe.decoding),
+        algorithm=Tokenizer.from_file(run / TOKENIZER).algorithm,
+        vocab_size=recipe.tokenizer.vocab_size,
+        weights_hash=recipe.start.weights_hash,
+    )
+
+
+def _of_model(name: str, say: Callable[[str], None]) -> StartSettings:
+    path = _directory(name, say)
+    record = read_config(path)
+    if record.weight_type == "int8":
+        raise ArtifactError(
+            f"{name}: holds int8 weights, which cannot be trained; name the model that they were "
+            "exported from"
+        )
+    return StartSettings(
+        model=asdict(record.model),
+        decoding=asdict(record.decoding),
+        algorithm=Tokenizer.from_file(path / TOKENIZER).algorithm,
+        vocab_size=record.vocab_size,
+        weights_hash=hash_file(path / WEIGHTS),
+    )
+
+
+def _check_shape(given: Mapping[str, Any], settings: StartSettings, name: str) -> None:
+    expected = {**settings.model, "from_hash": settings.weights_hash}
+    for key, value in given.items():
+        found = expected.get(key, value)  # unknown keys are found out later
+        found = list(found) if isinstance(found, tuple) else found
+        if key not in FREE and value != found and not (key == "from_hash" and not value):
+            raise StructureError(
+                f"model.{key}",
+                f"is {value!r}, but {found!r} in {name}, where the run starts; omit it",
+            )
+
+
+def _check_tokenizer(given: Mapping[str, Any], settings: StartSettings, name: str) -> None:
+    if given.get("path", "") not in ("", name):
+        raise StructureError(
+            "tokenizer.path", f"the run starts from {name} and keeps its tokenizer; omit it"
+        )
+    if given.get("vocab_size", settings.vocab_size) != settings.vocab_size:
+        raise StructureError(
+            "tokenizer.vocab_size",
+            f"is {given['vocab_size']!r}, but {settings.vocab_size} in {name}, where the run "
+            "starts; omit it",
+        )
+    # A run's own recipe says "bpe", the default, of whatever its tokenizer.path names
+    if not given.get("path") and given.get("algorithm", settings.algorithm) != settings.algorithm:
+        raise StructureError(
+            "tokenizer.algorithm",
+            f"is {given['algorithm']!r}, but {settings.algorithm!r} in {name}, where the run "
+            "starts; omit it",
+        )
+    if given.get("bpe_dropout") and settings.algorithm != "bpe":
+        raise StructureError(
+            "tokenizer.bpe_dropout",
+            f"needs a BPE tokenizer, but that of {name} is {settings.algorithm!r}; omit it",
+        )
+
+
+def _directory(name: str, say: Callable[[str], None]) -> Path:
+    return resolve_model(Path(name), say, "float32")
+
+
+def _ignore(text: str) -> None:
+    """Takes no notice of an import, which was said before."""
