@@ -29,7 +29,7 @@ LARGEST_RECIPE = 16 * MIB
 DECIDE_NOTHING = ("data.cache_directory", "data.origin", "training.inspect_every")
 """Keys that may change between two parts of a run: where caches lie, what is said of the data, how
 often heads are seen."""
-OF_START = {"from": "model", "from_hash": "weights_hash"}
+OF_START = {"from": "model", "from_hash": "weights_hash", "frozen": "frozen"}
 """Keys of `[model]` that are no part of its shape, and their names in `StartConfig`."""
 Completion = Callable[[dict[str, Any]], dict[str, Any]]
 """Adds the settings of the model that a recipe starts from to those that the recipe gives."""
@@ -91,7 +91,7 @@ class Recipe:
         """Returns the recipe as nested mappings with every key, defaults included."""
         values = asdict(self)
         start = values.pop("start")
-        if start["model"]:
+        if self.start != StartConfig():
             values["model"].update({key: start[name] for key, name in OF_START.items()})
         return values
 

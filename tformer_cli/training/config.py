@@ -191,13 +191,16 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StartConfig:
-    """Trained weights that a run starts from: the keys `from`, `from_hash` of `[model]`."""
+    """Weights that a run starts from: the keys `from`, `from_hash` and `frozen` of `[model]`."""
 
     model: str = ""
     """Model directory whose weights, shape and tokenizer the run takes, or a model that is
     imported first (empty: random weights)."""
     weights_hash: str = ""
     """SHA-256 of its weights file; a run records it, and other weights are refused."""
+    frozen: tuple[str, ...] = ()
+    """Patterns of the weights that are not trained, such as `"encoder.*"`: names as in
+    `model.safetensors`, or of the part that they are in."""
 
 
 @dataclass(frozen=True, kw_only=True)

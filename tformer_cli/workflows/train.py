@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ from tformer_cli.workflows.training.data import (
 )
 from tformer_cli.workflows.training.device import training_device, use_kernels
 from tformer_cli.workflows.training.same_recipe import check_same_recipe
-from tformer_cli.workflows.training.start import check_start, load_start
+from tformer_cli.workflows.training.start import check_start, freeze, load_start
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 
@@ -318,7 +318,8 @@ def prepare(
     # The other processes take over the weights of the first one
     if recipe.start.model and processes.is_first and (fresh or not Checkpoints(run).steps()):
         load_start(model, recipe.start)
-    kernel_notes = use_kernels(model, compiles=recipe.training.compile)
+    model_notes = freeze(model, recipe)
+    model_notes += use_kernels(model, compiles=recipe.training.compile)
     decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
     engines = search_engines("tformer", device, precision)
@@ -344,7 +345,7 @@ def prepare(
         n_pairs=sum(len(corpus) for corpus in corpora),
         vocab_size=tokenizer.vocab_size,
         batches_per_epoch=0,
-        notes=(*notes(recipe, corpora), *kernel_notes),
+        notes=(*notes(recipe, corpora), *model_notes),
     )
     return Prepared(
         tokenizer=tokenizer, corpora=corpora, validation=valid, trainer=trainer, started=started
@@ -408,7 +409,9 @@ def _publish(
             target_language=recipe.data.target_language,
             step=step,
             scores=scores,
-            start=StartOrigin(**asdict(start)) if start.model else None,
+            start=StartOrigin(model=start.model, weights_hash=start.weights_hash)
+            if start.model
+            else None,
         ),
     )
 

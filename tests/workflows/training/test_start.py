@@ -17,6 +17,7 @@ from tformer_cli.training.events import StepReport
 from tformer_cli.workflows import train as workflow
 from tformer_cli.workflows.train import train
 from tformer_cli.workflows.training import start
+from tformer_cli.workflows.training.plan import plan_training
 from tformer_cli.workflows.training.start import completion
 
 
@@ -234,3 +235,99 @@ def test_the_models_weights_are_not_read_again_when_a_run_resumes(
     monkeypatch.setattr(workflow, "load_start", lambda *_: pytest.fail("read again"))
     monkeypatch.setattr(start, "hash_file", lambda _: pytest.fail("read again"))
     train(make(model, run), run)
+
+
+AVERAGES = {
+    "last": {},
+    "ema": {"training__average": "ema"},
+    "muon": {"training__optimizer": "muon"},
+}
+
+
+@pytest.mark.parametrize("changes", AVERAGES.values(), ids=AVERAGES)
+@pytest.mark.parametrize("by_kernels", ["0", "1"])
+def test_frozen_weights_keep_their_bits_and_have_no_state(
+    make, tmp_path, model, monkeypatch, changes, by_kernels
+):
+    monkeypatch.setenv("TFORMER_NATIVE", by_kernels)
+    patterns, run = (
+        ["encoder.*", "decoder.layers.?.cross_attention", "*_norm.bias"],
+        tmp_path / "run",
+    )
+    recipe = make(model, run, model__frozen=patterns, **changes)
+    crash_at(recipe, run, 3)
+    train(recipe, run)
+    before, after = (
+        load_tensors(model / "model.safetensors"),
+        load_tensors(run / "model.safetensors"),
+    )
+    kept = {name for name in before if torch.equal(before[name], after[name])}
+    assert kept == {
+        name
+        for name in before
+        if name.startswith(("encoder.", "decoder.layers.0.cross_attention."))
+        or name.endswith("_norm.bias")
+    }
+    state = load_tensors(run / "checkpoints/step-000006/optimizer.safetensors")
+    trained = {name.rpartition(":")[0] for name in state if ":" in name}
+    assert trained == before.keys() - kept
+
+
+def test_frozen_weights_leave_the_others_their_gradients(make, tmp_path, model):
+    """The first step's gradient of what is trained is the same with and without frozen parts."""
+    moments = []
+    for name, frozen in (("all", []), ("some", ["encoder.*", "source_embedding"])):
+        recipe = make(
+            model,
+            tmp_path / name,
+            model__frozen=frozen,
+            training__max_steps=1,
+            training__clip_norm=0,
+        )
+        train(recipe, tmp_path / name)
+        moments.append(
+            load_tensors(tmp_path / name / "checkpoints/step-000001/optimizer.safetensors")
+        )
+    assert moments[1].keys() < moments[0].keys()
+    assert all(torch.equal(moments[0][name], tensor) for name, tensor in moments[1].items())
+
+
+def test_a_resumed_run_freezes_the_same(make, tmp_path, model):
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    train(make(model, whole, model__frozen=["decoder"]), whole)
+    crash_at(make(model, run, model__frozen=["decoder"]), run, 3)
+    with pytest.raises(RecipeError, match=r"another recipe, model\.frozen\.0 differ"):
+        train(make(model, run), run)
+    train(make(model, run, model__frozen=["decoder"]), run)
+    assert sha256(run / "model.safetensors") == sha256(whole / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        (
+            ["encoder.*", "decodr"],
+            r'model\.frozen: no weight fits "decodr"; the model has decoder, ',
+        ),
+        (["*"], r"model\.frozen: leaves no weight to train"),
+    ],
+)
+def test_useless_patterns_are_errors_before_anything_is_done(
+    make, tmp_path, model, patterns, message
+):
+    recipe = make(model, tmp_path / "run", model__frozen=patterns)
+    with pytest.raises(RecipeError, match=message):
+        train(recipe, tmp_path / "run")
+    with pytest.raises(RecipeError, match=message):
+        plan_training(recipe)
+    assert not (tmp_path / "run").exists()
+
+
+def test_parts_of_random_weights_can_be_frozen(make, tmp_path, model):
+    values = make(model, tmp_path).to_mapping()
+    values["model"] |= {"from": "", "from_hash": "", "frozen": ["encoder"]}
+    values["tokenizer"] |= {"path": str(model), "vocab_size": 300}
+    recipe = make_recipe(values, "test")
+    assert make_recipe(recipe.to_mapping(), "test") == recipe
+    train(recipe, tmp_path / "run")
+    assert load_recipe(str(tmp_path / "run/recipe.toml")).start.frozen == ("encoder",)

@@ -16,6 +16,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.model.config import parameter_count
 from tformer_cli.recipe import Recipe
 from tformer_cli.workflows.training.data import check_files, make_tokenizer
+from tformer_cli.workflows.training.start import check_start
 
 SAMPLE = 2000
 """Pairs that are looked at."""
@@ -73,6 +74,7 @@ def plan_training(recipe: Recipe) -> Plan:
         DataError: if a corpus cannot be read or the corpora hold no sentence pairs.
         RecipeError: if the recipe's tokenizer does not fit.
     """
+    check_start(recipe)
     check_files(recipe)
     counts = LineCounts()
     sample = list(_sample(recipe, counts))

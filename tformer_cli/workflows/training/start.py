@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tformer_cli.artifacts.config_file import TOKENIZER, WEIGHTS, read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.data.tokenizer import Tokenizer
-from tformer_cli.errors import ArtifactError
+from tformer_cli.errors import ArtifactError, RecipeError
 from tformer_cli.files.hashes import hash_file
+from tformer_cli.model.config import parameter_shapes
 from tformer_cli.recipe import Completion, Recipe, load_recipe
 from tformer_cli.structure import StructureError
 from tformer_cli.training.config import StartConfig, TrainingConfig
@@ -60,16 +62,59 @@ def completion(run: Path, say: Callable[[str], None], *, fresh: bool = False) ->
 
 
 def check_start(recipe: Recipe) -> None:
-    """Makes sure that a recipe which starts from a model was completed.
+    """Makes sure that a recipe which starts from a model was completed, and freezes what is there.
 
     Raises:
-        ArtifactError: if it was not.
+        ArtifactError: if it was not completed.
+        RecipeError: if it freezes all weights, or some that the model has not.
     """
+    frozen_names(recipe)
     if recipe.start.model and not recipe.start.weights_hash:
         raise ArtifactError(
             f"model.from: the settings of {recipe.start.model} are missing; load the recipe with "
             "complete=completion(run, say)"
         )
+
+
+def frozen_names(recipe: Recipe) -> set[str]:
+    """Finds the weights that a run does not train: those of `model.frozen` and fixed positions.
+
+    Raises:
+        RecipeError: if a pattern fits none, or none is left to train.
+    """
+    names = set(parameter_shapes(recipe.model, 1))
+    is_fixed = recipe.model.positions == "table"
+    frozen = {name for name in names if is_fixed and name.endswith(".positions.table")}
+    for pattern in recipe.start.frozen:
+        found = {n for n in names if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")}
+        if not found:
+            parts = ", ".join(sorted({name.partition(".")[0] for name in names}))
+            raise RecipeError(
+                f'model.frozen: no weight fits "{pattern}"; the model has {parts}, each with parts '
+                'such as "encoder.layers.0.*"'
+            )
+        frozen |= found
+    if frozen == names:
+        raise RecipeError("model.frozen: leaves no weight to train; omit a pattern")
+    return frozen
+
+
+def freeze(model: "Transformer", recipe: Recipe) -> list[str]:
+    """Keeps a model's frozen weights as they are: without gradient and optimizer state.
+
+    Returns:
+        A note for the user, if the recipe freezes any.
+    """
+    frozen = frozen_names(recipe)
+    parameters = dict(model.named_parameters())
+    kept = [parameter for name, parameter in parameters.items() if name in frozen]
+    for parameter in kept:
+        parameter.requires_grad = False
+    if not recipe.start.frozen:
+        return []
+    n_all = sum(parameter.numel() for parameter in parameters.values())
+    n_kept = sum(parameter.numel() for parameter in kept)
+    return [f"model.frozen keeps {n_kept:,} of {n_all:,} parameters as they are"]
 
 
 def start_tokenizer(start: StartConfig) -> Tokenizer:
