@@ -3,7 +3,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from tests.converters.test_marian import OPTIONS, weights, write
+from tests.converters.test_marian import OPTIONS, VARIANTS, bergamot, weights, write
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.workflows import import_model as workflow
@@ -62,6 +62,21 @@ def test_a_foreign_model_is_imported_once_into_the_cache(tmp_path, source, monke
     assert "imported" not in second.stderr
     (source / "model.npz.decoder.yml").touch()  # the files may have changed
     assert "imported" in run(*args).stderr
+
+
+def test_views_take_integers_as_float32(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    options = OPTIONS | VARIANTS["ssru"]
+    source = bergamot(tmp_path / "student", weights(options), options)
+    assert run("translate", source, "a cat", "--max-length", "5").exit_code == 0
+    shown = run("inspect-heads", source, "a cat", "--target", "a dog")
+    assert shown.exit_code == 0, shown.stderr
+    imported = sorted((tmp_path / "cache" / "tformer" / "models").glob("*/config.json"))
+    assert len(imported) == 2  # one in integers
+    run("import", source, "-o", tmp_path / "ours", "--quiet")
+    refused = run("inspect-heads", tmp_path / "ours", "a cat")
+    assert refused.exit_code == 2
+    assert refused.stderr.endswith(f"import {source} again with --weights float32\n")
 
 
 def test_other_paths_stay_as_they_are(tmp_path, model):

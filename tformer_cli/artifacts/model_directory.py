@@ -160,6 +160,13 @@ def named_integers(
     return {**weights, **integers, **scales}
 
 
+def original_of(origin: ImportOrigin | None) -> str:
+    """Says what to name in place of a model whose int8 weights will not do."""
+    if origin is None:
+        return "name the model directory that they were exported from"
+    return f"import {origin.source} again with --weights float32"
+
+
 def load_model_directory(
     path: Path, device: torch.device | str = "cpu", *, takes_int8: bool = False
 ) -> ModelDirectory:
@@ -196,8 +203,8 @@ def read_model_directory(
         raise ArtifactError(f"{path}: holds int8 weights, which need the CPU; add --device cpu")
     if record.weight_type == "int8" and not takes_int8:
         raise ArtifactError(
-            f"{path}: holds int8 weights, which this command cannot use; name the model "
-            "directory that they were exported from"
+            f"{path}: holds int8 weights, which this command cannot use; "
+            f"{original_of(record.origin)}"
         )
     if not (path / TOKENIZER).is_file():  # nor a pipe, which would be waited for
         raise ArtifactError(f"{path}: {TOKENIZER} is missing; name a complete model directory")

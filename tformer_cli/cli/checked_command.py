@@ -40,6 +40,10 @@ The old name works wherever a command has the option and none of that name; no h
 """
 
 
+TAKE_INTEGERS = frozenset({"translate", "evaluate", "score", "benchmark", "info"})
+"""Commands that can use int8 weights: for others a foreign model is imported as float32."""
+
+
 class CheckedCommand(ReadableHelp, TyperCommand):
     """A command that refuses empty names, and outputs that would destroy an input.
 
@@ -82,8 +86,9 @@ class CheckedCommand(ReadableHelp, TyperCommand):
 
     def _import_models(self, values: dict[str, Any]) -> None:
         """Puts model directories in the place of the foreign models that were named."""
-        from tformer_cli.workflows.import_model import resolve_model
+        from tformer_cli.workflows.import_model import ImportedWeights, resolve_model
 
+        weights: ImportedWeights | None = None if self.name in TAKE_INTEGERS else "float32"
         for parameter, role in self._paths():
             value = values.get(str(parameter.name))
             if role is not PathRole.reads_model or value is None:
@@ -93,9 +98,9 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                 note(text, quiet=bool(values.get("quiet")))
 
             if isinstance(value, (list, tuple)):
-                values[parameter.name] = [resolve_model(Path(one), say) for one in value]
+                values[parameter.name] = [resolve_model(Path(one), say, weights) for one in value]
             else:
-                values[parameter.name] = resolve_model(Path(value), say)
+                values[parameter.name] = resolve_model(Path(value), say, weights)
 
     def _check_outputs(self, values: dict[str, Any]) -> None:
         inputs: list[NamedPath] = [*standard_stream("stdin", STDIN)]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tformer_cli.acceleration import has_fast, require_fast
+from tformer_cli.artifacts.model_directory import original_of
 from tformer_cli.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def choose_precision(
     if stored == "int8" and chosen != "int8":
         raise ArtifactError(
             f"{directory.path}: holds int8 weights, but {wanted} needs the original ones; "
-            "name the model directory that they were exported from"
+            f"{original_of(directory.info.origin)}"
         )
     if chosen == "int8" and device != "cpu":
         raise UsageError("--precision: int8 is computed on the CPU; add --device cpu")
