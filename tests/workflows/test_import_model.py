@@ -71,7 +71,8 @@ def test_views_take_integers_as_float32(tmp_path, monkeypatch):
     assert run("translate", source, "a cat", "--max-length", "5").exit_code == 0
     shown = run("inspect-heads", source, "a cat", "--target", "a dog")
     assert shown.exit_code == 0, shown.stderr
-    imported = sorted((tmp_path / "cache" / "tformer" / "models").glob("*/config.json"))
+    assert json.loads(shown.stdout)["model"]["name"] == "student"
+    imported = sorted((tmp_path / "cache" / "tformer" / "models").glob("*/student/config.json"))
     assert len(imported) == 2  # one in integers
     run("import", source, "-o", tmp_path / "ours", "--quiet")
     refused = run("inspect-heads", tmp_path / "ours", "a cat")

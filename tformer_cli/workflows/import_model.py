@@ -81,7 +81,8 @@ def resolve_model(
     convert = recognized(path)
     if convert is None:
         return model
-    cached = cache_directory() / "models" / _key(path, weights)
+    # named as the source is, since views and reports show a directory's name
+    cached = cache_directory() / "models" / _key(path, weights) / model.resolve().name
     if not _is_ours(cached):
         make_directory(cached.parent)
         converted = _converted(convert, weights)

@@ -1,7 +1,4 @@
-import gzip
-import os
 import random
-from pathlib import Path
 
 import pytest
 from sentencepiece import SentencePieceProcessor
@@ -11,8 +8,6 @@ from tformer_cli.data.sentencepiece.spm_file import read_spm
 
 NAMES = ["unigram", "other", "bpe", "bytes", "bpe in bytes", "symbols", "bpe with symbols",
          "spaces", "across words", "identity", "lower case"]  # fmt: skip
-OPUS = os.environ.get("TFORMER_OPUS_TOKENIZERS")
-FLORES = os.environ.get("TFORMER_FLORES")
 ODD = [
     *("", " ", "  the  dog ", "\x00a", "a\tb\r\n", "<unk> </s> <s>", "▁a▁▁b▁", "a▁", "\u3000x"),
     *("emoji 🤖🤖 🤖", "\ufeff x", "e\u0301 E\u0301", "각", "\u1100\u1161", "¨´ ﷺ", "a\u00a0b"),
@@ -51,17 +46,3 @@ def test_places_name_the_characters_of_each_piece(spms):
     text = "a  ﬁ \x01b"
     found = segmenter.encode_with_places(text)
     assert {text[start:end].strip() for _, start, end in found} == {"", "a", "ﬁ", "b"}
-
-
-@pytest.mark.skipif(not (OPUS and FLORES), reason="TFORMER_OPUS_TOKENIZERS, TFORMER_FLORES not set")
-@pytest.mark.slow
-def test_pieces_of_published_models_are_those_of_the_library():
-    lines = [
-        line
-        for file in sorted(Path(FLORES).glob("*.txt.gz"))
-        for line in gzip.decompress(file.read_bytes()).decode().splitlines()
-    ]
-    files = sorted(Path(OPUS).glob("*/*.spm"))
-    assert files
-    for file in files:
-        check_equal(file.read_bytes(), [*lines, *ODD])
