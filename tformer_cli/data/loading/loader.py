@@ -96,7 +96,7 @@ class TrainingLoader:
             DataError: if an epoch would be empty, or the tokenizer has no merges to skip.
         """
         self._corpora = list(corpora)
-        self._sides = tokenizer.source, tokenizer.target
+        self._tokenizer = tokenizer
         self._seed = seed
         self._bpe_dropout = bpe_dropout
         self._position = position
@@ -238,6 +238,10 @@ class TrainingLoader:
             found.update(zip(members.tolist(), zip(*sides, strict=True), strict=True))
         pairs = [found[place] for place in range(len(examples))]
         return [source for source, _ in pairs], [target for _, target in pairs]
+
+    @property
+    def _sides(self) -> tuple[TokenizerSide, TokenizerSide]:
+        return self._tokenizer.source, self._tokenizer.target
 
     def _dropped_out(
         self, side: TokenizerSide, plain: Ids, texts: list[str], keys: list[int]
