@@ -24,7 +24,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 NAMES = ("tformer", "python")
-NOT_IMPORTED = {"tformer_cli.__main__", "tformer_cli.fast.native.build_hook"}
+NOT_IMPORTED = {"tformer_cli.__main__", "tformer_cli.build_hook"}
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)

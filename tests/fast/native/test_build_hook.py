@@ -25,7 +25,7 @@ def checkout(tmp_path, sources):
     """A copy of what a wheel is made from."""
     folder = tmp_path / "checkout"
     folder.mkdir()
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, folder)
     for name in ("tformer_cli", "recipes"):
         unwanted = shutil.ignore_patterns("__pycache__", "kernels", "libraries")

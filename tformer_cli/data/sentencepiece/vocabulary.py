@@ -22,7 +22,7 @@ class Vocabulary:
 
         Args:
             pieces: the list.
-            named: those of them that name languages, and are no text.
+            named: those of them that name languages; decoding leaves them out.
             where: what messages call the file.
 
         Raises:

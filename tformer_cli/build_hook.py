@@ -1,6 +1,7 @@
 """Hatchling's hook: `pip install` compiles the kernels where there is a compiler.
 
-See `build.py` for the environment variables that it knows.
+Only a build runs it, never the program: so it lies outside of `fast/`, whose folder may be deleted.
+See `fast/native/build.py` for the environment variables that it knows.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 class KernelsHook(BuildHookInterface[Any]):
     """Adds a library for each level to a wheel, or to the checkout where it is editable."""
 
+    _aside: tempfile.TemporaryDirectory[str] | None = None
+
     def dependencies(self) -> list[str]:
         """Names what pip has to install for the build."""
         return ["ziglang"] if os.environ.get("TFORMER_BUILD_COMPILER") == "zig" else []
@@ -28,7 +31,8 @@ class KernelsHook(BuildHookInterface[Any]):
             version: "editable" or "standard".
             build_data: hatchling's, which is changed: the libraries and the wheel's tag.
         """
-        if self.target_name != "wheel":
+        has_kernels = (Path(self.root) / "tformer_cli/fast").is_dir()
+        if self.target_name != "wheel" or not has_kernels:
             return
         sys.path.insert(0, self.root)
         from tformer_cli.fast.native import build, levels
@@ -54,5 +58,5 @@ class KernelsHook(BuildHookInterface[Any]):
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Removes what the wheel has by now."""
-        if self.target_name == "wheel":
+        if self._aside is not None:
             self._aside.cleanup()
