@@ -23,10 +23,16 @@ from tformer_cli.errors import UsageError
         ["Πού είσαι; Εδώ. ", "यह है। ", "वह था।"],
         ["A heading\n\n", "A paragraph. ", "Another one.\n"],
         ["what… no idea. ", "OK"],
+        ["Он живёт на ул. пушкина. ", "Она там."],
     ],
 )
 def test_sentences_end_where_a_reader_would_end_them(sentences):
     assert split_sentences("".join(sentences)) == sentences
+
+
+@pytest.mark.parametrize("run", [".", " ", "a.", ".)", ". ", "\n", "1", "«", "。", "؟"])
+def test_a_hostile_line_takes_no_longer_than_another(run):
+    assert "".join(split_sentences(run * 200_000)) == run * 200_000  # square time would be hours
 
 
 @given(st.text(alphabet="aB.!?… \n\"'»)1。।é", max_size=60) | st.text(max_size=60))

@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 SentenceRule = Literal["rule", "sentencex"]
 """Ways of finding the ends of sentences."""
 
-_ENDS = re.compile(r"(?P<mark>[.!?…]+)[\"'’”»)\]]*\s+|[。！？｡][」』”’）]*\s*|[।॥؟۔]+\s+|\s*\n\s*")
-_BEGINS_NO_SENTENCE = re.compile(r"[\"'‘“«(\[¿¡]*[a-zß-öø-ÿ]")
+_ENDS = re.compile(
+    # each run of marks or of white space is looked at once, from its beginning: lines may be long
+    r"(?<![.!?…])(?P<mark>[.!?…]+)[\"'’”»)\]]*\s+"
+    r"|[。！？｡][」』”’）]*\s*|(?<![।॥؟۔])[।॥؟۔]+\s+|(?<!\s)\s*\n\s*"
+)
+_OPENING = re.compile(r"[\"'‘“„«(\[¿¡]*")
 _ABBREVIATIONS = {
     *("abs", "abt", "al", "approx", "art", "av", "bzw", "ca", "cf", "col", "dept", "dr", "dra"),
     *("est", "etc", "evtl", "fig", "fr", "gen", "ggf", "hon", "hr", "jr", "lt", "mio", "mlle"),
@@ -45,7 +49,9 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
     mark = end["mark"]
     if mark is None:
         return True
-    if _BEGINS_NO_SENTENCE.match(text, end.end()):
+    opening = _OPENING.match(text, end.end())
+    begin = end.end() if opening is None else opening.end()
+    if text[begin : begin + 1].islower():
         return False
     # closing quotes behind the mark: it is a sentence's, not an abbreviation's
     if mark != "." or not text[end.start() + 1].isspace():
