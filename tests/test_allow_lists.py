@@ -17,11 +17,11 @@ from tformer_cli.data.cache_key import cache_key
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.decoding import config as decoding_config
 from tformer_cli.decoding import engine as engine_module
-from tformer_cli.decoding import torch_engine, torch_search
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Searcher, Sentence
+from tformer_cli.decoding.search import torch_engine, torch_search
+from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.source_batches import source_batch
-from tformer_cli.decoding.torch_engine import TorchEngine
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.fast.continuous import continuous_search
 from tformer_cli.fast.continuous.continuous_search import ContinuousEngine

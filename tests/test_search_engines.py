@@ -10,7 +10,7 @@ from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Sentence
 from tformer_cli.decoding.hypothesis import longest_translation
-from tformer_cli.decoding.torch_engine import TorchEngine
+from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.fast.continuous.continuous_search import ContinuousEngine
 from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.model.config import ModelConfig

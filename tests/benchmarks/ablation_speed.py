@@ -19,8 +19,8 @@ from tformer_cli.inspection.ablation.losses import losses_without_each, sentence
 from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.views.ablation import AblationSettings
 from tformer_cli.workflows.evaluate import read_texts
-from tformer_cli.workflows.inspect_ablate import Ablator
-from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.inspection.ablate import Ablator
+from tformer_cli.workflows.opening.translator import open_translator
 
 
 @torch.inference_mode()

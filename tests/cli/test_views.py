@@ -62,11 +62,11 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.benchmark import Setting, Speed
 from tformer_cli.workflows.evaluate import Evaluation, score_hypotheses
-from tformer_cli.workflows.inspect_diff import inspect_diff
-from tformer_cli.workflows.inspect_heads import inspect_heads
-from tformer_cli.workflows.inspect_views import inspect_view
-from tformer_cli.workflows.inspection.inspect_corpus import CorpusInspector
-from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.inspection.corpus import CorpusInspector
+from tformer_cli.workflows.inspection.diff import inspect_diff
+from tformer_cli.workflows.inspection.heads import inspect_heads
+from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.plot import plot_runs
 from tformer_cli.workflows.tokenize import measure
 

@@ -8,8 +8,8 @@ from tests.fast.native.test_search import make_model, make_sources
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Sentence
+from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.shortlist import Shortlist
-from tformer_cli.decoding.torch_engine import TorchEngine
 
 
 def make_shortlist(n_sources=40, n_targets=40, first=6):

@@ -7,10 +7,10 @@ from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.hypothesis import Hypothesis
+from tformer_cli.decoding.search.torch_engine import TorchEngine
+from tformer_cli.decoding.search.torch_search import TorchSearch
 from tformer_cli.decoding.sentences import split_sentences
 from tformer_cli.decoding.splitting import split_line
-from tformer_cli.decoding.torch_engine import TorchEngine
-from tformer_cli.decoding.torch_search import TorchSearch
 from tformer_cli.decoding.translator import LONGEST_PART, Translator, by_expected_utility
 from tformer_cli.errors import DataError
 from tformer_cli.model.config import ModelConfig

@@ -3,7 +3,7 @@ import pytest
 from tformer_cli.decoding.demands import Demands
 from tformer_cli.errors import UsageError
 from tformer_cli.workflows.export import export
-from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.translate import translate_lines
 
 LINES = ["A man sleeps.", "", "dogs", "the street and a dog in the snow " * 9, "A woman"]

@@ -16,7 +16,7 @@ from tformer_cli.inspection.page.report_page import (
     sample_page,
 )
 from tformer_cli.inspection.view import ReportOptions
-from tformer_cli.workflows.inspect_report import inspect_report
+from tformer_cli.workflows.inspection.report import inspect_report
 
 LARGEST = 150_000
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tformer_cli.inspection.page.report_page import SAMPLE, report_data, report_texts
 from tformer_cli.inspection.view import ReportOptions
-from tformer_cli.workflows.inspect_report import inspect_report
+from tformer_cli.workflows.inspection.report import inspect_report
 from tformer_cli.workflows.quickstart import FAMOUS
 
 N_VECTORS = 16

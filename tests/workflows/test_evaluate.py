@@ -10,7 +10,7 @@ from tformer_cli.workflows.evaluate import (
     reference_loss,
     score_hypotheses,
 )
-from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.translate import translate_lines
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]

@@ -9,7 +9,7 @@ from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
 from tformer_cli.data.tokenizer import EOS_ID, Tokenizer
 from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError
-from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.translate import translate_lines
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "the street", "A woman and a dog."]

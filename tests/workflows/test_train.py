@@ -12,7 +12,7 @@ import torch
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.torch_engine import TorchEngine
+from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, TformerError, UnreadableError
 from tformer_cli.files import atomic

@@ -7,9 +7,9 @@ import pytest
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.workflows.evaluate import evaluate_model, score_hypotheses
-from tformer_cli.workflows.inspect_heads import inspect_heads
-from tformer_cli.workflows.inspect_views import inspect_view
-from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.inspection.heads import inspect_heads
+from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.score import score_lines
 from tformer_cli.workflows.tokenize import encode_lines
 from tformer_cli.workflows.translate import translate_file, translate_lines

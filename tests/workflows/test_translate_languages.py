@@ -16,7 +16,7 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.opening.translator import open_translator
 
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
 LANGUAGES = Languages(

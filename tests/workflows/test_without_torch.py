@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.scoring import score_pairs
+from tformer_cli.decoding.search.scoring import score_pairs
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native_search import default_threads
-from tformer_cli.workflows.open_translator import open_translator
 from tformer_cli.workflows.opening.stored_model import is_cpu, may_have_gpu
+from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.translate import translate_lines
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "the street", "A woman and a dog."]

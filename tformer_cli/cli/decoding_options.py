@@ -28,7 +28,7 @@ from tformer_cli.cli.process import torch_preparation
 from tformer_cli.cli.text_io import note_choices
 
 if TYPE_CHECKING:
-    from tformer_cli.workflows.open_translator import Opened
+    from tformer_cli.workflows.opening.translator import Opened
 
 
 THE_MODELS = "the model's"
@@ -208,7 +208,7 @@ class TranslatorOptions:
             quiet: true to leave out notes.
             **more: other arguments of `open_translator`.
         """
-        from tformer_cli.workflows.open_translator import open_translator
+        from tformer_cli.workflows.opening.translator import open_translator
 
         opened = open_translator(
             model,

@@ -18,7 +18,7 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.workflows.open_translator import Opened
+    from tformer_cli.workflows.opening.translator import Opened
     from tformer_cli.workflows.translate import TranslationCounts
 
 STANDARD_STREAM = "-"

@@ -22,7 +22,6 @@ import numpy as np
 from tformer_cli.allow_list import unknown_setting
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.config import PLAIN_SEARCH
-from tformer_cli.decoding.constraints import satisfying_search
 from tformer_cli.decoding.engine import EngineUnavailableError, StoredModel, demand_of
 from tformer_cli.decoding.hypothesis import (
     Hypothesis,
@@ -30,6 +29,7 @@ from tformer_cli.decoding.hypothesis import (
     longest_translation,
     scored_hypothesis,
 )
+from tformer_cli.decoding.search.constraints import satisfying_search
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native.search import NativeModel
 from tformer_cli.fast.native.weights import unsupported_shape

@@ -162,7 +162,7 @@ def _measured(
 
 def _measure(model: str, lines: list[str], options: TranslatorOptions) -> dict[str, Any]:
     from tformer_cli.runtime import keep_freed_pages
-    from tformer_cli.workflows.open_translator import open_translator
+    from tformer_cli.workflows.opening.translator import open_translator
 
     keep_freed_pages()  # this process is the measurement's own
     start = perf_counter()

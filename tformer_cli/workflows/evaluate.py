@@ -10,7 +10,7 @@ from tformer_cli.data.given_lines import check_lines, given_lines
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.evaluation.scores import Score, bleu, check_counts, chrf, ter
-from tformer_cli.workflows.open_translator import Opened, open_translator
+from tformer_cli.workflows.opening.translator import Opened, open_translator
 from tformer_cli.workflows.translate import TranslationCounts
 
 if TYPE_CHECKING:

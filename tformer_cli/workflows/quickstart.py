@@ -11,7 +11,7 @@ from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.recipe import Recipe
 from tformer_cli.training.events import TrainingObserver
 from tformer_cli.workflows.evaluate import Evaluation, evaluate_model
-from tformer_cli.workflows.inspect_heads import inspect_heads
+from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.train import TrainingResult, train
 from tformer_cli.workflows.training.data import Progress
 

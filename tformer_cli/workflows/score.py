@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.decoding.hypothesis import Hypothesis
-    from tformer_cli.workflows.open_translator import Opened
+    from tformer_cli.workflows.opening.translator import Opened
 
 ScoreFormat = Literal["text", "tsv", "jsonl"]
 PAIRS_AT_ONCE = 1024

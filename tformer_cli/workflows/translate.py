@@ -17,7 +17,7 @@ from tformer_cli.decoding.formats import (
     read_records,
 )
 from tformer_cli.decoding.translator import BUFFER_LINES, Translation, Translator
-from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.opening.translator import open_translator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

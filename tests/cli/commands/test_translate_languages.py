@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from tests.workflows.test_translate_languages import foreign  # noqa: F401 - a fixture
 from tformer_cli.cli.app import app
-from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.opening.translator import open_translator
 
 CHOSEN = ["--source-language", "eng", "--target-language", "fra"]
 COMMANDS = {

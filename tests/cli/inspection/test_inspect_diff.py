@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
 from tformer_cli.inspection.views.diff import show_diff, signed_map
-from tformer_cli.workflows.inspect_diff import inspect_diff
+from tformer_cli.workflows.inspection.diff import inspect_diff
 
 
 @pytest.fixture(scope="module")

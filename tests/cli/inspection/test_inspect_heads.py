@@ -18,7 +18,7 @@ from tformer_cli.inspection.figures.role_grid import role_grid
 from tformer_cli.inspection.heads import rare_tokens
 from tformer_cli.inspection.heads.roles import role_of
 from tformer_cli.inspection.views.heads import show_record
-from tformer_cli.workflows.inspect_heads import inspect_heads
+from tformer_cli.workflows.inspection.heads import inspect_heads
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "A woman and a dog."]
 

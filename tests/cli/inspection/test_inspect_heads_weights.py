@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tformer_cli.cli.app import app
 from tformer_cli.cli.inspection.weights_option import with_value
 from tformer_cli.inspection.views.heads import show_record
-from tformer_cli.workflows.inspect_heads import inspect_heads
+from tformer_cli.workflows.inspection.heads import inspect_heads
 
 BEYOND = ("norm", "rollout", "alti")
 

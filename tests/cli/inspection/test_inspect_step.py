@@ -12,7 +12,7 @@ from tformer_cli.cli.app import app
 from tformer_cli.errors import TformerError
 from tformer_cli.inspection.views.step import show_steps
 from tformer_cli.inspection.walkthrough.quiz import make_quiz
-from tformer_cli.workflows.inspect_views import inspect_view
+from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.translate import translate_lines
 
 LINE = "A man sleeps."

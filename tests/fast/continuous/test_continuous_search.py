@@ -3,11 +3,11 @@ import random
 import pytest
 import torch
 
-from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import EngineUnavailableError, Searcher, Sentence
+from tformer_cli.decoding.search.beam_search import beam_search
+from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.source_batches import source_batch
-from tformer_cli.decoding.torch_engine import TorchEngine
 from tformer_cli.errors import UsageError
 from tformer_cli.fast.continuous import continuous_search
 from tformer_cli.fast.continuous.continuous_search import ContinuousEngine, ContinuousSearch

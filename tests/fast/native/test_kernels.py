@@ -15,7 +15,7 @@ from tests.fast.native.kernels import (
     multiply,
     packed,
 )
-from tformer_cli.decoding.beam_search import top_tokens
+from tformer_cli.decoding.search.beam_search import top_tokens
 from tformer_cli.fast.native.build import build
 from tformer_cli.fast.native.levels import KERNELS, levels_of_processor, library_path
 from tformer_cli.model.attention import plain_attention

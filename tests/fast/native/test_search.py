@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Sentence
 from tformer_cli.decoding.hypothesis import length_divisor, longest_translation
-from tformer_cli.decoding.scoring import score_pairs
+from tformer_cli.decoding.search.beam_search import beam_search
+from tformer_cli.decoding.search.scoring import score_pairs
+from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.source_batches import source_batch
-from tformer_cli.decoding.torch_engine import TorchEngine
 from tformer_cli.fast.native.search import Stopped
 from tformer_cli.fast.native.torch_weights import native_model, unsupported
 from tformer_cli.fast.products import quantized_matrices, use_integers

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tests.inspection.conftest import check_maps, made_model
-from tformer_cli.decoding.beam_search import BeamSearch, beam_search
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Sentence
-from tformer_cli.decoding.greedy import greedy_search
+from tformer_cli.decoding.search.beam_search import BeamSearch, beam_search
+from tformer_cli.decoding.search.greedy import greedy_search
+from tformer_cli.decoding.search.torch_search import search
 from tformer_cli.decoding.source_batches import source_batch
-from tformer_cli.decoding.torch_search import search
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.capture.live import NotSearchedError, RecordingModel

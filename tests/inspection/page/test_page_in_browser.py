@@ -22,8 +22,8 @@ from tformer_cli.inspection.views import all_views
 from tformer_cli.inspection.views.diff import DiffOptions
 from tformer_cli.inspection.views.positions import PositionsOptions
 from tformer_cli.inspection.walkthrough.quiz import make_quiz
-from tformer_cli.workflows.inspect_diff import inspect_diff
-from tformer_cli.workflows.inspect_report import inspect_report
+from tformer_cli.workflows.inspection.diff import inspect_diff
+from tformer_cli.workflows.inspection.report import inspect_report
 
 SELFTEST, ALONE = (
     Path(__file__).with_name(name).read_text(encoding="utf-8")

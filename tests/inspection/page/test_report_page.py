@@ -16,7 +16,7 @@ from tformer_cli.inspection.view import ReportOptions
 from tformer_cli.inspection.views.step import COMPONENTS
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.workflows.inspect_report import inspect_report
+from tformer_cli.workflows.inspection.report import inspect_report
 
 LINES = ["A man sleeps in the snow.", "", "Two dogs."]
 

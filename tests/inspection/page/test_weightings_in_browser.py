@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tformer_cli.inspection.page.heads_data import render_html
-from tformer_cli.workflows.inspect_heads import inspect_heads
+from tformer_cli.workflows.inspection.heads import inspect_heads
 
 LOOK = """
 const seen = {

@@ -14,7 +14,7 @@ from tformer_cli.inspection import views
 from tformer_cli.inspection.page.report_page import render_report
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.view import Option, SentenceView
-from tformer_cli.workflows.inspect_report import inspect_report
+from tformer_cli.workflows.inspection.report import inspect_report
 
 LINE = "A man sleeps."
 
@@ -56,7 +56,7 @@ def view(monkeypatch):
     known = views.all_views() | {made.name: made}
     for module in ("page.report_page", "views"):
         monkeypatch.setattr(f"tformer_cli.inspection.{module}.all_views", lambda: known)
-    monkeypatch.setattr("tformer_cli.workflows.inspect_report.all_views", lambda: known)
+    monkeypatch.setattr("tformer_cli.workflows.inspection.report.all_views", lambda: known)
     return made
 
 

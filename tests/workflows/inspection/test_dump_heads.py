@@ -7,9 +7,9 @@ from numpy.testing import assert_allclose
 from safetensors.numpy import load_file
 
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
-from tformer_cli.workflows.inspect_heads import inspect_heads
 from tformer_cli.workflows.inspection import dump_heads
 from tformer_cli.workflows.inspection.dump_heads import DumpedCorpus, DumpSettings, HeadDumper
+from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.inspection_model import open_for_inspection
 
 LINES = ["A man sleeps.", "", "Two dogs run in the snow.", "dog " * 80, "the street"] * 3

@@ -15,7 +15,7 @@ from tformer_cli.inspection.heads.timeline import heads_over_time, read_timeline
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
 from tformer_cli.training.events import StepReport
-from tformer_cli.workflows.inspect_diff import inspect_diff
+from tformer_cli.workflows.inspection.diff import inspect_diff
 from tformer_cli.workflows.inspection.follow_heads import N_PAIRS, HeadFollower, probe_pairs
 from tformer_cli.workflows.inspection.open_checkpoint import open_model_or_checkpoint
 from tformer_cli.workflows.train import train

@@ -120,7 +120,7 @@ def score(
     # Before the imports: a missing file is an error at once, not after seconds
     sources, targets = (file_lines(file, counts, quiet=quiet) for file in files)
     from tformer_cli.workflows import score as workflow
-    from tformer_cli.workflows.open_translator import open_translator
+    from tformer_cli.workflows.opening.translator import open_translator
 
     with results(pairs.output) as stream:
         opened = open_translator(

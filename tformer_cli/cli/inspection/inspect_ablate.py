@@ -138,8 +138,8 @@ def inspect_ablate(
     from tformer_cli.inspection.capture.heads import head_layout
     from tformer_cli.inspection.heads.selectors import select_heads
     from tformer_cli.workflows.evaluate import read_texts
-    from tformer_cli.workflows.inspect_ablate import heads_to_remove
-    from tformer_cli.workflows.inspect_ablate import inspect_ablate as ablate
+    from tformer_cli.workflows.inspection.ablate import heads_to_remove
+    from tformer_cli.workflows.inspection.ablate import inspect_ablate as ablate
     from tformer_cli.workflows.inspection.write_pruned import check_free, write_pruned
 
     if pruned.write_pruned is not None:

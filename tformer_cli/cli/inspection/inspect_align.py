@@ -38,9 +38,9 @@ from tformer_cli.inspection.views.alignment import VIEW, AlignmentScores
 if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.data.pharaoh import GoldLinks, Link
-    from tformer_cli.workflows.inspect_align import AlignmentReport, Bidirectional, PairTexts
+    from tformer_cli.workflows.inspection.align import AlignmentReport, Bidirectional, PairTexts
     from tformer_cli.workflows.inspection.aligner import Aligner
-    from tformer_cli.workflows.open_translator import Opened
+    from tformer_cli.workflows.opening.translator import Opened
 
 
 BufferLinesOption = Annotated[
@@ -91,7 +91,7 @@ def inspect_align(
         for name in (*files.of_pairs, scoring.gold)
     )
 
-    from tformer_cli.workflows import inspect_align as workflow
+    from tformer_cli.workflows.inspection import align as workflow
 
     opened, aligner, both = _open_aligners(model, links, opening, quiet=quiet)
     if scoring.gold is None or both is not None:
@@ -123,7 +123,7 @@ def _open_aligners(
 ) -> "tuple[Opened, Aligner, Bidirectional | None]":
     """Opens a model and, to align both ways, that of the reverse direction."""
     from tformer_cli.inspection.alignment.links import LinkRule
-    from tformer_cli.workflows.inspect_align import Bidirectional
+    from tformer_cli.workflows.inspection.align import Bidirectional
     from tformer_cli.workflows.inspection.aligner import Aligner
 
     opened = open_model(model, opening, quiet=quiet)

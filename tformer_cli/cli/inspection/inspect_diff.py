@@ -74,7 +74,7 @@ def inspect_diff(
     counts = LineCounts()
     lines, targets = sentences.read(text, counts, quiet=quiet)
 
-    from tformer_cli.workflows.inspect_diff import ModelComparer, open_models
+    from tformer_cli.workflows.inspection.diff import ModelComparer, open_models
 
     prepare_torch(opening["threads"])
     opened, other = open_models(first, second, **opening)

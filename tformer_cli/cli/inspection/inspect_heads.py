@@ -43,7 +43,7 @@ from tformer_cli.inspection.views.heads import HeadsOptions, check_residual
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
-    from tformer_cli.workflows.open_translator import Opened
+    from tformer_cli.workflows.opening.translator import Opened
 
 OF_ONE_PASS = ("norm", "alti")
 """Weights that take a forced pass over one sentence to compute."""
@@ -198,8 +198,8 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
     lines, targets = request.read(counts)
 
     from tformer_cli.inspection.heads.rare_tokens import NO_RARE_SENTENCE
-    from tformer_cli.workflows.inspect_heads import frequencies_of
-    from tformer_cli.workflows.inspection.inspect_corpus import CorpusInspector
+    from tformer_cli.workflows.inspection.corpus import CorpusInspector
+    from tformer_cli.workflows.inspection.heads import frequencies_of
 
     opened = request.open()
     frequencies = frequencies_of(opened.directory) or _counted(opened, request)
@@ -223,7 +223,7 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
 
 def _counted(opened: "Opened", request: SentenceRequest) -> "TokenFrequencies | None":
     """Counts the tokens of the corpus, which is read twice then; None where that cannot be."""
-    from tformer_cli.workflows.inspection.inspect_corpus import count_frequencies
+    from tformer_cli.workflows.inspection.corpus import count_frequencies
 
     text, source = request.text, request.sentences.source
     if text and text != [STANDARD_STREAM]:

@@ -53,7 +53,7 @@ def inspect_report(
     lines, targets = sentences.read(text, counts, quiet=quiet)
 
     from tformer_cli.inspection.page.report_page import render_report
-    from tformer_cli.workflows.inspect_report import inspect_report as make_report
+    from tformer_cli.workflows.inspection.report import inspect_report as make_report
 
     opened = open_model(model, opening, quiet=quiet, rank=options.rank)
     with line_progress(None, "inspecting", quiet=quiet) as progress:

@@ -105,7 +105,7 @@ def inspect_step(
     line = _only_line(text, source, counts, quiet=quiet)
 
     from tformer_cli.inspection.walkthrough.quiz import answer_key, make_quiz
-    from tformer_cli.workflows.inspect_views import read_sentences
+    from tformer_cli.workflows.inspection.views import read_sentences
 
     opened = open_model(model, opening, quiet=quiet)
     targets = None if target is None else argument_lines([target], counts)

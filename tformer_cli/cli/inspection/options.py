@@ -37,7 +37,7 @@ from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.data.lines import LineCounts
-    from tformer_cli.workflows.open_translator import Opened
+    from tformer_cli.workflows.opening.translator import Opened
 
 
 TextsArgument = Annotated[

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.beam_search import IMPOSSIBLE, top_tokens
 from tformer_cli.decoding.hypothesis import Hypothesis, is_certain, length_divisor
+from tformer_cli.decoding.search.beam_search import IMPOSSIBLE, top_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

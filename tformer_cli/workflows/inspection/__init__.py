@@ -1,6 +1,7 @@
-"""Steps that the inspection workflows beside this folder share.
+"""The inspection workflows, one a command, and the steps that they share.
 
-`inspection_model` and `open_checkpoint` open a model, `corpus_pairs` and `inspect_corpus` read a
-corpus, `follow_heads` records heads during training, `aligner` and `score_alignment` align words,
-`dump_heads` and `write_pruned` write results.
+`heads`, `views`, `report`, `diff`, `ablate` and `align` are whole jobs. `inspection_model` and
+`open_checkpoint` open a model, `corpus_pairs` and `corpus` read a corpus, `follow_heads` records
+heads during training, `aligner` and `score_alignment` align words, `dump_heads` and `write_pruned`
+write results.
 """

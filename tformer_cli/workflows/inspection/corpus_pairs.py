@@ -5,8 +5,8 @@ from itertools import islice
 
 from tformer_cli.data.given_lines import check_lines, given_lines
 from tformer_cli.inspection.capture.batches import IdPair
-from tformer_cli.workflows.inspect_align import read_pairs
-from tformer_cli.workflows.open_translator import Opened
+from tformer_cli.workflows.inspection.align import read_pairs
+from tformer_cli.workflows.opening.translator import Opened
 
 BUFFER_LINES = 256
 """Lines that are translated together. With 1,024 the search fragments memory, and the inspection

@@ -27,7 +27,7 @@ from tformer_cli.inspection.heads.dump import (
 )
 from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.inspection.weighting.weighting import ALPHA
-from tformer_cli.workflows.inspect_align import in_buffers, read_pairs
+from tformer_cli.workflows.inspection.align import in_buffers, read_pairs
 from tformer_cli.workflows.inspection.corpus_pairs import BUFFER_LINES, corpus_pairs
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.inspection.capture.batches import IdPair
-    from tformer_cli.workflows.open_translator import Opened
+    from tformer_cli.workflows.opening.translator import Opened
 
 MAX_BYTES = 2 << 30
 """Largest dump where no other limit is given."""

@@ -6,7 +6,7 @@ from typing import TypedDict, Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import UsageError
-from tformer_cli.workflows.open_translator import Opened, open_translator
+from tformer_cli.workflows.opening.translator import Opened, open_translator
 
 
 class InspectionOptions(TypedDict, total=False):

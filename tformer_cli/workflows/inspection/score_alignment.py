@@ -24,7 +24,7 @@ from tformer_cli.inspection.alignment.symmetrization import METHODS, symmetrize
 from tformer_cli.inspection.capture.batches import capture_pairs
 from tformer_cli.inspection.capture.heads import HeadId, HeadLayout, head_layout
 from tformer_cli.inspection.views.alignment import AlignmentScore, AlignmentScores
-from tformer_cli.workflows.inspect_align import (
+from tformer_cli.workflows.inspection.align import (
     BUFFER_LINES,
     AlignmentReport,
     PairTexts,

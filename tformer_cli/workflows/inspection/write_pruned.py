@@ -20,7 +20,7 @@ from tformer_cli.inspection.ablation.record import ModelCost, Pruning
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.views.ablation import AblationSettings
 from tformer_cli.workflows.evaluate import reference_loss
-from tformer_cli.workflows.open_translator import Opened, open_translator
+from tformer_cli.workflows.opening.translator import Opened, open_translator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

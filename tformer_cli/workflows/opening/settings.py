@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.decoding.config import Engine, PrecisionChoice
-    from tformer_cli.decoding.ensemble import EnsembleSpace
+    from tformer_cli.decoding.search.ensemble import EnsembleSpace
     from tformer_cli.decoding.sentences import SentenceRule
     from tformer_cli.decoding.translator import TooLong
 

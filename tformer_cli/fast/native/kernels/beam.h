@@ -1,6 +1,6 @@
 /* Beam search of one sentence: its slots, live hypotheses and finished ones.
 
-   The same search as Python's `decoding.beam_search`, which says how it goes and is what this is
+   The same search as `decoding.search.beam_search`, which says how it goes and is what this is
    tested against. */
 #ifndef TFORMER_BEAM_H
 #define TFORMER_BEAM_H

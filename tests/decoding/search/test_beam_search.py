@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.beam_search import LEAST_TOKENS, beam_search, top_tokens
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.greedy import greedy_search
+from tformer_cli.decoding.search.beam_search import LEAST_TOKENS, beam_search, top_tokens
+from tformer_cli.decoding.search.greedy import greedy_search
 
 
 def sequences(n_tokens, longest):

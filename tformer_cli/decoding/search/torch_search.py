@@ -10,17 +10,17 @@ import torch
 
 from tformer_cli.allow_list import unknown_setting
 from tformer_cli.data.tokenizer import BOS_ID
-from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import ANY_SEARCH, PLAIN_SEARCH
-from tformer_cli.decoding.constraints import satisfying_search
-from tformer_cli.decoding.diverse import diverse_beam_search
 from tformer_cli.decoding.engine import EngineUnavailableError
-from tformer_cli.decoding.greedy import greedy_search
 from tformer_cli.decoding.hypothesis import length_divisor, longest_translation
-from tformer_cli.decoding.processors import StepRows, make_processors, process
-from tformer_cli.decoding.sampling import sample
-from tformer_cli.decoding.scoring import score_pairs, takes_targets
-from tformer_cli.decoding.shortlisted_model import ShortlistedModel
+from tformer_cli.decoding.search.beam_search import beam_search
+from tformer_cli.decoding.search.constraints import satisfying_search
+from tformer_cli.decoding.search.diverse import diverse_beam_search
+from tformer_cli.decoding.search.greedy import greedy_search
+from tformer_cli.decoding.search.processors import StepRows, make_processors, process
+from tformer_cli.decoding.search.sampling import sample
+from tformer_cli.decoding.search.scoring import score_pairs, takes_targets
+from tformer_cli.decoding.search.shortlisted_model import ShortlistedModel
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
 from tformer_cli.model.operations import OneDnnProducts, StandardProducts
 from tformer_cli.runtime import autocast, check_threads
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.engine import DecodingModel, Sentence
     from tformer_cli.decoding.hypothesis import Hypothesis
-    from tformer_cli.decoding.processors import ScoreProcessor
+    from tformer_cli.decoding.search.processors import ScoreProcessor
     from tformer_cli.model.config import Precision
 
 

@@ -20,7 +20,7 @@ from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.inspection.views.ablation import AblationSettings
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
-from tformer_cli.workflows.open_translator import Opened
+from tformer_cli.workflows.opening.translator import Opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -14,7 +14,7 @@ import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.hypothesis import Hypothesis, longest_translation, scored_hypothesis
-from tformer_cli.decoding.processors import ScoreProcessor, StepRows, process
+from tformer_cli.decoding.search.processors import ScoreProcessor, StepRows, process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.heads.statistics import HeadStatistics, HeadSummary
 from tformer_cli.model.operations import StandardProducts
 from tformer_cli.workflows.inspection.corpus_pairs import BUFFER_LINES, corpus_pairs
-from tformer_cli.workflows.open_translator import Opened
+from tformer_cli.workflows.opening.translator import Opened
 
 
 @dataclass

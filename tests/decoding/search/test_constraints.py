@@ -7,10 +7,10 @@ import pytest
 
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.constraints import constrained_search
 from tformer_cli.decoding.demands import Constraints, holds, unsatisfied
 from tformer_cli.decoding.hypothesis import longest_translation
-from tformer_cli.decoding.torch_search import TorchSteps
+from tformer_cli.decoding.search.constraints import constrained_search
+from tformer_cli.decoding.search.torch_search import TorchSteps
 
 # Pieces of words: an "a" that goes on with a word, and the same at a word's beginning
 PIECES = [b"", b"", b"", b"", b" a", b" b", b" c", b"a", b"b", b" ab", b"."]

@@ -7,9 +7,9 @@ from typing import Any, Unpack
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
 from tformer_cli.inspection.view import CAPTURED, ModelView, SentenceView, Subject
 from tformer_cli.inspection.views import all_views
-from tformer_cli.workflows.inspect_heads import HeadInspector, summary_of
+from tformer_cli.workflows.inspection.heads import HeadInspector, summary_of
 from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
-from tformer_cli.workflows.open_translator import Opened
+from tformer_cli.workflows.opening.translator import Opened
 
 
 def inspect_view(

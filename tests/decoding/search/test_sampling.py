@@ -6,7 +6,7 @@ import torch
 
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.sampling import draw, sample, uniforms
+from tformer_cli.decoding.search.sampling import draw, sample, uniforms
 from tformer_cli.decoding.translator import line_key
 
 LOGITS = torch.tensor([-math.inf] * 3 + [1.0, 0.0, 2.0, -1.0])

@@ -35,7 +35,7 @@ from tformer_cli.decoding.hypothesis import (
     longest_translation,
     worst_wanted,
 )
-from tformer_cli.decoding.processors import ScoreProcessor, StepRows, process
+from tformer_cli.decoding.search.processors import ScoreProcessor, StepRows, process
 from tformer_cli.model.cache import filled_from_the_end
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Sentence
-from tformer_cli.decoding.scoring import coverage_penalty, score_pairs
+from tformer_cli.decoding.search.beam_search import beam_search
+from tformer_cli.decoding.search.scoring import coverage_penalty, score_pairs
+from tformer_cli.decoding.search.torch_search import search
 from tformer_cli.decoding.source_batches import source_batch
-from tformer_cli.decoding.torch_search import search
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 

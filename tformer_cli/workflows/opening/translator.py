@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.decoding.config import MOST_HYPOTHESES
+from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.sentences import sentence_splitter
-from tformer_cli.decoding.torch_engine import TorchEngine
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import UsageError
 from tformer_cli.workflows.opening.engines import ctranslate2_engine, search_engines

@@ -5,7 +5,7 @@ from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.fast import native_search
 from tformer_cli.fast.native_search import CompiledEngine
-from tformer_cli.workflows.inspect_heads import inspect_heads
+from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.translate import translate_lines
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "A woman and a dog."]

@@ -19,8 +19,8 @@ from tformer_cli.inspection.capture.heads import HeadId, attentions, head_layout
 from tformer_cli.inspection.heads import rare_tokens
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.workflows.inspect_diff import ModelComparer, inspect_diff, open_models
-from tformer_cli.workflows.inspect_heads import inspect_heads
+from tformer_cli.workflows.inspection.diff import ModelComparer, inspect_diff, open_models
+from tformer_cli.workflows.inspection.heads import inspect_heads
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "A woman and a dog."]
 CONFIG = ModelConfig(

@@ -10,9 +10,9 @@ from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.view import ReportOptions
 from tformer_cli.inspection.walkthrough.choice import EXAMPLE_WEIGHT, example_row
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.workflows.inspect_heads import inspect_heads
-from tformer_cli.workflows.inspect_report import inspect_report
-from tformer_cli.workflows.inspect_views import inspect_view
+from tformer_cli.workflows.inspection.heads import inspect_heads
+from tformer_cli.workflows.inspection.report import inspect_report
+from tformer_cli.workflows.inspection.views import inspect_view
 
 LINE = "A man sleeps."
 CHOSEN = {"token": "man", "head": "enc.1.0"}

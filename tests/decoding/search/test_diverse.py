@@ -1,8 +1,8 @@
 import pytest
 
-from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.diverse import diverse_beam_search
+from tformer_cli.decoding.search.beam_search import beam_search
+from tformer_cli.decoding.search.diverse import diverse_beam_search
 
 
 def first_tokens(found):

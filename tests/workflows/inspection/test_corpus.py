@@ -9,10 +9,10 @@ from tformer_cli.inspection.capture import batches as batched_capture
 from tformer_cli.inspection.capture.heads import KINDS, head_layout
 from tformer_cli.inspection.heads import rare_tokens
 from tformer_cli.inspection.heads.statistics import HeadStatistics
-from tformer_cli.workflows.inspect_heads import HeadInspector
-from tformer_cli.workflows.inspection import inspect_corpus
-from tformer_cli.workflows.inspection.inspect_corpus import CorpusInspector, count_frequencies
-from tformer_cli.workflows.open_translator import open_translator
+from tformer_cli.workflows.inspection import corpus
+from tformer_cli.workflows.inspection.corpus import CorpusInspector, count_frequencies
+from tformer_cli.workflows.inspection.heads import HeadInspector
+from tformer_cli.workflows.opening.translator import open_translator
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "dogs", "A woman and a dog."]
 TARGETS = ["dogs", "the street in the snow", "x", "A man sleeps", "a woman."]
@@ -87,7 +87,7 @@ def test_a_batch_is_summed_up_as_its_sentences_one_by_one(opened, monkeypatch):
 
 def test_one_batch_is_held_at_a_time_and_no_product_is_kept(opened, monkeypatch):
     monkeypatch.setattr(batched_capture, "MOST_CELLS", 1)
-    captured, held, settings = inspect_corpus.capture_batches, [], []
+    captured, held, settings = corpus.capture_batches, [], []
 
     def watched(*arguments):
         for numbers, batch in captured(*arguments):
@@ -98,7 +98,7 @@ def test_one_batch_is_held_at_a_time_and_no_product_is_kept(opened, monkeypatch)
             del batch
             yield given.pop()
 
-    monkeypatch.setattr(inspect_corpus, "capture_batches", watched)
+    monkeypatch.setattr(corpus, "capture_batches", watched)
     before = torch.backends.mkldnn.matmul.fp32_precision
     assert summed_up(opened, LINES, TARGETS).n_sentences == len(settings) == 4
     assert set(settings) == {"ieee"}, "oneDNN would keep something for every shape"

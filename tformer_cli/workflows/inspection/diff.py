@@ -24,14 +24,14 @@ from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.heads.statistics import HeadStatistics
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.runtime import resolve_device
-from tformer_cli.workflows.inspect_heads import summary_of
 from tformer_cli.workflows.inspection.corpus_pairs import corpus_pairs
+from tformer_cli.workflows.inspection.heads import summary_of
 from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.inspection.open_checkpoint import (
     open_model_or_checkpoint,
     run_of_checkpoint,
 )
-from tformer_cli.workflows.open_translator import Opened
+from tformer_cli.workflows.opening.translator import Opened
 
 BUFFER_LINES = 256
 """Lines that are translated and captured together."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.engine import SearchedModel, Sentence
-    from tformer_cli.decoding.torch_search import TorchSearch
+    from tformer_cli.decoding.search.torch_search import TorchSearch
     from tformer_cli.model.config import Precision
 
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
@@ -46,7 +46,7 @@ class TorchEngine:
         if not isinstance(model, DecodingModel):
             return "the model does not decode step by step"
         if config.coverage_penalty:
-            from tformer_cli.decoding.scoring import takes_targets
+            from tformer_cli.decoding.search.scoring import takes_targets
 
             if not takes_targets(model):
                 return "the coverage penalty needs a single model"
@@ -58,7 +58,7 @@ class TorchEngine:
 
     def prepare(self, model: SearchedModel) -> TorchSearch:
         """See `SearchEngine`; makes a stored model."""
-        from tformer_cli.decoding.torch_search import TorchSearch
+        from tformer_cli.decoding.search.torch_search import TorchSearch
 
         made = model.make() if isinstance(model, StoredModel) else model
         if not isinstance(made, DecodingModel):

@@ -31,7 +31,7 @@ from tformer_cli.inspection.weighting.maps import weighted_maps
 from tformer_cli.inspection.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
-from tformer_cli.workflows.open_translator import Opened
+from tformer_cli.workflows.opening.translator import Opened
 
 LIVE_TARGETS = (
     "--mode live: shows the search, but a given target was not searched for; omit the target "

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tformer_cli.decoding.beam_search import BeamSearch, Continuations
 from tformer_cli.decoding.hypothesis import length_divisor
+from tformer_cli.decoding.search.beam_search import BeamSearch, Continuations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.engine import DecodingModel
     from tformer_cli.decoding.hypothesis import Hypothesis
-    from tformer_cli.decoding.processors import ScoreProcessor, StepRows
+    from tformer_cli.decoding.search.processors import ScoreProcessor, StepRows
 
 
 @torch.inference_mode()

@@ -17,10 +17,10 @@ from tformer_cli.inspection.views import all_views
 from tformer_cli.inspection.views.positions import N_POSITIONS
 from tformer_cli.inspection.views.step import one_head
 from tformer_cli.inspection.walkthrough.tokens import find_token
-from tformer_cli.workflows.inspect_heads import HeadInspector
-from tformer_cli.workflows.inspect_views import captured, subject_of
+from tformer_cli.workflows.inspection.heads import HeadInspector
 from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
-from tformer_cli.workflows.open_translator import Opened
+from tformer_cli.workflows.inspection.views import captured, subject_of
+from tformer_cli.workflows.opening.translator import Opened
 
 FEWEST_POSITIONS = 32
 """Position vectors that are shown even if the sentences are shorter."""

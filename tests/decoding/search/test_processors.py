@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from tformer_cli.data.tokenizer import EOS_ID
-from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.hypothesis import length_divisor
-from tformer_cli.decoding.processors import BannedSequences, StepRows, make_processors
+from tformer_cli.decoding.search.beam_search import beam_search
+from tformer_cli.decoding.search.processors import BannedSequences, StepRows, make_processors
 
 LONGEST = 4
 N_TOKENS = 2

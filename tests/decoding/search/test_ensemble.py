@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.beam_search import beam_search
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import DecodingModel
-from tformer_cli.decoding.ensemble import Ensemble
+from tformer_cli.decoding.search.beam_search import beam_search
+from tformer_cli.decoding.search.ensemble import Ensemble
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 
