@@ -2,7 +2,7 @@
 
 A `Tokenizer` has two sides, of the source and of the target language. Those that tformer trains
 have one vocabulary and the same side twice (`joint_tokenizer`); those of foreign models may have
-two (`sentencepiece`).
+two (`sentencepiece`, `pieces`).
 """
 
 import re
@@ -19,8 +19,8 @@ FILE_NAME = "tokenizer.json"
 MAX_FILE_BYTES = 1 << 29
 Span = tuple[int, int]
 """First character, and the one after the last."""
-_FOREIGN = re.compile(r'\s*\{\s*"tformer_tokenizer"')
-"""Beginning of the file of a tokenizer that Hugging Face `tokenizers` cannot read."""
+_FOREIGN = re.compile(r'\s*\{\s*"tformer_tokenizer"(?:\s*:\s*\d+\s*,\s*"kind"\s*:\s*"(\w+)")?')
+"""Beginning of the file of a tokenizer that Hugging Face `tokenizers` cannot read, and its kind."""
 
 
 class TokenizerSide(ABC):
@@ -144,7 +144,12 @@ class Tokenizer(ABC):
         Raises:
             DataError: if it is damaged or foreign.
         """
-        if _FOREIGN.match(text):
+        foreign = _FOREIGN.match(text)
+        if foreign and foreign[1] == "pieces":
+            from tformer_cli.data.pieces.tokenizer import PieceTokenizer
+
+            return PieceTokenizer.parse(text, where)
+        if foreign:
             from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 
             return SentencePieceTokenizer.parse(text, where)
@@ -159,7 +164,7 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def algorithm(self) -> str:
-        """How text is cut: one of `config.Algorithm`, or "sentencepiece"."""
+        """How text is cut: one of `config.Algorithm`, "sentencepiece" or "pieces"."""
 
     @property
     def is_lossless(self) -> bool:
