@@ -32,7 +32,7 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 
-_MODULES = {
+MODULES = {
     "self_attention.in_projection": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "self_attention.out_projection": ("self_attn.out_proj",),
     "self_attention_norm": ("self_attn_layer_norm",),
@@ -51,7 +51,7 @@ TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **{
             ours: tuple(f"model.{{side}}.layers.{{n}}.{name}.{{part}}" for name in theirs)
-            for ours, theirs in _MODULES.items()
+            for ours, theirs in MODULES.items()
         },
         "final_norm": ("model.{side}.layer_norm.{part}",),
         "input.norm": ("model.{side}.layernorm_embedding.{part}",),

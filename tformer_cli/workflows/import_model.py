@@ -97,14 +97,15 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     Raises:
         ArtifactError: if a file that tells the kind is damaged.
     """
-    from tformer_cli.converters import hugging_face, marian
+    from tformer_cli.converters import checkpoints, hugging_face, marian
 
     if path.is_dir() and hugging_face.is_hugging_face(path):
         return lambda _: hugging_face.convert(path)
     source = marian.find_source(path)
     if source is not None:
         return lambda weights: marian.convert(source, weights)
-    return None
+    checkpoint = checkpoints.find_checkpoint(path)
+    return None if checkpoint is None else lambda _: checkpoint()
 
 
 def _converted(

@@ -1,0 +1,124 @@
+"""What the converters of fairseq, OpenNMT-py and Eole models share.
+
+Their settings are those of a training run, of which few concern the model; their texts are cut by
+SentencePiece, by a list of merges, or before they reach the tool.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.converters.assembly import Rows, Weight
+from tformer_cli.converters.foreign_model import read_bytes
+from tformer_cli.converters.formats.lazy_arrays import Array
+from tformer_cli.data.pieces.tokenizer import PieceTokenizer
+from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.errors import ArtifactError
+
+CODES = ("bpecodes", "bpe.codes", "codes", "code", "*.bpecodes", "*.codes", "*.bpe")
+"""Names of files of merges."""
+SPMS = ("*.model", "*.spm")
+"""Names of SentencePiece models."""
+IN_PIECES = (
+    "no SentencePiece model (*.model) and no list of merges (bpecodes) lies beside it, so texts "
+    "are the pieces of its vocabulary with spaces between them, as its own tokenizer writes them"
+)
+IN_WORDS = (
+    "texts are words with spaces between them, tokenized as those that it was trained on (often "
+    "by Moses)"
+)
+
+
+def read_tokenizer(
+    directory: Path, languages: tuple[str, str], sides: tuple[Rows, Rows]
+) -> tuple[Tokenizer, list[Path], list[str]]:
+    """Makes the tokenizer of a model from the files beside it.
+
+    Args:
+        directory: where they lie.
+        languages: codes of source and target, if they are known: a file may have one in its name.
+        sides: rows of the source's and of the target's vocabulary.
+
+    Returns:
+        The tokenizer, its files, and sentences about the texts that it takes.
+
+    Raises:
+        ArtifactError: if it is unclear which files belong to which side.
+    """
+    pieces = sides[0].pieces
+    others = None if sides[1].pieces == pieces else sides[1].pieces
+    spms = _beside(directory, SPMS, languages)
+    if spms is not None:
+        same = spms[0] == spms[1]
+        made = SentencePieceTokenizer.build(
+            read_bytes(spms[0]),
+            None if same else read_bytes(spms[1]),
+            pieces,
+            others,
+            where=str(spms[0]),
+        )
+        return made, list(dict.fromkeys(spms)), []
+    codes = _beside(directory, CODES, languages)
+    if codes is None:
+        return PieceTokenizer.build(pieces, others, where=str(directory)), [], [IN_PIECES]
+    texts = [_text(path) for path in codes]
+    in_words = PieceTokenizer.build(pieces, others, (texts[0], texts[1]), str(codes[0]))
+    return in_words, list(dict.fromkeys(codes)), [IN_WORDS]
+
+
+def _beside(
+    directory: Path, patterns: Sequence[str], languages: tuple[str, str]
+) -> tuple[Path, Path] | None:
+    """Finds a file for both sides, or one for each with its language in the name."""
+    found = sorted({path for pattern in patterns for path in directory.glob(pattern)})
+    if not found:
+        return None
+    if len(found) == 1:
+        return found[0], found[0]
+    source, target = (
+        [path for path in found if code and code in path.name.split(".")] for code in languages
+    )
+    if len(source) == len(target) == 1:
+        return source[0], target[0]
+    names = ", ".join(path.name for path in found[:4])
+    raise ArtifactError(
+        f"{directory}: has {names}, and it is unclear which of them its texts were cut with; leave "
+        "one, or one for each language with its code in the name (spm.en.model)"
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ArtifactError(f"{path}: is not UTF-8 text; use the model's own file") from None
+
+
+def vocabulary_rows(array: Array, rows: Rows, where: str, name: str) -> Weight:
+    """Puts the rows of an embedding (V, D), or of a bias (V), in the order of tformer's ids.
+
+    Raises:
+        ArtifactError: if there are not as many rows as entries of the vocabulary.
+    """
+    n_entries = max(rows.foreign) + 1
+    if len(array) != n_entries:
+        raise ArtifactError(
+            f"{where}: {name} has {len(array):,} rows, but its vocabulary has {n_entries:,} "
+            "entries; use this model's own vocabulary"
+        )
+    return rows.of(array)
+
+
+def flag(path: Path, settings: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
+    """Returns a setting that is no or yes.
+
+    Raises:
+        ArtifactError: if it is something else.
+    """
+    value = settings.get(name, default)
+    if value is None:
+        return default
+    if value not in (True, False):
+        raise ArtifactError(f"{path}: {name} is neither true nor false; use this model's own file")
+    return bool(value)
