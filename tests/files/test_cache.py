@@ -1,5 +1,6 @@
 import pytest
 
+from tformer_cli.errors import ArtifactError
 from tformer_cli.files.cache import cache_directory
 
 
@@ -15,3 +16,14 @@ def test_without_an_absolute_path_the_cache_is_in_the_home_directory(monkeypatch
     if given is not None:
         monkeypatch.setenv("XDG_CACHE_HOME", given)
     assert cache_directory() == tmp_path / ".cache" / "tformer"
+
+
+def test_without_a_home_directory_the_variable_to_set_is_named(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("pathlib.Path.home", _no_home)
+    with pytest.raises(ArtifactError, match="set XDG_CACHE_HOME"):
+        cache_directory()
+
+
+def _no_home():
+    raise RuntimeError("Could not determine home directory.")

@@ -1,9 +1,13 @@
 import json
+import os
+import threading
+from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.converters.test_marian import OPTIONS, VARIANTS, bergamot, weights, write
+from tests.converters.test_marian import OPTIONS, VARIANTS, D, V, bergamot, weights, write
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.workflows import import_model as workflow
@@ -124,25 +128,44 @@ def test_our_own_model_is_not_imported(model):
         import_model(str(model), None)
 
 
-def test_a_name_on_the_hub_is_downloaded_if_it_was_not(source, monkeypatch):
-    asked = []
+@pytest.fixture
+def hub(source, monkeypatch):
+    """A hub with one model; `here` of it: whether it can be reached, and was downloaded before."""
+    state = {"here": False, "reached": True, "asked": []}
 
     def snapshot_download(name, *, allow_patterns, local_files_only=False):
-        asked.append((name, local_files_only))
-        if local_files_only:
-            raise OSError("not there")
+        state["asked"].append((name, local_files_only))
+        if not state["here"] and (local_files_only or not state["reached"]):
+            raise OSError("Name or service\nnot known")
+        if not state["reached"] and not local_files_only:
+            raise OSError("Name or service\nnot known")
+        state["here"] = True
         return str(source)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    return state
+
+
+def test_a_name_on_the_hub_is_downloaded(hub):
     assert import_model("owner/name", None).kind == "Marian"
-    assert asked == [("owner/name", True), ("owner/name", False)]
+    assert import_model("owner/name/", None).kind == "Marian"
+    assert hub["asked"] == [("owner/name", False)] * 2
+    hub["reached"] = False  # what was downloaded before is used
+    assert import_model("owner/name", None).kind == "Marian"
 
 
-def test_without_the_hub_the_files_to_download_are_named(monkeypatch):
-    def snapshot_download(*_, **__):
-        raise OSError("Name or service\nnot known")
+def test_the_hub_is_not_asked_for_a_model_that_is_imported_already(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    said = []
+    first = resolve_model(Path("owner/name"), said.append)
+    assert hub["asked"] == [("owner/name", True), ("owner/name", False)]
+    assert resolve_model(Path("owner/name"), said.append) == first
+    assert hub["asked"][2:] == [("owner/name", True)]
+    assert len(said) == 1
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+
+def test_without_the_hub_the_files_to_download_are_named(hub):
+    hub["reached"] = False
     with pytest.raises(ArtifactError) as error:
         import_model("Helsinki-NLP/opus-mt-en-de", None)
     message = str(error.value)
@@ -155,3 +178,111 @@ def test_runs_of_ids_are_joined():
     assert list(workflow._runs([7, -1, -1, 0, 1, 2, 4, 5])) == [
         *((7, 1), (-1, 1), (-1, 1), (0, 3), (4, 2)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"Wemb": np.zeros((5, D))}, "but the vocabulary"),
+        ({"Wemb": np.float32(1)}, "but the vocabulary"),
+        ({"decoder_ff_logit_out_b": np.zeros((1, 3))}, "but the vocabulary"),
+        ({"Wemb": np.full((V, D), np.nan)}, "source_embedding.weight would contain NaN"),
+        ({"encoder_l1_ffn_b1": np.full((1, 24), np.inf)}, "would contain NaN or infinity"),
+        ({"encoder_l1_self_Wq": np.zeros((D, 3))}, "would have the shape"),
+        ({"encoder_l1_self_Wq": np.zeros((3, D))}, "damaged or not of one model"),
+        ({"encoder_l1_self_Wq": np.float32(1)}, "damaged or not of one model"),
+        ({"encoder_l1_self_Wq": np.zeros((2, 2, 2))}, "damaged or not of one model"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_and_nothing_is_left(tmp_path, change, said):
+    changed = {**weights(OPTIONS), **{n: np.float32(array) for n, array in change.items()}}
+    source = write(tmp_path / "marian", changed, OPTIONS)
+    result = run("import", source, "-o", tmp_path / "ours")
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["marian"]
+
+
+def test_a_token_of_probability_zero_is_never_written(tmp_path):
+    changed = weights(OPTIONS)
+    changed["decoder_ff_logit_out_b"][0, 7] = -np.inf
+    model = import_model(str(write(tmp_path / "marian", changed, OPTIONS)), None)
+    assert model.weights["output_bias"][model.ids.index(7)] == np.float32(-1e9)
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path):
+    (tmp_path / "model").mkdir()
+    os.mkfifo(tmp_path / "model" / "config.json")
+    assert resolve_model(tmp_path / "model", print) == tmp_path / "model"
+    assert run("translate", tmp_path / "model", "a").exit_code == 2
+
+
+def test_a_name_that_cannot_be_is_no_model(tmp_path):
+    for name in ("x" * 300, "x" * 300 + "/y", "x/" + "y" * 300):
+        result = run("translate", name, "a") if "/" not in name else None
+        assert result is None or result.exit_code == 2
+    assert resolve_model(Path("x" * 300), print) == Path("x" * 300)
+
+
+def test_an_import_that_another_process_makes_is_awaited(tmp_path, source, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    converted, found = [], []
+    convert = workflow._converted
+
+    def count(*args):
+        converted.append(1)
+        return convert(*args)
+
+    monkeypatch.setattr(workflow, "_converted", count)
+    threads = [
+        threading.Thread(target=lambda: found.append(resolve_model(source, lambda _: None)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(converted) == 1
+    assert len(set(found)) == 1
+    assert len(found) == 4
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_a_way_out(tmp_path, source, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    result = run("translate", source, "a")
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert f"set XDG_CACHE_HOME, or run `tformer import {source} -o DIR`" in result.stderr
+
+
+def test_a_file_is_imported_anew_when_one_beside_it_changes(tmp_path, source, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = source / "model.npz"
+    first = resolve_model(file, lambda _: None)
+    assert resolve_model(file, lambda _: None) == first
+    os.utime(source / "vocab.spm", (1, 1))
+    assert resolve_model(file, lambda _: None) != first
+
+
+@pytest.mark.parametrize("name", ["", "model.npz"])
+@pytest.mark.parametrize("taken", ["model.npz", "vocab.spm", "model.npz.decoder.yml"])
+def test_an_output_replaces_no_file_of_a_foreign_model(source, name, taken):
+    before = content(source)
+    result = run("translate", source / name, "a cat", "-o", source / taken)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: --output: ")
+    assert content(source) == before
+
+
+def test_a_part_of_a_hugging_face_directory_names_the_directory(tmp_path):
+    directory = tmp_path / "model"
+    directory.mkdir()
+    (directory / "config.json").write_text('{"model_type": "marian"}')
+    (directory / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(ArtifactError, match=r"pytorch_model\.bin: is damaged or not a PyTorch"):
+        import_model(str(directory / "pytorch_model.bin"), None)
+    (directory / "pytorch_model.bin").write_text("version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(ArtifactError, match="run `git lfs pull`"):
+        import_model(str(directory / "pytorch_model.bin"), None)

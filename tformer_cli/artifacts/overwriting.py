@@ -24,6 +24,13 @@ LAYOUT = frozenset(
     }
 )
 """Files of model, run and checkpoint directories, dumps and exports."""
+FOREIGN = (
+    *("*.spm", "*.model", "*vocab*.json", "*_config.json", "*_map.json", "*.index.json"),
+    *("*.bin", "*.pt", "*.yml", "dict.*.txt", "model-*.safetensors"),
+)
+"""Files of other tools' models, besides their weights in `.npz`."""
+FOREIGN_WEIGHTS = frozenset({".npz", ".bin", ".pt"})
+"""Endings of files that name such a model, with others beside them."""
 TREES = frozenset({"checkpoints", "tensorboard"})
 """Directories of a run that belong to it with all their contents."""
 _RECIPE, _TOKENIZER, _ORIGIN = "recipe.toml", "tokenizer.json", "origin.json"
@@ -160,23 +167,30 @@ def _is_begun(run: Path) -> bool:
 
 def _is_part(output: Output, given: NamedPath) -> bool:
     """True if an output is, or would become, a file of a directory that is read."""
-    if not given.path.is_dir():
+    status = given.status()
+    is_directory = status is not None and stat.S_ISDIR(status.st_mode)
+    if not is_directory and given.path.suffix not in FOREIGN_WEIGHTS:
         return False
-    if any(is_same(output, NamedPath(name="", path=file)) for file in _files_of(given.path)):
+    directory = given.path if is_directory else given.path.parent
+    if any(is_same(output, NamedPath(name="", path=file)) for file in _files_of(directory)):
         return True
-    return any(
+    return is_directory and any(
         place.name.casefold() in LAYOUT and is_same(given, NamedPath(name="", path=place.parent))
         for place in _places(output)
     )
 
 
 def _files_of(directory: Path) -> Iterator[Path]:
-    """The files of our layout in a directory."""
+    """The files of our layout in a directory, and those of a foreign model."""
     for name in LAYOUT:
         if (directory / name).exists():
             yield directory / name
     for tree in TREES:
         yield from (directory / tree).glob("**/*")
+    for pattern in FOREIGN:
+        yield from directory.glob(pattern)
+    if not (directory / "config.json").exists():  # an inspection may write one into a run
+        yield from directory.glob("*.npz")
 
 
 def _lies_in(given: NamedPath, directories: Sequence[NamedPath]) -> bool:

@@ -126,15 +126,19 @@ def _floats(
     if kind == "BF16":  # the upper half of a float32's bits
         stored = (stored.astype(np.uint32) << 16).view(np.float32)
     values: NDArray[np.float32] = stored.astype(np.float32, copy=False)
-    # The sum is quick, and finite unless one of them is not (or it overflows)
-    with np.errstate(all="ignore"):
-        is_finite = np.isfinite(values.sum()) or np.isfinite(values).all()
-    if not is_finite:
+    if not all_finite(values):
         raise ArtifactError(
             f"{path}: {name} contains NaN or infinity; the file is damaged, or training "
             "diverged: restore it or train again"
         )
     return values
+
+
+def all_finite(values: NDArray[np.float32]) -> bool:
+    """Returns whether there is neither NaN nor infinity among numbers."""
+    # The sum is quick, and finite unless one of them is not (or it overflows)
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(values.sum()) or np.isfinite(values).all())
 
 
 def _mapped(mapping: mmap.mmap, kind: str, start: int, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tformer_cli.artifacts.weights_file import SCALE
+from tformer_cli.artifacts.weights_file import SCALE, all_finite
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig, parameter_shapes
@@ -123,6 +123,11 @@ class Rows:
 
 
 def _ordered(array: Array, order: NDArray[np.int64]) -> Array:
+    if array.ndim == 0 or len(array) <= order.max():
+        raise ValueError(
+            f"an embedding or bias has the shape {list(array.shape)}, but the vocabulary "
+            f"{order.max() + 1:,} entries"
+        )
     found: Array = array[order]
     found[order < 0] = 0
     return found
@@ -152,6 +157,7 @@ def arranged(pieces: Sequence[str], pad: int | None, unk: int, start: int | None
 def output_bias(rows: Rows, bias: Array | None) -> Array:
     """Returns the bias of the logits (V) in the order of rows, with banned tokens banned."""
     plain = np.zeros(max(rows.foreign) + 1, np.float32) if bias is None else bias.ravel()
+    plain = np.where(plain == -np.inf, NEVER, plain)
     found = _ordered(plain.astype(np.float32), np.array(rows.foreign))
     found[list(rows.banned)] = NEVER
     return found
@@ -181,7 +187,7 @@ def assembled(
         Arrays by tformer's names; of int8 matrices also the scales.
 
     Raises:
-        ArtifactError: if an array is missing or of another shape.
+        ArtifactError: if an array is missing, of another shape, or has NaN or infinity.
     """
     found: dict[str, Array] = {}
     for name, shape in parameter_shapes(config, vocab_size).items():
@@ -194,9 +200,17 @@ def assembled(
             )
         if isinstance(weight, Integers):
             found[name] = np.array(weight.integers, order="C")
-            found[f"{name}{SCALE}"] = np.array(weight.scale, np.float32)
-        else:
+            name = f"{name}{SCALE}"
+            weight = weight.scale
+        if weight.dtype.kind != "f":
+            raise ArtifactError(f"{where}: {name} would be of integers; import another model")
+        with np.errstate(over="ignore"):  # of float64
             found[name] = np.array(weight, np.float32, order="C")
+        if not all_finite(found[name]):
+            raise ArtifactError(
+                f"{where}: {name} would contain NaN or infinity; download the model again, or use "
+                "another one"
+            )
     return found
 
 

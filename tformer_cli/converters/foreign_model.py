@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tformer_cli.converters.formats.lazy_arrays import Array
+from tformer_cli.converters.formats.mapped_file import check_no_pointer
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.shortlist import Shortlist
@@ -56,7 +57,8 @@ def read_json_file(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ArtifactError(f"{path}: no such file; download the whole model") from None
     except (OSError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200]
+        said = getattr(error, "strerror", None) or str(error)
+        reason = " ".join(said.split())[:200]
         raise ArtifactError(f"{path}: is not readable JSON ({reason}); download it again") from None
     if not isinstance(values, dict):
         raise ArtifactError(f"{path}: is not a JSON object; download it again")
@@ -70,6 +72,7 @@ def read_bytes(path: Path, most_bytes: int = 1 << 28) -> bytes:
         ArtifactError: if it is missing or much too large.
     """
     try:
+        check_no_pointer(path)
         return read_regular(path, most_bytes)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()

@@ -6,6 +6,7 @@ other, with the paper's frequencies (Marian, Pegasus) or tensor2tensor's from po
 or learned ones from row 2 (mBART).
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,8 @@ _OFFSET = 2
 def is_hugging_face(path: Path) -> bool:
     """Returns whether a directory holds a model of one of the families."""
     file = path / "config.json"
-    return file.is_file() and read_json_file(file).get("model_type") in FAMILIES
+    kind = read_json_file(file).get("model_type") if file.is_file() else None
+    return isinstance(kind, str) and kind in FAMILIES
 
 
 def convert(path: Path) -> ForeignModel:
@@ -168,7 +170,9 @@ def _rows(
         number(file, settings, f"{name}_token_id") for name in ("pad", "eos", "decoder_start")
     )
     source_size = number(file, settings, "vocab_size")
-    target_size = settings.get("decoder_vocab_size") or source_size
+    target_size = source_size
+    if settings.get("decoder_vocab_size"):
+        target_size = number(file, settings, "decoder_vocab_size")
     found = []
     for pieces, size in (
         (vocabulary.source_pieces(source_size), source_size),
@@ -211,7 +215,7 @@ def _config(
         source_vocab_size=0 if is_shared else len(sides[0].pieces),
         output_bias=True,
         embedding_norm=family.embedding_norm,
-        scale_embeddings=settings.get("scale_embedding", family.scale_embedding),
+        scale_embeddings=bool(settings.get("scale_embedding", family.scale_embedding)),
     )
 
 
@@ -260,16 +264,17 @@ def _decoding(settings: Mapping[str, Any], config: ModelConfig) -> tuple[Decodin
             "probabilities are renormalized without tokens that are never written, as newer "
             "versions of such models have it"
         )
-    if settings.get("length_penalty", 1.0) != 1.0:
-        notes.append(f"length_penalty = {settings['length_penalty']} is taken as 1.0")
-    beams = settings.get("num_beams", 1)
-    longest = settings.get("max_length", 0)
-    is_known = isinstance(longest, int) and 1 < longest <= config.max_positions
+    if (penalty := settings.get("length_penalty", 1.0)) != 1.0:
+        notes.append(f"length_penalty = {json.dumps(penalty)[:60]} is taken as 1.0")
+    beams, longest, ngram = (
+        value if type(value) is int else 0
+        for value in map(settings.get, ("num_beams", "max_length", "no_repeat_ngram_size"))
+    )
     decoding = DecodingConfig(
-        beam_size=beams if isinstance(beams, int) and 1 <= beams <= 1000 else 1,
+        beam_size=beams if 1 <= beams <= 1000 else 1,
         length_normalization="average",
         length_penalty=1.0,
-        max_length=longest - 1 if is_known else 0,
-        no_repeat_ngram=int(settings.get("no_repeat_ngram_size") or 0),
+        max_length=longest - 1 if 1 < longest <= config.max_positions else 0,
+        no_repeat_ngram=max(ngram, 0),
     )
     return decoding, notes

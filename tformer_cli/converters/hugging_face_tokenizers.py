@@ -24,6 +24,8 @@ from tformer_cli.errors import ArtifactError, DataError
 
 FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 _TAG = re.compile(r">>(.+)<<")
+_CODE = re.compile(r"[\w.+-]{1,100}")
+"""Code of a language, or several joined by `+`."""
 _JOINT_SPM = ("sentencepiece.bpe.model", "spm.model")
 _MOST_ENTRIES = 1 << 20
 
@@ -190,7 +192,7 @@ def _read_marian(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabula
     config_file = path / "tokenizer_config.json"
     names = read_json_file(config_file) if config_file.is_file() else {}
     codes = [names.get(f"{side}_lang") for side in ("source", "target")]
-    named = [code if isinstance(code, str) else "" for code in codes]
+    named = [code if isinstance(code, str) and _CODE.fullmatch(code) else "" for code in codes]
     return HuggingFaceVocabulary(
         source_spm=files[0],
         target_spm=files[1],

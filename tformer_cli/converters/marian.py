@@ -123,13 +123,13 @@ def find_source(path: Path) -> MarianSource | None:
     decoder = [*directory.glob("*decoder.yml"), *directory.glob("config*.yml")]
     settings = read_yaml(decoder[0]) if len(decoder) == 1 else {}
     settings = settings if isinstance(settings, dict) else {}
-    named = [directory / Path(str(name)).name for name in settings.get("models") or []]
+    named = [directory / name for name in _names(settings, "models")]
     model = next((one for one in named if one in models), None)
     if model is None and len(models) > 1:
         raise ArtifactError(
             f"{directory}: holds {len(models)} models; name the file of one of them"
         )
-    vocabularies = [directory / Path(str(name)).name for name in settings.get("vocabs") or []]
+    vocabularies = [directory / name for name in _names(settings, "vocabs")]
     if len(vocabularies) != 2:
         vocabularies = sorted(directory.glob("*.spm")) or sorted(directory.glob("*vocab*.yml"))
     if not 1 <= len(vocabularies) <= 2:
@@ -174,7 +174,7 @@ def convert(
             scale = np.full(array.shape[1], 1 / multipliers[name], np.float32)
             matrix = Integers(array.T, scale)
             return matrix if in_integers else matrix.real()
-        return array.ravel() if array.shape[0] == 1 else array.T
+        return array.ravel() if array.shape[:1] == (1,) else array.T
 
     def embedding(name: str) -> Weight:
         array = reader.take(name)
@@ -304,6 +304,13 @@ def _vocabularies(
     return (first, last), tokenizer, list(dict.fromkeys([*files, *spms]))
 
 
+def _names(settings: Mapping[str, Any], key: str) -> list[str]:
+    """The files that a setting lists, by their names alone: they lie beside the model."""
+    listed = settings.get(key)
+    texts = [text for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
+    return [Path(text.replace("\0", "")).name for text in texts]
+
+
 def _at(sizes: object, place: int) -> object:
     return sizes[place] if isinstance(sizes, list) and place < len(sizes) else None
 
@@ -344,8 +351,8 @@ def _shortlist(
     Returns:
         Its file, and the shortlist; nothing and None if there is none beside the model.
     """
-    named = source.settings.get("shortlist") or [""]
-    path = source.model.parent / Path(str(named[0])).name
+    named = _names(source.settings, "shortlist")
+    path = source.model.parent / (named[0] if named else "")
     if path.suffix != ".bin" or not path.is_file():
         return (), None
     sources, targets = (np.array(side.foreign) for side in rows)

@@ -3,11 +3,23 @@
 import os
 from pathlib import Path
 
+from tformer_cli.errors import ArtifactError
+
 
 def cache_directory() -> Path:
     """Returns the directory of what can be made again, which need not exist.
 
     Source: XDG Base Directory Specification; a relative path in $XDG_CACHE_HOME does not count.
+
+    Raises:
+        ArtifactError: if the user has no home directory.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".cache") / "tformer"
+    if base.is_absolute():
+        return base / "tformer"
+    try:
+        return Path.home() / ".cache" / "tformer"
+    except RuntimeError:
+        raise ArtifactError(
+            "HOME: is not set, so there is no directory for caches; set XDG_CACHE_HOME to one"
+        ) from None

@@ -17,10 +17,7 @@ def locked(directory: Path) -> Iterator[None]:
     Raises:
         ArtifactError: if another process holds it.
     """
-    try:
-        descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise not_writable(directory, error) from None
+    descriptor = _opened(directory)
     try:
         hold(
             descriptor,
@@ -32,11 +29,30 @@ def locked(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def hold(descriptor: int, refusal: str) -> None:
+@contextmanager
+def awaited(directory: Path) -> Iterator[None]:
+    """Holds a directory for this process, once no other process holds it; see `locked`.
+
+    Raises:
+        ArtifactError: if nothing can be written there.
+    """
+    descriptor = _opened(directory)
+    try:
+        hold(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def hold(descriptor: int, refusal: str = "") -> None:
     """Holds an open file until it is closed, on systems and file systems that have such locks.
 
     On some file systems of clusters there are none (Lustre without its option `flock`, NFS without
     its lock service): no one could ever train there if that counted as being refused.
+
+    Args:
+        descriptor: the file.
+        refusal: message where another process holds it; empty: it is waited for.
 
     Raises:
         ArtifactError: with the message `refusal`, if another process holds it.
@@ -46,10 +62,17 @@ def hold(descriptor: int, refusal: str) -> None:
     except ImportError:
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if refusal and error.errno not in _NO_LOCKS:
             raise ArtifactError(refusal) from None
+
+
+def _opened(directory: Path) -> int:
+    try:
+        return os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise not_writable(directory, error) from None
 
 
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)

@@ -12,11 +12,17 @@ from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.files.atomic import directory_aside, make_directory
 from tformer_cli.files.cache import cache_directory
 from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.lock import awaited
+from tformer_cli.files.regular_file import open_regular
 
 if TYPE_CHECKING:
     from tformer_cli.converters.foreign_model import ForeignModel
 
 ImportedWeights = Literal["float32", "int8"]
+BESIDE = {".npz", ".bin", ".yml", ".spm", ".json", ".model", ".txt"}
+"""Endings of files that a model's file may be read with."""
+PARTS = {".json", ".safetensors", ".bin", ".spm"}
+"""Endings of the files of a Hugging Face directory."""
 HUB_FILES = ("*.json", "*.spm", "*.model", "*.safetensors", "pytorch_model*.bin")
 """Files of a repository on the hub that a model may need."""
 _VERSION = 2
@@ -44,13 +50,13 @@ def import_model(
         ArtifactError: if the source is damaged, incomplete, of an unknown kind, or has what
             tformer has not.
     """
-    if output is not None and output.exists() and not _is_empty(output):
+    if output is not None and _exists(output) and not _is_empty(output):
         raise UsageError(f"--output: {output} is already there; name a new directory")
     path = _local(source)
-    convert = recognized(path)
+    convert = _recognized(path)
     if convert is None:
         raise _unknown(path)
-    model = _converted(convert, weights)
+    model = _converted(convert, weights, path)
     if weights == "int8" and model.weight_type != "int8":
         raise UsageError(
             f"--weights: {source} has no integers; import it, then `tformer export --format int8`"
@@ -75,19 +81,29 @@ def resolve_model(
     Raises:
         ArtifactError: if a foreign model cannot be imported.
     """
-    if _is_ours(model) or not (model.exists() or _is_hub_name(model)):
+    if _is_ours(model) or not (_exists(model) or _is_hub_name(model)):
         return model
+    if not _exists(model) and (earlier := _downloaded(str(model))):
+        cached = _cached(model, earlier, weights)
+        if _is_ours(cached):
+            return cached
     path = _local(str(model))
-    convert = recognized(path)
+    convert = _recognized(path)
     if convert is None:
         return model
-    # named as the source is, since views and reports show a directory's name
-    cached = cache_directory() / "models" / _key(path, weights) / model.resolve().name
-    if not _is_ours(cached):
+    cached = _cached(model, path, weights)
+    if _is_ours(cached):
+        return cached
+    try:
         make_directory(cached.parent)
-        converted = _converted(convert, weights)
-        _write(converted, cached, str(model))
-        say(f"{model}: imported a model of {converted.kind} into {cached}")
+    except ArtifactError as error:
+        advice = f"`tformer import {model} -o DIR`, and name DIR instead"
+        raise ArtifactError(f"{error}: set XDG_CACHE_HOME, or run {advice}") from None
+    with awaited(cached.parent):  # what another process is importing is used when it is whole
+        if not _is_ours(cached):
+            converted = _converted(convert, weights, path)
+            _write(converted, cached, str(model))
+            say(f"{model}: imported a model of {converted.kind} into {cached}")
     return cached
 
 
@@ -108,13 +124,30 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     return None if checkpoint is None else lambda _: checkpoint()
 
 
+def _recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] | None":
+    try:
+        return recognized(path)
+    except OSError:  # a directory that may not be read
+        return None
+
+
 def _converted(
-    convert: "Callable[[ImportedWeights | None], ForeignModel]", weights: ImportedWeights | None
+    convert: "Callable[[ImportedWeights | None], ForeignModel]",
+    weights: ImportedWeights | None,
+    path: Path,
 ) -> "ForeignModel":
     try:
         return convert(weights)
     except DataError as error:  # of a tokenizer's file
         raise ArtifactError(str(error)) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # others have written the files: what is in them may be wrong in ways that no one foresaw
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        reason = " ".join(str(error).split())[:200]
+        raise ArtifactError(
+            f"{path}: its files are damaged or not of one model ({kind}{reason}); download the "
+            "whole model again"
+        ) from error
 
 
 def _write(model: "ForeignModel", output: Path, source: str) -> None:
@@ -161,13 +194,20 @@ def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def _is_ours(path: Path) -> bool:
     """Returns whether a directory may be a model directory of tformer's."""
-    file = path / CONFIG
     try:
-        with file.open("rb") as stream:
+        with open_regular(path / CONFIG) as stream:
             start = stream.read(4096)
     except OSError:
         return False
     return b'"format_version"' in start
+
+
+def _exists(path: Path) -> bool:
+    """Returns whether there is such a path that can be looked at."""
+    try:
+        return path.exists()
+    except OSError:  # a name too long, a directory that may not be entered
+        return False
 
 
 def _is_empty(path: Path) -> bool:
@@ -175,7 +215,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _is_hub_name(path: Path) -> bool:
-    return bool(HUB_NAME.fullmatch(str(path))) and not path.parent.exists()
+    return bool(HUB_NAME.fullmatch(str(path))) and not _exists(path.parent)
 
 
 def _unknown(path: Path) -> ArtifactError:
@@ -184,18 +224,47 @@ def _unknown(path: Path) -> ArtifactError:
     return not_a_model(path)
 
 
+def _cached(model: Path, path: Path, weights: ImportedWeights | None) -> Path:
+    """Returns where in the cache the import of a model lies.
+
+    The directory is named as the source is, since views and reports show a directory's name.
+    """
+    return cache_directory() / "models" / _key(path, weights) / model.resolve().name
+
+
 def _key(path: Path, weights: ImportedWeights | None) -> str:
     """Names an import by the place, sizes and times of the files, and the type of its weights."""
-    files = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file())
+    # a file is read with others beside it
+    directory = path.parent if path.is_file() else path
+    beside = sorted(p for p in directory.iterdir() if p.is_file())
+    files = [p for p in beside if p == path or not path.is_file() or p.suffix in BESIDE]
     facts = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-    return hashlib.sha256(json.dumps([_VERSION, facts, weights]).encode()).hexdigest()[:32]
+    named = [_VERSION, path.name if path.is_file() else "", facts, weights]
+    return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:32]
+
+
+def _downloaded(name: str) -> Path | None:
+    """Returns where a model of the hub was downloaded to earlier; None: it was not."""
+    import huggingface_hub
+
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(
+                name, allow_patterns=list(HUB_FILES), local_files_only=True
+            )
+        )
+    except Exception:  # noqa: BLE001 - whatever the library makes of a missing directory
+        return None
 
 
 def _local(source: str) -> Path:
-    """Returns the path of a source; one on the hub is downloaded, unless it was before."""
+    """Returns the path of a source; one on the hub is downloaded, as far as it was not before."""
+    from tformer_cli.converters.hugging_face import is_hugging_face
+
     path = Path(source)
-    if path.exists():
-        return path
+    if _exists(path):
+        is_part = path.suffix in PARTS and path.is_file() and is_hugging_face(path.parent)
+        return path.parent if is_part else path
     if not _is_hub_name(path):
         raise ArtifactError(
             f"{source}: no such file or directory; name a model, or one on the Hugging Face hub "
@@ -203,20 +272,17 @@ def _local(source: str) -> Path:
         )
     import huggingface_hub
 
+    name = str(path)  # without a slash at its end
     try:
-        return Path(
-            huggingface_hub.snapshot_download(
-                source, allow_patterns=list(HUB_FILES), local_files_only=True
-            )
-        )
-    except Exception:  # noqa: BLE001, S110 - it was not downloaded before
-        pass
-    try:
-        return Path(huggingface_hub.snapshot_download(source, allow_patterns=list(HUB_FILES)))
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(HUB_FILES)))
     except Exception as error:  # noqa: BLE001 - whatever the library's network layers raise
+        earlier = _downloaded(name)
+        if earlier is not None:
+            return earlier
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise ArtifactError(
-            f"{source}: the hub is unreachable or has no such model ({reason}); download its "
-            "files (config.json, generation_config.json, model.safetensors or pytorch_model.bin, "
-            "*.spm, vocab.json, tokenizer_config.json) into a directory, and name that"
+            f"{source}: no such directory, and the Hugging Face hub is unreachable or has no such "
+            f"model ({reason}); download its files (config.json, generation_config.json, "
+            "model.safetensors or pytorch_model.bin, *.spm, vocab.json, tokenizer_config.json) "
+            "into a directory, and name that"
         ) from None

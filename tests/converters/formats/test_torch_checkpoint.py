@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tformer_cli.converters.formats import pickles
 from tformer_cli.converters.formats.torch_checkpoint import (
     StoredTensor,
     named_tensors,
@@ -123,6 +124,8 @@ def pickled(value):
         (Raw(16, (4, -4), (4, 1)), "not made of numbers"),
         (Raw(1 << 40, (4,), (1,)), "too few for"),
         (Raw(16, (4, 4), (4,)), "without a storage"),
+        (Raw(16, (1,) * 70, (1,) * 70), "not made of numbers"),
+        (Raw(16, (1 << 61, 0), (1, 1)), "not made of numbers"),
     ],
 )
 def test_shapes_beyond_the_file_are_refused(tmp_path, value, said):
@@ -132,6 +135,11 @@ def test_shapes_beyond_the_file_are_refused(tmp_path, value, said):
     read_checkpoint(written(path, pickled(Raw(16, (4, 4), (4, 1)))))
 
 
+def text(characters):
+    return b"X" + struct.pack("<I", len(characters)) + characters
+
+
+STORAGE_NAME = b"(" + text(b"storage") + b"ctorch\nFloatStorage\n"
 LAUGHS = b"\x80\x02)" + b"2\x86" * 200  # a pair of pairs of pairs of …
 
 
@@ -151,6 +159,9 @@ LAUGHS = b"\x80\x02)" + b"2\x86" * 200  # a pair of pairs of pairs of …
         (b"", "STOP|exhausted|pickle"),
         (b"I" + b"9" * 5000 + b"\n.", "digits"),
         (b"\x80\x02(X\x01\0\0\0aQ.", "not a storage"),
+        (b"\x80\x02" + STORAGE_NAME + LAUGHS[2:] + text(b"cpu") + b"K\x10tQ.", "is not a text"),
+        (b"\x80\x02c" + b"a" * 2000 + b"\nb\n.", "a name of more than"),
+        (b"\x80\x04" + text(b"a" * 2000) + b"\x8c\x01b\x93.", "a name of more than"),
     ],
 )
 def test_hostile_pickles_are_refused_in_bounded_memory(tmp_path, content, said):
@@ -164,6 +175,24 @@ def test_hostile_pickles_are_refused_in_bounded_memory(tmp_path, content, said):
         assert "\n" not in str(error.value)
     assert tracemalloc.get_traced_memory()[1] < 1 << 24
     tracemalloc.stop()
+
+
+def test_calls_count_as_much_as_they_take(tmp_path, monkeypatch):
+    """A list of the memo costs two bytes each time that a dictionary is made of it."""
+    monkeypatch.setattr(pickles, "MOST_OPERATIONS", 1 << 16)
+    pairs = b"".join(text(b"%d" % n) + b"N\x86" for n in range(1000))
+    ordered = b"\x80\x02(ccollections\nOrderedDict\nq\x01](" + pairs + b"e\x85q\x02"
+    path = written(tmp_path / "m.pt", ordered + b"h\x01h\x02R" * 30 + b"t.")
+    assert len(read_checkpoint(path)) == 32
+    path = written(tmp_path / "m.pt", ordered + b"h\x01h\x02R" * 70 + b"t.")
+    with pytest.raises(ArtifactError, match="more than 65,536 operations"):
+        read_checkpoint(path)
+
+
+def test_keys_with_equal_hashes_are_no_keys(tmp_path):
+    keys = [n * ((1 << 61) - 1) for n in range(1, 4000)]
+    path = written(tmp_path / "m.pt", pickle.dumps({**dict.fromkeys(keys), 7: 8, "a": 1}, 2))
+    assert read_checkpoint(path) == {7: 8, "a": 1}
 
 
 @pytest.mark.parametrize("is_zip", [True, False])

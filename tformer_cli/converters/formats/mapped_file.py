@@ -109,6 +109,25 @@ class MappedFile:
         return self.position - size
 
 
+def check_no_pointer(path: Path) -> None:
+    """Refuses the few lines that Git clones in place of a large file.
+
+    Raises:
+        ArtifactError: with what to do.
+        OSError: if the file cannot be read.
+    """
+    with open_regular(path) as file:
+        is_pointer = file.read(len(_POINTER)) == _POINTER
+    if is_pointer:
+        raise ArtifactError(
+            f"{path}: is not the file but a pointer of Git LFS; run `git lfs pull` in its "
+            "directory, or download the file"
+        )
+
+
+_POINTER = b"version https://git-lfs.github.com/"
+
+
 def _size(file: MappedFile, dtype: str, shape: Sequence[int]) -> int:
     """Bytes of an array, computed without the overflow of fixed-width integers."""
     if len(shape) > MOST_DIMENSIONS or any(length < 0 for length in shape):

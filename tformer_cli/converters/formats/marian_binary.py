@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tformer_cli.converters.formats.lazy_arrays import LazyArrays
-from tformer_cli.converters.formats.mapped_file import MappedFile
+from tformer_cli.converters.formats.mapped_file import MOST_DIMENSIONS, MappedFile
 
 FLOAT32, INT8 = 0x404, 0x101
 INTEGERS = (0x4101, 0x10001)
@@ -46,6 +46,8 @@ def read_marian_binary(path: Path) -> MarianFile:
     if n_items > _MOST_ITEMS:
         raise file.damaged(f"it promises {n_items:,} items")
     headers = [file.numbers("<u8", 4) for _ in range(n_items)]
+    if any(n_dimensions > MOST_DIMENSIONS for _, _, n_dimensions, _ in headers):
+        raise file.damaged(f"an array has the shape of more than {MOST_DIMENSIONS} dimensions")
     names = [_name(file, length) for length, *_ in headers]
     shapes = [tuple(file.numbers("<i4", n_dimensions)) for _, _, n_dimensions, _ in headers]
     file.take(file.number(8))  # padding to the alignment of the data

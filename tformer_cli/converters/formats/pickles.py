@@ -3,7 +3,8 @@
 The standard library splits a pickle into operations; here they build dictionaries, lists and plain
 values. A class or function becomes a name (`Named`), and what it would be called with or an object
 of it becomes an `Inert`. Each operation takes at least a byte of the file and makes at most one
-small object, so that the work is bounded by the limits below whatever a file says.
+small object, and calls count as many operations as their arguments have items, so that the work is
+bounded by the limits below whatever a file says.
 """
 
 import pickletools
@@ -12,6 +13,12 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 MOST_OPERATIONS = 1 << 23
+OPERATIONS_OF_A_CALL = 16
+"""What a call counts for besides its arguments: its result takes some hundreds of bytes."""
+LONGEST_NAME = 1000
+"""Characters of a class's or function's name and of its module's."""
+MOST_AS_KEY = 1 << 32
+"""Larger numbers are no keys: many with equal hashes would make a dictionary slow."""
 _MARK = object()
 
 
@@ -89,10 +96,13 @@ class PickleReader:
         except (IndexError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise PickleError(" ".join(str(error).split())[:200]) from None
 
-    def _apply(self, name: str, argument: Any) -> None:  # noqa: ANN401
-        self._n_operations += 1
+    def _count(self, n_operations: int) -> None:
+        self._n_operations += n_operations
         if self._n_operations > MOST_OPERATIONS:
             raise PickleError(f"has more than {MOST_OPERATIONS:,} operations")
+
+    def _apply(self, name: str, argument: Any) -> None:  # noqa: ANN401
+        self._count(1)
         if name in _CONSTANTS:
             self._stack.append(_CONSTANTS[name])
         elif name in _VALUES:
@@ -204,21 +214,31 @@ class PickleReader:
             raise PickleError("sets items of what is not a dictionary")
         for key, value in zip(items[::2], items[1::2], strict=True):
             # To hash a nested tuple could take for ever; nothing that is read has such keys
-            if isinstance(key, str | int | float | bytes | None):
+            if isinstance(key, str | None) or (
+                isinstance(key, int) and -MOST_AS_KEY < key < MOST_AS_KEY
+            ):
                 target[key] = value
 
     def _global(self, argument: str) -> None:
         module, _, name = argument.partition(" ")
-        self._stack.append(Named(module, name))
+        self._name(module, name)
 
     def _stack_global(self, _: object) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         if not isinstance(name, str) or not isinstance(module, str):
             raise PickleError("names something by what is not a text")
+        self._name(module, name)
+
+    def _name(self, module: str, name: str) -> None:
+        if len(module) + len(name) > LONGEST_NAME:
+            raise PickleError(f"has a name of more than {LONGEST_NAME} characters")
         self._stack.append(Named(module, name))
 
     def _reduce(self, _: object) -> None:
         arguments, function = self._stack.pop(), self._stack.pop()
+        items = arguments if isinstance(arguments, tuple) else ()
+        sized = (len(one) for one in items if isinstance(one, tuple | list | dict | str | bytes))
+        self._count(OPERATIONS_OF_A_CALL + len(items) + sum(sized))
         if not isinstance(function, Named) or not isinstance(arguments, tuple):
             self._stack.append(Inert("", ()))
             return

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays, widened
-from tformer_cli.converters.formats.mapped_file import MappedFile
+from tformer_cli.converters.formats.mapped_file import MOST_DIMENSIONS, MappedFile
 from tformer_cli.converters.formats.pickles import Inert, Named, PickleError, PickleReader
 
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
@@ -34,6 +34,8 @@ STORAGES = {
 }
 """numpy's names of the numbers of torch's storages."""
 LARGEST_PICKLE = 1 << 26
+_LARGEST = 1 << 48
+"""Beyond any number of a tensor's shape and any place in it."""
 _KIND = "a PyTorch checkpoint"
 _LOCAL_HEADER, _NAME_LENGTH, _EXTRA_LENGTH = 30, 26, 28
 """Bytes of the header of a file in a zip, and places of two lengths in it."""
@@ -72,7 +74,8 @@ def read_checkpoint(path: Path) -> Any:  # noqa: ANN401
         if file.bytes[:2] == b"PK":
             return _read_zip(file)
         return _read_legacy(file)
-    except (PickleError, zipfile.BadZipFile, NotImplementedError, OSError) as error:
+    # zipfile raises ValueError, too, of which PickleError is a kind
+    except (ValueError, zipfile.BadZipFile, NotImplementedError, OSError) as error:
         raise file.damaged(" ".join(str(error).split())[:200]) from None
 
 
@@ -106,7 +109,7 @@ def _read_zip(file: MappedFile) -> Any:  # noqa: ANN401
         if file.bytes[start : start + size] != b"little":
             raise file.damaged("its numbers are big-endian")
 
-    def storage(kind: Any, key: Any, count: int) -> _Storage:  # noqa: ANN401
+    def storage(kind: Any, key: str, count: int) -> _Storage:  # noqa: ANN401
         entry = entries.get(f"{folder}/data/{key}")
         if entry is None:
             raise PickleError(f"has no storage {key}")
@@ -139,10 +142,10 @@ def _place(file: MappedFile, entry: zipfile.ZipInfo) -> tuple[int, int]:
 def _read_legacy(file: MappedFile) -> Any:  # noqa: ANN401
     storages: dict[str, _Storage] = {}
 
-    def storage(kind: Any, key: Any, count: int) -> _Storage:  # noqa: ANN401
-        if str(key) not in storages:
-            storages[str(key)] = _typed(kind, count)
-        return storages[str(key)]
+    def storage(kind: Any, key: str, count: int) -> _Storage:  # noqa: ANN401
+        if key not in storages:
+            storages[key] = _typed(kind, count)
+        return storages[key]
 
     content = file.bytes[:LARGEST_PICKLE]
     reader = _reader(file, content, storage)
@@ -151,7 +154,7 @@ def _read_legacy(file: MappedFile) -> Any:  # noqa: ANN401
     reader.read()  # the system that wrote it
     found, keys = reader.read(), reader.read()
     file.position = reader.position
-    if not isinstance(keys, list):
+    if not isinstance(keys, list) or not all(isinstance(key, str | int) for key in keys):
         raise PickleError("does not list its storages")
     for key in keys:
         at = storages.get(str(key))
@@ -171,13 +174,15 @@ def _typed(kind: Any, count: Any) -> _Storage:  # noqa: ANN401
 
 
 def _reader(
-    file: MappedFile, content: bytes, storage: Callable[[Any, Any, int], _Storage]
+    file: MappedFile, content: bytes, storage: Callable[[Any, str, int], _Storage]
 ) -> PickleReader:
     def persistent(identifier: Any) -> _Storage:  # noqa: ANN401
         if not isinstance(identifier, tuple) or len(identifier) < 5 or identifier[0] != "storage":
             raise PickleError("refers to what is not a storage")
         _, kind, key, _, count = identifier[:5]
-        return storage(kind, key, count)
+        if not isinstance(key, str | int):  # to write out nested tuples could take for ever
+            raise PickleError("has a storage whose name is not a text")
+        return storage(kind, str(key), count)
 
     def tensor(
         stored: Any,  # noqa: ANN401
@@ -213,8 +218,10 @@ def _tensor(
     if not isinstance(stored, _Storage) or len(shape) != len(strides):
         raise PickleError("has a tensor without a storage")
     numbers = (offset, *shape, *strides)
-    if not all(isinstance(number, int) and number >= 0 for number in numbers):
-        raise PickleError("has a tensor of a shape that is not made of numbers")
+    if len(shape) > MOST_DIMENSIONS or not all(
+        isinstance(number, int) and 0 <= number < _LARGEST for number in numbers
+    ):
+        raise PickleError("has a tensor of a shape that is not made of numbers a tensor can have")
     count = math.prod(shape)
     last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     if count and (last >= stored.count or count > stored.count):

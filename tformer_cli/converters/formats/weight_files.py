@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tformer_cli.artifacts.weights_file import open_tensors, read_header
 from tformer_cli.converters.formats.lazy_arrays import LazyArrays, widened
-from tformer_cli.converters.formats.mapped_file import MappedFile
+from tformer_cli.converters.formats.mapped_file import MappedFile, check_no_pointer
 from tformer_cli.converters.formats.torch_checkpoint import named_tensors, read_checkpoint
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import read_regular
@@ -65,11 +65,14 @@ def read_weights_of(directory: Path) -> tuple[LazyArrays, list[Path]]:
     for name, read in readers:
         whole, index = directory / name, directory / f"{name}.index.json"
         if whole.is_file():
+            check_no_pointer(whole)
             return read(whole), [whole]
         if index.is_file():
             files = _shards(index)
             arrays = LazyArrays({})
             for file in files:
+                if file.is_file():
+                    check_no_pointer(file)
                 arrays |= read(file)
             return arrays, files
     raise ArtifactError(
@@ -85,6 +88,6 @@ def _shards(index: Path) -> list[Path]:
         names = sorted({str(name) for name in named})
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ArtifactError(f"{index}: is no index of weights; download it again") from None
-    if any(Path(name).name != name for name in names):
+    if any(Path(name).name != name or not name.isprintable() for name in names):
         raise ArtifactError(f"{index}: names a file of another directory; download it again")
     return [index.parent / name for name in names]

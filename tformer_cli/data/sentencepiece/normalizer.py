@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from tformer_cli.data.sentencepiece.spm_file import SPACE, USER_DEFINED, SpmModel, any_of
 from tformer_cli.errors import DataError
 
-LONGEST_KEY, LONGEST_REPLACEMENT = 256, 1024
+LONGEST_KEY, LONGEST_REPLACEMENT, LARGEST_TRIE = 256, 1024, 1 << 24
 """Bytes; beyond any real table, they bound what a hostile one costs."""
 Place = tuple[int, int]
 """First character, and the one after the last."""
 Part = tuple[str, int, int]
 """Normalized text, and the place of the characters that it is from."""
+_AT_ONCE = 1 << 12
+"""Units whose children are sought together, in some megabytes."""
 _LABEL, _HAS_VALUE = 0x800000FF, 0x100
 """Bits of a unit: the byte that leads to it, and whether a key ends there."""
 
@@ -36,7 +38,7 @@ class CharacterTable:
         """
         self._where = where
         size = struct.unpack_from("<I", charsmap)[0] if len(charsmap) >= 4 else 0
-        if size < 4 or size % 4 or size + 4 > len(charsmap):
+        if size < 4 or size % 4 or size + 4 > len(charsmap) or size > LARGEST_TRIE:
             raise self._damaged()
         units = np.frombuffer(charsmap, "<u4", size // 4, 4).astype(np.int64)
         self.keeps_ascii = _keeps_ascii(units)
@@ -113,14 +115,18 @@ def _keeps_ascii(units: NDArray[np.int64]) -> bool:
     """Returns whether no key is made of printable ASCII alone."""
     bases, printable = _bases(units), np.arange(0x20, 0x7F)
     seen = np.zeros(len(units), dtype=bool)
-    reached = bases[:1]
-    while len(reached):
-        children = np.unique(_children(units, reached, printable))
+    waiting = [bases[:1]]
+    while waiting:
+        reached = waiting.pop()
+        if len(reached) > _AT_ONCE:
+            waiting.append(reached[_AT_ONCE:])
+        children = np.unique(_children(units, reached[:_AT_ONCE], printable))
         if (units[children] & _HAS_VALUE).any():
             return False
         children = children[~seen[children]]  # a damaged trie may lead back
         seen[children] = True
-        reached = bases[children]
+        if len(children):
+            waiting.append(bases[children])
     return True
 
 
