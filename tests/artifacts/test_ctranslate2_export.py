@@ -23,6 +23,7 @@ VARIANTS = [
     {"norm": "pre", "positions": "rotary", "rotary_base": 500.0},
     {"positions": "table", "output_bias": True, "scale_embeddings": False},
     {"norm": "pre", "embedding_norm": True},
+    {"source_eos": False},
     {"norm": "pre", "bias": False, "n_encoder_layers": 1, "n_decoder_layers": 3},
 ]
 
@@ -38,7 +39,7 @@ def randomised(config, vocab_size):
 
 
 def forced_log_probabilities(model, source, target):
-    source_ids = torch.tensor([[*source, EOS_ID]])
+    source_ids = torch.tensor([[*source, EOS_ID] if model.source_eos else source])
     with torch.inference_mode():
         logits = model.eval()(
             source_ids, torch.ones_like(source_ids, dtype=torch.bool), torch.tensor([target[:-1]])

@@ -33,6 +33,13 @@ def test_a_batch_holds_shifted_targets_and_masked_padding():
     assert batch.n_cells == 8 + 6
 
 
+def test_sources_of_some_models_have_no_end():
+    batch = collate([[5, 6, 7], [8], []], [[9], [10, 11], [12]], source_eos=False)
+    assert batch.source.tolist() == [[5, 6, 7], [8, PAD_ID, PAD_ID], [EOS_ID, PAD_ID, PAD_ID]]
+    assert batch.source_mask.sum(1).tolist() == [3, 1, 1]
+    assert batch.target_output.tolist() == [[9, EOS_ID, PAD_ID], [10, 11, EOS_ID], [12, 3, PAD_ID]]
+
+
 @settings(deadline=None, max_examples=60, derandomize=True, database=None)
 @given(
     lengths=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=80),

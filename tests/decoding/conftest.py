@@ -39,6 +39,7 @@ class TabulatedModel:
     max_positions: int = 64
     spread: float = 2.0
     rows_per_step: list[int] = field(default_factory=list)
+    source_eos: bool = True
 
     def encode(self, source, source_mask):
         return source.unsqueeze(-1).float()

@@ -44,7 +44,8 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "positions": ("sinusoidal", "learned", "rotary", "table"),
         "tied_embeddings": ("all", "decoder", "none"),
         **dict.fromkeys(
-            ("bias", "output_bias", "embedding_norm", "scale_embeddings"), (False, True)
+            ("bias", "output_bias", "embedding_norm", "scale_embeddings", "source_eos"),
+            (False, True),
         ),
         "decoder_cell": ("attention",),
         "final_norm": ("pre-norm",),
@@ -141,7 +142,7 @@ def _set_vocabulary(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN4
     vocabulary = tokenizer.target.pieces(range(tokenizer.vocab_size))
     spec.register_source_vocabulary(vocabulary)
     spec.register_target_vocabulary(vocabulary)
-    spec.config.add_source_eos = True
+    spec.config.add_source_eos = directory.config.source_eos
     spec.config.bos_token, spec.config.eos_token = vocabulary[BOS_ID], vocabulary[EOS_ID]
     spec.config.unk_token = vocabulary[UNK_ID]
     spec.config.decoder_start_token = vocabulary[BOS_ID]

@@ -50,6 +50,7 @@ _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
         "decoder_cell": ("attention",),
         "final_norm": ("pre-norm",),
         "source_vocab_size": (0,),
+        "source_eos": (True,),
         # numbers that differ from layer to layer are refused with a message of their own
         **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), ANY),
     }

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, ended_source
 
 Lengths = NDArray[np.int32]
 Indices = NDArray[np.int64]
@@ -23,7 +23,7 @@ class Batch:
     """B pairs of S source and T target positions, padded with `PAD_ID`."""
 
     source: Tensor
-    """(B, S) int64: source ids and `</s>`."""
+    """(B, S) int64: source ids and `</s>`, which models with `source_eos = false` do not read."""
     source_mask: Tensor
     """(B, S) bool: True where there is a token."""
     target_input: Tensor
@@ -52,9 +52,14 @@ class Batch:
         return self.source.numel() + self.target_output.numel()
 
 
-def collate(source_ids: Sequence[Sequence[int]], target_ids: Sequence[Sequence[int]]) -> Batch:
-    """Pads pairs of ids (without special tokens) into a batch."""
-    source = _padded([[*ids, EOS_ID] for ids in source_ids])
+def collate(
+    source_ids: Sequence[Sequence[int]],
+    target_ids: Sequence[Sequence[int]],
+    *,
+    source_eos: bool = True,
+) -> Batch:
+    """Pads pairs of ids (without special tokens) into a batch; see `ModelConfig.source_eos`."""
+    source = _padded([ended_source(ids, eos=source_eos) for ids in source_ids])
     return Batch(
         source=source,
         source_mask=source != PAD_ID,

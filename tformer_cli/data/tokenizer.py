@@ -23,6 +23,17 @@ _FOREIGN = re.compile(r'\s*\{\s*"tformer_tokenizer"(?:\s*:\s*\d+\s*,\s*"kind"\s*
 """Beginning of the file of a tokenizer that Hugging Face `tokenizers` cannot read, and its kind."""
 
 
+def ended_source(ids: Sequence[int], *, eos: bool) -> list[int]:
+    """The ids of a source sentence as a model reads them.
+
+    Args:
+        ids: without special tokens.
+        eos: `ModelConfig.source_eos`: `</s>` stands behind them. An empty sentence has it in any
+            case, for attention needs a token.
+    """
+    return [*ids, EOS_ID] if eos or not ids else list(ids)
+
+
 class TokenizerSide(ABC):
     """Text of one language to ids and back: `<pad> <unk> <s> </s>` are ids 0 to 3."""
 

@@ -41,6 +41,10 @@ class SearchedModel(Protocol):
     def max_positions(self) -> int:
         """Longest sentence in tokens, specials included, that it reads or writes."""
 
+    @property
+    def source_eos(self) -> bool:
+        """True if its source sentences end with `</s>`; see `ModelConfig.source_eos`."""
+
 
 class DecodingCache(Protocol):
     """What a model keeps of B sentences with W hypotheses each between two steps."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tformer_cli.data.tokenizer import EOS_ID, PAD_ID
+from tformer_cli.data.tokenizer import EOS_ID, PAD_ID, ended_source
+from tformer_cli.decoding.hypothesis import longest_translation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
     from torch import Tensor
+
+    from tformer_cli.decoding.config import DecodingConfig
 
 LENGTH_STEP = 16
 """Sources are padded to a multiple of this."""
@@ -50,7 +53,11 @@ def plan_source_batches(
 
 
 def source_batch(
-    sentences: Sequence[Sequence[int]], max_positions: int, device: torch.device | str
+    sentences: Sequence[Sequence[int]],
+    max_positions: int,
+    device: torch.device | str,
+    *,
+    eos: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Pads sentences, each ended by its end of sentence.
 
@@ -58,16 +65,32 @@ def source_batch(
         sentences: B lists of token ids, without special tokens.
         max_positions: longest the model takes, which padding does not exceed.
         device: where the tensors go.
+        eos: `ModelConfig.source_eos`.
 
     Returns:
         (B, S) token ids and the boolean (B, S) source mask.
     """
     import torch
 
+    # padded by the length that `plan_source_batches` is given, whatever ends a sentence
     longest = min(padded_length(max(map(len, sentences)) + 1), max_positions)
-    rows = [
-        [*sentence, EOS_ID, *[PAD_ID] * (longest - len(sentence) - 1)] for sentence in sentences
-    ]
-    lengths = torch.tensor([len(sentence) + 1 for sentence in sentences])
+    ended = [ended_source(sentence, eos=eos) for sentence in sentences]
+    rows = [[*ids, *[PAD_ID] * (longest - len(ids))] for ids in ended]
+    lengths = torch.tensor(list(map(len, ended)))
     mask = torch.arange(longest) < lengths.unsqueeze(1)
     return torch.tensor(rows, dtype=torch.int64).to(device), mask.to(device)
+
+
+def longest_translations(
+    source: Tensor, source_mask: Tensor, config: DecodingConfig, max_positions: int
+) -> list[int]:
+    """Returns the most tokens that the translation of each source may have.
+
+    Args:
+        source: (B, S) token ids, with or without an end of sentence.
+        source_mask: (B, S) boolean, True at tokens.
+        config: see `hypothesis.longest_translation`.
+        max_positions: of the model.
+    """
+    n_tokens = (source_mask & (source != EOS_ID)).sum(dim=1).tolist()
+    return [longest_translation(n, config, max_positions) for n in n_tokens]

@@ -102,6 +102,8 @@ class ModelConfig:
     source_vocab_size: int = 0
     """Tokens of the source language where it has a vocabulary of its own, in imported models only
     (0: one joint vocabulary)."""
+    source_eos: bool = True
+    """Source sentences end with `</s>`; false for imported models that never saw it there."""
     decoder_cell: DecoderCell = "attention"
     """Unit that reads the target's past in a decoder layer: masked self-attention, or "ssru", a
     recurrent unit whose steps cost the same at every position (Kim et al. 2019)."""

@@ -58,6 +58,11 @@ class Transformer(nn.Module):
         return self.config.max_positions
 
     @property
+    def source_eos(self) -> bool:
+        """True if source sentences end with `</s>`."""
+        return self.config.source_eos
+
+    @property
     def target_matrix(self) -> Tensor:
         """(V, D) embeddings of target tokens."""
         embedding = (

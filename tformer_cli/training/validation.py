@@ -134,7 +134,11 @@ class Validator:
         total, n_tokens = 0.0, 0
         for indices in plan:
             before_batch()
-            batch = collate([source_ids[i] for i in indices], [target_ids[i] for i in indices])
+            batch = collate(
+                [source_ids[i] for i in indices],
+                [target_ids[i] for i in indices],
+                source_eos=model.source_eos,
+            )
             loss = batch_loss(model, batch, label_smoothing=0.0, precision=self.precision)
             total += loss.negative_log_likelihood.item()
             n_tokens += batch.n_target_tokens

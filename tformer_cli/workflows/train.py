@@ -431,6 +431,7 @@ def _open_loader(
         recipe.training.seed,
         recipe.tokenizer.bpe_dropout,
         position,
+        source_eos=recipe.model.source_eos,
     )
 
 

@@ -8,6 +8,7 @@ from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.loading import epochs
 from tformer_cli.data.loading.encoded import encode_corpus
 from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
+from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.errors import DataError
 
 BUDGET = 300
@@ -140,6 +141,17 @@ def test_dropout_keeps_near_the_budget_and_to_the_longest_pair(open_loader, corp
         width = max(batch.source.shape[1], batch.target_input.shape[1])
         assert batch.n_sentences * width <= 1.25 * BUDGET
         assert width <= longest
+
+
+@pytest.mark.parametrize("bpe_dropout", [0.0, 0.1])
+def test_sources_of_some_models_have_no_end(open_loader, bpe_dropout):
+    usual, without = (
+        next(iter(open_loader(bpe_dropout=bpe_dropout, source_eos=eos)))[0] for eos in (True, False)
+    )
+    assert (usual.source == EOS_ID).sum() == usual.n_sentences
+    assert (without.source == EOS_ID).sum() == 0
+    assert without.n_source_tokens == usual.n_source_tokens - usual.n_sentences
+    assert without.target_output.tolist() == usual.target_output.tolist()
 
 
 def test_nothing_to_train_on_is_an_error(open_loader):

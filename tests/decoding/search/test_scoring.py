@@ -51,6 +51,13 @@ def test_the_coverage_penalty_by_hand():
     assert again.item() == pytest.approx(found.item())
 
 
+def test_without_an_end_of_sentence_the_last_source_token_is_covered_too():
+    weights = torch.tensor([[[[0.5, 0.25, 0.25], [0.75, 0.125, 0.125]]]])
+    mask, target_mask = torch.ones(1, 3).bool(), torch.ones(1, 2).bool()
+    found = coverage_penalty(weights, mask, target_mask, eos=False)
+    assert found.item() == pytest.approx(2 * torch.tensor(0.375).log().item())
+
+
 def test_search_with_coverage_equals_exhaustive_search(batch):
     torch.manual_seed(4)
     config = ModelConfig(

@@ -41,6 +41,7 @@ SHAPES = {
     "embedding norms": {"embedding_norm": True, "positions": "rotary"},
     "small embeddings": {"scale_embeddings": False, "embedding_norm": True, "norm": "pre"},
     "two vocabularies": {"source_vocab_size": 50, "tied_embeddings": "decoder"},
+    "sources without an end": {"source_eos": False},
     "recurrent": {"decoder_cell": "ssru", "cross_heads": (1, 4)},
     "recurrent, pre-norm, odd widths": {
         "decoder_cell": "ssru",
@@ -93,7 +94,8 @@ def search(kernels, model, sources, config, **options):
 
 
 def torch_search(model, sources, config):
-    batch = source_batch(sources, model.config.max_positions, torch.device("cpu"))
+    longest, eos = model.config.max_positions, model.source_eos
+    batch = source_batch(sources, longest, torch.device("cpu"), eos=eos)
     return beam_search(model, *batch, config)
 
 

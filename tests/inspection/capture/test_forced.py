@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 from tests.inspection.conftest import dictionary_model, made_model
+from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.forced import capture_maps, capture_vectors
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.capture.taps import tapped_attentions
@@ -158,3 +159,8 @@ def test_shortest_sentences_have_maps(model):
 def test_a_side_that_is_too_long_is_named(model, n_source, n_target, side):
     with pytest.raises(ValueError, match=f"the {side} has 300 tokens, but the model takes 299"):
         capture_maps(model, [5] * n_source, [6] * n_target)
+
+
+def test_sources_without_an_end_are_refused():
+    with pytest.raises(UsageError, match=r"model\.source_eos = false: the views"):
+        capture_maps(made_model(source_eos=False), SOURCE, TARGET)

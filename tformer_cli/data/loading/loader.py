@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import TypeVar
 
@@ -78,6 +78,8 @@ class TrainingLoader:
         bpe_dropout: float = 0.0,
         position: LoaderPosition = LoaderPosition(),
         prefetch: int = 8,
+        *,
+        source_eos: bool = True,
     ) -> None:
         """Prepares a stream.
 
@@ -91,6 +93,7 @@ class TrainingLoader:
                 that many fewer.
             position: where to start.
             prefetch: batches made ahead.
+            source_eos: see `ModelConfig.source_eos`.
 
         Raises:
             DataError: if an epoch would be empty, or the tokenizer has no merges to skip.
@@ -101,6 +104,7 @@ class TrainingLoader:
         self._bpe_dropout = bpe_dropout
         self._position = position
         self._prefetch = prefetch
+        self._collate = partial(collate, source_eos=source_eos)
         self._workers: list[Prefetcher[tuple[Batch, LoaderPosition]]] = []
         sizes = [len(corpus) for corpus in self._corpora]
         self._starts = np.concatenate(([0], np.cumsum(sizes)))
@@ -155,7 +159,7 @@ class TrainingLoader:
         plan = self._plan(epoch, window)
         if not self._bpe_dropout:
             for members in plan.batches[start:]:
-                yield collate(*self._plain_ids(plan.examples[members]))
+                yield self._collate(*self._plain_ids(plan.examples[members]))
             return
         n_pools = -(-len(plan.batches) // POOL_BATCHES)
         for numbers in np.array_split(np.arange(len(plan.batches)), n_pools):
@@ -180,7 +184,7 @@ class TrainingLoader:
         )
         rng = np.random.default_rng([self._seed, epoch, int(places[0])])
         for members in regroup(source_lengths, target_lengths, n_batches, rng):
-            yield collate([sources[i] for i in members], [targets[i] for i in members])
+            yield self._collate([sources[i] for i in members], [targets[i] for i in members])
 
     def _plan_window(self, epoch: int, window: int) -> _Window:
         places = self._mixture.places(epoch, window)

@@ -32,10 +32,10 @@ from tformer_cli.decoding.hypothesis import (
     Hypothesis,
     is_certain,
     length_divisor,
-    longest_translation,
     worst_wanted,
 )
 from tformer_cli.decoding.search.processors import ScoreProcessor, StepRows, process
+from tformer_cli.decoding.source_batches import longest_translations
 from tformer_cli.model.cache import filled_from_the_end
 
 if TYPE_CHECKING:
@@ -153,8 +153,8 @@ class BeamSearch:
         """
         max_positions = self._model.max_positions
         self._sentences = [
-            self._new_sentence(longest_translation(n - 1, self._config, max_positions))
-            for n in source_mask.sum(dim=1).tolist()
+            self._new_sentence(limit)
+            for limit in longest_translations(source, source_mask, self._config, max_positions)
         ]
         self._active = list(range(len(self._sentences)))
         self._length = 0

@@ -57,7 +57,7 @@ class Ensemble:
         """Joins models.
 
         Args:
-            models: in evaluation mode, of one vocabulary.
+            models: in evaluation mode, of one vocabulary and one `source_eos`.
             weights: how much each counts; they are divided by their sum. None: equally.
             space: where log-probabilities are averaged.
 
@@ -73,7 +73,7 @@ class Ensemble:
         self._weights = [weight / sum(weights) for weight in weights]
         self._space = space
         self._widths = [model.config.d_model for model in models]
-        self.vocab_size = models[0].vocab_size
+        self.vocab_size, self.source_eos = models[0].vocab_size, models[0].source_eos
         self.max_positions = min(model.max_positions for model in models)
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:

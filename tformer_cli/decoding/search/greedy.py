@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.hypothesis import Hypothesis, longest_translation, scored_hypothesis
+from tformer_cli.decoding.hypothesis import Hypothesis, scored_hypothesis
+from tformer_cli.decoding.source_batches import longest_translations
 from tformer_cli.model.cache import filled_from_the_end
 
 if TYPE_CHECKING:
@@ -35,10 +36,7 @@ def greedy_search(
     Returns:
         For every sentence a list of one hypothesis, as `beam_search` returns it.
     """
-    limits = [
-        longest_translation(n - 1, config, model.max_positions)
-        for n in source_mask.sum(dim=1).tolist()
-    ]
+    limits = longest_translations(source, source_mask, config, model.max_positions)
     memory = model.encode(source, source_mask)
     cache = model.start_cache(memory, source_mask, 1, max(limits) + 1)
     found: list[Hypothesis | None] = [None] * len(limits)

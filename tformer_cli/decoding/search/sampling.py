@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.hypothesis import Hypothesis, longest_translation, scored_hypothesis
+from tformer_cli.decoding.hypothesis import Hypothesis, scored_hypothesis
 from tformer_cli.decoding.search.processors import ScoreProcessor, StepRows, process
+from tformer_cli.decoding.source_batches import longest_translations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,10 +55,7 @@ def sample(
         model's own.
     """
     n_drawn = config.n_candidates
-    limits = [
-        longest_translation(n - 1, config, model.max_positions)
-        for n in source_mask.sum(dim=1).tolist()
-    ]
+    limits = longest_translations(source, source_mask, config, model.max_positions)
     # (B, …) -> (B·N, …): a candidate is a sentence of its own
     memory = model.encode(source, source_mask).repeat_interleave(n_drawn, dim=0)
     mask = source_mask.repeat_interleave(n_drawn, dim=0)

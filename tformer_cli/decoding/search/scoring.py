@@ -68,7 +68,9 @@ def score_pairs(
     max_positions = model.max_positions
     found: dict[int, Hypothesis] = {}
     for batch in _plan(sources, targets, config.batch_tokens, model.vocab_size):
-        source, mask = source_batch([sources[i] for i in batch], max_positions, device)
+        source, mask = source_batch(
+            [sources[i] for i in batch], max_positions, device, eos=model.source_eos
+        )
         chosen = [targets[i] for i in batch]
         steps, coverage = _forced(model, source, mask, chosen, config.coverage_penalty)
         for index, values, penalty in zip(batch, steps, coverage, strict=True):
@@ -76,7 +78,9 @@ def score_pairs(
     return [found[index] for index in range(len(sources))]
 
 
-def coverage_penalty(weights: Tensor, source_mask: Tensor, target_mask: Tensor) -> Tensor:
+def coverage_penalty(
+    weights: Tensor, source_mask: Tensor, target_mask: Tensor, *, eos: bool = True
+) -> Tensor:
     """Computes Σ_i log(min(Σ_j p_ij, 1)), 0 where every source token was attended to.
 
     Source: Wu et al. 2016, equation 14. The source's end of sentence is not counted.
@@ -85,15 +89,17 @@ def coverage_penalty(weights: Tensor, source_mask: Tensor, target_mask: Tensor) 
         weights: (B, H, T, S) cross-attention; its mean over heads is p.
         source_mask: (B, S) True at source tokens, the last of which is the end of sentence.
         target_mask: (B, T) True at target positions.
+        eos: False if it is not, but a token like the others.
 
     Returns:
         (B) penalties, at most 0.
     """
     attention = weights.float().mean(dim=1).masked_fill(~target_mask.unsqueeze(-1), 0.0)
     covered = attention.sum(dim=1).clamp(min=LEAST_ATTENTION, max=1.0).log()
-    # The last token of each row is its end of sentence
-    is_word = source_mask & source_mask.roll(-1, dims=1)
-    is_word[:, -1] = False
+    is_word = source_mask
+    if eos:  # the last token of each row
+        is_word = source_mask & source_mask.roll(-1, dims=1)
+        is_word[:, -1] = False
     return covered.masked_fill(~is_word, 0.0).sum(dim=1)
 
 
@@ -124,7 +130,8 @@ def _forced(
         return rows, [0.0] * len(rows)
     target_mask = torch.arange(longest, device=source.device) < lengths.unsqueeze(1)
     weights = taps[0].weights()
-    return rows, (beta * coverage_penalty(weights, source_mask, target_mask)).tolist()
+    covered = coverage_penalty(weights, source_mask, target_mask, eos=model.source_eos)
+    return rows, (beta * covered).tolist()
 
 
 def _plan(

@@ -26,6 +26,7 @@ class ShortlistedModel:
         """
         self._model = model
         self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
+        self.source_eos = model.source_eos
         self._is_listed = torch.zeros(len(candidates), model.vocab_size, dtype=torch.bool)
         for row, some in zip(self._is_listed, candidates, strict=True):
             row[list(some) or slice(None)] = True

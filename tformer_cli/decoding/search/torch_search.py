@@ -141,7 +141,8 @@ class TorchSearch:
 
     def _batch(self, sentences: Sequence[Sentence]) -> tuple[Tensor, Tensor]:
         sources = [sentence.tokens for sentence in sentences]
-        return source_batch(sources, self._model.max_positions, self._device)
+        eos = self._model.source_eos
+        return source_batch(sources, self._model.max_positions, self._device, eos=eos)
 
 
 class TorchSteps:

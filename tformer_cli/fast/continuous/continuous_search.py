@@ -77,6 +77,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "embedding_norm": (False, True),
         "scale_embeddings": (False, True),
         "source_vocab_size": ANY,
+        "source_eos": (True,),
     }
 )  # fmt: skip
 """Settings of models whose decoder steps are known to work on `FixedCache`."""

@@ -105,7 +105,7 @@ class NativeModel:
             MemoryError: if there is not enough.
         """
         self._check(sources, limits, beam_size, n_searched, divisors)
-        tokens, starts = _joined(sources)
+        tokens, starts = _joined(sources, eos=self._model.source_eos)
         listed, listed_starts = self._listed(candidates, len(sources))
         answer = _Room(np.array(limits, np.int64), n_searched)
         stop = ctypes.c_int(0) if stop is None else stop
@@ -159,7 +159,8 @@ class NativeModel:
             raise ValueError(f"there are {len(sources)} sources, but {len(targets)} targets")
         self._check_tokens(sources, self._model.source_vocab_size)
         self._check_tokens(targets, self._model.vocab_size)
-        (tokens, starts), (wanted, target_starts) = _joined(sources), _joined(targets)
+        tokens, starts = _joined(sources, eos=self._model.source_eos)
+        wanted, target_starts = _joined(targets)
         steps = np.empty(len(wanted), np.float32)
         stop = ctypes.c_int(0) if stop is None else stop
         request = ScoreRequest(
@@ -271,7 +272,7 @@ class NativeSession:
         start.restype, end.restype = ctypes.c_void_p, None
         start.argtypes = [ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3]
         end.argtypes = [ctypes.c_void_p]
-        tokens, _ = _joined([source])
+        tokens, _ = _joined([source], eos=model.source_eos)
         self._pointer = start(model.pointer, tokens.ctypes.data, len(tokens), most_rows, most_steps)
         if not self._pointer:
             raise MemoryError("there is not enough memory to search for translations")
@@ -323,11 +324,15 @@ def _check_status(status: int, work: str) -> None:
 
 
 def _joined(
-    sentences: Sequence[Sequence[int]],
+    sentences: Sequence[Sequence[int]], *, eos: bool = True
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Joins sentences, each ended by its end of sentence; returns also where each begins."""
-    flat = [token for sentence in sentences for token in (*sentence, EOS_ID)]
-    ends = accumulate((len(sentence) + 1 for sentence in sentences), initial=0)
+    """Joins sentences, with or without an end of sentence; returns also where each begins.
+
+    An empty one has its end in any case: attention needs a token.
+    """
+    ended = [(*sentence, EOS_ID) if eos or not sentence else sentence for sentence in sentences]
+    flat = [token for sentence in ended for token in sentence]
+    ends = accumulate(map(len, ended), initial=0)
     return np.array(flat, np.int32), np.array(list(ends), np.int64)
 
 

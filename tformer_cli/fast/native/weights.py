@@ -63,6 +63,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "embedding_norm": (False, True),
         "scale_embeddings": (False, True),
         "source_vocab_size": ANY,
+        "source_eos": (False, True),
     }
 )  # fmt: skip
 """Settings of models that the kernels compute: a new one is named here with its C code."""
@@ -144,6 +145,7 @@ class PackedModel:
         self.vocab_size = vocab_size
         self.source_vocab_size = config.source_vocab_size or vocab_size
         self.max_positions = config.max_positions
+        self.source_eos = config.source_eos
         ordered = [
             None if weight is None else np.require(weight, requirements=("C", "A"))
             for weight in _ordered(config, weights)

@@ -152,6 +152,11 @@ class RecordingModel:
         return self._model.max_positions
 
     @property
+    def source_eos(self) -> bool:
+        """True if source sentences end with `</s>`."""
+        return self._model.source_eos
+
+    @property
     def decoder(self) -> Stack[DecoderLayer]:
         """The model's decoder layers."""
         return self._model.decoder

@@ -240,8 +240,10 @@ class Ablator:
         pairs = [[ids[:longest] for ids in side] for side in encoded]
         lengths = [np.array([len(ids) for ids in side]) for side in pairs]
         plan = plan_batches(lengths[0], lengths[1], POSITIONS_PER_BATCH, 0, 0)
+        eos = self._model.source_eos
         return [
-            (indices, collate(*([side[i] for i in indices] for side in pairs))) for indices in plan
+            (indices, collate(*([side[i] for i in indices] for side in pairs), source_eos=eos))
+            for indices in plan
         ]
 
 

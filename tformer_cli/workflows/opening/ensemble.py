@@ -22,7 +22,7 @@ def join_models(directories: Sequence[ModelDirectory], settings: OpeningSettings
         settings: their weights, and the space to average in.
 
     Raises:
-        ArtifactError: if one has another vocabulary.
+        ArtifactError: if one has another vocabulary, or reads sources with another end.
         UsageError: if the weights do not fit.
     """
     first = directories[0]
@@ -31,6 +31,11 @@ def join_models(directories: Sequence[ModelDirectory], settings: OpeningSettings
             raise ArtifactError(
                 f"{directory.path}: has another vocabulary than {first.path}; ensemble "
                 "models that were trained with one tokenizer"
+            )
+        if directory.config.source_eos != first.config.source_eos:
+            raise ArtifactError(
+                f"{directory.path}: has another model.source_eos than {first.path}; ensemble "
+                "models that read the same sources"
             )
     models = [directory.model for directory in directories]
     try:

@@ -48,6 +48,11 @@ class DirectoryModel:
         """See `SearchedModel`."""
         return self.config.max_positions
 
+    @property
+    def source_eos(self) -> bool:
+        """See `SearchedModel`."""
+        return self.config.source_eos
+
     @contextmanager
     def arrays(self) -> Iterator[Mapping[str, NDArray[Any]]]:
         """See `StoredModel`; the memory of the file is given back in the end."""

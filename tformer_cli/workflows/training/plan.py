@@ -88,7 +88,11 @@ def plan_training(recipe: Recipe) -> Plan:
     # 0 means that the run measures what fits into memory, which a dry run does not
     tokens_per_batch = recipe.training.tokens_per_batch or UNKNOWN_BUDGET
     batches = [
-        collate([kept[i][0] for i in indices], [kept[i][1] for i in indices])
+        collate(
+            [kept[i][0] for i in indices],
+            [kept[i][1] for i in indices],
+            source_eos=recipe.model.source_eos,
+        )
         for indices in plan_batches(lengths[:, 0], lengths[:, 1], tokens_per_batch, seed=1, epoch=0)
     ]
     n_tokens = sum(batch.n_source_tokens + batch.n_target_tokens for batch in batches)
