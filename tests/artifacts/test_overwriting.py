@@ -3,7 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from tformer_cli.artifacts import ctranslate2_export, model_directory, shard_directory
+from tformer_cli.artifacts import (
+    ctranslate2_export,
+    model_directory,
+    shard_directory,
+    shortlist_file,
+)
 from tformer_cli.artifacts.overwriting import (
     LAYOUT,
     TREES,
@@ -30,7 +35,7 @@ def test_the_layout_lists_the_files_written():
         *(model_directory.CONFIG, model_directory.TOKENIZER, model_directory.WEIGHTS),
         *(checkpoints.MODEL, checkpoints.OPTIMIZER, checkpoints.AVERAGE, checkpoints.STATE),
         *(train.RECIPE, train.METRICS, HEADS_LOG, PROBE, FREQUENCIES, ".lock"),
-        *(shard_directory.MANIFEST, ctranslate2_export.ORIGIN),
+        *(shard_directory.MANIFEST, ctranslate2_export.ORIGIN, shortlist_file.SHORTLIST),
     } == LAYOUT
     assert {run_logs.DIRECTORY, checkpoints.Checkpoints(Path()).directory.name} == TREES
 

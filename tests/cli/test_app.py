@@ -36,6 +36,7 @@ COMMANDS = {
             "info",
             "import",
             "export",
+            "shortlist",
             "benchmark",
             "score",
             "inspect-heads",

@@ -26,10 +26,10 @@ def with_candidates(sources, shortlist):
     ]
 
 
-def test_candidates_are_the_first_ids_and_the_lists_of_all_source_tokens():
+def test_candidates_are_the_first_ids_and_the_lists_of_all_source_tokens_and_their_end():
     shortlist = Shortlist(5, np.array([0, 0, 0, 0, 1, 3, 3, 5]), np.array([30, 9, 7, 7, 20]))
-    assert shortlist.candidates([4, 6, 4]) == (0, 1, 2, 3, 4, 7, 9, 20)
-    assert shortlist.candidates([5, 99], [31]) == (0, 1, 2, 3, 4, 31)
+    assert shortlist.candidates([4, 6, 4]) == (0, 1, 2, 3, 4, 7, 9, 20, 30)
+    assert shortlist.candidates([5, 99], [31]) == (0, 1, 2, 3, 4, 30, 31)
     assert shortlist.candidates([3]) == (0, 1, 2, 3, 4, 30)
     assert Shortlist(0, np.array([0]), np.array([], np.int32)).candidates([7]) == (0, 1, 2, 3)
 

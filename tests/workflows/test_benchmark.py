@@ -1,7 +1,20 @@
-import pytest
+import json
+import re
+import shutil
+from dataclasses import replace
+from io import StringIO
 
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tformer_cli.artifacts.shortlist_file import save_shortlist
+from tformer_cli.cli.commands.benchmark import _notes, show_speeds
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.workflows.benchmark import Setting, benchmark, percentile
+from tformer_cli.workflows.translate import translate_lines
 
 SETTING = Setting(engine="tformer", precision="float32", beam_size=2)
 
@@ -26,6 +39,43 @@ def test_measures_a_setting_in_a_process_of_its_own(model):
     assert speed.peak_memory > 50e6
     assert told == [3]
     assert speed.record()["beam_size"] == 2
+
+
+@pytest.fixture
+def talkative(model, tmp_path):
+    """The same model with translations that are long enough for 4-grams."""
+    path = shutil.copytree(model, tmp_path / "talkative")
+    config = json.loads((path / "config.json").read_text())
+    config["decoding"] |= {"min_length": 25, "max_length": 30}
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def test_a_shortlist_is_compared_with_none_in_speed_and_bleu(talkative, tmp_path):
+    model, n_tokens = talkative, Tokenizer.from_file(talkative).vocab_size
+    path = tmp_path / "few"  # every translation is one of six tokens
+    save_shortlist(path, Shortlist(6, np.zeros(n_tokens + 1, np.int64), np.array([], np.int32)))
+    lines = ["A dog", "", "Two men run in the snow."]
+    unlisted = Setting(engine="tformer", precision="float32", beam_size=2, shortlist="none")
+    settings = [unlisted, replace(unlisted, shortlist=str(path))]
+    texts = [translation.text for translation in translate_lines(model, lines, beam_size=2)]
+    speeds = benchmark(model, lines, settings, references=[texts, texts], rounds=1, threads=1)
+    assert [speed.setting for speed in speeds] == settings
+    assert speeds[0].bleu.value == pytest.approx(100)
+    assert speeds[1].bleu.value < 50
+    record = speeds[1].record()
+    assert (record["shortlist"], record["bleu"]) == (str(path), speeds[1].bleu.value)
+    assert record["bleu_signature"].startswith("nrefs:2|")
+    console = Console(file=StringIO(), width=80)
+    show_speeds(console, speeds)
+    shown = console.file.getvalue()
+    assert "BLEU" in shown
+    assert re.findall(r"float32 +2 (\w+)", shown)[:2] == ["none", "few"]
+    *_, cost = _notes(speeds, 1)
+    assert cost.startswith("shortlist few, beam 2: ")
+    assert f"BLEU {speeds[1].bleu.value - 100:+.2f}" in cost
+    with pytest.raises(DataError, match="--source, --reference 1: different numbers of lines"):
+        benchmark(model, lines, settings, references=[["a"]], rounds=1)
 
 
 def test_a_failed_measurement_is_reported(model):

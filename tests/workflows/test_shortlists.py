@@ -9,6 +9,10 @@ from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
 from tformer_cli.data.tokenizer import EOS_ID, Tokenizer
 from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError
+from tformer_cli.inspection.capture.heads import head_layout
+from tformer_cli.inspection.heads.selectors import select_heads
+from tformer_cli.workflows.export import export_int8
+from tformer_cli.workflows.inspection.write_pruned import write_pruned
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.translate import translate_lines
 
@@ -49,6 +53,15 @@ def test_translations_consist_of_listed_tokens_by_either_engine(listed_model, en
         for hypothesis in one.hypotheses:
             assert set(hypothesis.token_ids) <= set(listed)
     assert found_by(listed_model, engine=engine)
+
+
+def test_a_model_of_the_same_vocabulary_keeps_its_shortlist(listed_model, tmp_path):
+    export_int8(listed_model, tmp_path / "int8")
+    assert found_by(tmp_path / "int8") == found_by(listed_model, precision="int8")
+    opened = open_translator(listed_model, device="cpu", precision="float32")
+    heads = select_heads(["cross.0.0"], head_layout(opened.directory.model))
+    write_pruned(opened, heads, tmp_path / "pruned", LINES, [LINES])
+    assert (tmp_path / "pruned" / SHORTLIST).read_bytes() == (listed_model / SHORTLIST).read_bytes()
 
 
 def test_a_shortlist_of_other_vocabularies_is_an_error(model, tmp_path):

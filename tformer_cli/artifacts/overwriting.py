@@ -18,6 +18,7 @@ from tformer_cli.errors import UsageError
 LAYOUT = frozenset(
     {
         *("config.json", "tokenizer.json", "model.safetensors", "frequencies.json"),
+        "shortlist.safetensors",
         *("recipe.toml", "metrics.jsonl", "heads.jsonl", "heads-probe.jsonl", ".lock"),
         *("state.json", "optimizer.safetensors", "average.safetensors"),
         *("manifest.json", "origin.json"),

@@ -4,8 +4,9 @@ It holds `offsets` (V + 1) and `targets`, int64 and int32, and `first` (1), int6
 `decoding.shortlist.Shortlist`, in token ids of the model that it belongs to.
 """
 
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -23,18 +24,34 @@ _TYPES = {"offsets": "int64", "targets": "int32", "first": "int64"}
 
 
 def save_shortlist(path: Path, shortlist: Shortlist) -> None:
-    """Writes a shortlist, whole or not at all; the same bytes for the same shortlist.
+    """Writes the file of a shortlist, whole or not at all.
 
     Raises:
         ArtifactError: if the file cannot be written.
     """
+    with written_aside(path) as aside, aside.open("wb") as stream:
+        write_shortlist(stream, shortlist)
+
+
+def write_shortlist(stream: BinaryIO, shortlist: Shortlist) -> None:
+    """Writes a shortlist; the same bytes for the same shortlist."""
     arrays: dict[str, NDArray[Any]] = {
         "offsets": np.asarray(shortlist.offsets, np.int64),
         "targets": np.asarray(shortlist.targets, np.int32),
         "first": np.array([shortlist.first], np.int64),
     }
-    with written_aside(path) as aside, aside.open("wb") as stream:
-        write_arrays(stream, arrays, {"format": "tformer shortlist"})
+    write_arrays(stream, arrays, {"format": "tformer shortlist"})
+
+
+def copy_shortlist(model: Path, other: Path) -> None:
+    """Copies a model directory's shortlist, if it has one, to another with the same vocabularies.
+
+    Raises:
+        ArtifactError: if the file cannot be written.
+    """
+    if (model / SHORTLIST).is_file():
+        with written_aside(other / SHORTLIST) as aside:
+            shutil.copyfile(model / SHORTLIST, aside)
 
 
 def read_shortlist(path: Path, n_sources: int, n_targets: int) -> Shortlist:

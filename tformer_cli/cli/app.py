@@ -195,6 +195,7 @@ COMMANDS = {
     "info": DEPLOY,
     "import": DEPLOY,
     "export": DEPLOY,
+    "shortlist": DEPLOY,
     "benchmark": DEPLOY,
 }
 """Panels of the commands besides the inspections; each is in the module of its name."""

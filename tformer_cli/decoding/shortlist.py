@@ -35,14 +35,15 @@ class Shortlist:
         """Returns what the translation of a sentence may consist of.
 
         Args:
-            tokens: ids of the source, its end of sentence included.
+            tokens: ids of the source. The list of the end of sentence belongs to every sentence,
+                whether a model's sources have one or not.
             more: target ids that belong to it, too, such as those of a prefix.
 
         Returns:
             Target ids in ascending order, all special tokens among them.
         """
         n_lists = len(self.offsets) - 1
-        known = [token for token in set(tokens) if token < n_lists]
+        known = [token for token in {*tokens, EOS_ID} if token < n_lists]
         lists = [self.targets[self.offsets[one] : self.offsets[one + 1]] for one in known]
         always = np.arange(max(self.first, EOS_ID + 1))
         joined = np.unique(np.concatenate([always, np.fromiter(more, np.int64), *lists]))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.data.given_lines import check_lines, checked_line, given_lines
 from tformer_cli.data.prefetch import buffers
-from tformer_cli.data.tokenizer import EOS_ID, ended_source
+from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.demands import NO_DEMANDS, Constraints, Demands, holds, unsatisfied
 from tformer_cli.decoding.engine import Choice, Searcher, Sentence
 from tformer_cli.decoding.hypothesis import length_divisor, longest_source
@@ -234,8 +234,7 @@ class Translator:
             return sentence
         required = () if sentence.constraints is None else sentence.constraints.required
         said = (*sentence.prefix, *chain.from_iterable(required))
-        source = ended_source(sentence.tokens, eos=self._model.source_eos)
-        return replace(sentence, candidates=self._shortlist.candidates(source, said))
+        return replace(sentence, candidates=self._shortlist.candidates(sentence.tokens, said))
 
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]

@@ -8,11 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tformer_cli.decoding.config import Engine, PrecisionChoice
 from tformer_cli.errors import DataError, TformerError
 from tformer_cli.workflows.opening.settings import TranslatorOptions
+
+if TYPE_CHECKING:
+    from tformer_cli.evaluation.scores import Score
 
 MOST_SINGLE_LINES = 100
 """Lines translated one by one for the latency, after a few to warm up."""
@@ -30,6 +33,8 @@ class Setting:
     """Numbers it computes with."""
     beam_size: int
     """Hypotheses kept for each line; 1 is greedy."""
+    shortlist: str | None = None
+    """File of a shortlist, or "none"; None: the model's own, if it has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +63,16 @@ class Speed:
     """Engine that computes: "native", the compiled kernels; "torch"; or its name."""
     refusal: str | None
     """Reason why the compiled kernels do not."""
+    bleu: "Score | None" = None
+    """BLEU of the translations, if there are references."""
 
     def record(self) -> dict[str, Any]:
         """Flattens to a JSON object."""
         values = asdict(self)
-        return {**values.pop("setting"), **values}
+        values["bleu"], signature = (
+            (None, None) if self.bleu is None else (self.bleu.value, self.bleu.signature)
+        )
+        return {**values.pop("setting"), **values, "bleu_signature": signature}
 
 
 def benchmark(
@@ -70,10 +80,12 @@ def benchmark(
     lines: Sequence[str],
     settings: Sequence[Setting],
     *,
+    references: Sequence[Sequence[str]] = (),
     rounds: int = 3,
     threads: int = 0,
     device: str = "auto",
-    shortlist: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     before_torch: Callable[[], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Speed]:
@@ -83,10 +95,13 @@ def benchmark(
         model: a model directory.
         lines: source sentences; blank ones count for nothing and are omitted.
         settings: settings to compare.
+        references: one or several streams of references, a line for each of `lines`; with these
+            the translations are scored, too.
         rounds: measurements of each.
         threads: CPU threads; see `OpeningSettings`.
         device: "auto", "cpu", "cuda" or "cuda:N".
-        shortlist: see `OpeningSettings`.
+        source_language: see `OpeningSettings`.
+        target_language: see `OpeningSettings`.
         before_torch: called in each process before torch computes; a function of a module.
         progress: called with the number of lines translated in batches.
 
@@ -94,12 +109,13 @@ def benchmark(
         One result a setting, in order.
 
     Raises:
-        DataError: if there is nothing to translate.
+        DataError: if there is nothing to translate, or not a reference for each line.
         TformerError: if a measurement fails, as `open_translator` raises it.
     """
     kept = [line for line in lines if line.strip()]
     if not kept:
         raise DataError("--source: no lines to translate; give a text with sentences")
+    expected = _references_of(lines, references)
     measured: dict[Setting, list[dict[str, Any]]] = {setting: [] for setting in settings}
     context = multiprocessing.get_context("spawn")
     for number in range(rounds * len(settings)):
@@ -110,7 +126,9 @@ def benchmark(
             beam_size=setting.beam_size,
             threads=threads,
             device=device,
-            shortlist=shortlist,
+            shortlist=setting.shortlist,
+            source_language=source_language,
+            target_language=target_language,
             before_torch=before_torch,
         )
         with context.Pool(1) as pool:
@@ -120,10 +138,38 @@ def benchmark(
         measured[setting].append(outcome)
         if progress is not None:
             progress((number + 1) * len(lines))
-    return [_speed(setting, runs) for setting, runs in measured.items()]
+    return [_speed(setting, runs, expected) for setting, runs in measured.items()]
 
 
-def _speed(setting: Setting, runs: list[dict[str, Any]]) -> Speed:
+def _references_of(lines: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Returns the references of the lines that are not blank.
+
+    Raises:
+        DataError: if there is not one for each line.
+    """
+    if not references:
+        return []
+    from tformer_cli.evaluation.scores import check_counts  # not in the processes that measure
+
+    counts = [(f"--reference {i}", len(texts)) for i, texts in enumerate(references, 1)]
+    check_counts([("--source", len(lines)), *counts])
+    return [
+        [text for text, line in zip(texts, lines, strict=True) if line.strip()]
+        for texts in references
+    ]
+
+
+def _bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> "Score | None":
+    if not references:
+        return None
+    from tformer_cli.evaluation.scores import bleu
+
+    return bleu(texts, references)
+
+
+def _speed(
+    setting: Setting, runs: list[dict[str, Any]], references: Sequence[Sequence[str]]
+) -> Speed:
     latencies = sorted(latency for run in runs for latency in run["latencies"])
     return Speed(
         setting=setting,
@@ -137,6 +183,7 @@ def _speed(setting: Setting, runs: list[dict[str, Any]]) -> Speed:
         load_seconds=statistics.median(run["load_seconds"] for run in runs),
         kernels=runs[0]["kernels"],
         refusal=runs[0]["refusal"],
+        bleu=_bleu(runs[0]["texts"], references),
     )
 
 
@@ -182,6 +229,7 @@ def _measure(model: str, lines: list[str], options: TranslatorOptions) -> dict[s
         latencies.append(perf_counter() - start)
     return {
         "lines": len(lines),
+        "texts": [translation.text for translation in translations],
         # `</s>` counts as generated, once for every part of a line that was split
         "tokens": sum(len(t.hypotheses[0].token_ids) + max(t.n_parts, 1) for t in translations),
         "seconds": seconds,

@@ -12,6 +12,7 @@ from tformer_cli.artifacts.model_directory import (
     named_integers,
     save_model_directory,
 )
+from tformer_cli.artifacts.shortlist_file import copy_shortlist
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside
 
@@ -80,6 +81,7 @@ def export_int8(model: Path | str, output: Path | str) -> tuple[int, int]:
             info=replace(directory.info, scores={}),
             weight_type="int8",
         )
+        copy_shortlist(directory.path, aside)
     before, after = ((place / WEIGHTS).stat().st_size for place in (directory.path, path))
     return before, after
 

@@ -1,16 +1,16 @@
 """`tformer benchmark`: how fast a model translates on this machine."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tformer_cli.cli.console import note, stdout_console, write_line
-from tformer_cli.cli.decoding_options import ShortlistOption
+from tformer_cli.cli.decoding_options import SourceLanguageOption, TargetLanguageOption
 from tformer_cli.cli.format_choice import TextOrJson, format_option
-from tformer_cli.cli.help_screen import MACHINE
+from tformer_cli.cli.help_screen import MACHINE, SEARCH
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import (
@@ -24,11 +24,13 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.process import prepare_torch
-from tformer_cli.cli.text_io import prompt_at_terminal
+from tformer_cli.cli.text_io import check_stdin_is_read_once, prompt_at_terminal
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from rich.console import Console
 
     from tformer_cli.workflows.benchmark import Setting, Speed
@@ -56,17 +58,34 @@ class MeasuringOptions:
         list[Engine] | None,
         option("Decoding engine to measure. Repeat to compare.", panel=MACHINE, shown="tformer"),
     ] = None
+    shortlist: Annotated[
+        list[str] | None,
+        option(
+            "Lexical shortlist to measure with; none: without any. Repeat to compare.",
+            panel=SEARCH,
+            shown="MODEL's, if it has one",
+            metavar="FILE|none",
+        ),
+        PathRole.reads_file,
+    ] = None
     rounds: Annotated[int, option("Measure every setting N times, in turns.", min=1)] = 3
 
     def settings(self) -> "list[Setting]":
-        """Returns every combination of beam size, engine and precision."""
+        """Returns every combination of beam size, engine, precision and shortlist."""
         from tformer_cli.workflows.benchmark import Setting
 
+        shortlists: Sequence[str | None] = self.shortlist or [None]
         return [
-            Setting(engine=engine.value, precision=precision.value, beam_size=beam_size)
+            Setting(
+                engine=engine.value,
+                precision=precision.value,
+                beam_size=beam_size,
+                shortlist=shortlist,
+            )
             for beam_size in self.beam_size or [1, 5]
             for engine in self.engine or [Engine.tformer]
             for precision in self.precision or [DecodingPrecision.float32]
+            for shortlist in shortlists
         ]
 
 
@@ -79,12 +98,21 @@ def benchmark(
         option("Sentences to translate; - is stdin.", "--source", "-i", metavar="FILE"),
         PathRole.reads_file,
     ],
+    reference: Annotated[
+        list[Path] | None,
+        option(
+            "Reference translation, to measure BLEU too. Repeat for several references.",
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None,
     measuring: MeasuringOptions,
     report_format: Annotated[
         TextOrJson,
         format_option(TextOrJson, what="A table, or one JSON object per setting and line."),
     ] = TextOrJson.text,
-    shortlist: ShortlistOption = None,
+    source_language: SourceLanguageOption = None,
+    target_language: TargetLanguageOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
@@ -92,34 +120,40 @@ def benchmark(
     """Measure translation speed, latency and memory.
 
     Every measurement runs in a process of its own, the settings in turns; medians are shown.
-    Lines/s is for all lines at once; the percentiles are of lines translated one by one.
+    Lines/s is for all lines at once; the percentiles are of lines translated one by one. With
+    --reference BLEU is measured, too: what int8, a smaller beam or a shortlist costs.
 
     Examples:
         tformer benchmark runs/quickstart -i corpus/test.en --lines 200
         tformer benchmark runs/quickstart -i a.en --precision float32 --precision int8
+        tformer benchmark runs/quickstart -i a.en --reference a.fr --shortlist lex --shortlist none
     """
     from tformer_cli.workflows.benchmark import benchmark as workflow
 
     settings = measuring.settings()
-    prompt_at_terminal(files=[source], quiet=quiet)
-    texts = list(islice(read_lines(source, LineCounts()), measuring.lines))
+    files = [source, *(reference or ())]
+    check_stdin_is_read_once(files)
+    prompt_at_terminal(files=files, quiet=quiet)
+    texts, *references = (
+        list(islice(read_lines(file, LineCounts()), measuring.lines)) for file in files
+    )
     total = len(texts) * len(settings) * measuring.rounds
     with line_progress(total, "measuring", quiet=quiet) as progress:
         speeds = workflow(
             model,
             texts,
             settings,
+            references=references,
             rounds=measuring.rounds,
             threads=threads,
             before_torch=partial(prepare_torch, threads),
             device=device,
-            shortlist=shortlist,
+            source_language=source_language,
+            target_language=target_language,
             progress=progress.update,
         )
-    done = count_of(speeds[0].n_lines, "line"), count_of(measuring.rounds, "round")
-    note(", ".join(done), quiet=quiet)
-    for reason in sorted({speed.refusal for speed in speeds if speed.refusal}):
-        note(f"without compiled kernels: {reason}", quiet=quiet)
+    for line in _notes(speeds, measuring.rounds):
+        note(line, quiet=quiet)
     if report_format == TextOrJson.json:
         for speed in speeds:
             write_line(json.dumps(speed.record()))
@@ -127,9 +161,20 @@ def benchmark(
         show_speeds(stdout_console(), speeds)
 
 
+def _notes(speeds: "list[Speed]", rounds: int) -> "Iterator[str]":
+    """Says how often was measured, and what the numbers depend on."""
+    yield f"{count_of(speeds[0].n_lines, 'line')}, {count_of(rounds, 'round')}"
+    for reason in sorted({speed.refusal for speed in speeds if speed.refusal}):
+        yield f"without compiled kernels: {reason}"
+    for signature in {speed.bleu.signature for speed in speeds if speed.bleu is not None}:
+        yield f"BLEU: {signature}"
+    yield from _shortlist_costs(speeds)
+
+
 def show_speeds(console: "Console", speeds: "list[Speed]") -> None:
     """Prints a line for each setting; where columns do not fit they are continued below."""
     from tformer_cli.terminal.fitted_table import Column, table_lines
+    from tformer_cli.terminal.labels import is_ascii_only, shown
 
     rows = [
         (
@@ -150,7 +195,18 @@ def show_speeds(console: "Console", speeds: "list[Speed]") -> None:
         Column(head, cells, at_left=number < 2)
         for number, (head, cells) in enumerate(zip(COLUMNS, zip(*rows, strict=True), strict=True))
     ]
-    for line in table_lines(columns, console.width, n_repeated=3, gap=1):  # in 80 columns all fit
+    n_named = 3
+    if any(speed.setting.shortlist for speed in speeds):
+        is_ascii = is_ascii_only(console)
+        names = [shown(_shortlist_name(speed), is_ascii=is_ascii) for speed in speeds]
+        columns.insert(n_named, Column("shortlist", names, is_label=True))
+        n_named += 1
+    scores = [speed.bleu for speed in speeds if speed.bleu is not None]
+    if scores:
+        columns.append(Column("BLEU", [f"{score.value:.2f}" for score in scores]))
+    for line in table_lines(
+        columns, console.width, n_repeated=n_named, gap=1
+    ):  # usually 80 columns fit
         console.print(line)
 
 
@@ -158,3 +214,24 @@ def _engine_name(speed: "Speed") -> str:
     """Names the engine, and for tformer's own its kernels: compiled or torch's."""
     engine = speed.setting.engine
     return engine if speed.kernels == engine else f"{engine} {speed.kernels}"
+
+
+def _shortlist_name(speed: "Speed") -> str:
+    return Path(speed.setting.shortlist or "MODEL's").name
+
+
+def _shortlist_costs(speeds: "list[Speed]") -> "Iterator[str]":
+    """Says of each shortlist what it gains and loses, where none was measured, too."""
+    from tformer_cli.workflows.opening.shortlists import NO_SHORTLIST
+
+    unlisted = {speed.setting: speed for speed in speeds if speed.setting.shortlist == NO_SHORTLIST}
+    for speed in speeds:
+        without = unlisted.get(replace(speed.setting, shortlist=NO_SHORTLIST))
+        if without is None or without is speed:
+            continue
+        gain = speed.lines_per_second / without.lines_per_second
+        said = f"shortlist {_shortlist_name(speed)}, beam {speed.setting.beam_size}"
+        cost = ""
+        if speed.bleu is not None and without.bleu is not None:
+            cost = f", BLEU {speed.bleu.value - without.bleu.value:+.2f}"
+        yield f"{said}: {gain:.2f} times the lines/s{cost}"

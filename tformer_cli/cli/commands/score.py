@@ -108,7 +108,7 @@ def score(
 
     This is forced decoding. The log-probability is the sum of natural logarithms over the tokens
     and the end of sentence. The score is the log-probability after the penalties; --n-best-file
-    ranks by it.
+    ranks by it. Probabilities are among all target tokens, whether MODEL has a shortlist or not.
 
     Examples:
         tformer score runs/quickstart -i corpus/test.en --target-file corpus/test.fr

@@ -109,6 +109,65 @@ def read_gold(
         yield parse_links(line, f"{name}:{number}", is_one_based=is_one_based)
 
 
+def with_links(
+    pairs: Iterable[PairTexts], given: Iterable[GoldLinks], option: str
+) -> Iterator[tuple[PairTexts, GoldLinks]]:
+    """Puts its given links beside each pair.
+
+    Args:
+        pairs: the pairs.
+        given: links of each.
+        option: the option that names their file.
+
+    Raises:
+        DataError: if there are more or fewer than pairs.
+    """
+    links = iter(given)
+    index = -1
+    for index, pair in enumerate(pairs):
+        found = next(links, None)
+        if found is None:
+            raise DataError(
+                f"{option}: has {index} lines, but there are more pairs; give one for each"
+            )
+        yield pair, found
+    if next(links, None) is not None:
+        raise DataError(f"{option}: has more than {index + 1} lines; give one for each pair")
+
+
+def check_links(
+    links: GoldLinks,
+    sides: tuple[WordTokens, WordTokens],
+    index: int,
+    option: str,
+    units: str = "words",
+) -> None:
+    """Makes sure that given links are between words that are there.
+
+    Args:
+        links: the links of a pair.
+        sides: its source and target.
+        index: number of the pair, from 0.
+        option: the option that names the links' file.
+        units: name of what the links count.
+
+    Raises:
+        DataError: if a link is not.
+    """
+    n_source, n_target = (side.n_words for side in sides)
+    for source, target in sorted(links.possible):
+        if source >= n_source or target >= n_target:
+            advice = (
+                "give the words it counts by --source-words and --target-words"
+                if units == "words"
+                else "count those that `tformer tokenize encode` writes"
+            )
+            raise DataError(
+                f"line {index + 1}: {option} links {source}-{target}, but there are "
+                f"{n_source} and {n_target} {units}; {advice}"
+            )
+
+
 def align_pairs(
     aligner: Aligner,
     pairs: Iterable[PairTexts],

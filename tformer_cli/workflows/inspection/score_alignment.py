@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tformer_cli.errors import DataError
 from tformer_cli.evaluation.alignment_error import (
     AlignmentCounts,
     best_single_links,
@@ -28,8 +27,10 @@ from tformer_cli.workflows.inspection.align import (
     BUFFER_LINES,
     AlignmentReport,
     PairTexts,
+    check_links,
     directed_links,
     in_buffers,
+    with_links,
     word_tokens,
 )
 
@@ -85,7 +86,7 @@ def score_model(
         aligner.rule,
     )
     bounds = _Bounds()
-    for buffer in in_buffers(_with_gold(pairs, gold), BUFFER_LINES):
+    for buffer in in_buffers(with_links(pairs, gold, "--gold"), BUFFER_LINES):
         tokens = [word_tokens(aligner, pair) for pair, _ in buffer]
         for sides, (pair, answer) in zip(tokens, buffer, strict=True):
             bounds.add(sides, answer, pair.index)
@@ -110,7 +111,7 @@ def score_directions(
     """
     counts = {name: AlignmentCounts() for name in ("forward", "reverse", *METHODS)}
     bounds = _Bounds()
-    for buffer in in_buffers(_with_gold(pairs, gold), BUFFER_LINES):
+    for buffer in in_buffers(with_links(pairs, gold, "--gold"), BUFFER_LINES):
         texts = [pair for pair, _ in buffer]
         forward = directed_links(aligner, texts, report, is_reverse=False)
         backward = directed_links(reverse, texts, report, is_reverse=True)
@@ -132,14 +133,8 @@ class _Bounds:
         self.floor, self.ceiling = AlignmentCounts(), AlignmentCounts()
 
     def add(self, sides: Tokens, gold: GoldLinks, index: int) -> None:
+        check_links(gold, sides, index, "--gold")
         n_source, n_target = (side.n_words for side in sides)
-        for source, target in sorted(gold.possible):
-            if source >= n_source or target >= n_target:
-                raise DataError(
-                    f"line {index + 1}: gold links {source}-{target}, but there are "
-                    f"{n_source} and {n_target} words; give the words it counts by "
-                    "--source-words and --target-words"
-                )
         self.floor.add(diagonal_links(n_source, n_target), gold)
         self.ceiling.add(best_single_links(gold), gold)
 
@@ -187,17 +182,3 @@ class _Tally:
             for row, name in enumerate(self._candidates)
             for column, convention in enumerate(self._conventions)
         ]
-
-
-def _with_gold(pairs: Iterable[PairTexts], gold: Iterable[GoldLinks]) -> Iterator[GoldPair]:
-    answers = iter(gold)
-    index = -1
-    for index, pair in enumerate(pairs):
-        answer = next(answers, None)
-        if answer is None:
-            raise DataError(
-                f"--gold: has {index} lines, but there are more pairs; give one for each"
-            )
-        yield pair, answer
-    if next(answers, None) is not None:
-        raise DataError(f"--gold: has more than {index + 1} lines; give one for each pair")

@@ -12,6 +12,7 @@ from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     save_model_directory,
 )
+from tformer_cli.artifacts.shortlist_file import copy_shortlist
 from tformer_cli.errors import UsageError
 from tformer_cli.evaluation.significance import PairedScores
 from tformer_cli.files.atomic import directory_aside
@@ -113,6 +114,7 @@ def _save(whole: ModelDirectory, heads: Sequence[HeadId], directory: Path) -> No
             # Scores were the whole model's, and heads to align with have other numbers now.
             info=replace(whole.info, scores={}, alignment=None),
         )
+        copy_shortlist(whole.path, aside)
 
 
 def _opened_like(opened: Opened, directory: Path) -> Opened:

@@ -1,0 +1,163 @@
+import shutil
+from collections import Counter
+
+import pytest
+from typer.testing import CliRunner
+
+from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
+from tformer_cli.cli.app import app
+from tformer_cli.converters.formats.lexical_shortlist import read_text_shortlist
+from tformer_cli.data.tokenizer import EOS_ID, Tokenizer
+
+SOURCES = ["A man sleeps.", "", "Two dogs run in the snow.", "the street"]
+TARGETS = ["A woman.", "x", "the street and a dog", "snow"]
+LINKS = ["0-0 1-1", "", "0-3 0-4 4-0 5?1", "1-0"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, lines in {"source": SOURCES, "target": TARGETS, "links": LINKS}.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def own_model(model, tmp_path):
+    return shutil.copytree(model, tmp_path / "model")
+
+
+def options(files):
+    return ["-i", files / "source", "--target-file", files / "target"]
+
+
+def n_tokens(model):
+    return Tokenizer.from_file(model).vocab_size
+
+
+def test_a_stored_shortlist_is_used_by_every_engine(own_model, files):
+    made = run("shortlist", own_model, *options(files), "--save", "--best", 2, "--frequent", 3)
+    assert made.exit_code == 0, made.stderr
+    path = own_model / SHORTLIST
+    assert made.stderr.splitlines()[:2] == [
+        "computing on cpu in float32",
+        "aligning by cross.0 (naive, default)",
+    ]
+    assert made.stderr.splitlines()[2].startswith(f"{path}: ")
+    assert "source tokens have targets, by 4 lines" in made.stderr
+    plain = ["translate", own_model, "the street"]
+    asked = [*plain, "--format", "jsonl", "-q"]
+    unlisted = run(*asked, "--shortlist", "none").stdout
+    for engine in ("compiled", "torch"):
+        found = run(*asked, "--engine", engine)
+        assert found.exit_code == 0, found.stderr
+        assert found.stdout != unlisted
+    tokenizer = Tokenizer.from_file(own_model)
+    listed = read_shortlist(path, n_tokens(own_model), n_tokens(own_model))
+    candidates = listed.candidates([*tokenizer.source.encode("the street"), EOS_ID])
+    words = {tokenizer.target.decode([token]) for token in candidates}
+    text = run(*plain, "-q", "--engine", "compiled").stdout
+    assert all(word in words for word in text.split())
+    assert len(candidates) < n_tokens(own_model) // 4
+
+
+def test_a_file_holds_the_same_as_the_model_directory_would(own_model, files):
+    assert run("shortlist", own_model, *options(files), "-o", files / "lex", "-q").exit_code == 0
+    assert run("shortlist", own_model, *options(files), "--save", "-q").exit_code == 0
+    assert (files / "lex").read_bytes() == (own_model / SHORTLIST).read_bytes()
+    streamed = run("shortlist", own_model, *options(files), "-o", "-", "-q")
+    assert streamed.stdout_bytes == (files / "lex").read_bytes()
+
+
+def test_without_targets_the_source_is_translated(model, files):
+    done = run("translate", model, "-i", files / "source", "-o", files / "found", "-q")
+    assert done.exit_code == 0
+    given = ["-i", files / "source", "--target-file", files / "found"]
+    assert run("shortlist", model, *given, "-o", files / "a", "-q").exit_code == 0
+    assert run("shortlist", model, "-i", files / "source", "-o", files / "b", "-q").exit_code == 0
+    assert (files / "a").read_bytes() == (files / "b").read_bytes()
+
+
+def test_given_links_are_counted_as_they_are(model, files):
+    aligned = ["--alignments", files / "links", "-q", "--format", "text", "-o", "-"]
+    found = run("shortlist", model, *options(files), *aligned)
+    assert found.exit_code == 0, found.stderr
+    side = Tokenizer.from_file(model).source
+    counts = Counter()
+    for source, target, links in zip(SOURCES, TARGETS, LINKS, strict=True):
+        for link in links.replace("?", "-").split():
+            s, t = map(int, link.split("-"))
+            words = f" {source.split()[s]}", f" {target.split()[t]}"
+            pieces = [side.pieces(side.encode(word.strip())) for word in words]
+            counts.update((one, other) for one in pieces[0] for other in pieces[1])
+    totals = Counter()
+    for (source, _), count in counts.items():
+        totals[source] += count
+    expected = {(s, t): f"{count / totals[s]:.7f}" for (s, t), count in counts.items()}
+    rows = [line.split() for line in found.stdout.splitlines()]
+    assert {(source, target): p for target, source, p in rows} == expected
+
+
+def test_the_text_is_what_the_reader_of_marians_shortlists_reads(model, files):
+    assert run("shortlist", model, *options(files), "-o", files / "a", "-q").exit_code == 0
+    as_text = ["--format", "text", "-o", files / "b.txt", "-q"]
+    assert run("shortlist", model, *options(files), *as_text).exit_code == 0
+    side = Tokenizer.from_file(model).source
+    read = read_text_shortlist(files / "b.txt", side.id_of, side.id_of, side.vocab_size)
+    ours = read_shortlist(files / "a", side.vocab_size, side.vocab_size)
+    for token in range(EOS_ID + 1, side.vocab_size):
+        theirs = set(read.targets[read.offsets[token] : read.offsets[token + 1]].tolist())
+        own = set(ours.targets[ours.offsets[token] : ours.offsets[token + 1]].tolist())
+        assert own == theirs | {token}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--output: is missing or doubled"),
+        (["-o", "NEW", "--save"], "--output: is missing or doubled"),
+        (["-o", "target"], "--output: target is also the input"),
+        (["-o", "old"], "old is already there; move it away first"),
+        (["-o", "model/shortlist.safetensors"], "belongs to the input (MODEL)"),
+        (["-o", "NEW.svg"], "would not be a .svg file"),
+        (["--save", "--format", "text"], "--save: stores what tformer reads"),
+        (["-o", "NEW", "--format", "text", "--frequent", 3], "--frequent: is Marian's to say"),
+        (["-o", "NEW", "--units", "pieces"], "--units: says what --alignments count"),
+        (["-o", "NEW", "--source-words", "source"], "--source-words: says what --alignments"),
+        (
+            ["-o", "NEW", "--alignments", "links", "--units", "pieces", "--source-words", "source"],
+            "--units: pieces are no words",
+        ),
+        (["-o", "NEW", "--alignments", "target"], '"A" is not a link'),
+        (["-o", "NEW", "--alignments", "short"], "--alignments: has 1 lines, but there are more"),
+        (["-o", "NEW", "--target-file", "short"], "the targets end before the other lines"),
+        (["-o", "NEW", "-i", "blank", "--target-file", "blank"], "has no pair to align"),
+    ],
+)
+def test_what_cannot_be_made_is_one_line_and_nothing_is_written(
+    own_model, files, arguments, said, monkeypatch
+):
+    monkeypatch.chdir(files)
+    for name, text in {"old": "mine", "short": "\n", "blank": "\n\n"}.items():
+        (files / name).write_text(text)
+    before = {path: path.read_bytes() for path in files.rglob("*") if path.is_file()}
+    result = run("shortlist", "model", "-i", "source", "--target-file", "target", *arguments)
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr.splitlines()[-1]
+    assert {path: path.read_bytes() for path in files.rglob("*") if path.is_file()} == before
+
+
+def test_alignments_need_their_targets(model, files):
+    result = run("shortlist", model, "-i", files / "source", "--alignments", files / "links")
+    assert result.exit_code == 2
+    assert "--alignments: needs the target sentences" in result.stderr
+
+
+def test_a_shortlist_that_is_there_is_kept(own_model, files):
+    assert run("shortlist", own_model, *options(files), "--save", "-q").exit_code == 0
+    again = run("shortlist", own_model, *options(files), "--save", "-q")
+    assert again.exit_code == 2
+    assert f"--save: {own_model / SHORTLIST} is already there" in again.stderr

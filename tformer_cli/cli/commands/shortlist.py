@@ -1,0 +1,248 @@
+"""`tformer shortlist`: the target tokens that each source token may become, from a corpus."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+
+from tformer_cli.cli.console import note, utf8_line, warn
+from tformer_cli.cli.format_choice import check_ending
+from tformer_cli.cli.inspection.alignment_options import PairOptions
+from tformer_cli.cli.inspection.options import OpeningArguments, takes_opening_options
+from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.option_groups import takes_groups
+from tformer_cli.cli.options import ModelArgument, QuietOption, option
+from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.process import torch_preparation
+from tformer_cli.cli.text_io import (
+    STANDARD_STREAM,
+    check_stdin_is_read_once,
+    count_of_lines,
+    file_lines,
+    input_lines,
+    note_choices,
+    open_stream,
+    results,
+    warn_of_bytes,
+)
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tformer_cli.workflows.inspection.align import AlignmentReport, PairTexts
+    from tformer_cli.workflows.opening.translator import Opened
+    from tformer_cli.workflows.shortlist import LinkedTokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkOptions:
+    """Alignments that the shortlist is made of."""
+
+    alignments: Annotated[
+        str | None,
+        option(
+            "Links between source and target, a line of Pharaoh's i-j for each pair, counted from "
+            "0.",
+            shown="each target token with the source token that it attends to most",
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None
+    units: Annotated[
+        Literal["words", "pieces"] | None,
+        option(
+            "What the links of --alignments count: words, or the pieces that `tformer tokenize "
+            "encode` writes.",
+            shown="words",
+        ),
+    ] = None
+
+    def check(self, pairs: PairOptions) -> None:
+        """Checks that the alignments have pairs, and what is said of them belongs to some.
+
+        Raises:
+            UsageError: if not.
+        """
+        if self.alignments is not None and pairs.target_file is None:
+            raise UsageError(
+                "--alignments: needs the target sentences; name their file with --target-file"
+            )
+        words = {
+            "--source-words": pairs.source_words,
+            "--target-words": pairs.target_words,
+        }
+        for name, value in {"--units": self.units, **words}.items():
+            if value is not None and self.alignments is None:
+                raise UsageError(f"{name}: says what --alignments count; name them or omit it")
+        if self.units == "pieces" and any(words.values()):
+            raise UsageError("--units: pieces are no words; omit --source-words, --target-words")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListOptions:
+    """What the shortlist holds, and where it goes."""
+
+    frequent: Annotated[
+        int | None,
+        option("The N most frequent target tokens belong to every sentence.", min=0, shown="100"),
+    ] = None
+    best: Annotated[
+        int, option("Keep the N most probable target tokens of each source token.", min=1)
+    ] = 100
+    output: Annotated[
+        str | None,
+        option(
+            "File to write, for --shortlist; - is stdout.",
+            "--output",
+            "-o",
+            shown="MODEL's own, with --save",
+            metavar="FILE",
+        ),
+        PathRole.writes_file,
+    ] = None
+    save: Annotated[
+        bool,
+        option(
+            "Store it in the model directory, which then translates with it unless --shortlist "
+            "says otherwise.",
+            "--save",
+        ),
+    ] = False
+    output_format: Annotated[
+        Literal["safetensors", "text"],
+        option(
+            "safetensors: for tformer. text: lines `target source probability`, for Marian.",
+            "--format",
+        ),
+    ] = "safetensors"
+
+    def path(self, model: Path) -> str:
+        """Returns the file to write.
+
+        Raises:
+            UsageError: if there is none or too many, it is there already, or its name or an option
+                belongs to the other format.
+        """
+        from tformer_cli.artifacts.shortlist_file import SHORTLIST
+
+        if (self.output is None) != self.save:
+            raise UsageError("--output: is missing or doubled; give either it or --save")
+        if self.output_format == "text":
+            if self.save:
+                raise UsageError("--save: stores what tformer reads; omit --format text")
+            if self.frequent is not None:
+                raise UsageError("--frequent: is Marian's to say (its --shortlist FILE N); omit it")
+        path = str(model / SHORTLIST) if self.output is None else self.output
+        check_ending(path, [self.output_format])
+        if open_stream(path) is None and (Path(path).is_file() or Path(path).is_dir()):
+            name = "--save" if self.save else "--output"
+            raise UsageError(f"{name}: {path} is already there; move it away first")
+        return path
+
+
+@takes_opening_options
+@takes_groups
+def shortlist(
+    model: ModelArgument,
+    *,
+    pairs: PairOptions,
+    links: LinkOptions,
+    lists: ListOptions,
+    quiet: QuietOption = False,
+    **opening: Unpack[OpeningArguments],
+) -> None:
+    """Make a lexical shortlist, which makes translation faster.
+
+    Every line is then translated with tokens that its source tokens were aligned with in a corpus,
+    and with frequent ones. The corpus should be large, and like what will be translated. Without
+    --target-file it is translated first. `tformer benchmark --shortlist FILE --shortlist none
+    --reference FILE` tells what is gained and lost.
+
+    Examples:
+        tformer shortlist runs/quickstart -i train.en --target-file train.fr --save
+        tformer shortlist runs/quickstart -i train.en -o lex.safetensors
+        tformer shortlist runs/quickstart -i a.en --target-file a.fr --alignments a.align --save
+    """
+    links.check(pairs)
+    path = lists.path(model)
+    check_stdin_is_read_once([pairs.source or STANDARD_STREAM, *pairs.of_pairs, links.alignments])
+    counts = LineCounts()
+    lines = input_lines(None, pairs.source, counts, "--source", quiet=quiet)
+    others = [
+        None if name is None else file_lines(name, counts, quiet=quiet)
+        for name in (*pairs.of_pairs, links.alignments)
+    ]
+    from tformer_cli.artifacts.shortlist_file import write_shortlist
+    from tformer_cli.workflows import shortlist as workflow
+    from tformer_cli.workflows.inspection.align import AlignmentReport
+
+    with results(path) as stream:
+        opened = _opened(model, opening, is_aligned=links.alignments is not None, quiet=quiet)
+        tokenizer, report = opened.directory.tokenizer, AlignmentReport()
+        lexicon = workflow.lexicon_of(tokenizer)
+        linked = _linked(opened, lines, others, links, report, quiet=quiet)
+        with line_progress(None, "aligning", quiet=quiet) as progress:
+            for one in linked:
+                lexicon.add(*one)
+                progress.update(report.lines)
+        if not lexicon.n_linked:
+            raise DataError("--source: has no pair to align; give a text and its translation")
+        if lists.output_format == "text":
+            entries = workflow.lexicon_lines(lexicon, tokenizer, lists.best)
+            stream.writelines(map(utf8_line, entries))
+        else:
+            is_joint = not opened.directory.config.source_vocab_size
+            frequent = workflow.N_FREQUENT if lists.frequent is None else lists.frequent
+            write_shortlist(stream, lexicon.shortlist(frequent, lists.best, is_joint=is_joint))
+    warn_of_bytes(counts)
+    if report.truncated:
+        warn(f"{count_of_lines(report.truncated)} longer than the model takes; skipped")
+    said = f"{lexicon.n_linked:,} of {lexicon.n_sources:,} source tokens have targets"
+    note(f"{path}: {said}, by {count_of_lines(report.lines)}", quiet=quiet)
+
+
+def _opened(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: bool) -> "Opened":
+    """Opens a model; where alignments are given, only its vocabularies are needed."""
+    from tformer_cli.workflows.opening.translator import open_translator
+
+    opened = open_translator(
+        model,
+        precision="auto" if is_aligned else "float32",
+        shortlist="none",
+        before_torch=torch_preparation(opening["threads"]),
+        **opening,
+    )
+    if not is_aligned:
+        note_choices(opened, quiet=quiet)
+    return opened
+
+
+def _linked(
+    opened: "Opened",
+    lines: "Iterator[str]",
+    others: "list[Iterator[str] | None]",
+    links: LinkOptions,
+    report: "AlignmentReport",
+    *,
+    quiet: bool,
+) -> "Iterator[LinkedTokens]":
+    """Links the tokens of a corpus as it is given, or by the model's attention."""
+    from tformer_cli.workflows import shortlist as workflow
+    from tformer_cli.workflows.inspection.align import read_gold, read_pairs
+    from tformer_cli.workflows.inspection.aligner import Aligner
+
+    targets, source_words, target_words, alignments = others
+    pairs: Iterable[PairTexts]
+    if targets is None:
+        pairs = workflow.translated_pairs(opened.translator, lines)
+    else:
+        pairs = read_pairs(lines, targets, source_words, target_words)
+    if alignments is not None:
+        given = read_gold(alignments, str(links.alignments))
+        return workflow.linked_as_given(
+            opened.directory, pairs, given, links.units or "words", report
+        )
+    aligner = Aligner(opened.directory)
+    note(f"aligning by {aligner.choice}", quiet=quiet)
+    return workflow.linked_by_model(aligner, pairs, report)
