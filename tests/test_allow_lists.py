@@ -23,6 +23,7 @@ from tformer_cli.decoding.search import torch_engine, torch_search
 from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.errors import DataError, UsageError
+from tformer_cli.fast import native_search
 from tformer_cli.fast.continuous import continuous_search
 from tformer_cli.fast.continuous.continuous_search import ContinuousEngine
 from tformer_cli.fast.ctranslate2_engine import CTranslate2Engine
@@ -39,6 +40,8 @@ TABLES = [
     (DecodingConfig, decoding_config.ANY_SEARCH),
     (Sentence, torch_engine.KNOWN_DEMANDS),
     (Sentence, engine_module.WITHOUT_DEMANDS),
+    (DecodingConfig, native_search.KNOWN_SEARCH),
+    (Sentence, native_search.KNOWN_DEMANDS),
     (ModelConfig, weights.KNOWN_MODELS),
     (ModelConfig, continuous_search.KNOWN_MODELS),
     (ModelConfig, ctranslate2_export.KNOWN_MODELS),

@@ -55,7 +55,7 @@ def random_model(seed, **changes):
     return model
 
 
-def expected(model, source, config):
+def expected(model, source, config, **rules):
     """What the plain search finds, by a pass over the whole prefix for every hypothesis."""
     tokens = torch.tensor([[*source, EOS_ID]])
     mask = torch.ones_like(tokens, dtype=torch.bool)
@@ -66,7 +66,7 @@ def expected(model, source, config):
         return logits[0, -1].double().log_softmax(-1).tolist()
 
     limit = longest_translation(len(source), config, model.max_positions)
-    return plain_beam_search(log_probabilities, config, limit)
+    return plain_beam_search(log_probabilities, config, limit, **rules)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=repr)
@@ -87,3 +87,60 @@ def test_every_engine_finds_what_the_plain_search_finds(engine, number, settings
         assert [h.score for h in found] == pytest.approx([one[0] for one in plain], abs=1e-4)
         lengths |= {len(h.token_ids) for h in found}
     assert len(lengths) > 1 or config.max_length
+
+
+def rules_of(sentence, config):
+    """The rules about a sentence's next token, one after the other."""
+    n = config.no_repeat_ngram
+
+    def allowed(tokens, choices):
+        if len(tokens) < len(sentence.prefix):
+            return [token for token in choices if token == sentence.prefix[len(tokens)]]
+        said = {tokens[i : i + n] for i in range(len(tokens) + 1 - n)} if n else set()
+        excluded = {*sentence.excluded, *said}
+        return [
+            token
+            for token in choices
+            if not (token == EOS_ID and len(tokens) < config.min_length)
+            and not any((*tokens, token)[-len(some) :] == some for some in excluded)
+        ]
+
+    return allowed
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS[:4], {"beam_size": 3, "max_length": 6}], ids=repr)
+@pytest.mark.parametrize("number", range(len(MODELS)))
+@pytest.mark.parametrize(
+    "rules", [{}, {"no_repeat_ngram": 1}, {"no_repeat_ngram": 2, "min_length": 3}], ids=repr
+)
+def test_prefixes_and_bans_are_searched_for_as_by_the_plain_search(
+    kernels, number, settings, rules
+):
+    model, config = random_model(**MODELS[number]), DecodingConfig(**settings, **rules)
+    draw = random.Random(number)
+
+    def some(n, first=EOS_ID + 1):
+        return tuple(draw.randrange(first, VOCABULARY) for _ in range(n))
+
+    # prefixes of no token and of some, past the limit, with the end in them, or with one that is
+    # never generated, where nothing is left but the end
+    prefixes = [(), some(1), some(2), some(8), (7, EOS_ID, 5), (9, 1, 4)]
+    # the last ones leave a hypothesis no way but to end, the end excluded or not
+    every = tuple((token,) for token in range(EOS_ID, VOCABULARY))
+    bans = [(some(1), some(1), some(2), some(3)), (some(2), (5, EOS_ID), ()), every[1:], every]
+    sentences = [
+        Sentence(tokens=some(1 + i % 5), prefix=prefix, excluded=tuple(filter(None, ban)))
+        for i, (prefix, ban) in enumerate((prefix, ban) for prefix in prefixes for ban in bans)
+    ]
+    for engine in (TorchEngine(CPU), CompiledEngine()):
+        assert engine.supports(config, model) is None
+        assert {engine.takes(sentence) for sentence in sentences} == {None}
+        results = engine.prepare(model).search(sentences, config, lambda: None)
+        for sentence, found in zip(sentences, results, strict=True):
+            rule = rules_of(sentence, config)
+            plain = expected(model, sentence.tokens, config, allowed=rule)
+            assert [(h.token_ids, h.is_finished) for h in found] == [one[1:] for one in plain]
+            assert [h.score for h in found] == pytest.approx([one[0] for one in plain], abs=1e-4)
+            assert all(
+                h.log_probability == pytest.approx(sum(h.token_log_probabilities)) for h in found
+            )

@@ -124,6 +124,7 @@ def main() -> None:
             "lines": str(work / "text" / f"{SPLIT}.source"),
             "length_normalization": arguments.length_normalization,
             "length_penalty": arguments.length_penalty,
+            "min_length": 0,
             "max_length": arguments.max_length,
             "threads": arguments.threads,
             "single_lines": arguments.single_lines,

@@ -3,17 +3,23 @@
 Nothing is batched, cached or ended early, and every next token of every hypothesis is looked at.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.hypothesis import length_divisor
 
 
+def anything(tokens: tuple[int, ...], choices: Sequence[int]) -> Iterable[int]:
+    """Allows every next token."""
+    return choices
+
+
 def plain_beam_search(
     log_probabilities: Callable[[tuple[int, ...]], Sequence[float]],
     config: DecodingConfig,
     limit: int,
+    allowed: Callable[[tuple[int, ...], Sequence[int]], Iterable[int]] = anything,
 ) -> list[tuple[float, tuple[int, ...], bool]]:
     """Finds the best translations.
 
@@ -21,6 +27,8 @@ def plain_beam_search(
         log_probabilities: those of all V next tokens, given the tokens so far.
         config: beam size, length penalty and how many are wanted.
         limit: most tokens of a translation, the end of sentence not counted.
+        allowed: chooses the next tokens that rules allow, given the tokens so far and all that can
+            be generated; where it chooses none, the translation ends.
 
     Returns:
         Score, tokens, and whether the model ended there by itself; best first.
@@ -33,9 +41,10 @@ def plain_beam_search(
         for total, tokens in live:
             values = list(log_probabilities(tokens))
             # padding, unknown and beginning are never generated; at the limit only the end is
-            allowed = [EOS_ID] if len(tokens) == limit else range(EOS_ID, len(values))
-            best = max(range(EOS_ID, len(values)), key=values.__getitem__)
-            grown += [(total + values[token], tokens, token, best) for token in allowed]
+            choices = list(allowed(tokens, range(EOS_ID, len(values)))) or [EOS_ID]
+            best = max(choices, key=values.__getitem__)
+            choices = [EOS_ID] if len(tokens) == limit else choices
+            grown += [(total + values[token], tokens, token, best) for token in choices]
         # equal ones stay in the order of the hypotheses that they continue
         kept = sorted(grown, key=lambda one: -one[0])[:n_slots]
         for total, tokens, token, best in kept:

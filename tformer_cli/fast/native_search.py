@@ -11,31 +11,32 @@ import ctypes
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import ReferenceType, ref
 
 import numpy as np
 
-from tformer_cli.allow_list import unknown_setting
+from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.config import PLAIN_SEARCH
-from tformer_cli.decoding.engine import EngineUnavailableError, StoredModel, demand_of
+from tformer_cli.decoding.engine import EngineUnavailableError, StoredModel
 from tformer_cli.decoding.hypothesis import (
     Hypothesis,
     length_divisor,
     longest_translation,
     scored_hypothesis,
+    shortest_translation,
 )
 from tformer_cli.decoding.search.constraints import satisfying_search
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
-from tformer_cli.fast.native.search import NativeModel
+from tformer_cli.fast.native.search import NativeModel, Rules
 from tformer_cli.fast.native.weights import unsupported_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -48,6 +49,14 @@ Result = TypeVar("Result")
 MAX_UNINTERRUPTIBLE_TOKENS = 2000
 """Tokens of one sentence, all its hypotheses together, that need no thread which could be stopped:
 a large model finds them within some tenths of a second."""
+KNOWN_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
+    {**PLAIN_SEARCH, "min_length": ANY, "min_length_ratio": ANY, "no_repeat_ngram": ANY}
+)
+"""Settings that the kernels know: beam search, and rules that allow or forbid tokens."""
+KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
+    dict.fromkeys(("tokens", "key", "prefix", "excluded", "constraints", "candidates"), ANY)
+)
+"""Demands on a sentence that they know."""
 POLL_SECONDS = 0.2
 """Time between two calls of `before_batch` while threads compute."""
 
@@ -78,7 +87,7 @@ class CompiledEngine:
 
     def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
         """See `SearchEngine`."""
-        unknown = unknown_setting(config, PLAIN_SEARCH)
+        unknown = unknown_setting(config, KNOWN_SEARCH)
         if unknown is not None:
             return f"the settings need more than plain beam search ({unknown})"
         if self._precision != "float32":
@@ -94,9 +103,7 @@ class CompiledEngine:
 
     def takes(self, sentence: Sentence) -> str | None:
         """See `SearchEngine`."""
-        if sentence.constraints or sentence.candidates:
-            sentence = replace(sentence, constraints=None, candidates=())
-        return demand_of(sentence)
+        return unknown_setting(sentence, KNOWN_DEMANDS)
 
     def prepare(self, model: SearchedModel) -> CompiledSearch:
         """See `SearchEngine`; loads the kernels and packs the weights."""
@@ -203,14 +210,14 @@ class CompiledSearch:
         """See `PreparedSearch`."""
         native = self._present()
         n_workers = self._n_threads or available_threads()
-        free = [index for index, one in enumerate(sentences) if one.constraints is None]
-        results = dict(
-            zip(
-                free,
-                self._plain(native, [sentences[index] for index in free], config, before_batch),
-                strict=True,
-            )
-        )
+        alike: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+        for index, one in enumerate(sentences):
+            if one.constraints is None:
+                alike.setdefault(one.excluded, []).append(index)
+        results: dict[int, list[Hypothesis]] = {}
+        for free in alike.values():
+            found = self._plain(native, [sentences[index] for index in free], config, before_batch)
+            results |= zip(free, found, strict=True)
 
         def satisfy(batch: Sequence[int]) -> list[list[Hypothesis]]:
             return [self._satisfying(native, sentences[index], config) for index in batch]
@@ -226,9 +233,7 @@ class CompiledSearch:
         config: DecodingConfig,
         before_batch: Callable[[], None],
     ) -> list[list[Hypothesis]]:
-        """Finds the hypotheses of sentences whatever their constraints are."""
-        if not sentences:
-            return []
+        """Finds the hypotheses of sentences that exclude the same, whatever their constraints."""
         sources = [sentence.tokens for sentence in sentences]
         n_workers = self._n_threads or available_threads()
         lengths = [len(source) + 1 for source in sources]
@@ -247,6 +252,7 @@ class CompiledSearch:
                 divisors=divisors,
                 stop=stop,
                 candidates=[sentences[index].candidates for index in batch],
+                rules=_rules([sentences[index] for index in batch], config, longest),
             )
             return [[Hypothesis(*one) for one in hypotheses] for hypotheses in found]
 
@@ -267,7 +273,8 @@ class CompiledSearch:
         def start(most_rows: int, most_steps: int) -> _CompiledSteps:
             return _CompiledSteps(
                 native.start(sentence.tokens, most_rows=most_rows, most_steps=most_steps),
-                sentence.candidates,
+                sentence,
+                _rules([sentence], config, self._model.max_positions),
             )
 
         found = satisfying_search(start, limit, config, sentence.constraints)
@@ -275,11 +282,12 @@ class CompiledSearch:
 
 
 class _CompiledSteps:
-    """The `constraints.Steps` of the kernels, which know no other rules."""
+    """The `constraints.Steps` of the kernels."""
 
-    def __init__(self, session: NativeSession, candidates: Sequence[int]) -> None:
+    def __init__(self, session: NativeSession, sentence: Sentence, rules: Rules) -> None:
         self._session = session
-        self._candidates = candidates
+        self._sentence = sentence
+        self._rules = rules
 
     def step(
         self, parents: Sequence[int], histories: Sequence[tuple[int, ...]]
@@ -287,11 +295,51 @@ class _CompiledSteps:
         """See `Steps`."""
         last = [history[-1] if history else BOS_ID for history in histories]
         own = self._session.step(parents, last)
-        if self._candidates:
-            own = _among(own, self._candidates)
+        if self._sentence.candidates:
+            own = _among(own, self._sentence.candidates)
         scores = own.copy()
+        for row, history in zip(scores, histories, strict=True):
+            self._rule(row, history)
         scores[:, :EOS_ID] = -np.inf  # padding, unknown token and beginning of sentence
+        is_stuck = np.isneginf(scores).all(axis=1)
+        scores[is_stuck, EOS_ID] = own[is_stuck, EOS_ID]
         return scores, own
+
+    def _rule(self, scores: NDArray[np.float32], history: tuple[int, ...]) -> None:
+        """Forbids next tokens (V) of a hypothesis, as rules.c does."""
+        if len(history) < len(self._sentence.prefix):
+            forced = self._sentence.prefix[len(history)]
+            own = scores[forced]
+            scores[:] = -np.inf
+            scores[forced] = own
+            return
+        n = self._rules.no_repeat_ngram
+        said = [history[end - n : end] for end in range(n, len(history) + 1)] if n else []
+        for sequence in (*self._rules.banned, *said):
+            *before, last = sequence
+            if history[len(history) - len(before) :] == tuple(before):
+                scores[last] = -np.inf
+        if len(history) < max(self._rules.least_lengths, default=0):
+            scores[EOS_ID] = -np.inf
+
+
+def _rules(sentences: Sequence[Sentence], config: DecodingConfig, longest: int) -> Rules:
+    """What is asked of the translations of sentences that exclude the same.
+
+    Args:
+        sentences: at least one.
+        config: lengths and repetitions.
+        longest: tokens that no translation has.
+    """
+    return Rules(
+        prefixes=[sentence.prefix for sentence in sentences],
+        banned=[sequence for sequence in sentences[0].excluded if sequence],
+        # numbers beyond the longest translation may be too large for the kernels
+        least_lengths=[
+            min(shortest_translation(len(one.tokens), config), longest) for one in sentences
+        ],
+        no_repeat_ngram=min(config.no_repeat_ngram, longest),
+    )
 
 
 def _among(values: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.float32]:

@@ -33,6 +33,7 @@ def main() -> None:
                 beam_size=job.beam_size,
                 length_penalty=job.length_penalty,
                 max_input_length=0,
+                min_decoding_length=job.min_length,
                 max_decoding_length=job.max_length + 1,  # the end of sentence counts here
                 suppress_sequences=[[name] for name in names[:EOS_ID]],
             )

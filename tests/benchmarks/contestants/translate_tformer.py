@@ -1,8 +1,8 @@
 """tformer's own engine."""
 
 from collections.abc import Sequence
+from importlib.metadata import version as version_of
 
-import torch
 from translation import Translate, measure, read_job
 
 from tformer_cli import __version__
@@ -22,6 +22,7 @@ def main() -> None:
             beam_size=job.beam_size,
             length_normalization=job.length_normalization,
             length_penalty=job.length_penalty,
+            min_length=job.min_length,
             max_length=job.max_length,
         ).translator
 
@@ -33,7 +34,7 @@ def main() -> None:
 
         return translate
 
-    version = f"tformer {__version__}, torch {torch.__version__}"
+    version = f"tformer {__version__}, torch {version_of('torch')}"
     if job.options["precision"] == "float32":
         version += f", {kernels()}"
     measure(job, load, version)

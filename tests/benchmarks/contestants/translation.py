@@ -29,8 +29,10 @@ class TranslationJob:
     length_normalization: str
     """tformer's; the others divide by T to the power of the length penalty."""
     length_penalty: float
+    min_length: int
+    """Fewest tokens of a translation; tformer and CTranslate2 alone know it."""
     max_length: int
-    """Most tokens of a translation."""
+    """Most tokens of a translation; 0: as the model has it."""
     threads: int
     single_lines: int
     """Lines translated one after another for the latency."""

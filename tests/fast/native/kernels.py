@@ -55,6 +55,10 @@ class Arena(ctypes.Structure):
 
 class NextTokens(ctypes.Structure):
     _fields_ = (
+        ("forced", c_int32),
+        ("forbidden", c_void_p),
+        ("n_forbidden", c_size_t),
+        ("n_passed", c_size_t),
         ("n_best", c_size_t),
         ("tokens", POINTER(c_int32)),
         ("values", POINTER(c_float)),

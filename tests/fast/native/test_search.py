@@ -1,6 +1,7 @@
 """The whole search in the kernels against torch's, and a sentence alone against among others."""
 
 import ctypes
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,12 +9,16 @@ import torch
 
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Sentence
-from tformer_cli.decoding.hypothesis import length_divisor, longest_translation
+from tformer_cli.decoding.hypothesis import (
+    length_divisor,
+    longest_translation,
+    shortest_translation,
+)
 from tformer_cli.decoding.search.beam_search import beam_search
 from tformer_cli.decoding.search.scoring import score_pairs
 from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.source_batches import source_batch
-from tformer_cli.fast.native.search import Stopped
+from tformer_cli.fast.native.search import Rules, Stopped
 from tformer_cli.fast.native.torch_weights import native_model, unsupported
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model.config import ModelConfig
@@ -193,6 +198,85 @@ def test_all_tokens_as_candidates_change_no_bit(kernels, is_quantized):
     everything = [range(1500)] * len(sources)
     found = search(kernels, model, sources, config, candidates=everything)
     assert found == search(kernels, model, sources, config)
+
+
+PREFIXES = ((7,), (), (11, 5, 5), (4, 9), ())
+BANNED = ((8,), (11,), (20, 6), (6,), (4, 9, 30), (13,))
+RULES = Rules(prefixes=PREFIXES, banned=BANNED, least_lengths=(5, 4, 4, 3, 2), no_repeat_ngram=2)
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("is_quantized", [False, True])
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_rules_are_obeyed_as_by_torch(kernels, shape, is_quantized, is_listed):
+    model = make_model(vocab_size=90, **shape)
+    if is_quantized:
+        use_integers(model, quantized_matrices(model.state_dict()))
+    sources = [source or [5] for source in make_sources(5)]
+    candidates = make_candidates() if is_listed else [()] * 5
+    sentences = [
+        Sentence(tokens=tuple(source), prefix=prefix, excluded=BANNED, candidates=some)
+        for source, prefix, some in zip(sources, PREFIXES, candidates, strict=True)
+    ]
+    for beam_size, n_best in ((1, 1), (4, 2)):
+        config = DecodingConfig(
+            beam_size=beam_size,
+            n_best=n_best,
+            max_length=4 if is_quantized else 9,  # rounding lets longer ones tie
+            min_length=3,
+            min_length_ratio=0.4,
+            no_repeat_ngram=2,
+        )
+        rules = replace(
+            RULES, least_lengths=[shortest_translation(len(one), config) for one in sources]
+        )
+        found = search(kernels, model, sources, config, candidates=candidates, rules=rules)
+        by_torch = TorchEngine(torch.device("cpu")).prepare(model)
+        expected = by_torch.search(sentences, config, lambda: None)
+        assert_equal(found, expected, 0.1 if is_quantized else 1e-4)
+
+
+@pytest.mark.parametrize("is_quantized", [False, True])
+def test_rules_leave_the_bits_of_probabilities_whatever_is_beside_a_sentence(kernels, is_quantized):
+    model = make_model(vocab_size=3000, output_bias=True)
+    if is_quantized:
+        use_integers(model, quantized_matrices(model.state_dict()))
+    sources, config = make_sources(20, 3000), DecodingConfig(beam_size=3, n_best=3)
+    prefixes = [
+        torch.randint(4, 3000, (i % 4,)).tolist() if i % 3 else [] for i in range(len(sources))
+    ]
+    native = native_model(kernels, model)
+    free = native.score(sources, prefixes)
+    # what would be said next, in the first and the last blocks of the vocabulary
+    banned = [(token,) for token in (4, 5, 1023, 1024, 2047, 2999, *range(600, 700))]
+    rules = Rules(prefixes=prefixes, banned=banned, no_repeat_ngram=2)
+    found = search(kernels, model, sources, config, rules=rules)
+    for index, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
+        alone = search(kernels, model, [source], config, rules=replace(rules, prefixes=[prefix]))
+        assert alone == found[index : index + 1]
+        for one in found[index]:
+            n = len(prefix)
+            assert list(one.token_ids[:n]) == prefix
+            assert one.token_log_probabilities[:n] == tuple(free[index][:n])
+            assert not {(token,) for token in one.token_ids[n:]} & {*banned}
+            assert native.score([source], [one.token_ids]) == [list(one.token_log_probabilities)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"prefixes": [[40]]}, "token ids of rules must be 0 to 39"),
+        ({"prefixes": [[5, -1]]}, "token ids of rules must be 0 to 39"),
+        ({"banned": [[5], [40, 4]]}, "token ids of rules must be 0 to 39"),
+        ({"prefixes": [[4], [4]]}, "1 sources, but rules for 2"),
+        ({"least_lengths": [1, 1]}, "1 sources, but rules for 2"),
+        ({"least_lengths": [-1]}, "lengths must be at least 0"),
+        ({"no_repeat_ngram": -1}, "lengths must be at least 0"),
+    ],
+)
+def test_rules_that_would_leave_an_array_are_refused(kernels, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        search(kernels, make_model(), [[4]], DecodingConfig(), rules=Rules(**wrong))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,6 +41,23 @@ class Found(NamedTuple):
     """log p of every token and of the end of sentence."""
     is_finished: bool
     """False where the limit ended it although the model preferred to continue."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What translations must and must not hold; see `tformer_cli.decoding.search.processors`."""
+
+    prefixes: Sequence[Sequence[int]] = ()
+    """For each sentence the tokens that its translation begins with; empty: for none."""
+    banned: Sequence[Sequence[int]] = ()
+    """Sequences of tokens that no translation holds."""
+    least_lengths: Sequence[int] = ()
+    """For each sentence the tokens before which its translation does not end; empty: for none."""
+    no_repeat_ngram: int = 0
+    """Number of tokens in a row that a translation does not hold twice; 0: it may hold any."""
+
+
+NO_RULES = Rules()
 
 
 class Stopped(Exception):  # noqa: N818 - nothing is wrong
@@ -80,6 +98,7 @@ class NativeModel:
         stop: ctypes.c_int | None = None,
         most_rows: int = MOST_ROWS,
         candidates: Sequence[Sequence[int]] | None = None,
+        rules: Rules = NO_RULES,
     ) -> list[list[Found]]:
         """Translates sentences; what is found for one depends on it alone, to the last bit.
 
@@ -95,6 +114,7 @@ class NativeModel:
             most_rows: hypotheses decoded at a time; as sentences end, others take their place.
             candidates: for each sentence the tokens that its translation may consist of, in
                 ascending order, 0 to the end of sentence among them; empty, or None: any.
+            rules: what else is asked of the translations.
 
         Returns:
             For every sentence `n_searched` hypotheses, best first, or fewer where there are no
@@ -107,6 +127,7 @@ class NativeModel:
         self._check(sources, limits, beam_size, n_searched, divisors)
         tokens, starts = _joined(sources, eos=self._model.source_eos)
         listed, listed_starts = self._listed(candidates, len(sources))
+        ruled = _PackedRules(rules, len(sources), self._model.vocab_size)
         answer = _Room(np.array(limits, np.int64), n_searched)
         stop = ctypes.c_int(0) if stop is None else stop
         divisors = np.ascontiguousarray(divisors, np.float64)
@@ -121,6 +142,7 @@ class NativeModel:
                     divisors.ctypes.data,
                     None if listed is None else listed.ctypes.data,
                     None if listed is None else listed_starts.ctypes.data,
+                    *ruled.fields,
                     beam_size,
                     n_searched,
                     most_rows,
@@ -330,10 +352,47 @@ def _joined(
 
     An empty one has its end in any case: attention needs a token.
     """
-    ended = [(*sentence, EOS_ID) if eos or not sentence else sentence for sentence in sentences]
-    flat = [token for sentence in ended for token in sentence]
-    ends = accumulate(map(len, ended), initial=0)
-    return np.array(flat, np.int32), np.array(list(ends), np.int64)
+    return _flat(
+        [(*sentence, EOS_ID) if eos or not sentence else sentence for sentence in sentences]
+    )
+
+
+def _flat(sequences: Sequence[Sequence[int]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Joins sequences; returns also where each begins, and where the last one stops."""
+    flat = [token for sequence in sequences for token in sequence]
+    starts = list(accumulate(map(len, sequences), initial=0))
+    return np.array(flat, np.int32), np.array(starts, np.int64)
+
+
+class _PackedRules:
+    """Rules in the arrays of search.h, which live as long as this."""
+
+    def __init__(self, rules: Rules, n_sentences: int, vocab_size: int) -> None:
+        """Refuses what would let the kernels leave their arrays.
+
+        Raises:
+            ValueError: if anything is outside its range.
+        """
+        for some in (rules.prefixes, rules.least_lengths):
+            if some and len(some) != n_sentences:
+                raise ValueError(f"there are {n_sentences} sources, but rules for {len(some)}")
+        for tokens in (*rules.prefixes, *rules.banned):
+            if tokens and not 0 <= min(tokens) <= max(tokens) < vocab_size:
+                raise ValueError(f"token ids of rules must be 0 to {vocab_size - 1}")
+        if min((rules.no_repeat_ngram, *rules.least_lengths)) < 0:
+            raise ValueError("rules about lengths must be at least 0")
+        banned = sorted((some for some in rules.banned if some), key=lambda some: some[-1])
+        self._prefixes = _flat(rules.prefixes) if any(rules.prefixes) else ()
+        self._least = np.array(rules.least_lengths, np.int64) if any(rules.least_lengths) else None
+        self._banned = _flat(banned)
+        self.fields = (
+            *([array.ctypes.data for array in self._prefixes] or (None, None)),
+            None if self._least is None else self._least.ctypes.data,
+            len(banned),
+            *(array.ctypes.data for array in self._banned),
+            rules.no_repeat_ngram,
+        )
+        """What they are in `Request`."""
 
 
 class _Room:

@@ -79,14 +79,20 @@ static size_t insert(Continuation *best, size_t n_best, size_t n_slots, Continua
     return n_best;
 }
 
-/* Merges the next tokens of all slots. A hypothesis as long as it may be can only end. */
+/* Returns whether there is a token that may come next; the end of sentence is one. */
+static bool has_way(const NextTokens *row) {
+    return row->n_best > 0 && row->values[0] > -INFINITY;
+}
+
+/* Merges the next tokens of all slots. A hypothesis as long as it may be can only end, and so one to
+   which the rules leave no token. */
 static size_t merge(BeamSentence *sentence, const NextTokens *next) {
     const bool is_at_limit = sentence->length == sentence->limit;
     size_t n_best = 0;
     for (size_t slot = 0; slot < sentence->n_live; slot++) {
         const double total = sentence->live[slot].total;
         const NextTokens *row = &next[slot];
-        if (is_at_limit) {
+        if (is_at_limit || !has_way(row)) {
             n_best = insert(
                 sentence->best, n_best, sentence->n_slots,
                 (Continuation){total + (double)row->end, row->end, END_OF_SENTENCE, slot});
@@ -148,7 +154,7 @@ bool grow_hypotheses(BeamSentence *sentence, const SearchSettings *settings,
             continue;
         }
         const bool has_ended =
-            !is_at_limit || (row->n_best > 0 && row->tokens[0] == END_OF_SENTENCE);
+            !is_at_limit || !has_way(row) || row->tokens[0] == END_OF_SENTENCE;
         finish_hypothesis(sentence, settings, continuation, has_ended);
     }
     sentence->n_slots = settings->beam_size - sentence->n_finished;

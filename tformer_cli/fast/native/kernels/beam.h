@@ -7,6 +7,7 @@
 
 #include "attention.h"
 #include "entries.h"
+#include "rules.h"
 #include "shortlist.h"
 
 /* How to search. */
@@ -59,6 +60,7 @@ typedef struct {
     float **taken;                /* entries of all hypotheses, the dead ones' too */
     Memory *memories;             /* of each decoder layer */
     Shortlist shortlist;          /* what its tokens are chosen from */
+    Rules rules;                  /* what they must and must not be */
     Arena arena;                  /* all of these */
 } BeamSentence;
 

@@ -84,7 +84,7 @@ static void lay_out(Group *group) {
                     (Memory){n, n_heads, width, panels};
         }
     }
-    lay_out_vocabulary(arena, group->n_target, 0, &group->vocabulary);
+    lay_out_vocabulary(arena, group->n_target, 1, &group->vocabulary);
     lay_out_workspace(arena, model, n_rows, group->longest_source, group->longest_target,
                       &group->workspace);
 }
@@ -132,9 +132,13 @@ static bool score_group(Group *group) {
     decode_step(group->model, group->rows, group->n_target, group->groups, group->n_pairs,
                 group->hidden, &group->workspace);
     const int64_t start = group->request->target_starts[group->first];
-    log_probabilities(&group->model->output, group->hidden, group->n_target,
-                      group->request->targets + start, &group->workspace.quantized,
-                      &group->vocabulary, group->request->steps + start);
+    NextTokens *next = group->vocabulary.rows;
+    for (size_t row = 0; row < group->n_target; row++)
+        next[row].forced = group->request->targets[start + (int64_t)row];
+    best_tokens(&group->model->output, group->hidden, group->n_target,
+                &group->workspace.quantized, &group->vocabulary);
+    for (size_t row = 0; row < group->n_target; row++)
+        group->request->steps[start + (int64_t)row] = next[row].values[0];
     arena_free(&group->arena);
     return true;
 }

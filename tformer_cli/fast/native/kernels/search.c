@@ -29,6 +29,10 @@ typedef struct {
     DecoderRow *rows;        /* (most_rows) */
     RowGroup *groups;        /* (most_active) */
     float *hidden;           /* (rows, D) */
+    Banned banned;
+    bool has_rules;
+    size_t most_forbidden; /* of a row */
+    int32_t *forbidden;    /* (most_rows, most_forbidden) */
     Vocabulary vocabulary;
     Workspace workspace;
     EntryStore entries;
@@ -53,6 +57,10 @@ static void plan(Search *search, const Model *model, const Request *request, Ans
         .stops_early = request->stops_early,
         .divisors = request->divisors,
     };
+    search->banned =
+        (Banned){(size_t)request->n_banned, request->banned, request->banned_starts};
+    search->has_rules =
+        request->prefixes || request->least_lengths || request->n_banned || request->ngram;
     search->n_sentences = (size_t)request->n_sentences;
     search->most_active =
         smaller_of(search->n_sentences, larger_of((size_t)request->most_rows / beam_size, 1));
@@ -81,6 +89,10 @@ static void lay_out(Search *search) {
     search->hidden =
         arena_take(arena, saturated_product(n_rows, row_stride((size_t)model->shape.d_model)),
                    sizeof(float));
+    search->most_forbidden =
+        search->has_rules ? most_forbidden(&search->banned, longest_target) : 0;
+    search->forbidden = arena_take(
+        arena, saturated_product(search->most_rows, search->most_forbidden), sizeof(int32_t));
     const size_t n_choices = (size_t)model->shape.vocab_size - END_OF_SENTENCE;
     lay_out_vocabulary(arena, search->most_rows, smaller_of(search->settings.beam_size, n_choices),
                        &search->vocabulary);
@@ -107,9 +119,24 @@ static void lay_out_candidates(const Search *search, BeamSentence *sentence) {
                       (size_t)(starts[1] - starts[0]), &sentence->shortlist);
 }
 
+static Rules rules_of(const Search *search, size_t index) {
+    const Request *request = search->request;
+    Rules rules = {.ngram = (size_t)request->ngram, .banned = &search->banned};
+    if (request->prefixes) {
+        const int64_t *starts = request->prefix_starts + index;
+        rules.prefix = request->prefixes + starts[0];
+        rules.n_prefix = (size_t)(starts[1] - starts[0]);
+    }
+    if (request->least_lengths)
+        rules.least_length = (size_t)request->least_lengths[index];
+    return rules;
+}
+
 static bool allocate_sentence(Search *search, BeamSentence *sentence, size_t index) {
     const Model *model = search->model;
-    *sentence = (BeamSentence){.index = index, .limit = (size_t)search->request->limits[index]};
+    *sentence = (BeamSentence){.index = index,
+                               .limit = (size_t)search->request->limits[index],
+                               .rules = rules_of(search, index)};
     for (int pass = 0; pass < 2; pass++) {
         lay_out_sentence(sentence, &search->settings, (size_t)model->shape.n_decoder_layers,
                          search->cross_heads, (size_t)model->shape.head_width,
@@ -219,6 +246,18 @@ static bool list_rows(Search *search, size_t *n_rows) {
     return true;
 }
 
+/* Says what the next tokens of all rows must and must not be. */
+static void ask(Search *search) {
+    size_t row = 0;
+    for (size_t i = 0; search->has_rules && i < search->n_active; i++) {
+        const BeamSentence *sentence = &search->sentences[i];
+        for (size_t slot = 0; slot < sentence->n_live; slot++, row++)
+            apply_rules(&sentence->rules, sentence->live[slot].tokens, sentence->length,
+                        search->forbidden + row * search->most_forbidden,
+                        &search->vocabulary.rows[row]);
+    }
+}
+
 /* Finds the best next tokens of all rows, together or, where there are shortlists, of a sentence
    after the other. */
 static void find_next(Search *search, size_t n_rows) {
@@ -245,6 +284,7 @@ static bool step(Search *search) {
         return false;
     decode_step(search->model, search->rows, n_rows, search->groups, search->n_active,
                 search->hidden, &search->workspace);
+    ask(search);
     find_next(search, n_rows);
     const NextTokens *next = search->vocabulary.rows;
     size_t n_going_on = 0;

@@ -61,9 +61,45 @@ void lay_out_shortlist(Arena *arena, const Model *model, const int32_t *tokens, 
         lay_out_floats(arena, model, tokens, n, packed);
 }
 
+/* Returns the place of the first listed token that is not smaller than one. */
+static size_t place_of(const Shortlist *shortlist, int32_t token) {
+    size_t first = 0, last = shortlist->n;
+    while (first < last) {
+        const size_t middle = first + (last - first) / 2;
+        if (shortlist->tokens[middle] < token)
+            first = middle + 1;
+        else
+            last = middle;
+    }
+    return first;
+}
+
+static bool is_listed(const Shortlist *shortlist, size_t place, int32_t token) {
+    return place < shortlist->n && shortlist->tokens[place] == token;
+}
+
+/* Turns what is asked about a row into places in the list. Where a token is forced that is not
+   listed, nothing but the end of sentence is left. */
+static void ask_for_places(const Shortlist *shortlist, NextTokens *next) {
+    size_t n = 0;
+    for (size_t i = 0; i < next->n_forbidden; i++) {
+        const size_t place = place_of(shortlist, next->forbidden[i]);
+        if (is_listed(shortlist, place, next->forbidden[i]))
+            next->forbidden[n++] = (int32_t)place;
+    }
+    next->n_forbidden = n;
+    if (next->forced != ANY_TOKEN) {
+        const size_t place = place_of(shortlist, next->forced);
+        const bool is_there = is_listed(shortlist, place, next->forced);
+        next->forced = is_there ? (int32_t)place : END_OF_SENTENCE;
+    }
+}
+
 void best_listed_tokens(const Model *model, const Shortlist *shortlist, const float *hidden,
                         size_t n_rows, QuantizedRows *quantized, Vocabulary vocabulary) {
     const Linear *output = shortlist->n ? &shortlist->output : &model->output;
+    for (size_t row = 0; shortlist->n && row < n_rows; row++)
+        ask_for_places(shortlist, &vocabulary.rows[row]);
     best_tokens(output, hidden, n_rows, quantized, &vocabulary);
     for (size_t row = 0; shortlist->n && row < n_rows; row++) {
         const NextTokens *next = &vocabulary.rows[row];

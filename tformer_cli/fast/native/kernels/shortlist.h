@@ -17,7 +17,8 @@ typedef struct {
 void lay_out_shortlist(Arena *arena, const Model *model, const int32_t *tokens, size_t n,
                        Shortlist *shortlist);
 
-/* Finds the best next tokens of rows, of the shortlist's or of all; see `best_tokens`. */
+/* Finds the best next tokens of rows, of the shortlist's or of all; see `best_tokens`. What is asked
+   about them is used up. */
 void best_listed_tokens(const Model *model, const Shortlist *shortlist, const float *hidden,
                         size_t n_rows, QuantizedRows *quantized, Vocabulary vocabulary);
 

@@ -31,10 +31,9 @@ void lay_out_vocabulary(Arena *arena, size_t most_rows, size_t k, Vocabulary *vo
     float *values = arena_take(arena, n, sizeof(float));
     if (!arena->memory)
         return;
-    for (size_t row = 0; row < most_rows; row++) {
-        vocabulary->rows[row].tokens = tokens + row * k;
-        vocabulary->rows[row].values = values + row * k;
-    }
+    for (size_t row = 0; row < most_rows; row++)
+        vocabulary->rows[row] = (NextTokens){
+            .forced = ANY_TOKEN, .tokens = tokens + row * k, .values = values + row * k};
 }
 
 /* The largest logit of a run, lane by lane; there are `n`, and -inf is put in the place of others. */
@@ -140,12 +139,33 @@ static void normalize(NextTokens *row) {
         row->values[i] = log_probability(row->values[i], normalizer);
 }
 
-/* Takes the tokens that are never generated out of the first block. */
-static void forbid_others(NextTokens *row, float *logits, size_t n, float *runs) {
-    row->end = logits[END_OF_SENTENCE];
-    for (size_t token = 0; token < END_OF_SENTENCE; token++)
-        logits[token] = -INFINITY;
-    runs[0] = largest_lane(largest_of_run(logits, smaller_of(n, RUN)));
+/* Takes a token out of a block. */
+static void forbid(size_t place, float *logits, size_t n, float *runs) {
+    const size_t run = place / RUN;
+    logits[place] = -INFINITY;
+    runs[run] = largest_lane(largest_of_run(logits + run * RUN, smaller_of(n - run * RUN, RUN)));
+}
+
+/* Takes the tokens that are never generated, and those that are forbidden, out of a block. */
+static void forbid_others(NextTokens *row, float *logits, size_t first, size_t n, float *runs) {
+    for (size_t token = 0; first == 0 && token < END_OF_SENTENCE; token++)
+        forbid(token, logits, n, runs);
+    for (; row->n_passed < row->n_forbidden; row->n_passed++) {
+        const size_t place = (size_t)row->forbidden[row->n_passed] - first;
+        if (place >= n)
+            break;
+        forbid(place, logits, n, runs);
+    }
+}
+
+/* Takes the logit of the one token that is looked at, if it is in a block. */
+static void look_for_forced(NextTokens *row, const float *logits, size_t first, size_t n) {
+    const size_t place = (size_t)row->forced - first; /* very large if it is in an earlier one */
+    if (place >= n)
+        return;
+    row->n_best = 1;
+    row->tokens[0] = row->forced;
+    row->values[0] = logits[place];
 }
 
 /* Begins the sums of some rows, and quantizes them if the matrix is in integers. */
@@ -154,7 +174,7 @@ static void start_block(const Linear *output, const float *hidden, size_t n_rows
     if (output->matrix.scale)
         quantize_rows(hidden, row_stride(output->matrix.n_inputs), n_rows, output->matrix.n_inputs, quantized);
     for (size_t row = 0; row < n_rows; row++) {
-        rows[row].n_best = 0;
+        rows[row].n_best = rows[row].n_passed = 0;
         rows[row].largest = -INFINITY;
         rows[row].sum = 0.0f;
     }
@@ -183,31 +203,17 @@ static void find_block(const Linear *output, const float *hidden, size_t n_rows,
             float *own = logits + row * row_stride(BLOCK_TOKENS), runs[N_RUNS];
             add_to_sum(&rows[row], own, n, largest_of_runs(own, n, runs));
             if (first == 0)
-                forbid_others(&rows[row], own, n, runs);
+                rows[row].end = own[END_OF_SENTENCE];
+            if (rows[row].forced != ANY_TOKEN) {
+                look_for_forced(&rows[row], own, first, n);
+                continue;
+            }
+            forbid_others(&rows[row], own, first, n, runs);
             look_for_best(&rows[row], k, own, first, n, runs);
         }
     }
     for (size_t row = 0; row < n_rows; row++)
         normalize(&rows[row]);
-}
-
-static void score_block(const Linear *output, const float *hidden, size_t n_rows,
-                        const int32_t *tokens, QuantizedRows *quantized, NextTokens *rows,
-                        float *logits, float *steps) {
-    start_block(output, hidden, n_rows, quantized, rows);
-    for (size_t first = 0; first < output->matrix.n_outputs; first += BLOCK_TOKENS) {
-        const size_t n = smaller_of(output->matrix.n_outputs - first, BLOCK_TOKENS);
-        find_logits(output, hidden, n_rows, quantized, first, n, logits);
-        for (size_t row = 0; row < n_rows; row++) {
-            float *own = logits + row * row_stride(BLOCK_TOKENS), runs[N_RUNS];
-            add_to_sum(&rows[row], own, n, largest_of_runs(own, n, runs));
-            const size_t token = (size_t)tokens[row];
-            if (token >= first && token - first < n)
-                steps[row] = own[token - first];
-        }
-    }
-    for (size_t row = 0; row < n_rows; row++)
-        steps[row] = log_probability(steps[row], rows[row].largest + logf(rows[row].sum));
 }
 
 static void normalize_block(const Linear *output, const float *hidden, size_t n_rows,
@@ -238,15 +244,6 @@ void best_tokens(const Linear *output, const float *hidden, size_t n_rows,
         find_block(output, hidden + first * row_stride(output->matrix.n_inputs),
                    smaller_of(n_rows - first, BLOCK_ROWS), vocabulary->k, quantized,
                    vocabulary->rows + first, vocabulary->logits);
-}
-
-void log_probabilities(const Linear *output, const float *hidden, size_t n_rows,
-                       const int32_t *tokens, QuantizedRows *quantized, Vocabulary *vocabulary,
-                       float *steps) {
-    for (size_t first = 0; first < n_rows; first += BLOCK_ROWS)
-        score_block(output, hidden + first * row_stride(output->matrix.n_inputs),
-                    smaller_of(n_rows - first, BLOCK_ROWS), tokens + first, quantized,
-                    vocabulary->rows + first, vocabulary->logits, steps + first);
 }
 
 void all_log_probabilities(const Linear *output, const float *hidden, size_t n_rows,
