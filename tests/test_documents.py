@@ -48,6 +48,7 @@ from tests.example_shell import ExampleShell
 from tformer_cli.cli.app import app
 from tformer_cli.data.config import CorpusConfig, DataConfig, TokenizerConfig
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.recipe import OF_START, load_recipe, recipe_names, recipes_directory
 from tformer_cli.training.config import StartConfig, TrainingConfig, ValidationConfig
@@ -63,6 +64,7 @@ KEY_TABLES = {
     "[tokenizer]": TokenizerConfig,
     "[model]": ModelConfig,
     "[model], for fine-tuning": StartConfig,
+    "[adapter], for fine-tuning": AdapterConfig,
     "[training]": TrainingConfig,
     "[validation]": ValidationConfig,
     "[decoding]": DecodingConfig,
@@ -692,7 +694,7 @@ def default_of(key) -> str:
     if isinstance(key.default, str):
         return f'`"{key.default}"`'
     if isinstance(key.default, tuple):
-        return "`[]`"
+        return f"`{json.dumps(key.default)}`"
     return f"`{str(key.default).lower()}`"
 
 

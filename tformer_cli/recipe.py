@@ -20,6 +20,7 @@ from tformer_cli.data.config import DataConfig, TokenizerConfig
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import RecipeError
 from tformer_cli.files.regular_file import MIB, read_bounded
+from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.training.config import StartConfig, TrainingConfig, ValidationConfig
@@ -51,6 +52,8 @@ class Recipe:
     """Validation while it trains."""
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     """Defaults of translation."""
+    adapter: AdapterConfig = field(default_factory=AdapterConfig)
+    """Low-rank adapters that are trained in place of the weights."""
     start: StartConfig = field(default_factory=StartConfig)
     """Weights to start from; in TOML these keys are in `[model]`."""
 
@@ -66,6 +69,12 @@ class Recipe:
             raise ValueError('training.average: "best" needs data.valid, which names no corpus')
         if self.training.inspect_every and not self.data.valid:
             raise ValueError("training.inspect_every: needs data.valid, which names no corpus")
+        if self.adapter.rank and not self.start.model:
+            raise ValueError(
+                "adapter.rank: adapts the model that a run starts from; add --from MODEL"
+            )
+        if self.adapter.rank and self.start.frozen:
+            raise ValueError("adapter.rank: freezes all weights; omit it or model.frozen")
         model = self.model
         if model.positions == "table" and not self.start.model:
             raise ValueError(

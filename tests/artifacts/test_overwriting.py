@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from tformer_cli.artifacts import (
+    adapter_directory,
     ctranslate2_export,
     model_directory,
     shard_directory,
@@ -36,8 +37,10 @@ def test_the_layout_lists_the_files_written():
         *(checkpoints.MODEL, checkpoints.OPTIMIZER, checkpoints.AVERAGE, checkpoints.STATE),
         *(train.RECIPE, train.METRICS, HEADS_LOG, PROBE, FREQUENCIES, ".lock"),
         *(shard_directory.MANIFEST, ctranslate2_export.ORIGIN, shortlist_file.SHORTLIST),
+        *(adapter_directory.ADAPTER_CONFIG, adapter_directory.ADAPTER_WEIGHTS),
     } == LAYOUT
-    assert {run_logs.DIRECTORY, checkpoints.Checkpoints(Path()).directory.name} == TREES
+    checkpoint_tree = checkpoints.Checkpoints(Path()).directory.name
+    assert {run_logs.DIRECTORY, checkpoint_tree, adapter_directory.ADAPTER} == TREES
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import numpy as np
 
 from tformer_cli import __version__
 from tformer_cli.acceleration import require_fast
+from tformer_cli.artifacts.adapter_directory import merge_adapter
 from tformer_cli.artifacts.config_file import (
     CONFIG,
     FORMAT_VERSIONS,
@@ -168,7 +169,11 @@ def original_of(origin: ImportOrigin | None) -> str:
 
 
 def load_model_directory(
-    path: Path, device: torch.device | str = "cpu", *, takes_int8: bool = False
+    path: Path,
+    device: torch.device | str = "cpu",
+    *,
+    takes_int8: bool = False,
+    adapter: Path | None = None,
 ) -> ModelDirectory:
     """Reads a model directory and makes its model.
 
@@ -177,17 +182,18 @@ def load_model_directory(
         device: where its weights go.
         takes_int8: whether weights in integers, with which no gradient and no inspection is
             possible, will do.
+        adapter: directory of an adapter that is added to the weights, or that of its run.
 
     Raises:
         ArtifactError: in one line, if something is missing, damaged, foreign or contradictory.
     """
-    directory = read_model_directory(path, str(device), takes_int8=takes_int8)[0]
+    directory, _ = read_model_directory(path, str(device), takes_int8=takes_int8, adapter=adapter)
     directory.model  # noqa: B018 - is made now
     return directory
 
 
 def read_model_directory(
-    path: Path, device: str = "cpu", *, takes_int8: bool = False
+    path: Path, device: str = "cpu", *, takes_int8: bool = False, adapter: Path | None = None
 ) -> tuple[ModelDirectory, StoredWeights]:
     """Reads a model directory without torch, unless its model is asked for.
 
@@ -222,6 +228,8 @@ def read_model_directory(
             f"config.json says {n_source}; restore this model's own tokenizer"
         )
     weights = read_weights(path / WEIGHTS, record.model, record.vocab_size, record.weight_type)
+    if adapter is not None:
+        weights = merge_adapter(path, record.model, weights, adapter)
     directory = ModelDirectory(
         path=path,
         config=record.model,

@@ -22,6 +22,7 @@ LAYOUT = frozenset(
         *("recipe.toml", "metrics.jsonl", "heads.jsonl", "heads-probe.jsonl", ".lock"),
         *("state.json", "optimizer.safetensors", "average.safetensors"),
         *("manifest.json", "origin.json"),
+        *("adapter_config.json", "adapter_model.safetensors"),
     }
 )
 """Files of model, run and checkpoint directories, dumps and exports."""
@@ -32,7 +33,7 @@ FOREIGN = (
 """Files of other tools' models, besides their weights in `.npz`."""
 FOREIGN_WEIGHTS = frozenset({".npz", ".bin", ".pt"})
 """Endings of files that name such a model, with others beside them."""
-TREES = frozenset({"checkpoints", "tensorboard"})
+TREES = frozenset({"checkpoints", "tensorboard", "adapter"})
 """Directories of a run that belong to it with all their contents."""
 _RECIPE, _TOKENIZER, _ORIGIN = "recipe.toml", "tokenizer.json", "origin.json"
 _KINDS = (
@@ -43,6 +44,7 @@ _KINDS = (
     ("model", ("config.json", "model.safetensors")),
     ("model", ("tokenizer.json", "model.safetensors")),
     ("export", (_ORIGIN, "model.bin")),
+    ("adapter", ("adapter_config.json", "adapter_model.safetensors")),
     ("dump", ("manifest.json", "part-00000.safetensors")),
 )
 """Files that together identify each kind of directory, even if others are missing."""

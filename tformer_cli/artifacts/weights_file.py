@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,12 @@ class StoredWeights:
 
 
 def read_weights(
-    path: Path, config: ModelConfig, vocab_size: int, weight_type: WeightType = "float32"
+    path: Path,
+    config: ModelConfig,
+    vocab_size: int,
+    weight_type: WeightType = "float32",
+    *,
+    adapters: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> StoredWeights:
     """Reads the weights of a model.
 
@@ -56,6 +62,7 @@ def read_weights(
         config: the model's settings.
         vocab_size: V.
         weight_type: what the matrices are held in.
+        adapters: shapes of weights that a checkpoint has besides.
 
     Raises:
         ArtifactError: in one line, if the file is damaged, or not of such a model.
@@ -66,7 +73,7 @@ def read_weights(
         raise ArtifactError(
             f"{path}: has too few tensors for {n_layers} layers; restore this model's own weights"
         )
-    expected = parameter_shapes(config, vocab_size)
+    expected = {**parameter_shapes(config, vocab_size), **adapters}
     matrices = [
         n for n, shape in expected.items() if weight_type == "int8" and _is_matrix(n, shape)
     ]

@@ -14,6 +14,7 @@ from tformer_cli.cli.console import note
 from tformer_cli.cli.help_screen import COMMON, LARGE_JOBS, SAMPLING, SEARCH
 from tformer_cli.cli.option_groups import Command, with_options
 from tformer_cli.cli.options import (
+    AdapterOption,
     DecodingPrecision,
     DecodingPrecisionOption,
     DeviceOption,
@@ -179,6 +180,7 @@ class TranslatorOptions:
             panel=LARGE_JOBS,
         ),
     ] = "split"
+    adapter: AdapterOption = None
     source_language: SourceLanguageOption = None
     target_language: TargetLanguageOption = None
     heads: Annotated[
@@ -218,6 +220,7 @@ class TranslatorOptions:
             threads=self.threads,
             seed=self.seed,
             too_long=self.too_long,
+            adapter=self.adapter,
             source_language=self.source_language,
             target_language=self.target_language,
             split_sentences=self.split_sentences,

@@ -53,6 +53,15 @@ ModelArgument = Annotated[
     typer.Argument(metavar="MODEL", help="Model directory; a run directory is one."),
     PathRole.reads_model,
 ]
+AdapterOption = Annotated[
+    Path | None,
+    option(
+        "Low-rank adapter of MODEL, such as RUN/adapter; it is added to the weights.",
+        shown="none",
+        metavar="DIR",
+    ),
+    PathRole.reads_directory,
+]
 DeviceOption = Annotated[
     str,
     option(

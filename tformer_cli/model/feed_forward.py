@@ -64,7 +64,9 @@ class FeedForward(nn.Module):
     @property
     def _is_plain(self) -> bool:
         """True if this is the paper's formula and nothing else."""
-        return self.activation == "relu" and not (self.training and self.dropout.rate > 0.0)
+        has_dropout = self.training and self.dropout.rate > 0.0
+        is_adapted = self.inner.low_ranks is not None or self.outer.low_ranks is not None
+        return self.activation == "relu" and not (has_dropout or is_adapted)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Maps (B, T, D) to (B, T, D), each position by itself."""

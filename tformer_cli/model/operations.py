@@ -26,7 +26,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tformer_cli.model.attention import MultiHeadAttention, Spans
+    from tformer_cli.model.low_rank import LowRank
     from tformer_cli.model.transformer import Transformer
 
 ROWS = 4
@@ -201,6 +203,12 @@ class Linear(nn.Linear):
     """Function used while no gradient is needed; None: torch's own."""
     operations: Operations | None = None
     """Operations used where gradients are needed; None: torch's own function."""
+    low_ranks: nn.ModuleDict | None
+    """What `adapters` lists, by names; None: there are none."""
+
+    def __init__(self, n_inputs: int, n_outputs: int, *, bias: bool = True) -> None:
+        super().__init__(n_inputs, n_outputs, bias=bias)
+        self.low_ranks = None
 
     def forward(self, values: Tensor) -> Tensor:
         """Maps (…, K) to (…, N)."""
@@ -214,6 +222,31 @@ class Linear(nn.Linear):
             rows: which rows of W and of the bias.
             relu: whether negative results become 0.
         """
+        if self.low_ranks is None:
+            return self._unadapted(values, rows, relu=relu)
+        result = self._adapted(self._unadapted(values, rows), values, rows)
+        return functional.relu(result) if relu else result
+
+    @property
+    def adapters(self) -> list[LowRank]:
+        """Adapters of rows of W, which do not overlap; most models have none."""
+        return [] if self.low_ranks is None else cast("list[LowRank]", [*self.low_ranks.values()])
+
+    def _adapted(self, result: Tensor, values: Tensor, rows: slice) -> Tensor:
+        """Adds what the adapters of the named rows compute."""
+        first, last, _ = rows.indices(self.out_features)
+        adapters = [one for one in self.adapters if first <= one.first and one.last <= last]
+        places = {first, last}.union(*((one.first, one.last) for one in adapters))
+        starts = sorted(places)
+        # Split and joined once: slices would each have a gradient of the whole width
+        parts = result.split_with_sizes([end - start for start, end in pairwise(starts)], dim=-1)
+        by_start = dict(zip(starts, parts, strict=False))
+        for adapter in adapters:
+            by_start[adapter.first] = by_start[adapter.first] + adapter(values)
+        return torch.cat(list(by_start.values()), dim=-1)
+
+    def _unadapted(self, values: Tensor, rows: slice, *, relu: bool = False) -> Tensor:
+        """Computes `part` by W and the bias alone."""
         if self.product is not None and not torch.is_grad_enabled():
             return self.product(values, rows, relu=relu)
         weight: Tensor = self.weight

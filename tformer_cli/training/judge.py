@@ -11,6 +11,7 @@ from torch import Tensor
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.training.adapters import MergedAdapters
 from tformer_cli.training.config import ValidationConfig
 from tformer_cli.training.events import ValidationReport
 from tformer_cli.training.processes.group import Processes
@@ -67,6 +68,7 @@ class Judge:
         self._config = config
         self._publish = publish
         self._processes = processes
+        self._adapters = MergedAdapters(model)
 
     @property
     def validates(self) -> bool:
@@ -154,11 +156,11 @@ class Judge:
         if self._validator is None:
             return None
         try:
-            return asdict(
-                self._validator.validate(
+            with self._adapters.entered():
+                found = self._validator.validate(
                     self._model, sample=len(state.validations), before_batch=stop.check
                 )
-            )
+            return asdict(found)
         except StopRequested:
             return None
 

@@ -62,6 +62,7 @@ class Trainer:
         fingerprints: list[str],
         limit: HardwareLimit,
         processes: Processes | None = None,
+        initial: Callable[[], Transformer] | None = None,
     ) -> None:
         """Brings together what a run needs.
 
@@ -77,6 +78,7 @@ class Trainer:
             fingerprints: content of the corpora.
             limit: of what the hardware can do, which reports compare the run with.
             processes: those that train together (None: this one alone).
+            initial: makes a model with the weights that the run began with (None: random ones).
         """
         self.model = model
         self.config = config
@@ -94,7 +96,14 @@ class Trainer:
         self._judged = model if self.average is None else self.average.model
         judging = validation if validator else None
         self.saver = RunSaver(
-            model, self.optimizer, checkpoints, config, judging, self.processes, self.average
+            model,
+            self.optimizer,
+            checkpoints,
+            config,
+            judging,
+            self.processes,
+            self.average,
+            initial,
         )
         self._judge = Judge(self._judged, validator, validation, publish, self.processes)
         self.state = TrainingState(fingerprints=fingerprints)

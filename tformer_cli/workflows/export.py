@@ -20,7 +20,11 @@ Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
 
 def export(
-    model: Path | str, output: Path | None = None, *, quantization: Quantization = "float32"
+    model: Path | str,
+    output: Path | None = None,
+    *,
+    quantization: Quantization = "float32",
+    adapter: Path | None = None,
 ) -> Path:
     """Writes a model for CTranslate2, whole or not at all.
 
@@ -30,6 +34,8 @@ def export(
             `open_engine` looks for it.
         quantization: type of the stored weights. The engine converts while it loads, so
             float32 loses nothing, and the others save space.
+        adapter: directory of an adapter that is added to the weights; the folder must then be
+            another than the model's own.
 
     Returns:
         The folder.
@@ -39,15 +45,20 @@ def export(
             an earlier export.
         ArtifactError: if the model cannot be read or the folder cannot be written.
     """
-    path = Path(model) / EXPORT if output is None else Path(output)
+    own = Path(model) / EXPORT
+    path = own if output is None else Path(output)
+    if adapter is not None and path.resolve() == own.resolve():
+        raise UsageError(f"--output: {own} is for MODEL without --adapter; name another directory")
     if not (path / ORIGIN).is_file():
         _check_free(path)
-    directory = load_model_directory(Path(model))
+    directory = load_model_directory(Path(model), adapter=adapter)
     export_ctranslate2(directory, path, quantization)
     return path
 
 
-def export_int8(model: Path | str, output: Path | str) -> tuple[int, int]:
+def export_int8(
+    model: Path | str, output: Path | str, adapter: Path | None = None
+) -> tuple[int, int]:
     """Writes a model directory whose matrices are 8-bit integers, whole or not at all.
 
     It translates and scores as `--precision int8` does with the model itself, to the last bit.
@@ -56,6 +67,7 @@ def export_int8(model: Path | str, output: Path | str) -> tuple[int, int]:
     Args:
         model: a model directory with float32 weights.
         output: directory to write; it must not exist, or be empty.
+        adapter: directory of an adapter that is added to the weights.
 
     Returns:
         Bytes of the weights before and after.
@@ -69,7 +81,7 @@ def export_int8(model: Path | str, output: Path | str) -> tuple[int, int]:
     from tformer_cli.fast.products import quantized_matrices
 
     _check_free(path)
-    directory = load_model_directory(Path(model))
+    directory = load_model_directory(Path(model), adapter=adapter)
     weights = directory.model.state_dict()
     with directory_aside(path) as aside:
         save_model_directory(
@@ -86,12 +98,42 @@ def export_int8(model: Path | str, output: Path | str) -> tuple[int, int]:
     return before, after
 
 
-def export_hugging_face(model: Path | str, output: Path | str) -> str:
+def export_merged(model: Path | str, output: Path | str, adapter: Path) -> None:
+    """Writes a model directory with an adapter added to its weights, whole or not at all.
+
+    Scores are omitted, for they are those of the model without the adapter.
+
+    Args:
+        model: a model directory with float32 weights.
+        output: directory to write; it must not exist, or be empty.
+        adapter: directory of the adapter.
+
+    Raises:
+        UsageError: if it has files.
+        ArtifactError: if the model or the adapter cannot be read or the directory cannot be
+            written.
+    """
+    path = Path(output)
+    _check_free(path)
+    directory = load_model_directory(Path(model), adapter=adapter)
+    with directory_aside(path) as aside:
+        save_model_directory(
+            aside,
+            directory.model.state_dict(),
+            config=directory.config,
+            tokenizer=directory.tokenizer,
+            decoding=directory.decoding,
+            info=replace(directory.info, scores={}),
+        )
+
+
+def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | None = None) -> str:
     """Writes a directory that Hugging Face's library loads, whole or not at all.
 
     Args:
         model: a model directory with float32 weights.
         output: directory to write; it must not exist, or be empty.
+        adapter: directory of an adapter that is added to the weights.
 
     Returns:
         The name of the class that loads it.
@@ -104,7 +146,7 @@ def export_hugging_face(model: Path | str, output: Path | str) -> str:
 
     path = Path(output)
     _check_free(path)
-    directory = load_model_directory(Path(model))
+    directory = load_model_directory(Path(model), adapter=adapter)
     return hugging_face_export.export_hugging_face(directory, path)
 
 

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tformer_cli.artifacts.adapter_directory import ADAPTER, save_adapter
 from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS, StartOrigin
 from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
@@ -43,9 +44,9 @@ from tformer_cli.files.lock import locked
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
 from tformer_cli.inspection.heads.timeline import HEADS_LOG
 from tformer_cli.model.config import Precision, parameter_count
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.recipe import Recipe, differing_keys, load_recipe
 from tformer_cli.runtime import has_fast_bfloat16
+from tformer_cli.training.adapters import merged_weights
 from tformer_cli.training.batch_budget import PairLengths
 from tformer_cli.training.events import RunStarted, TrainingObserver
 from tformer_cli.training.processes.group import Processes, together
@@ -71,7 +72,7 @@ from tformer_cli.workflows.training.data import (
 )
 from tformer_cli.workflows.training.device import training_device, use_kernels
 from tformer_cli.workflows.training.same_recipe import check_same_recipe
-from tformer_cli.workflows.training.start import check_start, freeze, load_start
+from tformer_cli.workflows.training.start import check_start, freeze, initial_model
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 
@@ -313,11 +314,10 @@ def prepare(
             "those of the first one; bring the same data to every machine"
         )
     precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
-    torch.manual_seed(recipe.training.seed)
-    model = Transformer(recipe.model, tokenizer.vocab_size).to(device)
-    # The other processes take over the weights of the first one
-    if recipe.start.model and processes.is_first and (fresh or not Checkpoints(run).steps()):
-        load_start(model, recipe.start)
+    # A checkpoint will be loaded; the other processes take over the weights of the first one
+    loads = processes.is_first and (fresh or not Checkpoints(run).steps())
+    make = partial(initial_model, recipe, tokenizer.vocab_size)
+    model = make(loads=loads).to(device)
     model_notes = freeze(model, recipe)
     model_notes += use_kernels(model, compiles=recipe.training.compile)
     decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
@@ -336,6 +336,7 @@ def prepare(
         fingerprints=fingerprints,
         limit=HardwareLimit(probe, processes.world_size),
         processes=processes,
+        initial=make,
     )
     started = RunStarted(
         step=0,
@@ -396,8 +397,12 @@ def _publish(
     step: int,
     scores: Mapping[str, float],
 ) -> None:
-    """Makes the run directory a model directory with these weights."""
+    """Makes the run directory a model directory with these weights, adapters added to them."""
     start = recipe.start
+    if recipe.adapter.rank:
+        base = start.model, start.weights_hash
+        save_adapter(run / ADAPTER, weights, recipe.model, recipe.adapter, base)
+        weights = merged_weights(weights, recipe.model, recipe.adapter)
     save_model_directory(
         run,
         weights,
@@ -487,7 +492,7 @@ def _finished_state(checkpoints: Checkpoints) -> TrainingState | None:
 
 def _clear(run: Path) -> None:
     """Removes what an earlier run wrote, and nothing else that lies there."""
-    for directory in ("checkpoints", TENSORBOARD):
+    for directory in ("checkpoints", TENSORBOARD, ADAPTER):
         remove_tree(run / directory)
     for name in (RECIPE, TOKENIZER, METRICS, HEADS_LOG, PROBE, FREQUENCIES, CONFIG, WEIGHTS):
         (run / name).unlink(missing_ok=True)

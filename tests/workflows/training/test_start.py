@@ -14,7 +14,6 @@ from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError, RecipeError
 from tformer_cli.recipe import load_recipe, make_recipe
 from tformer_cli.training.events import StepReport
-from tformer_cli.workflows import train as workflow
 from tformer_cli.workflows.train import train
 from tformer_cli.workflows.training import start
 from tformer_cli.workflows.training.plan import plan_training
@@ -24,38 +23,6 @@ from tformer_cli.workflows.training.start import completion
 @pytest.fixture(scope="module", autouse=True)
 def every_test_on_one_thread(one_thread):
     """Trainings here are small, and compared bit for bit."""
-
-
-@pytest.fixture
-def make(tmp_path, monkeypatch):
-    """Makes recipes that start from a model, as for a run in a directory."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-    def made(origin, run, said=None, **changes):
-        values = {
-            "data": {
-                "train": [{"built_in": "train", "pairs": 200}],
-                "max_length": 30,
-                "cache_directory": str(tmp_path / "corpora"),
-            },
-            "tokenizer": {},
-            "model": {"from": str(origin)},
-            "training": {
-                "precision": "float32",
-                "tokens_per_batch": 400,
-                "max_steps": 6,
-                "checkpoint_every": 2,
-                "report_every": 1,
-            },
-            "decoding": {},
-        }
-        for key, value in changes.items():
-            table, _, name = key.partition("__")
-            values[table][name] = value
-        told = [] if said is None else said
-        return make_recipe(values, "test", completion(run, told.append))
-
-    return made
 
 
 class PowerCut:
@@ -127,10 +94,13 @@ def test_the_runs_own_recipe_makes_the_same_run(make, tmp_path, model):
 
 def test_the_learning_rate_is_a_tenth_unless_the_recipe_gives_one(make, tmp_path, model):
     run = tmp_path / "run"
-    default, given = make(model, run), make(model, run, training__learning_rate=2e-4)
-    assert default.training.learning_rate == pytest.approx(1e-4)
-    assert default.training.warmup_steps == given.training.warmup_steps == 400
-    assert given.training.learning_rate == 2e-4
+    long = {"training__max_steps": 4000}
+    default = make(model, run, **long).training
+    given = make(model, run, **long, training__learning_rate=2e-4).training
+    assert default.learning_rate == pytest.approx(1e-4)
+    assert default.warmup_steps == given.warmup_steps == 400
+    assert given.learning_rate == 2e-4
+    assert make(model, run, training__max_steps=100).training.warmup_steps == 10
 
 
 @pytest.mark.parametrize(
@@ -232,7 +202,7 @@ def test_the_models_weights_are_not_read_again_when_a_run_resumes(
 ):
     run = tmp_path / "run"
     crash_at(make(model, run), run, 3)
-    monkeypatch.setattr(workflow, "load_start", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(start, "load_start", lambda *_: pytest.fail("read again"))
     monkeypatch.setattr(start, "hash_file", lambda _: pytest.fail("read again"))
     train(make(model, run), run)
 

@@ -169,6 +169,7 @@ def _check_needs_no_model(options: TranslatorOptions, decoding: Mapping[str, obj
     """Refuses options of a search where no model searches."""
     given = {
         "heads": options.heads or None,
+        "adapter": options.adapter,
         "source_language": options.source_language,
         "target_language": options.target_language,
         **decoding,

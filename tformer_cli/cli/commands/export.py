@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from tformer_cli.cli.console import note
-from tformer_cli.cli.options import ModelArgument, QuietOption, option
+from tformer_cli.cli.options import AdapterOption, ModelArgument, QuietOption, option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
 
@@ -24,10 +24,11 @@ def export(
         PathRole.writes_directory,
     ] = None,
     export_format: Annotated[
-        Literal["ctranslate2", "huggingface", "int8"],
+        Literal["ctranslate2", "huggingface", "int8", "tformer"],
         option(
             "ctranslate2: a model for that engine. huggingface: a directory for that library and "
-            "hub. int8: a tformer model directory, quantized to a quarter of the size.",
+            "hub. int8: a tformer model directory, quantized to a quarter of the size. tformer: "
+            "a model directory with --adapter added to the weights.",
             "--format",
         ),
     ] = "ctranslate2",
@@ -38,6 +39,7 @@ def export(
             shown="float32",
         ),
     ] = None,
+    adapter: AdapterOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Export a model to CTranslate2, to Hugging Face or to int8.
@@ -63,15 +65,23 @@ def export(
             )
         if quantization is not None:
             raise UsageError("--quantization: is for --format ctranslate2; omit it")
+        if export_format == "tformer":
+            if adapter is None:
+                raise UsageError(
+                    "--adapter: is missing; without it, MODEL itself is the model directory"
+                )
+            workflow.export_merged(model, output, adapter)
+            note(f"{output}: a model directory", quiet=quiet)
+            return
         if export_format == "int8":
-            before, after = workflow.export_int8(model, output)
+            before, after = workflow.export_int8(model, output, adapter)
             sizes = f"{after / 1e6:,.1f} MB instead of {before / 1e6:,.1f} MB"
             note(f"{output}: int8 weights, {sizes}", quiet=quiet)
             return
-        name = workflow.export_hugging_face(model, output)
+        name = workflow.export_hugging_face(model, output, adapter)
         upload = f"fill in the license in README.md, then `hf upload OWNER/NAME {output}`"
         note(f"{output}: {name}; to share it, {upload}", quiet=quiet)
         return
     stored = quantization or "float32"
-    path = workflow.export(model, output, quantization=stored)
+    path = workflow.export(model, output, quantization=stored, adapter=adapter)
     note(f"{path}: {export_format} model, weights in {stored}", quiet=quiet)

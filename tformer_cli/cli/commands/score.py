@@ -14,6 +14,7 @@ from tformer_cli.cli.decoding_options import (
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import (
+    AdapterOption,
     DecodingPrecision,
     DecodingPrecisionOption,
     DeviceOption,
@@ -94,6 +95,7 @@ def score(
     model: ModelArgument,
     *,
     pairs: PairOptions,
+    adapter: AdapterOption = None,
     source_language: SourceLanguageOption = None,
     target_language: TargetLanguageOption = None,
     length_penalty: LengthPenaltyOption = None,
@@ -127,6 +129,7 @@ def score(
             model,
             device=device,
             precision=precision.value,
+            adapter=adapter,
             source_language=source_language,
             target_language=target_language,
             threads=threads,

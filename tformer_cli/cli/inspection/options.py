@@ -20,7 +20,7 @@ from tformer_cli.cli.decoding_options import (
 from tformer_cli.cli.help_screen import MACHINE
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import Command, with_options
-from tformer_cli.cli.options import DeviceOption, ThreadsOption
+from tformer_cli.cli.options import AdapterOption, DeviceOption, ThreadsOption
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.process import torch_preparation
 from tformer_cli.cli.text_io import (
@@ -145,6 +145,7 @@ _SeedOption = Annotated[
 class OpeningArguments(TypedDict):
     """The options of `takes_opening_options`, as a command is given them."""
 
+    adapter: Path | None
     source_language: str | None
     target_language: str | None
     beam_size: int | None
@@ -155,6 +156,7 @@ class OpeningArguments(TypedDict):
 
 
 OPENING_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "adapter": (AdapterOption, None),
     "source_language": (SourceLanguageOption, None),
     "target_language": (TargetLanguageOption, None),
     "beam_size": (BeamSizeOption, None),

@@ -59,6 +59,8 @@ def interference(modules: Sequence[nn.Module]) -> str | None:
     if torch.is_autocast_enabled("cpu"):
         return "another precision is set for torch"
     for module in modules:
+        if isinstance(module, Linear) and module.low_ranks is not None:
+            return "it has adapters"
         if isinstance(module, MultiHeadAttention) and (module.gate is not None or module.has_taps):
             return "attention is tapped or gated"
         if isinstance(module, MultiHeadAttention) and module.scale != module.head_width**-0.5:

@@ -1,9 +1,9 @@
 """Life of a run's checkpoints: saving, keeping, rollback and averaging."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tformer_cli.artifacts.weights_file import tensor_shapes
 from tformer_cli.errors import ArtifactError, DataError, UnreadableError
@@ -33,11 +33,14 @@ class RunSaver:
         validation: ValidationConfig | None,
         processes: Processes | None = None,
         average: MovingAverage | None = None,
+        initial: Callable[[], nn.Module] | None = None,
     ) -> None:
         """Brings together what is saved, and the settings (None: a run without validation).
 
-        The first of several processes alone writes; the others give it what it lacks.
+        The first of several processes alone writes; the others give it what it lacks. `initial`
+        makes a model with the weights that the run began with; None: random ones.
         """
+        self._initial = initial or self._random
         self._processes = processes or Processes()
         self.checkpoints = checkpoints
         self._model = model
@@ -99,13 +102,15 @@ class RunSaver:
                 return self._restore(step, fingerprints)
             except ArtifactError:  # damaged: another one will do
                 continue
-        torch.manual_seed(self._config.seed)
-        fresh = Transformer(self._model.config, self._model.vocab_size)
-        self._model.load_state_dict(fresh.state_dict())
+        self._model.load_state_dict(self._initial().state_dict())
         self._optimizer.state.clear()
         if self._average is not None:
             self._average.restart()
         return TrainingState(fingerprints=fingerprints)
+
+    def _random(self) -> Transformer:
+        torch.manual_seed(self._config.seed)
+        return Transformer(self._model.config, self._model.vocab_size)
 
     def restore(self, fresh: TrainingState, names: Sequence[str]) -> tuple[TrainingState, str]:
         """Goes back to the newest sound checkpoint, and removes damaged ones after it.

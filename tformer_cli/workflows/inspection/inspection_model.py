@@ -12,6 +12,8 @@ from tformer_cli.workflows.opening.translator import Opened, open_translator
 class InspectionOptions(TypedDict, total=False):
     """Keyword arguments of `open_for_inspection`, each as `open_translator` takes it."""
 
+    adapter: Path | None
+    """Directory of a low-rank adapter that is added to the weights."""
     source_language: str | None
     """Code of the language to read; None: the model's own."""
     target_language: str | None

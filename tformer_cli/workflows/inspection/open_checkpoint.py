@@ -12,10 +12,12 @@ from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     make_model,
 )
-from tformer_cli.artifacts.weights_file import read_weights
+from tformer_cli.artifacts.weights_file import StoredWeights, read_weights
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError
+from tformer_cli.model.adapter_config import adapter_shapes
 from tformer_cli.recipe import load_recipe
+from tformer_cli.training.adapters import merged_weights
 from tformer_cli.training.resuming.checkpoints import MODEL, STATE, Checkpoints
 from tformer_cli.workflows.train import RECIPE, has_run
 
@@ -42,7 +44,13 @@ def open_model_or_checkpoint(path: Path, device: torch.device | str = "cpu") -> 
     recipe = load_recipe(str(run / RECIPE))
     tokenizer = Tokenizer.from_file(run / TOKENIZER)
     checkpoints.check(steps[0])
-    weights = read_weights(place / MODEL, recipe.model, tokenizer.vocab_size)
+    shapes = adapter_shapes(recipe.model, recipe.adapter)
+    weights = read_weights(place / MODEL, recipe.model, tokenizer.vocab_size, adapters=shapes)
+    if shapes:
+        tensors = {name: torch.from_numpy(array) for name, array in weights.arrays.items()}
+        whole = merged_weights(tensors, recipe.model, recipe.adapter)
+        arrays = {name: tensor.numpy() for name, tensor in whole.items()}
+        weights = StoredWeights(arrays, weights.mapping)
     return ModelDirectory(
         path=path,
         config=recipe.model,

@@ -32,6 +32,7 @@ class TranslatorOptions(DecodingOverrides, total=False):
     too_long: TooLong
     split_sentences: SentenceRule | None
     banned: Sequence[str]
+    adapter: Path | None
     source_language: str | None
     target_language: str | None
     ensemble: Sequence[Path]
@@ -72,6 +73,9 @@ class OpeningSettings:
     is translated as it is."""
     banned: Sequence[str] = ()
     """Texts whose tokens no translation may hold in a row."""
+    adapter: Path | None = None
+    """Directory of a low-rank adapter that is added to the weights, or that of its run. Of a
+    `ModelDirectory` the files are then read again."""
     source_language: str | None = None
     """Code of the language to read, for a model that has tokens for it; None: the model's own."""
     target_language: str | None = None
@@ -104,6 +108,10 @@ class OpeningSettings:
             raise UsageError("--heads: --engine ctranslate2 uses all heads; omit one of the two")
         if self.heads and self.ensemble:
             raise UsageError("--heads: selects heads of one model; omit it or --ensemble")
+        if self.adapter is not None and self.engine == "ctranslate2":
+            raise UsageError(
+                "--adapter: --engine ctranslate2 uses an export; use `tformer export --adapter`"
+            )
         if self.ensemble and self.engine == "ctranslate2":
             raise UsageError("--ensemble: --engine ctranslate2 uses one model; omit one of the two")
 

@@ -78,12 +78,16 @@ def open_translator(
     """
     settings, overrides = split_options(options)
     weights: StoredWeights | None = None
+    if isinstance(model, ModelDirectory) and settings.adapter is not None:
+        model = model.path
     if isinstance(model, ModelDirectory):
         directory, place = model, str(next(model.model.parameters()).device)
     else:
         place = _device(settings)
         takes_int8 = settings.engine != "ctranslate2"
-        directory, weights = read_model_directory(Path(model), place, takes_int8=takes_int8)
+        directory, weights = read_model_directory(
+            Path(model), place, takes_int8=takes_int8, adapter=settings.adapter
+        )
     directory = _for_languages(directory, settings)
     decoding = overridden(directory.decoding, settings.tell, **overrides)
     precision = choose_precision(directory, settings.precision, place)

@@ -12,6 +12,7 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError, RecipeError
 from tformer_cli.files.hashes import hash_file
+from tformer_cli.model.adapter_config import adapted_parts
 from tformer_cli.model.config import parameter_shapes
 from tformer_cli.recipe import Completion, Recipe, load_recipe
 from tformer_cli.structure import StructureError
@@ -30,6 +31,10 @@ The usual peak is made for random weights. At that rate Adam's first steps, each
 the rate for every weight, carry trained weights out of their minimum, and what they knew has to be
 learned again. Warm-up is then needed for Adam's moments alone, which β₂ = 0.98 settles in hundreds
 of steps."""
+ADAPTER_SHARE = 1.0
+"""The same of the rate in a run that trains adapters: they start at nothing and the trained weights
+stay, so that ten times the rate does what it does elsewhere (Schulman et al. 2025, "LoRA without
+regret")."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +71,15 @@ def check_start(recipe: Recipe) -> None:
 
     Raises:
         ArtifactError: if it was not completed.
-        RecipeError: if it freezes all weights, or some that the model has not.
+        RecipeError: if it freezes all weights, or some that the model has not, or has adapters
+            that fit nothing.
     """
     frozen_names(recipe)
+    if recipe.adapter.rank:
+        try:
+            adapted_parts(recipe.model, recipe.adapter.targets)
+        except ValueError as error:
+            raise RecipeError(f"adapter.targets: {error}") from None
     if recipe.start.model and not recipe.start.weights_hash:
         raise ArtifactError(
             f"model.from: the settings of {recipe.start.model} are missing; load the recipe with "
@@ -103,18 +114,26 @@ def freeze(model: "Transformer", recipe: Recipe) -> list[str]:
     """Keeps a model's frozen weights as they are: without gradient and optimizer state.
 
     Returns:
-        A note for the user, if the recipe freezes any.
+        Notes for the user: what a run from a model does to it.
     """
-    frozen = frozen_names(recipe)
+    notes = []
+    if recipe.start.model:
+        training = recipe.training
+        rate, warmup = f"{training.learning_rate:g}", f"{training.warmup_steps:,}"
+        notes = [f"fine-tuning {recipe.start.model}: learning rate {rate}, warm-up {warmup} steps"]
     parameters = dict(model.named_parameters())
+    n_all = sum(parameter.numel() for parameter in parameters.values())
+    if recipe.adapter.rank:
+        n_trained = sum(p.numel() for p in parameters.values() if p.requires_grad)
+        return [*notes, f"adapters of rank {recipe.adapter.rank} train {n_trained:,} parameters"]
+    frozen = frozen_names(recipe)
     kept = [parameter for name, parameter in parameters.items() if name in frozen]
     for parameter in kept:
         parameter.requires_grad = False
     if not recipe.start.frozen:
-        return []
-    n_all = sum(parameter.numel() for parameter in parameters.values())
+        return notes
     n_kept = sum(parameter.numel() for parameter in kept)
-    return [f"model.frozen keeps {n_kept:,} of {n_all:,} parameters as they are"]
+    return [*notes, f"model.frozen keeps {n_kept:,} of {n_all:,} parameters as they are"]
 
 
 def start_tokenizer(start: StartConfig) -> Tokenizer:
@@ -124,6 +143,31 @@ def start_tokenizer(start: StartConfig) -> Tokenizer:
         ArtifactError: if there is no such model.
     """
     return Tokenizer.from_file(_directory(start.model, _ignore) / TOKENIZER)
+
+
+def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Transformer":
+    """Makes the model of a run with the weights that it begins with, on the CPU.
+
+    Args:
+        recipe: what decides the run.
+        vocab_size: entries of its vocabulary.
+        loads: whether the weights of the model that it starts from are read.
+
+    Raises:
+        ArtifactError: if they cannot be.
+    """
+    import torch
+
+    from tformer_cli.model.low_rank import add_low_ranks
+    from tformer_cli.model.transformer import Transformer
+
+    torch.manual_seed(recipe.training.seed)
+    model = Transformer(recipe.model, vocab_size)
+    if recipe.start.model and loads:
+        load_start(model, recipe.start)
+    if recipe.adapter.rank:
+        add_low_ranks(model, recipe.adapter)
+    return model
 
 
 def load_start(model: "Transformer", start: StartConfig) -> None:
@@ -151,17 +195,25 @@ def _completed(
     settings = _of_run(run, name) or _of_model(name, say)
     _check_shape(model, settings, name)
     _check_tokenizer(tokenizer, settings, name)
-    defaults = {
-        "learning_rate": PEAK_SHARE * TrainingConfig.learning_rate,
-        "warmup_steps": round(PEAK_SHARE * TrainingConfig.warmup_steps),
-    }
     return {
         **values,
         "model": {**settings.model, **model, "from_hash": settings.weights_hash},
         # Only to be read: the run's tokenizer is a copy of the model's
         "tokenizer": {**tokenizer, "path": name, "vocab_size": settings.vocab_size},
-        "training": {**defaults, **training},
+        "training": {**_schedule(training, values.get("adapter")), **training},
         "decoding": {**settings.decoding, **decoding},
+    }
+
+
+def _schedule(training: Mapping[str, Any], adapter: object) -> dict[str, Any]:
+    """Learning rate and warm-up of a run from trained weights; see `PEAK_SHARE`."""
+    steps, max_steps = TrainingConfig.warmup_steps, training.get("max_steps")
+    if isinstance(max_steps, int) and max_steps > 0:
+        steps = min(steps, max_steps)
+    share = ADAPTER_SHARE if isinstance(adapter, Mapping) and adapter.get("rank") else PEAK_SHARE
+    return {
+        "learning_rate": share * TrainingConfig.learning_rate,
+        "warmup_steps": round(PEAK_SHARE * steps),
     }
 
 

@@ -1,0 +1,72 @@
+"""Low-rank adapters as parts of the matrices: what a run with them validates and publishes."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from tformer_cli.artifacts.adapter_directory import add_low_rank
+from tformer_cli.model.adapter_config import AdapterConfig, adapted_parts
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.operations import Linear
+from tformer_cli.model.transformer import Transformer
+
+
+def merged_weights(
+    weights: Mapping[str, Tensor], config: ModelConfig, adapter: AdapterConfig
+) -> dict[str, Tensor]:
+    """Adds adapters to the matrices that they adapt.
+
+    Args:
+        weights: the `state_dict()` of a model with adapters.
+        config: the model's shape.
+        adapter: settings of the adapters.
+
+    Returns:
+        The weights of a model without adapters.
+    """
+    merged = dict(weights)
+    for part in adapted_parts(config, adapter.targets):
+        a, b = (merged.pop(part.weight(letter)).cpu().numpy() for letter in "AB")
+        name = f"{part.module}.weight"
+        if merged[name] is weights[name]:
+            merged[name] = merged[name].to("cpu", copy=True)
+        add_low_rank(merged[name][part.first : part.last].numpy(), a, b, adapter.scale)
+    return merged
+
+
+class MergedAdapters:
+    """A model in training whose adapters are parts of its matrices while that is entered.
+
+    Engines know weights by where they lie and how often they were written. So merged matrices are
+    kept and written again: new ones might lie where earlier ones did.
+    """
+
+    def __init__(self, model: Transformer) -> None:
+        """Finds the adapters of a model; without any, nothing is done."""
+        linears = [m for m in model.modules() if isinstance(m, Linear) and m.adapters]
+        self._found = [(linear, linear.weight, linear.low_ranks) for linear in linears]
+        self._merged: list[nn.Parameter] = []
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """Adds the present adapters to the matrices, and takes them apart again at the end."""
+        if not self._merged:
+            self._merged = [
+                nn.Parameter(torch.empty_like(weight), requires_grad=False)
+                for _, weight, _ in self._found
+            ]
+        try:
+            for (linear, weight, _), matrix in zip(self._found, self._merged, strict=True):
+                rows = weight.detach().to("cpu", copy=True)
+                for one in linear.adapters:
+                    a, b = (w.detach().cpu().numpy() for w in (one.lora_A, one.lora_B))
+                    add_low_rank(rows[one.first : one.last].numpy(), a, b, one.scale)
+                with torch.no_grad():
+                    matrix.copy_(rows)
+                linear.weight, linear.low_ranks = matrix, None
+            yield
+        finally:
+            for linear, weight, adapters in self._found:
+                linear.weight, linear.low_ranks = weight, adapters
