@@ -133,7 +133,9 @@ def _ordered(array: Array, order: NDArray[np.int64]) -> Array:
     return found
 
 
-def arranged(pieces: Sequence[str], pad: int | None, unk: int, start: int | None, eos: int) -> Rows:
+def arranged(
+    pieces: Sequence[str], pad: int | None, unk: int, start: int | None, eos: int | None
+) -> Rows:
     """Orders a vocabulary so that padding, unknown, start and end have the ids 0 to 3.
 
     Args:
@@ -141,12 +143,12 @@ def arranged(pieces: Sequence[str], pad: int | None, unk: int, start: int | None
         pad: foreign id of padding; None: a row of zeros.
         unk: foreign id of the unknown piece.
         start: foreign id of what a translation begins with; None: zeros.
-        eos: foreign id of the end.
+        eos: foreign id of the end; None, of a source alone: zeros.
 
     Returns:
         The rows. Where the start is another token, too, such as `</s>`, its row stands twice.
     """
-    first = [-1 if pad is None else pad, unk, -1 if start is None else start, eos]
+    first = [-1 if number is None else number for number in (pad, unk, start, eos)]
     rest = [n for n in range(len(pieces)) if n not in first]
     special = ("<pad>", "<unk>", "<s>", "</s>")
     names = [f"<foreign {piece}>" if piece in special else piece for piece in pieces]

@@ -1,9 +1,10 @@
 """PyTorch checkpoints: whose they are."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from tformer_cli.converters import fairseq
+from tformer_cli.converters import fairseq, opennmt
 from tformer_cli.converters.foreign_model import ForeignModel
 from tformer_cli.converters.formats.torch_checkpoint import read_checkpoint
 from tformer_cli.errors import ArtifactError
@@ -21,8 +22,12 @@ def find_checkpoint(path: Path) -> Callable[[], ForeignModel] | None:
     file = _checkpoint(path)
     if file is None:
         return None
-    source = fairseq.open_source(file, read_checkpoint(file))
-    return None if source is None else lambda: fairseq.convert(source)
+    checkpoint = read_checkpoint(file)
+    for family in (opennmt, fairseq):
+        source = family.open_source(file, checkpoint)
+        if source is not None:
+            return partial(family.convert, source)
+    return None
 
 
 def _checkpoint(path: Path) -> Path | None:

@@ -27,6 +27,7 @@ from tformer_cli.converters.foreign_model import (
     model_config,
     number,
     read_bytes,
+    shown,
 )
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
 from tformer_cli.converters.formats.torch_checkpoint import named_tensors, plain
@@ -197,7 +198,7 @@ def convert(source: FairseqSource) -> ForeignModel:
     architecture = settings.get("arch")
     if not isinstance(architecture, str) or not _ARCHITECTURE.fullmatch(architecture):
         raise ArtifactError(
-            f"{path}: arch = {str(architecture)[:60]} is not supported, only transformer models of "
+            f"{path}: arch = {shown(architecture)} is not supported, only transformer models of "
             "translation are; import another model"
         )
     reader = Reader(source.arrays, str(path))
@@ -274,14 +275,13 @@ def _config(
 ) -> tuple[ModelConfig, dict[str, Array]]:
     """Returns the settings of a model, and the tables of its positions."""
     path, settings = source.path, source.settings
-    for name in (
-        "embed_dim",
-        "ffn_embed_dim",
-        "attention_heads",
-        "normalize_before",
-        "learned_pos",
-    ):
-        if settings.get(f"encoder_{name}") != settings.get(f"decoder_{name}"):
+    reads = {
+        **dict.fromkeys(("embed_dim", "ffn_embed_dim", "attention_heads"), number),
+        **dict.fromkeys(("normalize_before", "learned_pos"), flag),
+    }
+    for name, read in reads.items():
+        values = [read(path, settings, f"{side}_{name}") for side in ("encoder", "decoder")]
+        if values[0] != values[1]:
             raise ArtifactError(
                 f"{path}: encoder and decoder differ in {name}, which is not supported; import "
                 "another model"

@@ -92,9 +92,16 @@ def check_settings(
     for name, values in known.items():
         if name in settings and settings[name] not in values:
             raise ArtifactError(
-                f"{path}: {name} = {json.dumps(settings[name])[:60]} is not supported; import "
-                "another model"
+                f"{path}: {name} = {shown(settings[name])} is not supported; import another model"
             )
+
+
+def shown(value: object) -> str:
+    """Writes a foreign setting for a message; of what is not plain its type, which is short."""
+    parts = value if isinstance(value, list) else [value]
+    if len(parts) < 10 and all(isinstance(part, str | int | float | None) for part in parts):
+        return json.dumps(value)[:60]
+    return f"a {type(value).__name__}"
 
 
 def model_config(path: Path, **values: Any) -> ModelConfig:  # noqa: ANN401

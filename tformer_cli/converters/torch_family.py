@@ -19,7 +19,9 @@ from tformer_cli.errors import ArtifactError
 CODES = ("bpecodes", "bpe.codes", "codes", "code", "*.bpecodes", "*.codes", "*.bpe")
 """Names of files of merges."""
 SPMS = ("*.model", "*.spm")
-"""Names of SentencePiece models."""
+"""Names of SentencePiece models; a file of merges may be called so, too."""
+_VERSION = b"#version:"
+"""Begins a file of merges."""
 IN_PIECES = (
     "no SentencePiece model (*.model) and no list of merges (bpecodes) lies beside it, so texts "
     "are the pieces of its vocabulary with spaces between them, as its own tokenizer writes them"
@@ -48,7 +50,8 @@ def read_tokenizer(
     """
     pieces = sides[0].pieces
     others = None if sides[1].pieces == pieces else sides[1].pieces
-    spms = _beside(directory, SPMS, languages)
+    models, merges = _files(directory)
+    spms = _by_side(directory, models, languages)
     if spms is not None:
         same = spms[0] == spms[1]
         made = SentencePieceTokenizer.build(
@@ -59,7 +62,7 @@ def read_tokenizer(
             where=str(spms[0]),
         )
         return made, list(dict.fromkeys(spms)), []
-    codes = _beside(directory, CODES, languages)
+    codes = _by_side(directory, merges, languages)
     if codes is None:
         return PieceTokenizer.build(pieces, others, where=str(directory)), [], [IN_PIECES]
     texts = [_text(path) for path in codes]
@@ -67,15 +70,20 @@ def read_tokenizer(
     return in_words, list(dict.fromkeys(codes)), [IN_WORDS]
 
 
-def _beside(
-    directory: Path, patterns: Sequence[str], languages: tuple[str, str]
+def _files(directory: Path) -> tuple[list[Path], list[Path]]:
+    """Finds SentencePiece models and files of merges; these may be called as those are."""
+    models = sorted({path for pattern in SPMS for path in directory.glob(pattern)})
+    in_text = [path for path in models if read_bytes(path).startswith(_VERSION)]
+    named = {path for pattern in CODES for path in directory.glob(pattern)}
+    return [path for path in models if path not in in_text], sorted({*in_text, *named})
+
+
+def _by_side(
+    directory: Path, found: Sequence[Path], languages: tuple[str, str]
 ) -> tuple[Path, Path] | None:
-    """Finds a file for both sides, or one for each with its language in the name."""
-    found = sorted({path for pattern in patterns for path in directory.glob(pattern)})
-    if not found:
-        return None
-    if len(found) == 1:
-        return found[0], found[0]
+    """Picks a file for both sides, or one for each with its language in the name; None: none."""
+    if len(found) < 2:
+        return (found[0], found[0]) if found else None
     source, target = (
         [path for path in found if code and code in path.name.split(".")] for code in languages
     )

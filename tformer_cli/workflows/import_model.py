@@ -113,10 +113,12 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     Raises:
         ArtifactError: if a file that tells the kind is damaged.
     """
-    from tformer_cli.converters import checkpoints, hugging_face, marian
+    from tformer_cli.converters import checkpoints, eole, hugging_face, marian
 
     if path.is_dir() and hugging_face.is_hugging_face(path):
         return lambda _: hugging_face.convert(path)
+    if path.is_dir() and eole.is_eole(path):
+        return lambda _: eole.convert(path)
     source = marian.find_source(path)
     if source is not None:
         return lambda weights: marian.convert(source, weights)

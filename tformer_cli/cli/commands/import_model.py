@@ -50,8 +50,8 @@ def import_model(
     """Make a model directory of another tool's model.
 
     Reads Hugging Face directories of Marian (OPUS-MT), M2M-100, NLLB and mBART models, Marian's own
-    models, the Firefox translation models (Bergamot), and fairseq's. Nothing in their files is
-    executed.
+    models, the Firefox translation models (Bergamot), and those of fairseq, OpenNMT-py and Eole.
+    Nothing in their files is executed.
     Commands that take MODEL take such a SOURCE, too, and import it into the cache once.
 
     Examples:
