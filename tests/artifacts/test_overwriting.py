@@ -24,6 +24,7 @@ from tformer_cli.training import run_logs
 from tformer_cli.training.resuming import checkpoints
 from tformer_cli.workflows import train
 from tformer_cli.workflows.inspection.follow_heads import HEADS_LOG, PROBE
+from tformer_cli.workflows.training.start import IMPORTED
 
 
 def check(output, *inputs, writes=Writes.FILE):
@@ -37,7 +38,7 @@ def test_the_layout_lists_the_files_written():
         *(checkpoints.MODEL, checkpoints.OPTIMIZER, checkpoints.AVERAGE, checkpoints.STATE),
         *(train.RECIPE, train.METRICS, HEADS_LOG, PROBE, FREQUENCIES, ".lock"),
         *(shard_directory.MANIFEST, ctranslate2_export.ORIGIN, shortlist_file.SHORTLIST),
-        *(adapter_directory.ADAPTER_CONFIG, adapter_directory.ADAPTER_WEIGHTS),
+        *(IMPORTED, adapter_directory.ADAPTER_CONFIG, adapter_directory.ADAPTER_WEIGHTS),
     } == LAYOUT
     checkpoint_tree = checkpoints.Checkpoints(Path()).directory.name
     assert {run_logs.DIRECTORY, checkpoint_tree, adapter_directory.ADAPTER} == TREES

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors import SafetensorError
 
-from tformer_cli.artifacts.config_file import WEIGHTS
+from tformer_cli.artifacts.config_file import LARGEST_CONFIG, WEIGHTS
 from tformer_cli.artifacts.weights_file import StoredWeights, open_tensors
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text
@@ -38,7 +38,6 @@ ADAPTER = "adapter"
 ADAPTER_WEIGHTS, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _BASE_HASH = "base_sha256"
 """Key of the metadata: SHA-256 of the weights file of the model that was adapted."""
-_LARGEST_CONFIG = 1 << 20
 _LIBRARY_NAMES = {
     "self_attention": "self_attn",
     "cross_attention": "encoder_attn",
@@ -149,7 +148,7 @@ def add_low_rank(
 def _rank_and_scale(file: Path) -> tuple[int, float]:
     """Reads what an adapter's tensors are multiplied by."""
     try:
-        values: Any = json.loads(read_regular(file, _LARGEST_CONFIG))
+        values: Any = json.loads(read_regular(file, LARGEST_CONFIG))
         rank, alpha = values["r"], float(values["lora_alpha"])
     except FileNotFoundError:
         raise ArtifactError(

@@ -17,7 +17,7 @@ FORMAT_VERSIONS = {"float32": 1, "int8": 2}
 of these is refused, so that a tformer without int8 reports a version and not a damaged file."""
 WeightType = Literal["float32", "int8"]
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
-_LARGEST_CONFIG = 1 << 20
+LARGEST_CONFIG = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ def read_json(path: Path, file: Path) -> dict[str, Any]:
     except OSError:  # a name too long, a directory that may not be entered
         raise not_a_model(path) from None
     try:
-        values = json.loads(read_regular(file, _LARGEST_CONFIG))
+        values = json.loads(read_regular(file, LARGEST_CONFIG))
     except (OSError, ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise ArtifactError(f"{file}: is not readable JSON ({reason}); restore the file") from None

@@ -22,7 +22,7 @@ LAYOUT = frozenset(
         *("recipe.toml", "metrics.jsonl", "heads.jsonl", "heads-probe.jsonl", ".lock"),
         *("state.json", "optimizer.safetensors", "average.safetensors"),
         *("manifest.json", "origin.json"),
-        *("adapter_config.json", "adapter_model.safetensors"),
+        *("imported.json", "adapter_config.json", "adapter_model.safetensors"),
     }
 )
 """Files of model, run and checkpoint directories, dumps and exports."""

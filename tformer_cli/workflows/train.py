@@ -1,9 +1,10 @@
 """Training a model by a recipe, from raw text to a model directory."""
 
+import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tformer_cli.artifacts.adapter_directory import ADAPTER, save_adapter
-from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS, StartOrigin
+from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS, ImportOrigin, StartOrigin
 from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
 from tformer_cli.artifacts.token_frequencies import (
@@ -72,7 +73,13 @@ from tformer_cli.workflows.training.data import (
 )
 from tformer_cli.workflows.training.device import training_device, use_kernels
 from tformer_cli.workflows.training.same_recipe import check_same_recipe
-from tformer_cli.workflows.training.start import check_start, freeze, initial_model
+from tformer_cli.workflows.training.start import (
+    IMPORTED,
+    check_start,
+    freeze,
+    initial_model,
+    start_origin,
+)
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 
@@ -105,6 +112,8 @@ class Prepared:
     """Validation pairs."""
     trainer: Trainer
     """With fresh weights."""
+    origin: ImportOrigin | None
+    """The foreign model that its start was imported from."""
     started: RunStarted
     """Facts about the run at its start."""
 
@@ -220,6 +229,8 @@ def _started(
         if fresh:  # only now that recipe and data are known to be good
             _clear(run)
         write_text(run / TOKENIZER, prepared.tokenizer.to_json())
+        if prepared.origin is not None:
+            write_text(run / IMPORTED, json.dumps(asdict(prepared.origin), indent=1) + "\n")
         save_frequencies(run, _source_counts(prepared))
     names = [*map(corpus_name, recipe.data.train), "data.valid"]
     started = replace(started, notes=(*started.notes, *prepared.trainer.resume(names)))
@@ -316,6 +327,9 @@ def prepare(
     precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
     # A checkpoint will be loaded; the other processes take over the weights of the first one
     loads = processes.is_first and (fresh or not Checkpoints(run).steps())
+    origin = None
+    if processes.is_first:
+        origin = start_origin(recipe.start, None if loads else run)
     make = partial(initial_model, recipe, tokenizer.vocab_size)
     model = make(loads=loads).to(device)
     model_notes = freeze(model, recipe)
@@ -331,7 +345,7 @@ def prepare(
         loader=partial(_open_loader, recipe, corpora, tokenizer),
         validator=validator if valid else None,
         checkpoints=Checkpoints(run),
-        publish=partial(_publish, recipe, run, tokenizer),
+        publish=partial(_publish, recipe, run, tokenizer, origin),
         precision=precision,
         fingerprints=fingerprints,
         limit=HardwareLimit(probe, processes.world_size),
@@ -349,7 +363,12 @@ def prepare(
         notes=(*notes(recipe, corpora), *model_notes),
     )
     return Prepared(
-        tokenizer=tokenizer, corpora=corpora, validation=valid, trainer=trainer, started=started
+        tokenizer=tokenizer,
+        corpora=corpora,
+        validation=valid,
+        trainer=trainer,
+        origin=origin,
+        started=started,
     )
 
 
@@ -393,6 +412,7 @@ def _publish(
     recipe: Recipe,
     run: Path,
     tokenizer: Tokenizer,
+    origin: ImportOrigin | None,
     weights: Mapping[str, Tensor],
     step: int,
     scores: Mapping[str, float],
@@ -414,6 +434,7 @@ def _publish(
             target_language=recipe.data.target_language,
             step=step,
             scores=scores,
+            origin=origin,
             start=StartOrigin(model=start.model, weights_hash=start.weights_hash)
             if start.model
             else None,
@@ -494,7 +515,17 @@ def _clear(run: Path) -> None:
     """Removes what an earlier run wrote, and nothing else that lies there."""
     for directory in ("checkpoints", TENSORBOARD, ADAPTER):
         remove_tree(run / directory)
-    for name in (RECIPE, TOKENIZER, METRICS, HEADS_LOG, PROBE, FREQUENCIES, CONFIG, WEIGHTS):
+    for name in (
+        RECIPE,
+        TOKENIZER,
+        METRICS,
+        HEADS_LOG,
+        PROBE,
+        FREQUENCIES,
+        IMPORTED,
+        CONFIG,
+        WEIGHTS,
+    ):
         (run / name).unlink(missing_ok=True)
 
 

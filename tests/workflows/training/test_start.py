@@ -14,6 +14,7 @@ from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError, RecipeError
 from tformer_cli.recipe import load_recipe, make_recipe
 from tformer_cli.training.events import StepReport
+from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.train import train
 from tformer_cli.workflows.training import start
 from tformer_cli.workflows.training.plan import plan_training
@@ -157,6 +158,7 @@ def test_a_foreign_model_is_imported_and_trained(make, tmp_path, variant):
     source, run, said = write(tmp_path / "marian", weights(options), options), tmp_path / "run", []
     recipe = make(source, run, said)
     assert "imported a model of Marian into" in said[0]
+    origin = read_config(resolve_model(source, print)).origin
     crash_at(recipe, run, 3)
     shutil.rmtree(tmp_path / "cache")
     shutil.rmtree(source)
@@ -164,6 +166,7 @@ def test_a_foreign_model_is_imported_and_trained(make, tmp_path, variant):
     result = CliRunner().invoke(app, ["translate", str(run), "a cat", "--max-length", "5", "-q"])
     assert result.exit_code == 0, result.stderr
     assert read_config(run).start.model == str(source)
+    assert read_config(run).origin == origin is not None
 
 
 def test_the_command_starts_from_a_model_and_protects_it(tmp_path, model, make):
@@ -301,3 +304,13 @@ def test_parts_of_random_weights_can_be_frozen(make, tmp_path, model):
     assert make_recipe(recipe.to_mapping(), "test") == recipe
     train(recipe, tmp_path / "run")
     assert load_recipe(str(tmp_path / "run/recipe.toml")).start.frozen == ("encoder",)
+
+
+def test_a_damaged_record_of_the_import_is_one_line(make, tmp_path):
+    options = {**OPTIONS, **MARIAN["post-norm"]}
+    source, run = write(tmp_path / "marian", weights(options), options), tmp_path / "run"
+    crash_at(make(source, run), run, 3)
+    for text in ("{", '{"kind": 3}'):
+        (run / "imported.json").write_text(text)
+        with pytest.raises(ArtifactError, match=r"imported\.json: is damaged .*; restore it"):
+            train(make(source, run), run)

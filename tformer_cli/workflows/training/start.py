@@ -1,5 +1,6 @@
 """Fine-tuning: a run that starts from the weights of a model, in its shape, with its tokenizer."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -7,15 +8,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tformer_cli.artifacts.config_file import TOKENIZER, WEIGHTS, read_config
+from tformer_cli.artifacts.config_file import (
+    LARGEST_CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    ImportOrigin,
+    read_config,
+)
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError, RecipeError
 from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import read_regular
 from tformer_cli.model.adapter_config import adapted_parts
 from tformer_cli.model.config import parameter_shapes
 from tformer_cli.recipe import Completion, Recipe, load_recipe
-from tformer_cli.structure import StructureError
+from tformer_cli.structure import StructureError, structure
 from tformer_cli.training.config import StartConfig, TrainingConfig
 from tformer_cli.workflows.import_model import resolve_model
 
@@ -24,6 +32,8 @@ if TYPE_CHECKING:
 
 FREE = ("dropout", "attention_dropout", "activation_dropout")
 """Keys of `[model]` that a recipe may give beside `from`: they decide nothing of what is stored."""
+IMPORTED = "imported.json"
+"""Record of a run that starts from an imported model: what that was imported from."""
 PEAK_SHARE = 0.1
 """Share of the usual peak learning rate, and of the usual warm-up, in a run from trained weights.
 
@@ -134,6 +144,30 @@ def freeze(model: "Transformer", recipe: Recipe) -> list[str]:
         return notes
     n_kept = sum(parameter.numel() for parameter in kept)
     return [*notes, f"model.frozen keeps {n_kept:,} of {n_all:,} parameters as they are"]
+
+
+def start_origin(start: StartConfig, run: Path | None) -> ImportOrigin | None:
+    """Finds the foreign model that the start of a run was imported from, if it was.
+
+    Args:
+        start: the start.
+        run: a run directory with a checkpoint, which has recorded it; None: a new run.
+
+    Raises:
+        ArtifactError: if there is no such model, or the record is damaged.
+    """
+    if not start.model:
+        return None
+    if run is None:
+        return read_config(_directory(start.model, _ignore)).origin
+    file = run / IMPORTED
+    if not file.is_file():
+        return None
+    try:
+        return structure(ImportOrigin, json.loads(read_regular(file, LARGEST_CONFIG)))
+    except (OSError, ValueError, RecursionError, StructureError) as error:
+        reason = str(error).splitlines()[0]
+        raise ArtifactError(f"{file}: is damaged ({reason}); restore it") from None
 
 
 def start_tokenizer(start: StartConfig) -> Tokenizer:
