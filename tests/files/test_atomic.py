@@ -58,3 +58,21 @@ def test_places_that_cannot_be_written_are_errors_of_one_line(tmp_path):
         make_directory(tmp_path / "file" / "below")
     with pytest.raises(ArtifactError, match=r"a\.txt: cannot be written \(not a directory\)"):
         write_text(tmp_path / "file" / "a.txt", "text")
+
+
+def test_of_a_link_the_directory_that_it_leads_to_is_written(tmp_path):
+    (tmp_path / "place").mkdir()
+    (tmp_path / "link").symlink_to("place")
+    with directory_aside(tmp_path / "link") as aside:
+        (aside / "file").write_text("new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "place" / "file").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "place"]
+
+
+def test_a_name_too_long_for_a_directory_is_refused(tmp_path):
+    with (
+        pytest.raises(ArtifactError, match="file name too long"),
+        directory_aside(tmp_path / ("x" * 300)),
+    ):
+        pass

@@ -1,5 +1,7 @@
 import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.converters.test_marian import OPTIONS, VARIANTS, D, V, bergamot, weights, write
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.workflows import import_model as workflow
@@ -286,3 +289,30 @@ def test_a_part_of_a_hugging_face_directory_names_the_directory(tmp_path):
     (directory / "pytorch_model.bin").write_text("version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(ArtifactError, match="run `git lfs pull`"):
         import_model(str(directory / "pytorch_model.bin"), None)
+
+
+def test_an_import_needs_no_torch(tmp_path, source):
+    program = (
+        "import sys; from pathlib import Path; from tformer_cli.workflows.import_model import *;"
+        "import_model(sys.argv[1], Path(sys.argv[2])); sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program, source, tmp_path / "ours"], check=True)
+    assert load_model_directory(tmp_path / "ours").model.config.d_model == D
+
+
+def test_names_that_are_not_unicode_are_imported(tmp_path, source):
+    odd = source.rename(tmp_path / os.fsdecode(b"mod\xffl"))
+    result = run("import", odd, "-o", tmp_path / "ours")
+    assert result.exit_code == 0, result.stderr
+    assert run("info", tmp_path / "ours").exit_code == 0
+
+
+def test_info_names_the_model_that_was_imported(tmp_path, source):
+    run("import", source, "-o", tmp_path / "ours")
+    shown = run("info", tmp_path / "ours").stdout
+    assert "Imported from" in shown
+    assert "(Marian)" in shown
+    assert "Training" not in shown
+    record = json.loads(run("info", tmp_path / "ours", "--format", "json").stdout)
+    assert record["imported_from"] == {"kind": "Marian", "source": str(source)}
+    assert record["started_from"] is None

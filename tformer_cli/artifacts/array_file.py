@@ -16,6 +16,7 @@ Arrays = Mapping[str, NDArray[Any]]
 DTYPES = {
     "<f4": "F32",
     "<f2": "F16",
+    "|i1": "I8",
     "|u1": "U8",
     "<u2": "U16",
     "<i4": "I32",

@@ -9,13 +9,14 @@ import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from tformer_cli import __version__
 from tformer_cli.acceleration import require_fast
 from tformer_cli.artifacts.adapter_directory import merge_adapter
+from tformer_cli.artifacts.array_file import write_arrays
 from tformer_cli.artifacts.config_file import (
     CONFIG,
     FORMAT_VERSIONS,
@@ -31,12 +32,13 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weights
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError
-from tformer_cli.files.atomic import make_directory, write_text
+from tformer_cli.files.atomic import make_directory, write_text, written_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import torch
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from tformer_cli.decoding.config import DecodingConfig
@@ -99,7 +101,7 @@ class ModelDirectory:
 
 def save_model_directory(
     path: Path,
-    weights: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor] | Mapping[str, NDArray[Any]],
     *,
     config: ModelConfig,
     tokenizer: Tokenizer,
@@ -111,7 +113,7 @@ def save_model_directory(
 
     Args:
         path: the directory; it is made if it is not there.
-        weights: a model's `state_dict()`.
+        weights: a model's `state_dict()`, or numpy arrays of these names, written without torch.
         config: the model's shape.
         tokenizer: the tokenizer that belongs to the weights.
         decoding: defaults of the search.
@@ -121,11 +123,9 @@ def save_model_directory(
     Raises:
         ArtifactError: if it cannot be written.
     """
-    from tformer_cli.artifacts.tensors import save_tensors
-
     make_directory(path)
     write_text(path / TOKENIZER, tokenizer.to_json())
-    save_tensors(path / WEIGHTS, weights, {"format": "pt"})
+    _write_weights(path / WEIGHTS, weights)
     known = {key: value for key, value in asdict(info).items() if value is not None}
     record = {
         "format_version": FORMAT_VERSIONS[weight_type],
@@ -146,6 +146,22 @@ def store_alignment(path: Path, alignment: AlignmentInfo) -> None:
     """
     read_config(path)
     _write_config(path, {**read_json(path, path / CONFIG), "alignment": asdict(alignment)})
+
+
+def _write_weights(file: Path, weights: Mapping[str, Tensor] | Mapping[str, NDArray[Any]]) -> None:
+    arrays = {name: one for name, one in weights.items() if isinstance(one, np.ndarray)}
+    if arrays:
+        # the largest numbers first: all then lie at multiples of their size
+        ordered = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
+        with written_aside(file) as aside, aside.open("wb") as stream:
+            write_arrays(stream, ordered, _METADATA)
+        return
+    from tformer_cli.artifacts.tensors import save_tensors
+
+    save_tensors(file, cast("Mapping[str, Tensor]", weights), _METADATA)
+
+
+_METADATA = {"format": "pt"}
 
 
 def _write_config(path: Path, record: Mapping[str, Any]) -> None:

@@ -109,6 +109,8 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             for value in _paths_of(values.get(str(parameter.name))):
                 name, path = name_of(parameter), Path(value)
                 if isinstance(role.value, Writes):
+                    if value == STANDARD_STREAM and role is not PathRole.writes_file:
+                        raise UsageError(f"{name}: a directory cannot go to stdout; name one")
                     descriptor = open_stream(value)
                     if descriptor is None:
                         outputs.append(Output(name=name, path=path, writes=role.value))

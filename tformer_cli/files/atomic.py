@@ -48,13 +48,20 @@ def _discard(file: Path) -> None:
 def directory_aside(path: Path) -> Iterator[Path]:
     """Yields a new directory beside `path` that takes its place, with its files, at the end.
 
-    If one exists already, a kill between the two renames leaves neither under that name.
+    If one exists already, a kill between the two renames leaves neither under that name. Of a link
+    the directory that it leads to is replaced.
 
     Raises:
         ArtifactError: if it cannot be written, or a file has its name.
     """
-    if path.exists() and not path.is_dir():
-        raise ArtifactError(f"{path}: is a file; name a directory")
+    named = path
+    try:
+        path = Path(os.path.realpath(path)) if path.is_symlink() else path
+        is_file = path.exists() and not path.is_dir()
+    except OSError as error:  # a name too long
+        raise not_writable(named, error) from None
+    if is_file:
+        raise ArtifactError(f"{named}: is a file; name a directory")
     aside = aside_of(path)
     try:
         shutil.rmtree(aside, ignore_errors=True)

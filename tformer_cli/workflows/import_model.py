@@ -4,10 +4,12 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Literal, cast
 
 from tformer_cli.artifacts.config_file import CONFIG, ImportOrigin, WeightType
 from tformer_cli.artifacts.not_a_model import HUB_NAME, not_a_model
+from tformer_cli.data.lines import without_surrogates
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.files.atomic import directory_aside, make_directory
 from tformer_cli.files.cache import cache_directory
@@ -153,21 +155,19 @@ def _converted(
 
 
 def _write(model: "ForeignModel", output: Path, source: str) -> None:
-    import torch
-
     from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
     from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
 
     origin = ImportOrigin(
         kind=model.kind,
-        source=source,
-        files={file.name: hash_file(file) for file in model.files},
+        source=without_surrogates(source),
+        files={without_surrogates(file.name): hash_file(file) for file in model.files},
         ids=tuple(_runs(model.ids)),
     )
     with directory_aside(output) as aside:
         save_model_directory(
             aside,
-            {name: torch.from_numpy(array) for name, array in model.weights.items()},
+            model.weights,
             config=model.config,
             tokenizer=model.tokenizer,
             decoding=model.decoding,
@@ -281,7 +281,7 @@ def _local(source: str) -> Path:
         earlier = _downloaded(name)
         if earlier is not None:
             return earlier
-        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        reason = shorten(str(error), 120, placeholder="…") or type(error).__name__
         raise ArtifactError(
             f"{source}: no such directory, and the Hugging Face hub is unreachable or has no such "
             f"model ({reason}); download its files (config.json, generation_config.json, "

@@ -7,7 +7,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from tformer_cli.artifacts.config_file import TOKENIZER, WEIGHTS, read_config
+from tformer_cli.artifacts.config_file import (
+    TOKENIZER,
+    WEIGHTS,
+    ImportOrigin,
+    StartOrigin,
+    read_config,
+)
 from tformer_cli.curves.read import METRICS_FILE, read_run
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.tokenizer import Tokenizer
@@ -48,6 +54,10 @@ class ModelDetails:
     """Its defaults for decoding."""
     tformer_version: str
     """Version that wrote it."""
+    origin: ImportOrigin | None
+    """The foreign model that it was made of, if it was."""
+    start: StartOrigin | None
+    """The model whose weights its training started from, if it did."""
     weight_type: str
     """Type of most of its stored weights."""
     n_model_bytes: int
@@ -63,7 +73,7 @@ class ModelDetails:
 
     def record(self) -> dict[str, Any]:
         """Returns everything as one JSON object."""
-        recipe = self.recipe
+        recipe, origin = self.recipe, self.origin
         training = None
         if recipe is not None:
             training = {
@@ -87,6 +97,8 @@ class ModelDetails:
             "last_report": None if self.progress is None else dict(self.progress),
             "training": training,
             "decoding": asdict(self.decoding),
+            "imported_from": origin and {"kind": origin.kind, "source": origin.source},
+            "started_from": self.start and self.start.model,
             "weight_type": self.weight_type,
             "bytes": {"model": self.n_model_bytes, "directory": self.n_bytes},
             "tformer_version": self.tformer_version,
@@ -128,6 +140,8 @@ def model_details(path: Path) -> ModelDetails:
         scores=config.scores,
         decoding=config.decoding,
         tformer_version=config.tformer_version,
+        origin=config.origin,
+        start=config.start,
         weight_type=weight_type,
         n_model_bytes=n_weight_bytes + n_other_bytes,
         n_bytes=sum(file.stat().st_size for file in files),

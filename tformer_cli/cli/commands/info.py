@@ -67,7 +67,12 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     if model.source_vocab_size:
         sides = f"for the target; {model.source_vocab_size:,} for the source"
     yield "Vocabulary", f"{details.vocab_size:,} pieces ({details.algorithm}), {sides}"
-    yield "Training", ". ".join(_training(details))
+    if details.origin is not None:
+        yield "Imported from", f"{details.origin.source} ({details.origin.kind})"
+    if details.start is not None:
+        yield "Started from", details.start.model
+    if details.step or details.origin is None:
+        yield "Training", ". ".join(_training(details))
     recipe = details.recipe
     if recipe is not None:
         from tformer_cli.workflows.info import corpus_name
@@ -78,7 +83,10 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
         names = {"bleu": "BLEU", "chrf": "chrF"}
         scores = (f"{names.get(name, name)} {value:.2f}" for name, value in details.scores.items())
         yield "Validation", ", ".join(scores)
-    yield "Decoding", f"beam size {decoding.beam_size}, length penalty {decoding.length_penalty:g}"
+    penalty = f"length penalty {decoding.length_penalty:g}"
+    if decoding.length_normalization == "average":
+        penalty = "log-probabilities divided by the number of tokens"
+    yield "Decoding", f"beam size {decoding.beam_size}, {penalty}"
     # A run directory is much larger than its model, which is the part to copy elsewhere
     more = details.n_bytes - details.n_model_bytes
     beside = f"; {size_said(more)} more beside it, such as checkpoints" if more else ""
