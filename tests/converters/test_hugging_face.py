@@ -98,7 +98,8 @@ def marian(path, kind="opus", shared=True, safe=True, renormalize=True, **change
     (path / "vocab.json").write_text(json.dumps({p: n for n, p in enumerate(source)}))
     if not shared:
         (path / "target_vocab.json").write_text(json.dumps({p: n for n, p in enumerate(target)}))
-    (path / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "fr"}')
+    tokenizer = {"source_lang": "en", "target_lang": "fr", "separate_vocabs": not shared}
+    (path / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     return model, source, target
 
 

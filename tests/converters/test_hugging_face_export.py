@@ -7,12 +7,16 @@ import pytest
 import torch
 
 from tests.artifacts.test_ctranslate2_export import randomised
+from tests.converters.spm import PIECES
 from tests.converters.test_hugging_face import marian, multilingual
+from tformer_cli.artifacts.config_file import StartOrigin
 from tformer_cli.artifacts.model_directory import (
     ModelInfo,
     load_model_directory,
     save_model_directory,
 )
+from tformer_cli.converters.hugging_face_layout import layout_of
+from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.model.config import ModelConfig
@@ -200,14 +204,173 @@ def test_an_imported_marian_model_gets_its_own_ids_back(tmp_path, kind):
         assert before == after, name
 
 
-def test_other_sentencepiece_tokenizers_are_refused(tmp_path):
-    marian(tmp_path / "first", shared=False)
-    multilingual(tmp_path / "second", "nllb")
-    for name in ("first", "second"):
-        import_model(str(tmp_path / name), tmp_path / f"{name} ours")
-        with pytest.raises(UsageError, match=r"source_vocab_size|SentencePiece tokenizer"):
-            export_hugging_face(tmp_path / f"{name} ours", tmp_path / "hf")
-    assert not (tmp_path / "hf").exists()
+def assert_same_directory(first, second):
+    for name in ("tokenizer.json", "model.safetensors"):
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("kind", ["opus", "tc-big"])
+def test_two_vocabularies_are_written(tmp_path, kind):
+    theirs, source, target = marian(tmp_path / "first", kind, shared=False)
+    import_model(str(tmp_path / "first"), tmp_path / "ours")
+    assert export_hugging_face(tmp_path / "ours", tmp_path / "hf") == "MarianMTModel"
+    for name, pieces in (("vocab.json", source), ("target_vocab.json", target)):
+        found = json.loads((tmp_path / "hf" / name).read_text())
+        assert found == {piece: number for number, piece in enumerate(pieces)}
+    found = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf").eval()
+    wanted = theirs.state_dict()
+    wanted["final_logits_bias"][0, theirs.config.pad_token_id] = 0  # the tool never writes it
+    for name, tensor in found.state_dict().items():
+        assert torch.equal(tensor, wanted[name]), name
+    assert_same_greedy(theirs, found)
+    import_model(str(tmp_path / "hf"), tmp_path / "back")
+    assert_same_directory(tmp_path / "ours", tmp_path / "back")
+
+
+def assert_same_greedy(theirs, found, **options):
+    """Both models write the same, with the same tokens banned."""
+    batch = torch.tensor([[8, 9, 30, theirs.config.eos_token_id]])
+    options |= {"num_beams": 1, "max_length": 12}
+    allowed = {"suppress_tokens": found.generation_config.suppress_tokens}
+    written = found.generate(batch, **options)
+    assert written.shape[1] > 3
+    assert torch.equal(written, theirs.generate(batch, **options, **allowed))
+
+
+CLASSES = {
+    "m2m": "M2M100ForConditionalGeneration",
+    "nllb": "M2M100ForConditionalGeneration",
+    "mbart": "MBartForConditionalGeneration",
+}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_multilingual_model_gets_its_own_ids_back(tmp_path, kind):
+    theirs = multilingual(tmp_path / "first", kind)
+    import_model(str(tmp_path / "first"), tmp_path / "ours")
+    assert export_hugging_face(tmp_path / "ours", tmp_path / "hf") == CLASSES[kind]
+    spm = "sentencepiece.bpe.model"
+    assert (tmp_path / "hf" / spm).read_bytes() == (tmp_path / "first" / spm).read_bytes()
+    assert (tmp_path / "hf" / "vocab.json").exists() == (kind == "m2m")
+    if kind == "m2m":
+        first, again = ((tmp_path / place / "vocab.json").read_text() for place in ("first", "hf"))
+        assert json.loads(again) == json.loads(first)
+    found = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf").eval()
+    wanted = theirs.state_dict()
+    for name, tensor in found.state_dict().items():
+        if "embed_positions" in name:  # the first two rows are of no position
+            assert torch.equal(tensor[2:], wanted[name][2:]), name
+        else:
+            assert torch.equal(tensor, wanted[name]), name
+    assert_same_greedy(theirs, found, forced_bos_token_id=len(PIECES) + 2)
+    import_model(str(tmp_path / "hf"), tmp_path / "back")
+    assert_same_directory(tmp_path / "ours", tmp_path / "back")
+    card = (tmp_path / "hf" / "README.md").read_text()
+    token = "__fr__" if kind == "m2m" else "fr_XX"
+    assert f'src_lang="{"en" if kind == "m2m" else "en_XX"}"' in card
+    assert f'convert_tokens_to_ids("{token}")' in card
+
+
+def trained(path, change, **info):
+    """Changes a model directory as training from it would."""
+    directory = load_model_directory(path)
+    state = directory.model.state_dict()
+    change(state)
+    save_model_directory(
+        path,
+        state,
+        config=directory.config,
+        tokenizer=directory.tokenizer.for_languages(**info) if info else directory.tokenizer,
+        decoding=directory.decoding,
+        info=ModelInfo(start=StartOrigin(model="their/model", weights_hash="")),
+    )
+    return load_model_directory(path)
+
+
+def logits_of(ours, theirs, layout_ids):
+    """Largest difference of the logits of one sentence."""
+    source, target = [5, 9, 3], [2, 7, 11]
+    with torch.no_grad():
+        wanted = ours.model(torch.tensor([source]), torch.ones(1, 3).bool(), torch.tensor([target]))
+        found = theirs(
+            input_ids=torch.tensor([[layout_ids[n] for n in source]]),
+            decoder_input_ids=torch.tensor([[layout_ids[n] for n in target]]),
+        ).logits
+    written = [n for n in range(3, len(layout_ids)) if layout_ids[n] != layout_ids[2]]
+    return (found[..., [layout_ids[n] for n in written]] - wanted[..., written]).abs().max()
+
+
+@pytest.mark.parametrize("kind", ["opus", "separate", "m2m", "nllb", "mbart"])
+def test_a_model_trained_from_an_import_is_written(tmp_path, kind):
+    """Training knows no origin and makes of a start that was another token one of its own."""
+    if kind in CLASSES:
+        multilingual(tmp_path / "first", kind)
+    else:
+        marian(tmp_path / "first", shared=kind == "opus")
+    import_model(str(tmp_path / "first"), tmp_path / "ours")
+
+    def change(state):
+        name = "target_embedding.weight"
+        state[name if name in state else "source_embedding.weight"][2] += 0.1
+
+    ours = trained(tmp_path / "ours", change)
+    name = export_hugging_face(tmp_path / "ours", tmp_path / "hf")
+    assert name == CLASSES.get(kind, "MarianMTModel")
+    layout = layout_of(ours, "marian" if kind not in CLASSES else "m2m_100")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf").eval()
+    assert theirs.config.decoder_start_token_id == layout.ids[2] != theirs.config.eos_token_id
+    assert theirs.generation_config.renormalize_logits
+    if kind != "separate":
+        assert logits_of(ours, theirs, layout.ids) <= 2e-5
+    import_model(str(tmp_path / "hf"), tmp_path / "back")
+    back = load_model_directory(tmp_path / "back")
+    # `<s>`, whose row a start of its own takes, is no other token any more
+    rows = {piece: n for n, piece in enumerate(ours.tokenizer.target.vocabulary.pieces)}
+    kept = [n for n, piece in enumerate(back.tokenizer.target.vocabulary.pieces) if n not in (0, 2)]
+    assert len(kept) >= len(rows) - 3
+    places = [rows[back.tokenizer.target.vocabulary.pieces[n]] for n in kept]
+    assert torch.equal(back.model.target_matrix[kept], ours.model.target_matrix[places])
+    assert torch.equal(back.model.target_matrix[2], ours.model.target_matrix[2])
+    assert "their/model" in (tmp_path / "hf" / "README.md").read_text()
+
+
+def test_a_trained_output_bias_makes_another_class_of_m2m(tmp_path):
+    multilingual(tmp_path / "first", "nllb")
+    import_model(str(tmp_path / "first"), tmp_path / "ours")
+    ours = trained(
+        tmp_path / "ours",
+        lambda state: state["output_bias"][9].fill_(0.5),
+        source="en_XX",
+        target="fr_XX",
+    )
+    name = export_hugging_face(tmp_path / "ours", tmp_path / "hf")
+    assert name == "PegasusForConditionalGeneration"
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "hf").eval()
+    layout = layout_of(ours, "pegasus")
+    assert logits_of(ours, theirs, layout.ids) <= 2e-5
+    french = ours.tokenizer.target.start[0]
+    assert theirs.generation_config.forced_bos_token_id == layout.ids[french]
+    settings = json.loads((tmp_path / "hf" / "tokenizer_config.json").read_text())
+    assert (settings["src_lang"], settings["tgt_lang"]) == ("en_XX", "fr_XX")
+
+
+def test_tokenizers_that_no_class_has_are_refused(tmp_path):
+    multilingual(tmp_path / "first", "nllb")
+    import_model(str(tmp_path / "first"), tmp_path / "ours")
+    ours = load_model_directory(tmp_path / "ours")
+    with pytest.raises(UsageError, match="SentencePiece tokenizer that no marian model"):
+        layout_of(ours, "marian")
+    weights = ours.model.source_embedding.weight
+    tokenizer = SentencePieceTokenizer.build(
+        ours.tokenizer.source.file.data,
+        None,
+        [p.replace("<foreign <s>>", "other") for p in ours.tokenizer.source.vocabulary.pieces],
+        languages=ours.tokenizer.languages,
+    )
+    with torch.no_grad():
+        weights[2] += 1
+    with pytest.raises(UsageError, match="special tokens share rows"):
+        layout_of(replace(ours, tokenizer=tokenizer), "m2m_100")
 
 
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")

@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 
 from tformer_cli.artifacts.weights_file import SCALE, all_finite
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
+from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig, parameter_shapes
 
 NEVER = -1e9
 """Bias of a token that is never written."""
+UNUSED = "<unused "
+"""Begins the name of a row without a piece."""
 _LAYER = re.compile(r"(encoder|decoder)\.(?:layers\.(\d+)\.)?(.+)\.(weight|bias)")
 _INPUT = re.compile(r"(encoder|decoder)_(input\.norm)\.(weight|bias)")
 _WEIGHT = {"part": "weight", "W": "W", "scale": "scale", "gamma": "gamma", "layer_part": "weight"}
@@ -150,10 +153,15 @@ def arranged(
     """
     first = [-1 if number is None else number for number in (pad, unk, start, eos)]
     rest = [n for n in range(len(pieces)) if n not in first]
-    special = ("<pad>", "<unk>", "<s>", "</s>")
-    names = [f"<foreign {piece}>" if piece in special else piece for piece in pieces]
+    names = [f"<foreign {piece}>" if piece in SPECIAL_PIECES else piece for piece in pieces]
     banned = [n for n in (0, 2) if first[n] == -1 or first.count(first[n]) > 1]
-    return Rows((*first, *rest), (*special, *(names[n] for n in rest)), tuple(banned))
+    return Rows((*first, *rest), (*SPECIAL_PIECES, *(names[n] for n in rest)), tuple(banned))
+
+
+def original_piece(piece: str) -> str:
+    """Returns the name that a piece had before `arranged` renamed those named as specials."""
+    inner = piece.removeprefix("<foreign ").removesuffix(">")
+    return inner if inner != piece and inner in SPECIAL_PIECES else piece
 
 
 def output_bias(rows: Rows, bias: Array | None) -> Array:

@@ -109,7 +109,7 @@ KNOWN = {
     "extra_pos_embeddings": (0, 1, 2),
 }
 """Settings that could change what is computed, with the values that are known."""
-_OFFSET = 2
+OFFSET = 2
 """Position of the first token in M2M-100 and mBART: behind that of padding, 1."""
 
 
@@ -248,12 +248,12 @@ def _outer(
 
 def _positions(reader: Reader, family: Family, config: ModelConfig, name: str) -> Array:
     if family.positions == "learned":
-        return reader.take(name)[_OFFSET:]
+        return reader.take(name)[OFFSET:]
     if family.positions == "paper":
         if name in reader:  # older files have it; it counts
             return reader.take(name)
         return paper_halves(config.max_positions, config.d_model)
-    return tensor2tensor_halves(config.max_positions, config.d_model, _OFFSET)
+    return tensor2tensor_halves(config.max_positions, config.d_model, OFFSET)
 
 
 def _decoding(settings: Mapping[str, Any], config: ModelConfig) -> tuple[DecodingConfig, list[str]]:

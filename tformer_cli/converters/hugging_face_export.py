@@ -3,7 +3,8 @@
 Post-norm models become a `MarianMTModel`, pre-norm ones a `PegasusForConditionalGeneration`. Both
 read their positions from the weights file if it has them, so that no formula has to agree, and both
 add `final_logits_bias`. One of tformer's tokenizers is stored in the format of Hugging Face
-`tokenizers`, which needs no SentencePiece.
+`tokenizers`, which needs no SentencePiece. What was imported as M2M-100, NLLB or mBART becomes that
+again, as long as it has its positions and no more biases.
 """
 
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,19 +22,24 @@ from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.artifacts.config_file import CONFIG, WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.tensors import save_tensors
-from tformer_cli.converters.assembly import foreign_names
-from tformer_cli.converters.hugging_face import ACTIVATIONS, TABLE
+from tformer_cli.converters.assembly import NEVER, foreign_names
+from tformer_cli.converters.hugging_face import ACTIVATIONS, OFFSET, TABLE
 from tformer_cli.converters.hugging_face_layout import Layout, layout_of
 from tformer_cli.converters.model_card import model_card
+from tformer_cli.converters.positions import tensor2tensor_halves
 from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
 from tformer_cli.model.config import ModelConfig, parameter_shapes
+from tformer_cli.model.transformer import Transformer
 
+CPU = torch.device("cpu")
 _NORM_EPSILON = 1e-5
-"""What both classes add to the variance; neither has a setting for it."""
+"""What the classes add to the variance; none has a setting for it."""
+_ROUNDING = 1e-6
+"""Sines of two libraries differ by less."""
 _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(
@@ -49,18 +56,28 @@ _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
         "embedding_norm": (False,),
         "decoder_cell": ("attention",),
         "final_norm": ("pre-norm",),
-        "source_vocab_size": (0,),
         "source_eos": (True,),
         # numbers that differ from layer to layer are refused with a message of their own
         **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), ANY),
     }
 )
 MARIAN: Mapping[str, Container[Any]] = MappingProxyType(
-    {**_COMMON, "tied_embeddings": ("all", "decoder")}
+    {**_COMMON, "tied_embeddings": ("all", "decoder"), "source_vocab_size": ANY}
 )
 """Settings of models that `MarianMTModel` can hold."""
-PEGASUS: Mapping[str, Container[Any]] = MappingProxyType({**_COMMON, "tied_embeddings": ("all",)})
+PEGASUS: Mapping[str, Container[Any]] = MappingProxyType(
+    {**_COMMON, "tied_embeddings": ("all",), "source_vocab_size": (0,)}
+)
 """Settings of models that `PegasusForConditionalGeneration` can hold."""
+MBART: Mapping[str, Container[Any]] = MappingProxyType({**PEGASUS, "embedding_norm": (False, True)})
+"""Settings of models that `MBartForConditionalGeneration` can hold."""
+_CLASSES = {
+    "marian": ("MarianMTModel", MARIAN),
+    "pegasus": ("PegasusForConditionalGeneration", PEGASUS),
+    "m2m_100": ("M2M100ForConditionalGeneration", PEGASUS),
+    "mbart": ("MBartForConditionalGeneration", MBART),
+}
+"""Class of each model_type, and the settings that it can hold."""
 
 
 def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
@@ -78,8 +95,8 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
         ArtifactError: if the folder cannot be written.
     """
     config = directory.config
-    kind, known = ("marian", MARIAN) if config.norm == "post" else ("pegasus", PEGASUS)
-    name = "MarianMTModel" if kind == "marian" else "PegasusForConditionalGeneration"
+    kind = _kind(directory)
+    name, known = _CLASSES[kind]
     unknown = unknown_setting(config, known)
     if unknown is not None:
         raise UsageError(
@@ -91,7 +108,7 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
             f"{directory.path}: some heads are pruned, but {name} of Hugging Face needs the same "
             "number in every layer; export the unpruned model"
         )
-    layout = layout_of(directory)
+    layout = layout_of(directory, kind)
     first = {"architectures": [name], "model_type": kind}
     texts = {
         CONFIG: _json({**first, **_settings(config, layout)}),
@@ -99,7 +116,7 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
         "tokenizer_config.json": _json({**layout.settings, **_limits(config)}),
         "README.md": model_card(directory, name),
     }
-    weights = _weights(directory, layout)
+    weights = _weights(directory, layout, kind)
     with directory_aside(path) as aside:
         for file, content in layout.files.items():
             (aside / file).write_bytes(content)
@@ -107,6 +124,29 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
             write_text(aside / file, text)
         save_tensors(aside / WEIGHTS, weights, {"format": "pt"})
     return name
+
+
+def _kind(directory: ModelDirectory) -> str:
+    """Returns the model_type of the class that holds a model, or comes nearest."""
+    config = directory.config
+    if config.norm == "post":
+        return "marian"
+    if config.embedding_norm:
+        return "mbart"
+    return "m2m_100" if _is_m2m(directory.model) else "pegasus"
+
+
+def _is_m2m(model: Transformer) -> bool:
+    """Returns whether a model has M2M-100's positions, which no file holds, and no output bias."""
+    bias, config = model.output_bias, model.config
+    has_bias = bias is not None and bool(bias[bias != NEVER].any())
+    if config.positions != "table" or config.tied_embeddings != "all" or has_bias:
+        return False
+    table = tensor2tensor_halves(config.max_positions, config.d_model, OFFSET)
+    rows = [
+        one.positions.rows(0, len(table), CPU) for one in (model.encoder_input, model.decoder_input)
+    ]
+    return all(one is not None and np.abs(one.numpy() - table).max() < _ROUNDING for one in rows)
 
 
 def _json(values: Mapping[str, Any]) -> str:
@@ -130,8 +170,8 @@ def _settings(config: ModelConfig, layout: Layout) -> dict[str, Any]:
     is_shared = config.tied_embeddings == "all"
     return {
         "is_encoder_decoder": True,
-        "vocab_size": layout.size,
-        **({} if config.norm == "pre" else {"decoder_vocab_size": layout.size}),
+        "vocab_size": layout.sizes[0],
+        **({} if config.norm == "pre" else {"decoder_vocab_size": layout.sizes[1]}),
         **({} if is_shared else {"share_encoder_decoder_embeddings": False}),
         "tie_word_embeddings": True,
         "d_model": config.d_model,
@@ -171,7 +211,8 @@ def _generation(decoding: DecodingConfig, config: ModelConfig, layout: Layout) -
         "length_penalty": 1.0 if is_average else decoding.length_penalty,
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
         # tformer's search never writes them, either
-        "suppress_tokens": sorted({*layout.ids[:EOS_ID]}),
+        "suppress_tokens": sorted({*layout.ids[:EOS_ID]} - {layout.ids[EOS_ID]}),
+        **({} if layout.first_token is None else {"forced_bos_token_id": layout.first_token}),
         **({"renormalize_logits": True} if layout.renormalizes else {}),
     }
 
@@ -184,22 +225,25 @@ def _limits(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _weights(directory: ModelDirectory, layout: Layout) -> dict[str, Tensor]:
+def _weights(directory: ModelDirectory, layout: Layout, kind: str) -> dict[str, Tensor]:
     """The weights under the library's names, in its shapes."""
     model, config = directory.model, directory.config
     ours = model.state_dict()
     found: dict[str, Tensor] = {}
+    sources = layout.ordered_source(model.source_embedding.weight)
     if config.tied_embeddings == "all":
-        found["model.shared.weight"] = layout.ordered(model.source_embedding.weight)
+        found["model.shared.weight"] = sources
     else:
-        found["model.encoder.embed_tokens.weight"] = layout.ordered(model.source_embedding.weight)
+        found["model.encoder.embed_tokens.weight"] = sources
         found["model.decoder.embed_tokens.weight"] = layout.ordered(model.target_matrix)
-    bias = torch.zeros(model.vocab_size) if model.output_bias is None else model.output_bias
-    found["final_logits_bias"] = layout.ordered(bias)[None]
-    for side, stack_input in (("encoder", model.encoder_input), ("decoder", model.decoder_input)):
-        rows = stack_input.positions.rows(0, config.max_positions, torch.device("cpu"))
-        # None only where they are rotary, which is refused
-        found[f"model.{side}.embed_positions.weight"] = cast("Tensor", rows)
+    if kind != "m2m_100":  # which has neither
+        bias = torch.zeros(model.vocab_size) if model.output_bias is None else model.output_bias
+        found["final_logits_bias"] = layout.ordered(bias)[None]
+        for side, given in (("encoder", model.encoder_input), ("decoder", model.decoder_input)):
+            # None only where positions are rotary, which is refused
+            rows = cast("Tensor", given.positions.rows(0, config.max_positions, CPU))
+            before = rows.new_zeros(OFFSET if kind == "mbart" else 0, config.d_model)
+            found[f"model.{side}.embed_positions.weight"] = torch.cat([before, rows])
     # the classes have biases everywhere; those that the model lacks are zero
     for name, shape in parameter_shapes(replace(config, bias=True), model.vocab_size).items():
         names = foreign_names(name, TABLE)

@@ -1,12 +1,13 @@
 """The vocabulary of a model as Hugging Face's library has it: order of ids, and files.
 
-tformer's own tokenizers keep their ids. An imported Marian model gets its own ids back, and the
+tformer's own tokenizers keep their ids. An imported model gets its own ids back, and the
 SentencePiece files that it was imported with.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -16,12 +17,17 @@ from torch import Tensor
 
 from tformer_cli.artifacts.config_file import TOKENIZER
 from tformer_cli.artifacts.model_directory import ModelDirectory
-from tformer_cli.converters.assembly import NEVER
+from tformer_cli.converters.assembly import NEVER, UNUSED, original_piece
+from tformer_cli.converters.hugging_face_tokenizers import M2M_TOKEN
 from tformer_cli.data.joint_tokenizer import JointTokenizer
 from tformer_cli.data.pipelines import SPECIAL_PIECES
-from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.data.sentencepiece.tokenizer import SentencePieceSide, SentencePieceTokenizer
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tformer_cli.errors import UsageError
+
+_N_SPECIAL = len(SPECIAL_PIECES)
+_START = "<foreign <s>>"
+"""Name of the piece `<s>` of a model whose translations begin with another token."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,51 +35,70 @@ class Layout:
     """Ids and files of an exported vocabulary."""
 
     ids: tuple[int, ...]
-    """The exported id of each of tformer's ids; start and padding may share one."""
+    """The exported id of each of tformer's ids; the start may share that of padding or the end."""
+    source_ids: tuple[int, ...] = ()
+    """The same of the source's vocabulary, if that is another."""
     files: Mapping[str, bytes]
     """Contents of the tokenizer's files, by their names."""
     settings: Mapping[str, Any]
     """What tokenizer_config.json says besides what all have."""
     renormalizes: bool = False
     """True if probabilities are of the tokens that can be written alone."""
+    first_token: int | None = None
+    """The exported id of the language that translations begin with, if one is set."""
 
     @property
-    def size(self) -> int:
-        """Rows of the exported vocabulary."""
-        return max(self.ids) + 1
+    def sizes(self) -> tuple[int, int]:
+        """Rows of the exported vocabularies of source and target."""
+        return max(self.source_ids or self.ids) + 1, max(self.ids) + 1
+
+    def ordered_source(self, rows: Tensor) -> Tensor:
+        """Puts rows (V, …) of the source's vocabulary in the exported order; see `ordered`."""
+        return _ordered(rows, self.source_ids or self.ids)
 
     def ordered(self, rows: Tensor) -> Tensor:
         """Puts rows (V, …) in the exported order.
 
         Ids without a token get zeros. Where start and padding share a row it is the start's, for
-        padding is never looked at; a bias that bans a token becomes 0.
+        padding is never looked at; where start and end do it is the end's. A bias that bans a token
+        becomes 0.
         """
-        rows = torch.where(rows == NEVER, 0.0, rows)
-        found = rows.new_zeros(self.size, *rows.shape[1:])
-        found[list(self.ids)] = rows
-        found[self.ids[BOS_ID]] = rows[BOS_ID]
-        return found
+        return _ordered(rows, self.ids)
 
 
-def layout_of(directory: ModelDirectory) -> Layout:
+def _ordered(rows: Tensor, ids: Sequence[int]) -> Tensor:
+    rows = torch.where(rows == NEVER, 0.0, rows)
+    found = rows.new_zeros(max(ids) + 1, *rows.shape[1:])
+    found[list(ids)] = rows
+    for token in (BOS_ID, EOS_ID):
+        found[ids[token]] = rows[token]
+    return found
+
+
+def layout_of(directory: ModelDirectory, kind: str) -> Layout:
     """Decides how the vocabulary of a model is exported.
 
+    Args:
+        directory: the model.
+        kind: its model_type in the library.
+
     Raises:
-        UsageError: if the library has no tokenizer for it without SentencePiece's own rules.
+        UsageError: if the library has no tokenizer for it.
     """
     tokenizer = directory.tokenizer
     if isinstance(tokenizer, JointTokenizer):
         return _joint(tokenizer)
-    if isinstance(tokenizer, SentencePieceTokenizer) and directory.config.norm == "post":
+    if isinstance(tokenizer, SentencePieceTokenizer):
         languages = tokenizer.languages
         has_marian_tags = languages.before_source == "target" and languages.in_text
-        is_shared = tokenizer.source.vocabulary is tokenizer.target.vocabulary
-        if is_shared and directory.info.origin and (has_marian_tags or not languages.tokens):
+        if kind == "marian" and (has_marian_tags or not languages.tokens):
             return _marian(directory, tokenizer)
+        is_joint = tokenizer.source.vocabulary is tokenizer.target.vocabulary
+        if kind != "marian" and is_joint and languages.before_source == "source":
+            return _multilingual(directory, tokenizer, kind)
     raise UsageError(
-        f"{directory.path}: has the SentencePiece tokenizer of an imported model, which --format "
-        "huggingface writes of Marian models with one vocabulary alone; use the model it was "
-        "imported from"
+        f"{directory.path}: has a SentencePiece tokenizer that no {kind} model of Hugging Face "
+        "has; use the model it was imported from"
     )
 
 
@@ -100,48 +125,140 @@ def _joint(tokenizer: JointTokenizer) -> Layout:
 
 
 def _marian(directory: ModelDirectory, tokenizer: SentencePieceTokenizer) -> Layout:
-    """The vocabulary of an imported Marian model, by its own ids."""
-    origin = directory.info.origin
-    runs = origin.ids if origin is not None else ()
-    ids = [first + n if first >= 0 else -1 for first, length in runs for n in range(length)]
-    rest = ids[UNK_ID:BOS_ID] + ids[EOS_ID:]
-    # start and padding may share a row, for one is never read and the other never written
-    if (
-        len(ids) != tokenizer.vocab_size
-        or len({*rest}) != len(rest)
-        or {ids[PAD_ID], ids[BOS_ID], -1} & {*rest}
-        or min(ids) < 0
-    ):
-        raise UsageError(
-            f"{directory.path}: its special tokens share rows in the model it was imported from, "
-            "which --format huggingface cannot write; use that model"
-        )
-    pieces = {
-        _original(piece): number
-        for piece, number in zip(tokenizer.target.vocabulary.pieces, ids, strict=True)
-        if not piece.startswith("<unused ")
-    }
-    if ids[PAD_ID] == ids[BOS_ID]:
-        del pieces[SPECIAL_PIECES[BOS_ID]]
-    by_id = dict(sorted(pieces.items(), key=lambda item: item[1]))
+    """The vocabularies of a Marian model; without an origin numbered as those of OPUS-MT are."""
+    source, target = tokenizer.source, tokenizer.target
+    is_shared = source.vocabulary is target.vocabulary
+    rest = range(_N_SPECIAL, target.vocab_size)
+    # of two vocabularies of different sizes the last ids differ, but padding has one id
+    order = [EOS_ID, UNK_ID, *rest, PAD_ID] if is_shared else [EOS_ID, UNK_ID, PAD_ID, *rest]
+    pieces = target.vocabulary.pieces
+    ids = _settled(directory, pieces, _original_ids(directory) or _by_order(order, PAD_ID))
+    source_ids: list[int] = []
+    files = {"source.spm": source.file.data, "target.spm": target.file.data}
+    if is_shared:
+        files["vocab.json"] = _numbered(target, ids)
+    else:
+        first = ids[:_N_SPECIAL]
+        others = (n for n in range(source.vocab_size) if n not in first)
+        source_ids = [*first, *islice(others, source.vocab_size - _N_SPECIAL)]
+        files["vocab.json"] = _numbered(source, source_ids)
+        files["target_vocab.json"] = _numbered(target, ids)
     return Layout(
         ids=tuple(ids),
-        files={
-            "source.spm": tokenizer.source.file.data,
-            "target.spm": tokenizer.target.file.data,
-            "vocab.json": (json.dumps(by_id, ensure_ascii=False, indent=1) + "\n").encode(),
-        },
+        source_ids=tuple(source_ids),
+        files=files,
         settings={
             "tokenizer_class": "MarianTokenizer",
             "source_lang": directory.info.source_language or None,
             "target_lang": directory.info.target_language or None,
-            "separate_vocabs": False,
+            "separate_vocabs": not is_shared,
         },
         renormalizes=True,
     )
 
 
-def _original(piece: str) -> str:
-    """The name that a piece had before the import, which renames those named as specials."""
-    inner = piece.removeprefix("<foreign ").removesuffix(">")
-    return inner if inner != piece and inner in SPECIAL_PIECES else piece
+_CLASSES = {"m2m_100": "NllbTokenizer", "pegasus": "NllbTokenizer", "mbart": "MBart50Tokenizer"}
+
+
+def _multilingual(
+    directory: ModelDirectory, tokenizer: SentencePieceTokenizer, kind: str
+) -> Layout:
+    """The vocabulary of M2M-100, NLLB or mBART-50, numbered as fairseq does."""
+    side, languages = tokenizer.target, tokenizer.languages
+    pieces = side.vocabulary.pieces
+    ids = _original_ids(directory)
+    if not ids and _START in pieces:
+        begin = pieces.index(_START)
+        rest = (n for n in range(_N_SPECIAL, side.vocab_size) if n != begin)
+        ids = _by_order([begin, PAD_ID, EOS_ID, UNK_ID, *rest], EOS_ID)
+    ids = _settled(directory, pieces, ids)
+    tokens = list(languages.tokens.values())
+    is_m2m = all(map(M2M_TOKEN.fullmatch, tokens))
+    bos, pad, eos, unk = "<s>", "<pad>", "</s>", "<unk>"
+    special = {"bos_token": bos, "pad_token": pad, "eos_token": eos, "unk_token": unk}
+    special |= {"sep_token": eos, "cls_token": bos, "mask_token": "<mask>"}
+    named = {**special, "additional_special_tokens": tokens}
+    files = {
+        "sentencepiece.bpe.model": side.file.data,
+        "special_tokens_map.json": _json(named),
+    }
+    if is_m2m:
+        first = min(ids[pieces.index(token)] for token in tokens)
+        files["vocab.json"] = _numbered(side, ids, first)
+    start = tokenizer.target.start
+    return Layout(
+        ids=tuple(ids),
+        files=files,
+        settings={
+            "tokenizer_class": "M2M100Tokenizer" if is_m2m else _CLASSES[kind],
+            "src_lang": languages.source,
+            "tgt_lang": languages.target,
+            **named,
+        },
+        # a start that training has made of the end would take half of its probability
+        renormalizes=ids[BOS_ID] != ids[EOS_ID],
+        first_token=ids[start[0]] if start else None,
+    )
+
+
+def _original_ids(directory: ModelDirectory) -> list[int]:
+    """The ids of the model that this one was imported from; none if it was not."""
+    origin = directory.info.origin
+    runs = origin.ids if origin is not None else ()
+    return [first + n if first >= 0 else -1 for first, length in runs for n in range(length)]
+
+
+def _by_order(order: Sequence[int], start: int) -> list[int]:
+    """The exported id of each token, from all but `<s>` in the order of those ids.
+
+    Args:
+        order: tokens.
+        start: the one whose id `<s>` gets, too.
+    """
+    numbers = {token: number for number, token in enumerate(order)}
+    numbers[BOS_ID] = numbers[start]
+    return [numbers[token] for token in range(len(numbers))]
+
+
+def _settled(directory: ModelDirectory, pieces: Sequence[str], ids: list[int]) -> list[int]:
+    """Finds an id for the start of translations, and refuses ids that two tokens share.
+
+    It may share that of padding, which is never written, or of the end, as long as they are one
+    token. Training makes two of them; then the start gets the id of `<s>`, which nothing uses.
+    """
+    matrix = directory.model.target_matrix
+    written = [*ids[UNK_ID:BOS_ID], *ids[EOS_ID:]]
+    is_end = len(ids) > EOS_ID and ids[BOS_ID] == ids[EOS_ID]
+    is_same = torch.equal(matrix[BOS_ID], matrix[EOS_ID])
+    if is_end and not is_same and _START in pieces:
+        return [*ids[:BOS_ID], ids[pieces.index(_START)], *ids[EOS_ID:]]
+    if (
+        len(ids) != len(pieces)
+        or min(ids) < 0
+        or len({*written}) < len(written)
+        or ids[PAD_ID] in written
+        or (ids[BOS_ID] in written and not (is_end and is_same))
+    ):
+        raise UsageError(
+            f"{directory.path}: its special tokens share rows in the model it was imported from, "
+            "which --format huggingface cannot write; use that model"
+        )
+    return ids
+
+
+def _numbered(side: SentencePieceSide, ids: Sequence[int], end: int | None = None) -> bytes:
+    """A vocab.json: pieces with their exported ids, those below `end`."""
+    shared = (ids[PAD_ID], ids[EOS_ID])
+    pieces = {
+        original_piece(piece): number
+        for token, (piece, number) in enumerate(zip(side.vocabulary.pieces, ids, strict=True))
+        if not piece.startswith(UNUSED)
+        and (end is None or number < end)
+        # a start that shares a row has that row's name
+        and not (token == BOS_ID and number in shared)
+    }
+    return _json(dict(sorted(pieces.items(), key=lambda item: item[1])))
+
+
+def _json(values: Mapping[str, Any]) -> bytes:
+    return (json.dumps(values, ensure_ascii=False, indent=1) + "\n").encode()

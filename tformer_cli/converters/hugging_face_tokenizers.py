@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tformer_cli.converters.assembly import Rows
+from tformer_cli.converters.assembly import UNUSED, Rows
 from tformer_cli.converters.foreign_model import read_bytes, read_json_file
 from tformer_cli.data.joint_tokenizer import JointTokenizer
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
@@ -23,6 +23,8 @@ from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.errors import ArtifactError, DataError
 
 FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
+M2M_TOKEN = re.compile("__.+__")
+"""How M2M-100 names languages."""
 _TAG = re.compile(r">>(.+)<<")
 _CODE = re.compile(r"[\w.+-]{1,100}")
 """Code of a language, or several joined by `+`."""
@@ -219,7 +221,7 @@ def _by_id(ids: Mapping[str, int], size: int, where: Path) -> list[str]:
             f"{where}: its vocabulary does not fit into the {size:,} rows of the model; download "
             "the whole model"
         )
-    pieces = [f"<unused {number}>" for number in range(size)]
+    pieces = [f"{UNUSED}{number}>" for number in range(size)]
     for piece, number in ids.items():
         pieces[number] = piece
     return pieces

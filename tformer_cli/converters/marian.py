@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tformer_cli.converters.assembly import (
+    UNUSED,
     Integers,
     Reader,
     Rows,
@@ -163,10 +164,6 @@ def convert(
     reader = Reader(arrays, where)
     rows, tokenizer, files = _vocabularies(source, settings)
     config = _config(source.model, settings, rows)
-    pre = "_pre" if config.norm == "pre" else ""
-    table = {
-        ours: tuple(name.replace("{pre}", pre) for name in theirs) for ours, theirs in TABLE.items()
-    }
 
     def read(name: str) -> Weight:
         array = reader.take(name)
@@ -184,6 +181,7 @@ def convert(
         return matrix if in_integers else matrix.real()
 
     given = _outer(reader, config, rows, embedding)
+    table = table_of(config)
     found = assembled(config, len(rows[1].pieces), table, read, given, where)
     reader.ignore(name for name in arrays if name.endswith(_STATIC) or name.startswith("special:"))
     reader.check_all_taken()
@@ -199,6 +197,14 @@ def convert(
         ids=rows[1].foreign,
         weight_type="int8" if in_integers else "float32",
     )
+
+
+def table_of(config: ModelConfig) -> dict[str, tuple[str, ...]]:
+    """Returns `TABLE` with the names that norms have in a model."""
+    pre = "_pre" if config.norm == "pre" else ""
+    return {
+        ours: tuple(name.replace("{pre}", pre) for name in theirs) for ours, theirs in TABLE.items()
+    }
 
 
 def _read(path: Path) -> tuple[LazyArrays, Mapping[str, float], bytes]:
@@ -287,7 +293,7 @@ def _vocabularies(
                 f"{file}: has {len(pieces):,} pieces, but the model {size:,}; use its own "
                 "vocabulary"
             )
-        pieces += [f"<unused {n}>" for n in range(len(pieces), size)]
+        pieces += [f"{UNUSED}{n}>" for n in range(len(pieces), size)]
         if EOS_PIECE not in pieces or UNK_PIECE not in pieces:
             raise ArtifactError(f"{file}: lacks {EOS_PIECE} or {UNK_PIECE}; use another model")
         eos, unk = pieces.index(EOS_PIECE), pieces.index(UNK_PIECE)

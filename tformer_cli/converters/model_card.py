@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.model.config import parameter_count
@@ -60,13 +61,20 @@ def _body(directory: ModelDirectory, class_name: str) -> Iterator[str]:
     if info.origin is not None:
         yield f"It comes from `{info.origin.source}` ({info.origin.kind}), whose license applies."
         yield ""
+    elif info.start is not None:
+        yield f"It was trained from `{info.start.model}`; that model's license applies, too."
+        yield ""
+    languages = _languages(directory)
     yield "```python"
     yield "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer"
     yield ""
     yield 'path = "."  # this directory, or its name on the hub'
-    yield "tokenizer = AutoTokenizer.from_pretrained(path)"
+    options = "" if languages is None else f', src_lang="{languages[0]}"'
+    yield f"tokenizer = AutoTokenizer.from_pretrained(path{options})"
     yield "model = AutoModelForSeq2SeqLM.from_pretrained(path)"
     yield 'batch = tokenizer(["A sentence."], return_tensors="pt", padding=True)'
+    if languages is not None:
+        yield f'batch["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids("{languages[1]}")'
     yield "print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))"
     yield "```"
     if info.scores:
@@ -77,6 +85,16 @@ def _body(directory: ModelDirectory, class_name: str) -> Iterator[str]:
         yield "|---|---|"
         yield from (f"| {name} | {score:.6g} |" for name, score in info.scores.items())
     yield ""
+
+
+def _languages(directory: ModelDirectory) -> tuple[str, str] | None:
+    """An example of a source language's code and a target language's token, if there are such."""
+    tokenizer = directory.tokenizer
+    if not isinstance(tokenizer, SentencePieceTokenizer) or not tokenizer.languages.has_source:
+        return None
+    languages = tokenizer.languages
+    codes = list(languages.tokens)
+    return languages.source or codes[0], languages.tokens[languages.target or codes[-1]]
 
 
 def _recipe(path: Path) -> Iterator[str]:

@@ -10,6 +10,7 @@ from tformer_cli.artifacts.ctranslate2_export import EXPORT, ORIGIN, export_ctra
 from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     named_integers,
+    read_model_directory,
     save_model_directory,
 )
 from tformer_cli.artifacts.shortlist_file import copy_shortlist
@@ -148,6 +149,26 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
     _check_free(path)
     directory = load_model_directory(Path(model), adapter=adapter)
     return hugging_face_export.export_hugging_face(directory, path)
+
+
+def export_marian(model: Path | str, output: Path | str, adapter: Path | None = None) -> None:
+    """Writes a directory that Marian loads, whole or not at all.
+
+    Args:
+        model: a model directory; integers are written as the numbers that they stand for.
+        output: directory to write; it must not exist, or be empty.
+        adapter: directory of an adapter that is added to the weights.
+
+    Raises:
+        UsageError: if it has files, or the model has what Marian cannot hold.
+        ArtifactError: if the model cannot be read or the directory cannot be written.
+    """
+    from tformer_cli.converters import marian_export
+
+    path = Path(output)
+    _check_free(path)
+    directory, weights = read_model_directory(Path(model), takes_int8=True, adapter=adapter)
+    marian_export.export_marian(directory, weights, path)
 
 
 def _check_free(path: Path) -> None:

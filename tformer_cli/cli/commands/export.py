@@ -24,11 +24,11 @@ def export(
         PathRole.writes_directory,
     ] = None,
     export_format: Annotated[
-        Literal["ctranslate2", "huggingface", "int8", "tformer"],
+        Literal["ctranslate2", "huggingface", "marian", "int8", "tformer"],
         option(
             "ctranslate2: a model for that engine. huggingface: a directory for that library and "
-            "hub. int8: a tformer model directory, quantized to a quarter of the size. tformer: "
-            "a model directory with --adapter added to the weights.",
+            "hub. marian: files for that tool. int8: a tformer model directory, quantized to a "
+            "quarter of the size. tformer: a model directory with --adapter added to the weights.",
             "--format",
         ),
     ] = "ctranslate2",
@@ -42,12 +42,13 @@ def export(
     adapter: AdapterOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Export a model to CTranslate2, to Hugging Face or to int8.
+    """Export a model to CTranslate2, Hugging Face, Marian or int8.
 
     `tformer translate MODEL --engine ctranslate2` then uses the CTranslate2 model; so does that
     engine alone. The huggingface directory is loaded by AutoModelForSeq2SeqLM and AutoTokenizer of
-    that library; its README.md is a model card, in which you fill in the license. The int8 model is
-    a model directory for translate, evaluate, score and benchmark; its translations are those of
+    that library; its README.md is a model card, in which you fill in the license. Marian can hold
+    models that were imported from Marian or Firefox, or trained from such a model. The int8 model
+    is a model directory for translate, evaluate, score and benchmark; its translations are those of
     `--precision int8` with MODEL.
 
     Examples:
@@ -77,6 +78,11 @@ def export(
             before, after = workflow.export_int8(model, output, adapter)
             sizes = f"{after / 1e6:,.1f} MB instead of {before / 1e6:,.1f} MB"
             note(f"{output}: int8 weights, {sizes}", quiet=quiet)
+            return
+        if export_format == "marian":
+            workflow.export_marian(model, output, adapter)
+            decoder = f"marian-decoder -c {output / 'decoder.yml'}"
+            note(f"{output}: Marian model; to translate with it, `{decoder}`", quiet=quiet)
             return
         name = workflow.export_hugging_face(model, output, adapter)
         upload = f"fill in the license in README.md, then `hf upload OWNER/NAME {output}`"

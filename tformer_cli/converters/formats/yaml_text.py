@@ -4,6 +4,7 @@ Scalars stay the texts that they are: in a vocabulary `yes`, `null` and `1e3` ar
 tags that mean something and deep nesting are refused, so that the size of a file bounds the work.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,14 @@ def parse_yaml(content: bytes, where: str) -> Any:  # noqa: ANN401
         raise ArtifactError(f"{where}: is not readable YAML ({reason}); {_ADVICE}") from None
     documents = waiting[0]
     return documents[0] if documents else None
+
+
+def write_yaml(values: Mapping[str, Any]) -> str:
+    """Writes a mapping of texts, numbers and lists, an entry a line."""
+    text: str = yaml.dump(
+        dict(values), Dumper=yaml.CSafeDumper, allow_unicode=True, sort_keys=False, width=1 << 16
+    )
+    return text
 
 
 _ADVICE = "copy the file again, or use another one"

@@ -16,7 +16,7 @@ from tformer_cli.artifacts.config_file import (
     read_config,
 )
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer import BOS_ID, Tokenizer
 from tformer_cli.errors import ArtifactError, RecipeError
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import read_regular
@@ -28,6 +28,8 @@ from tformer_cli.training.config import StartConfig, TrainingConfig
 from tformer_cli.workflows.import_model import resolve_model
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from tformer_cli.model.transformer import Transformer
 
 FREE = ("dropout", "attention_dropout", "activation_dropout")
@@ -140,6 +142,8 @@ def freeze(model: "Transformer", recipe: Recipe) -> list[str]:
     kept = [parameter for name, parameter in parameters.items() if name in frozen]
     for parameter in kept:
         parameter.requires_grad = False
+    if recipe.start.model and model.target_matrix.requires_grad:
+        _keep_start_of_zeros(model.target_matrix)
     if not recipe.start.frozen:
         return notes
     n_kept = sum(parameter.numel() for parameter in kept)
@@ -168,6 +172,21 @@ def start_origin(start: StartConfig, run: Path | None) -> ImportOrigin | None:
     except (OSError, ValueError, RecursionError, StructureError) as error:
         reason = str(error).splitlines()[0]
         raise ArtifactError(f"{file}: is damaged ({reason}); restore it") from None
+
+
+def _keep_start_of_zeros(matrix: "Tensor") -> None:
+    """Gives the row of `<s>` no gradient as long as it is zero.
+
+    Marian's translations start from zeros; a model that learns another start can no longer be
+    exported to it. The row is looked at in every step, for weights may be loaded later.
+    """
+
+    def kept(gradient: "Tensor") -> "Tensor":
+        gradient = gradient.clone()
+        gradient[BOS_ID] *= matrix[BOS_ID].any()
+        return gradient
+
+    matrix.register_hook(kept)  # type: ignore[no-untyped-call]  # as torch has it
 
 
 def start_tokenizer(start: StartConfig) -> Tokenizer:
