@@ -88,6 +88,16 @@ def model(tmp_path_factory, one_thread):
     return path
 
 
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory):
+    """A model directory with two vocabularies, which must be told its languages, eng and fra."""
+    from tests.data.sentencepiece.conftest import write_foreign_model
+
+    path = tmp_path_factory.mktemp("foreign") / "model"
+    write_foreign_model(path)
+    return path
+
+
 @pytest.fixture(params=["pipe", "device", "sparse"])
 def spoil(request):
     """Puts what must not be read in a file's place: it has no writer, no end, or 40 GB of nothing.

@@ -1,58 +1,15 @@
 """Translating by models that have tokens for languages."""
 
 import pytest
-import torch
 
-from tests.data.sentencepiece.conftest import trained
+from tests.data.sentencepiece.conftest import LANGUAGES, trained
 from tformer_cli.artifacts.model_directory import (
-    ModelInfo,
     load_model_directory,
-    save_model_directory,
 )
-from tformer_cli.data.sentencepiece.languages import Languages
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
-from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.opening.translator import open_translator
-
-SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
-LANGUAGES = Languages(
-    tokens={"eng": "eng_Latn", "fra": "fra_Latn"}, before_source="source", before_target=True
-)
-
-
-@pytest.fixture(scope="module")
-def foreign(tmp_path_factory):
-    """A model with random weights, two vocabularies and languages on both sides."""
-    spms = trained(), trained(vocab_size=140)
-    pieces = [
-        [*SPECIAL, *sorted(_pieces(spm) - {*SPECIAL}), *LANGUAGES.tokens.values()] for spm in spms
-    ]
-    tokenizer = SentencePieceTokenizer.build(*spms, *pieces, languages=LANGUAGES)
-    config = ModelConfig(
-        d_model=32, n_heads=2, d_ff=32, n_encoder_layers=1, n_decoder_layers=1, max_positions=40,
-        tied_embeddings="decoder", source_vocab_size=tokenizer.source.vocab_size,
-    )  # fmt: skip
-    torch.manual_seed(1)
-    path = tmp_path_factory.mktemp("foreign") / "model"
-    save_model_directory(
-        path,
-        Transformer(config, tokenizer.vocab_size).state_dict(),
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(beam_size=2, max_length=6),
-        info=ModelInfo(),
-    )
-    return path
-
-
-def _pieces(spm):
-    from tformer_cli.data.sentencepiece.spm_file import read_spm
-
-    return set(read_spm(spm, "x.spm").pieces)
 
 
 def test_every_part_begins_with_its_languages(foreign):

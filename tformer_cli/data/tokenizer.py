@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.files.regular_file import read_bounded, read_regular
@@ -17,6 +18,7 @@ from tformer_cli.files.regular_file import read_bounded, read_regular
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 FILE_NAME = "tokenizer.json"
 MAX_FILE_BYTES = 1 << 29
+SideName = Literal["source", "target"]
 Span = tuple[int, int]
 """First character, and the one after the last."""
 _FOREIGN = re.compile(r'\s*\{\s*"tformer_tokenizer"(?:\s*:\s*\d+\s*,\s*"kind"\s*:\s*"(\w+)")?')
@@ -196,6 +198,23 @@ class Tokenizer(ABC):
     def vocab_size(self) -> int:
         """Entries of the target side's vocabulary: the tokens that a model predicts."""
         return self.target.vocab_size
+
+    @cached_property
+    def is_joint(self) -> bool:
+        """True if both sides have one vocabulary: an id is the same piece on either."""
+        source, target = (
+            side.pieces(range(side.vocab_size)) for side in (self.source, self.target)
+        )
+        return source == target
+
+    @property
+    def language_codes(self) -> tuple[str, ...]:
+        """Codes of the languages that there are tokens for, in alphabetical order."""
+        return ()
+
+    def side(self, name: SideName) -> TokenizerSide:
+        """The side of that name."""
+        return self.source if name == "source" else self.target
 
     def for_languages(self, source: str | None, target: str | None) -> "Tokenizer":
         """The tokenizer for other languages than those it is set to; None keeps one.

@@ -1,11 +1,11 @@
 """Facts about a model from its directory; without torch, so that they appear at once."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tformer_cli.artifacts.config_file import (
     TOKENIZER,
@@ -14,14 +14,17 @@ from tformer_cli.artifacts.config_file import (
     StartOrigin,
     read_config,
 )
+from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
 from tformer_cli.curves.read import METRICS_FILE, read_run
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.model.config import ModelConfig, parameter_count
 from tformer_cli.recipe import Recipe, load_recipe
 
+Part = TypeVar("Part")
 SCHEMA = "tformer.info/1"
 RECIPE = "recipe.toml"
 BITS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I8": "int8"}
@@ -46,6 +49,10 @@ class ModelDetails:
     """Code of the source language; empty if unknown."""
     target_language: str
     """Code of the target language; empty if unknown."""
+    languages: tuple[str, ...]
+    """Codes of the languages that it has tokens for."""
+    shortlist: Shortlist | None
+    """Its own shortlist."""
     step: int
     """Optimizer steps that it was trained for."""
     scores: Mapping[str, float]
@@ -71,9 +78,16 @@ class ModelDetails:
     problems: tuple[str, ...]
     """Problems with unreadable parts, in one line each."""
 
+    @property
+    def targets_per_source(self) -> float:
+        """Mean number of targets of its shortlist for a source token; 0 without a shortlist."""
+        if self.shortlist is None:
+            return 0.0
+        return len(self.shortlist.targets) / (len(self.shortlist.offsets) - 1)
+
     def record(self) -> dict[str, Any]:
         """Returns everything as one JSON object."""
-        recipe, origin = self.recipe, self.origin
+        recipe, origin, shortlist = self.recipe, self.origin, self.shortlist
         training = None
         if recipe is not None:
             training = {
@@ -89,9 +103,15 @@ class ModelDetails:
             "path": str(self.path),
             "source_language": self.source_language,
             "target_language": self.target_language,
+            "languages": list(self.languages),
             "parameters": self.n_parameters,
             "model": asdict(self.model),
             "vocabulary": {"size": self.vocab_size, "algorithm": self.algorithm},
+            "shortlist": shortlist
+            and {
+                "first": shortlist.first,
+                "targets_per_source": self.targets_per_source,
+            },
             "step": self.step,
             "scores": dict(self.scores),
             "last_report": None if self.progress is None else dict(self.progress),
@@ -116,18 +136,14 @@ def model_details(path: Path) -> ModelDetails:
     tokenizer = Tokenizer.from_file(path / TOKENIZER)
     weight_type, n_weight_bytes = _weights(path / WEIGHTS)
     files = [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
-    n_other_bytes = sum((path / name).stat().st_size for name in ("config.json", TOKENIZER))
+    parts = [path / name for name in ("config.json", TOKENIZER, SHORTLIST)]
+    n_other_bytes = sum(part.stat().st_size for part in parts if part.is_file())
     # The model is described even if files of its run are unreadable: it works without them
     problems: list[str] = []
-    recipe, progress = None, None
-    try:
-        recipe = load_recipe(str(path / RECIPE)) if (path / RECIPE).is_file() else None
-    except TformerError as error:  # such as a recipe of a newer tformer
-        problems.append(str(error))
-    try:
-        progress = _last_report(path) if (path / METRICS_FILE).is_file() else None
-    except TformerError as error:
-        problems.append(str(error))
+    sizes = tokenizer.source.vocab_size, tokenizer.vocab_size
+    recipe = _if_readable(path / RECIPE, lambda file: load_recipe(str(file)), problems)
+    progress = _if_readable(path / METRICS_FILE, lambda _: _last_report(path), problems)
+    shortlist = _if_readable(path / SHORTLIST, lambda file: read_shortlist(file, *sizes), problems)
     return ModelDetails(
         path=path,
         model=config.model,
@@ -136,6 +152,8 @@ def model_details(path: Path) -> ModelDetails:
         algorithm=tokenizer.algorithm,
         source_language=config.source_language,
         target_language=config.target_language,
+        languages=tokenizer.language_codes,
+        shortlist=shortlist,
         step=config.step,
         scores=config.scores,
         decoding=config.decoding,
@@ -149,6 +167,15 @@ def model_details(path: Path) -> ModelDetails:
         progress=progress,
         problems=tuple(problems),
     )
+
+
+def _if_readable(file: Path, read: Callable[[Path], Part], problems: list[str]) -> Part | None:
+    """Reads a file if it is there; notes why, if it cannot be: it may be of a newer tformer."""
+    try:
+        return read(file) if file.is_file() else None
+    except TformerError as error:
+        problems.append(str(error))
+        return None
 
 
 def corpus_name(corpus: CorpusConfig) -> str:

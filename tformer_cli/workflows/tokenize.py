@@ -8,7 +8,7 @@ from pathlib import Path
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.lines import LineCounts, read_lines
-from tformer_cli.data.tokenizer import UNK_ID, Tokenizer
+from tformer_cli.data.tokenizer import UNK_ID, SideName, Tokenizer, TokenizerSide
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import write_text
@@ -84,16 +84,24 @@ def train(
     return TrainedTokenizer(tokenizer, counts)
 
 
-def encode_lines(tokenizer: Tokenizer, lines: Sequence[str], *, ids: bool = False) -> list[str]:
+def encode_lines(
+    tokenizer: Tokenizer, lines: Sequence[str], *, ids: bool = False, side: SideName = "source"
+) -> list[str]:
     """Each line as its pieces, or their ids, separated by single spaces."""
-    encoded = tokenizer.source.encode_batch(list(given_lines(lines)))
+    encoder = tokenizer.side(side)
+    encoded = encoder.encode_batch(list(given_lines(lines)))
     if ids:
         return [" ".join(map(str, line)) for line in encoded]
-    return [" ".join(tokenizer.source.pieces(line)) for line in encoded]
+    return [" ".join(encoder.pieces(line)) for line in encoded]
 
 
 def decode_lines(
-    tokenizer: Tokenizer, lines: Sequence[str], *, ids: bool = False, first_line: int = 1
+    tokenizer: Tokenizer,
+    lines: Sequence[str],
+    *,
+    ids: bool = False,
+    first_line: int = 1,
+    side: SideName = "source",
 ) -> list[str]:
     """Turns lines of pieces, or of ids, back into text.
 
@@ -104,25 +112,29 @@ def decode_lines(
         lines: lines from `encode_lines`.
         ids: whether they are ids.
         first_line: number of the first line, for messages.
+        side: the side that they come from.
 
     Raises:
         DataError: if a word is not in the vocabulary; it names the line.
     """
-    read = _id_from_number if ids else _id_from_piece
+    read, decoder = _id_from_number if ids else _id_from_piece, tokenizer.side(side)
     encoded = []
     for number, line in enumerate(given_lines(lines), start=first_line):
         words = [word for word in line.split(" ") if word]
-        encoded.append([read(tokenizer, word, number) for word in words])
-    return [text.replace("\n", " ") for text in tokenizer.source.decode_batch(encoded)]
+        encoded.append([read(decoder, word, number) for word in words])
+    return [text.replace("\n", " ") for text in decoder.decode_batch(encoded)]
 
 
-def measure(tokenizer: Tokenizer, lines: Iterable[str]) -> TokenizerStatistics:
+def measure(
+    tokenizer: Tokenizer, lines: Iterable[str], side: SideName = "source"
+) -> TokenizerStatistics:
     """Encodes lines, decodes them again and counts."""
-    counted = TokenizerStatistics(vocab_size=tokenizer.source.vocab_size)
+    measured = tokenizer.side(side)
+    counted = TokenizerStatistics(vocab_size=measured.vocab_size)
     rest = iter(lines)
     while batch := list(islice(rest, BATCH_LINES)):
-        encoded = tokenizer.source.encode_batch(batch)
-        decoded = tokenizer.source.decode_batch(encoded)
+        encoded = measured.encode_batch(batch)
+        decoded = measured.decode_batch(encoded)
         for line, ids, restored in zip(batch, encoded, decoded, strict=True):
             counted.lines += 1
             counted.words += len(line.split())
@@ -134,18 +146,18 @@ def measure(tokenizer: Tokenizer, lines: Iterable[str]) -> TokenizerStatistics:
     return counted
 
 
-def _id_from_number(tokenizer: Tokenizer, word: str, line: int) -> int:
+def _id_from_number(side: TokenizerSide, word: str, line: int) -> int:
     is_number = word.isascii() and word.isdigit() and len(word) < 10
-    if not is_number or int(word) >= tokenizer.source.vocab_size:
+    if not is_number or int(word) >= side.vocab_size:
         raise DataError(
             f'line {line}: "{word[:40]}" is not an id; ids are whole numbers below '
-            f"{tokenizer.source.vocab_size}"
+            f"{side.vocab_size}"
         )
     return int(word)
 
 
-def _id_from_piece(tokenizer: Tokenizer, word: str, line: int) -> int:
-    found = tokenizer.source.id_of(word)
+def _id_from_piece(side: TokenizerSide, word: str, line: int) -> int:
+    found = side.id_of(word)
     if found is None:
         raise DataError(
             f'line {line}: "{word[:40]}" is not a piece of this tokenizer; decode what its '

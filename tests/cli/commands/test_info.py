@@ -3,11 +3,15 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.cli.app import app
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.recipe import load_recipe
 
 REPORTS = [
@@ -80,6 +84,40 @@ def test_pruned_heads_and_int8_are_shown(model, tmp_path):
     (tmp_path / "pruned" / "config.json").write_text(json.dumps(config))
     said = " ".join(run(tmp_path / "pruned").stdout.split())
     assert "heads left by pruning: 3 encoder, 2 decoder, 2 cross-attention" in said
+
+
+def test_an_imported_model_says_what_it_is_of(foreign, tmp_path):
+    path = shutil.copytree(foreign, tmp_path / "model")
+    config = json.loads((path / "config.json").read_text())
+    origin = {"kind": "NLLB", "source": "somewhere/else", "files": {}, "ids": [[0, 4]]}
+    start = {"model": "models/old", "weights_hash": "12ab"}
+    config |= {"origin": origin, "start": start, "step": 7, "source_language": "eng"}
+    (path / "config.json").write_text(json.dumps(config))
+    sides = Tokenizer.from_file(path)
+    n_sources = sides.source.vocab_size
+    offsets = np.arange(0, 3 * n_sources + 1, 3)
+    targets = np.full(offsets[-1], 9, np.int32)
+    save_shortlist(path / "shortlist.safetensors", Shortlist(5, offsets, targets))
+    said = " ".join(run(path).stdout.split())
+    for part in (
+        "Imported from somewhere/else (NLLB)",
+        "Started from models/old",
+        "Languages eng to ?; knows eng, fra",
+        "Shortlist 3.0 target pieces for a source piece, on average",
+        "Training 7 steps",
+        f"(sentencepiece), for the target; {n_sources} for the source",
+    ):
+        assert part in said
+    record = json.loads(run(path, "--format", "json").stdout)
+    assert record["languages"] == ["eng", "fra"]
+    assert record["imported_from"] == {"kind": "NLLB", "source": "somewhere/else"}
+    assert record["started_from"] == "models/old"
+    assert record["shortlist"] == {"first": 5, "targets_per_source": 3.0}
+    assert record["bytes"]["model"] == record["bytes"]["directory"]
+    (path / "shortlist.safetensors").write_bytes(b"no")
+    damaged = run(path)
+    assert damaged.exit_code == 0
+    assert "shortlist.safetensors" in damaged.stderr
 
 
 def test_unreadable_parts_are_an_error_or_a_warning(trained, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.cli.commands.tokenize import tokenize_app
+from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError, UsageError
 
 LINES = ["The dog sees the man.", "Der Hund sieht den Mann."] * 20
@@ -126,3 +127,20 @@ def test_answers_come_while_stdin_is_still_open(tokenizer):
             assert process.stdout.readline() == "▁".encode() + word + b"\n"
         process.stdin.close()
         assert process.wait(timeout=60) == 0
+
+
+def test_each_side_of_a_tokenizer_is_used_by_its_name(foreign, text):
+    sides = Tokenizer.from_file(foreign)
+    line = "A man sees the house."
+    for side, encoder in (("source", sides.source), ("target", sides.target)):
+        pieces = encoder.pieces(encoder.encode(line))
+        encoded = run("encode", foreign, "--side", side, stdin=line.encode())
+        assert encoded.stdout.split() == pieces
+        ids = run("encode", foreign, "--side", side, "--ids", stdin=line.encode())
+        assert ids.stdout.split() == [str(token) for token in encoder.encode(line)]
+        decoded = run("decode", foreign, "--side", side, stdin=encoded.stdout.encode())
+        assert decoded.stdout == f"{encoder.decode(encoder.encode(line))}\n"
+        measured = run("stats", foreign, text, "--side", side, "--format", "json")
+        assert json.loads(measured.stdout)["vocab_size"] == encoder.vocab_size
+    assert sides.source.vocab_size != sides.target.vocab_size
+    assert run("encode", foreign, stdin=line.encode()).stdout != encoded.stdout

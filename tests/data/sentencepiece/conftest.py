@@ -3,7 +3,21 @@
 import io
 
 import pytest
+import torch
 from sentencepiece import SentencePieceTrainer
+
+from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.data.sentencepiece.languages import Languages
+from tformer_cli.data.sentencepiece.spm_file import read_spm
+from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+
+SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
+LANGUAGES = Languages(
+    tokens={"eng": "eng_Latn", "fra": "fra_Latn"}, before_source="source", before_target=True
+)
 
 SENTENCES = [
     f"{who} {verb} the {what} in {place}, and {n} others: ＡＢ é 漢字 Straße."
@@ -44,3 +58,24 @@ def spms():
         "identity": trained(normalization_rule_name="identity"),
         "lower case": trained(normalization_rule_name="nmt_nfkc_cf"),
     }
+
+
+def write_foreign_model(path):
+    """Writes a model with random weights, two vocabularies and languages on both sides."""
+    spms = trained(), trained(model_type="bpe", vocab_size=140)
+    own = [sorted({*read_spm(spm, "x.spm").pieces} - {*SPECIAL}) for spm in spms]
+    pieces = [[*SPECIAL, *some, *LANGUAGES.tokens.values()] for some in own]
+    tokenizer = SentencePieceTokenizer.build(*spms, *pieces, languages=LANGUAGES)
+    config = ModelConfig(
+        d_model=32, n_heads=2, d_ff=32, n_encoder_layers=1, n_decoder_layers=1, max_positions=40,
+        tied_embeddings="decoder", source_vocab_size=tokenizer.source.vocab_size,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    save_model_directory(
+        path,
+        Transformer(config, tokenizer.vocab_size).state_dict(),
+        config=config,
+        tokenizer=tokenizer,
+        decoding=DecodingConfig(beam_size=2, max_length=6),
+        info=ModelInfo(),
+    )

@@ -6,6 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 from safetensors.numpy import load_file
 
+from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.workflows.inspection import dump_heads
 from tformer_cli.workflows.inspection.dump_heads import DumpedCorpus, DumpSettings, HeadDumper
@@ -48,6 +49,27 @@ def read(path):
         found += [(int(line), arrays, n) for n, line in enumerate(arrays["index"])]
     assert len(list(path.iterdir())) == len(manifest["shards"]) + 2
     return manifest, found
+
+
+def test_two_vocabularies_are_both_written(opened, foreign, tmp_path):
+    two = open_for_inspection(foreign, device="cpu", source_language="eng", target_language="fra")
+    sides = two.directory.tokenizer
+    write(two, tmp_path / "two", corpus(["A man sees the house."]))
+    write(opened, tmp_path / "one", corpus())
+    for name, names in {
+        "two": ("source-vocabulary.json", "vocabulary.json"),
+        "one": ("vocabulary.json", "vocabulary.json"),
+    }.items():
+        path = tmp_path / name
+        manifest = json.loads((path / "manifest.json").read_text())
+        assert (manifest["source_vocabulary"], manifest["vocabulary"]) == names
+    files = ("source-vocabulary.json", "vocabulary.json")
+    labels = [json.loads((tmp_path / "two" / file).read_text()) for file in files]
+    sizes = [side.vocab_size for side in (sides.source, sides.target)]
+    assert [len(some) for some in labels] == sizes
+    arrays = load_file(tmp_path / "two" / "part-00000.safetensors")
+    expected = [*sides.source.encode("A man sees the house."), EOS_ID]
+    assert [labels[0][i] for i in arrays["src_ids"]] == sides.source.pieces(expected)
 
 
 def test_a_dump_holds_the_maps_of_inspect_heads(opened, model, tmp_path):

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from tformer_cli.workflows.info import ModelDetails
 
+MOST_LANGUAGES = 20
+"""Most languages that people are shown."""
+
 
 def info(
     model: ModelArgument,
@@ -48,8 +51,9 @@ def info(
 def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     model, decoding = details.model, details.decoding
     yield "Model", str(details.path)
-    if details.source_language or details.target_language:
-        yield "Languages", f"{details.source_language or '?'} to {details.target_language or '?'}"
+    languages = list(_languages(details))
+    if languages:
+        yield "Languages", "; ".join(languages)
     kinds = {"enc": "encoder", "dec": "decoder", "cross": "cross-attention"}
     # Pruning leaves each layer its own number of heads: then only sums are readable
     heads = f"{model.n_heads} heads"
@@ -67,6 +71,11 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     if model.source_vocab_size:
         sides = f"for the target; {model.source_vocab_size:,} for the source"
     yield "Vocabulary", f"{details.vocab_size:,} pieces ({details.algorithm}), {sides}"
+    if details.shortlist is not None:
+        yield (
+            "Shortlist",
+            f"{details.targets_per_source:,.1f} target pieces for a source piece, on average",
+        )
     if details.origin is not None:
         yield "Imported from", f"{details.origin.source} ({details.origin.kind})"
     if details.start is not None:
@@ -92,6 +101,15 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     beside = f"; {size_said(more)} more beside it, such as checkpoints" if more else ""
     yield "Size", f"{size_said(details.n_model_bytes)} ({details.weight_type} weights){beside}"
     yield "Written by", f"tformer {details.tformer_version}"
+
+
+def _languages(details: "ModelDetails") -> "Iterator[str]":
+    if details.source_language or details.target_language:
+        yield f"{details.source_language or '?'} to {details.target_language or '?'}"
+    if details.languages:
+        shown = ", ".join(details.languages[:MOST_LANGUAGES])
+        rest = len(details.languages) - MOST_LANGUAGES
+        yield f"knows {shown}" + (f" and {rest} others" if rest > 0 else "")
 
 
 def _training(details: "ModelDetails") -> "Iterator[str]":

@@ -192,9 +192,10 @@ def shortlist(
             entries = workflow.lexicon_lines(lexicon, tokenizer, lists.best)
             stream.writelines(map(utf8_line, entries))
         else:
-            is_joint = not opened.directory.config.source_vocab_size
             frequent = workflow.N_FREQUENT if lists.frequent is None else lists.frequent
-            write_shortlist(stream, lexicon.shortlist(frequent, lists.best, is_joint=is_joint))
+            write_shortlist(
+                stream, lexicon.shortlist(frequent, lists.best, is_joint=tokenizer.is_joint)
+            )
     warn_of_bytes(counts)
     if report.truncated:
         warn(f"{count_of_lines(report.truncated)} longer than the model takes; skipped")

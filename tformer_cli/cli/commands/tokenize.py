@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -65,6 +65,10 @@ InputOption = Annotated[
     PathRole.reads_file,
 ]
 IdsOption = Annotated[bool, option("Token ids instead of pieces.", "--ids")]
+SideOption = Annotated[
+    Literal["source", "target"],
+    option("Language of the text, for a tokenizer of a model that has one for each."),
+]
 
 
 @tokenize_app.command("train", cls=CheckedCommand)
@@ -125,6 +129,7 @@ def encode(
     *,
     input_file: InputOption = None,
     ids: IdsOption = False,
+    side: SideOption = "source",
     quiet: QuietOption = False,
 ) -> None:
     """Encode text: lines into pieces or ids, separated by single spaces.
@@ -138,7 +143,7 @@ def encode(
 
     opened = Tokenizer.from_file(tokenizer)
     prompt_at_terminal(files=[input_file or STANDARD_STREAM], quiet=quiet)
-    _stream(input_file, lambda lines, _: encode_lines(opened, lines, ids=ids))
+    _stream(input_file, lambda lines, _: encode_lines(opened, lines, ids=ids, side=side))
 
 
 @tokenize_app.command("decode", cls=CheckedCommand)
@@ -147,6 +152,7 @@ def decode(
     *,
     input_file: InputOption = None,
     ids: IdsOption = False,
+    side: SideOption = "source",
     quiet: QuietOption = False,
 ) -> None:
     """Decode text: lines of pieces or ids back into text.
@@ -162,7 +168,8 @@ def decode(
     what = "ids" if ids else "pieces"
     prompt_at_terminal(what, [input_file or STANDARD_STREAM], quiet=quiet)
     _stream(
-        input_file, lambda lines, number: decode_lines(opened, lines, ids=ids, first_line=number)
+        input_file,
+        lambda lines, number: decode_lines(opened, lines, ids=ids, first_line=number, side=side),
     )
 
 
@@ -171,6 +178,7 @@ def stats(
     tokenizer: TokenizerArgument,
     files: FilesArgument,
     *,
+    side: SideOption = "source",
     format_: Annotated[
         TextOrJson, format_option(TextOrJson, what="A table, or one JSON object.")
     ] = TextOrJson.text,
@@ -193,10 +201,10 @@ def stats(
     with line_progress(None, "measuring", quiet=quiet) as progress:
         for file in files:
             lines = _reported(read_lines(file, counts), counts, progress)
-            found[file] = measure(opened, lines)
+            found[file] = measure(opened, lines, side)
     warn_of_bytes(counts)
     if format_ is TextOrJson.json:
-        _show_json(opened.algorithm, opened.vocab_size, found)
+        _show_json(opened.algorithm, opened.side(side).vocab_size, found)
     else:
         show_statistics(stdout_console(), found)
 

@@ -307,6 +307,11 @@ class SentencePieceTokenizer(Tokenizer):
         """See `Tokenizer`."""
         return self._target
 
+    @property
+    def language_codes(self) -> tuple[str, ...]:
+        """See `Tokenizer`."""
+        return tuple(sorted(self.languages.tokens))
+
     def for_languages(self, source: str | None, target: str | None) -> "SentencePieceTokenizer":
         """See `Tokenizer`."""
         chosen = self.languages.chosen(source, target)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from tformer_cli.data.tokenizer import TokenizerSide
     from tformer_cli.inspection.capture.batches import IdPair
     from tformer_cli.workflows.opening.translator import Opened
 
@@ -44,7 +45,9 @@ SHARD_BYTES = 64 << 20
 SHARD_PAIRS = 4096
 """Most pairs of a shard."""
 VOCABULARY = "vocabulary.json"
-"""Holds the label of every token id, a list."""
+"""Holds the label of every token id, a list; of the target's, if the source has others."""
+SOURCE_VOCABULARY = "source-vocabulary.json"
+"""Holds the labels of the source's token ids, if they are others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,8 +195,9 @@ class HeadDumper:
             if shards.is_complete:
                 return
             tokenizer = self._opened.directory.tokenizer
-            pieces = tokenizer.target.pieces(range(tokenizer.vocab_size))
-            write_text(directory / VOCABULARY, json.dumps(pieces, ensure_ascii=False) + "\n")
+            _write_labels(directory / VOCABULARY, tokenizer.target)
+            if not tokenizer.is_joint:
+                _write_labels(directory / SOURCE_VOCABULARY, tokenizer.source)
             yield from self._write_rest(corpus, shards)
             shards.finish()
 
@@ -263,6 +267,7 @@ class HeadDumper:
 
     def _about(self) -> dict[str, object]:
         """The head of the manifest: how to read the shards."""
+        is_joint = self._opened.directory.tokenizer.is_joint
         return {
             "schema": SCHEMA,
             "tformer": __version__,
@@ -270,6 +275,7 @@ class HeadDumper:
             "conventions": ALPHA.conventions,
             "arrays": ARRAYS,
             "vocabulary": VOCABULARY,
+            "source_vocabulary": VOCABULARY if is_joint else SOURCE_VOCABULARY,
             "top_k": self.layout.top_k,
             "heads": {f"{k}.{layer}": heads for (k, layer), heads in self.layout.by_layer.items()},
         }
@@ -314,6 +320,11 @@ class _PendingShard:
             self.lines.append(self.first_line + self.n_lines)
             self.n_bytes += n_bytes
         self.n_lines += 1
+
+
+def _write_labels(path: Path, side: TokenizerSide) -> None:
+    labels = side.pieces(range(side.vocab_size))
+    write_text(path, json.dumps(labels, ensure_ascii=False) + "\n")
 
 
 def _texts(corpus: DumpedCorpus) -> Iterator[tuple[str, str]]:

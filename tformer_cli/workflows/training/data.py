@@ -65,6 +65,12 @@ def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenize
     if recipe.tokenizer.path:
         path = Path(recipe.data.directory) / recipe.tokenizer.path
         tokenizer = Tokenizer.from_file(path / "tokenizer.json" if path.is_dir() else path)
+        if not tokenizer.is_joint:
+            raise RecipeError(
+                f"tokenizer.path: {recipe.tokenizer.path} has two vocabularies, which only a model "
+                "that starts from another may have (train --from MODEL); name a tokenizer with "
+                "one, or train it: tformer tokenize train"
+            )
         if recipe.tokenizer.bpe_dropout and tokenizer.algorithm != "bpe":
             raise RecipeError(
                 f"tokenizer.bpe_dropout: needs a BPE tokenizer, but {recipe.tokenizer.path} is "
