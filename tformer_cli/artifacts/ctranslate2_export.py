@@ -132,6 +132,7 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
     spec.optimize(quantization)
     with directory_aside(path) as aside:
         spec.save(str(aside))
+        write_text(aside / TOKENIZER, directory.tokenizer.to_json())
         write_text(aside / ORIGIN, json.dumps(_origin(directory.path)) + "\n")
 
 

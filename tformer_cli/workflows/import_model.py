@@ -25,7 +25,15 @@ BESIDE = {".npz", ".bin", ".yml", ".spm", ".json", ".model", ".txt"}
 """Endings of files that a model's file may be read with."""
 PARTS = {".json", ".safetensors", ".bin", ".spm"}
 """Endings of the files of a Hugging Face directory."""
-HUB_FILES = ("*.json", "*.spm", "*.model", "*.safetensors", "pytorch_model*.bin")
+HUB_FILES = (
+    "*.json",
+    "*.spm",
+    "*.model",
+    "*.safetensors",
+    "pytorch_model*.bin",
+    "model.bin",
+    "*vocabulary.txt",
+)
 """Files of a repository on the hub that a model may need."""
 _VERSION = 2
 """Of what an import makes of the same files, for the cache."""
@@ -115,12 +123,25 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     Raises:
         ArtifactError: if a file that tells the kind is damaged.
     """
-    from tformer_cli.converters import checkpoints, eole, hugging_face, marian
+    from tformer_cli.converters import (
+        argos,
+        checkpoints,
+        ctranslate2,
+        eole,
+        hugging_face,
+        marian,
+    )
 
     if path.is_dir() and hugging_face.is_hugging_face(path):
         return lambda _: hugging_face.convert(path)
     if path.is_dir() and eole.is_eole(path):
         return lambda _: eole.convert(path)
+    package = argos.find_source(path)
+    if package is not None:
+        return lambda weights: argos.convert(package, weights)
+    binary = ctranslate2.find_source(path)
+    if binary is not None:
+        return lambda weights: ctranslate2.convert(binary, weights)
     source = marian.find_source(path)
     if source is not None:
         return lambda weights: marian.convert(source, weights)
@@ -238,7 +259,9 @@ def _key(path: Path, weights: ImportedWeights | None) -> str:
     """Names an import by the place, sizes and times of the files, and the type of its weights."""
     # a file is read with others beside it
     directory = path.parent if path.is_file() else path
-    beside = sorted(p for p in directory.iterdir() if p.is_file())
+    # a package of Argos has its model in a directory of that name
+    found = [*directory.iterdir(), *directory.glob("model/*")]
+    beside = sorted(p for p in found if p.is_file())
     files = [p for p in beside if p == path or not path.is_file() or p.suffix in BESIDE]
     facts = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
     named = [_VERSION, path.name if path.is_file() else "", facts, weights]

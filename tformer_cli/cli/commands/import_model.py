@@ -50,14 +50,15 @@ def import_model(
     """Make a model directory of another tool's model.
 
     Reads Hugging Face directories of Marian (OPUS-MT), M2M-100, NLLB and mBART models, Marian's own
-    models, the Firefox translation models (Bergamot), and those of fairseq, OpenNMT-py and Eole.
-    Nothing in their files is executed.
+    models, the Firefox translation models (Bergamot), CTranslate2 directories, Argos packages, and
+    models of fairseq, OpenNMT-py and Eole. Nothing in their files is executed.
     Commands that take MODEL take such a SOURCE, too, and import it into the cache once.
 
     Examples:
         tformer import Helsinki-NLP/opus-mt-en-de -o opus-en-de
         tformer import downloads/firefox-enpt -o enpt --weights float32
         tformer import downloads/firefox-enpt --dry-run
+        tformer import translate-en_fr.argosmodel -o en-fr
     """
     from tformer_cli.workflows import import_model as workflow
 

@@ -6,12 +6,14 @@ A text is its 16-bit length, its bytes and a NUL that the length counts. Version
 the bytes of a number and their count instead of a type. Source: CTranslate2 4.8, model_spec.py.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays, widened
 from tformer_cli.converters.formats.mapped_file import MappedFile
+from tformer_cli.files.regular_file import open_regular
 
 TYPES = ("<f4", "|i1", "<i2", "<i4", "<f2", "<u2")
 """numpy's names of the types by their numbers; the last are the bits of bfloat16."""
@@ -19,6 +21,8 @@ BFLOAT16 = 5
 TYPES_BY_SIZE = {4: "<f4", 2: "<i2", 1: "|i1"}
 NEWEST = 6
 _MOST_ARRAYS = 100_000
+_LONGEST_HEAD = 128
+_KIND = re.compile(rb"[A-Z][A-Za-z0-9]+(Spec|Base)\0")
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,24 @@ class CTranslate2File:
     """Name of the kind of model, such as "TransformerSpec"."""
     revision: int
     """Revision of that kind."""
+    version: int
+    """Version of the format."""
     arrays: LazyArrays
     """Arrays by name; floating-point ones are float32."""
+
+
+def is_ctranslate2(path: Path) -> bool:
+    """Returns whether a file begins like a `model.bin`: a small version and the name of a kind."""
+    try:
+        with open_regular(path) as file:
+            head = file.read(_LONGEST_HEAD)
+    except OSError:
+        return False
+    version = int.from_bytes(head[:4], "little")
+    if version == 1:  # Marian's begin alike, but have eight bytes for it
+        return int.from_bytes(head[4:8], "little") > 0
+    name = head[6 : 6 + int.from_bytes(head[4:6], "little")]
+    return 1 < version < 1 << 8 and bool(_KIND.fullmatch(name))
 
 
 def read_ctranslate2(path: Path) -> CTranslate2File:
@@ -57,7 +77,7 @@ def read_ctranslate2(path: Path) -> CTranslate2File:
         if name not in readers:
             raise file.damaged(f"{alias} stands for {name}, which is not there")
         readers[alias] = readers[name]
-    return CTranslate2File(kind, revision, LazyArrays(readers))
+    return CTranslate2File(kind, revision, version, LazyArrays(readers))
 
 
 def _array(file: MappedFile, version: int, name: str) -> Callable[[], Array]:
