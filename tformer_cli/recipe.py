@@ -73,6 +73,16 @@ class Recipe:
             raise ValueError(
                 "adapter.rank: adapts the model that a run starts from; add --from MODEL"
             )
+        if self.tokenizer.new_tokens and not self.start.model:
+            raise ValueError(
+                "tokenizer.new_tokens: are added to the tokenizer of the model that a run starts "
+                "from; add --from MODEL"
+            )
+        if self.tokenizer.new_tokens and self.adapter.rank:
+            raise ValueError(
+                "tokenizer.new_tokens: need embeddings, which adapters leave as they are; omit "
+                "adapter.rank"
+            )
         if self.adapter.rank and self.start.frozen:
             raise ValueError("adapter.rank: freezes all weights; omit it or model.frozen")
         model = self.model

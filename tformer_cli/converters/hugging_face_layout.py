@@ -103,7 +103,16 @@ def layout_of(directory: ModelDirectory, kind: str) -> Layout:
 
 
 def _joint(tokenizer: JointTokenizer) -> Layout:
-    """The tokenizer as it is, with `</s>` behind every text."""
+    """The tokenizer as it is, with `</s>` behind every text.
+
+    Raises:
+        UsageError: if it has new tokens, which the library would cut.
+    """
+    if tokenizer.new_tokens:
+        raise UsageError(
+            f"--format: the library would cut the new tokens {', '.join(tokenizer.new_tokens)}; "
+            "export with --format ctranslate2"
+        )
     made = HuggingFaceTokenizer.from_str(tokenizer.to_json())
     pad, unk, bos, eos = SPECIAL_PIECES
     made.post_processor = processors.TemplateProcessing(

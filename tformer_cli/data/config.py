@@ -135,6 +135,9 @@ class TokenizerConfig:
     """Entries of the vocabulary, the four special tokens included (not used by "byte")."""
     path: str = ""
     """A trained `tokenizer.json` (or model directory) to use instead of training one."""
+    new_tokens: tuple[str, ...] = ()
+    """Words, such as `"<medical>"`, that become one piece each where they stand between spaces; for
+    a run that starts from a model with a "bpe" tokenizer."""
     bpe_dropout: float = 0.0
     """Chance of skipping each merge while training (Provilkov et al. 2020); "bpe" only."""
 

@@ -7,8 +7,9 @@ patterns.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from tokenizers import AddedToken
@@ -18,7 +19,7 @@ from tformer_cli.data.config import Algorithm
 from tformer_cli.data.labels import BYTE_CHARACTERS, bytes_of, label_of
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.data.pipelines import ALGORITHMS, BY_WORDS, SPECIAL_PIECES, blank_tokenizer
-from tformer_cli.data.segmentation import BpeDropout, WordCache
+from tformer_cli.data.segmentation import BpeDropout, WordCache, words_of
 from tformer_cli.data.tokenizer import FILE_NAME, Span, Tokenizer, TokenizerSide
 from tformer_cli.errors import DataError
 
@@ -31,13 +32,21 @@ LEARNED = ("vocab", "merges", "unk_id")
 class JointTokenizer(Tokenizer, TokenizerSide):
     """A joint vocabulary of both languages: `<pad> <unk> <s> </s>` are ids 0 to 3."""
 
-    def __init__(self, tokenizer: HuggingFaceTokenizer, algorithm: Algorithm) -> None:
+    def __init__(
+        self,
+        tokenizer: HuggingFaceTokenizer,
+        algorithm: Algorithm,
+        new_tokens: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         """Wraps a tokenizer made by one of the pipelines; use `Tokenizer.from_json`."""
+        self.new_tokens = new_tokens
+        """Ids of words that were added: a word between single spaces has its own piece."""
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
         self._algorithm: Algorithm = algorithm
         self._dropouts: dict[tuple[float, int], BpeDropout] = {}
-        self._words = WordCache(self._encode_whole) if algorithm in BY_WORDS else None
+        encode = self._encode_whole
+        self._words = WordCache(encode, new_tokens) if algorithm in BY_WORDS else None
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> "JointTokenizer":
@@ -49,7 +58,38 @@ class JointTokenizer(Tokenizer, TokenizerSide):
         tokenizer = _parse(text, where)
         algorithm = _algorithm_of(tokenizer, where)
         _check_vocabulary(tokenizer, algorithm, where)
-        return cls(tokenizer, algorithm)
+        return cls(tokenizer, algorithm, _new_tokens(tokenizer) if algorithm == "bpe" else {})
+
+    def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
+        """See `Tokenizer`. No merge makes the new pieces, so all other text is cut as before."""
+        if self._algorithm != "bpe":
+            return super().with_new_tokens(words)
+        data = json.loads(self.to_json())
+        vocabulary = data["model"]["vocab"]
+        for word in words:
+            if word.split() != [word] or without_surrogates(word) != word:
+                raise DataError(f"{json.dumps(word)}: is not a word; give one without white space")
+            piece = _piece_of(word)
+            if piece in vocabulary:
+                raise DataError(f"{json.dumps(word)}: is a piece of the vocabulary; omit it")
+            vocabulary[piece] = len(vocabulary)
+        return self.parse(json.dumps(data))
+
+    def _around_new_tokens(self, text: str) -> list[tuple[int, str, int | None]]:
+        """Splits a text at its new tokens: where each part begins, the part, and its id."""
+        words = words_of(text) if self.new_tokens else [text]
+        if self.new_tokens.keys().isdisjoint(words):
+            return [(0, text, None)]
+        parts: list[tuple[int, str, int | None]] = []
+        start = 0
+        for word in words:
+            number = self.new_tokens.get(word)
+            if number is None and parts and parts[-1][2] is None:
+                parts[-1] = parts[-1][0], f"{parts[-1][1]} {word}", None
+            else:
+                parts.append((start, word, number))
+            start += len(word) + 1
+        return parts
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`, readable by Hugging Face `tokenizers`."""
@@ -92,8 +132,24 @@ class JointTokenizer(Tokenizer, TokenizerSide):
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         """See `TokenizerSide`."""
         repaired = [without_surrogates(text) for text in texts]
+        if self.new_tokens:
+            return [self._with_spans(text) for text in repaired]
         encodings = self._tokenizer.encode_batch(repaired, add_special_tokens=False)
         return [(encoding.ids, encoding.offsets) for encoding in encodings]
+
+    def _with_spans(self, text: str) -> tuple[list[int], list[Span]]:
+        """The ids and spans of a text that may have new tokens."""
+        ids: list[int] = []
+        spans: list[Span] = []
+        for start, part, number in self._around_new_tokens(text):
+            if number is not None:
+                ids.append(number)
+                spans.append((start, start + len(part)))
+                continue
+            encoding = self._tokenizer.encode(part, add_special_tokens=False)
+            ids += encoding.ids
+            spans += [(first + start, last + start) for first, last in encoding.offsets]
+        return ids, spans
 
     def with_dropout(
         self, texts: Sequence[str], keys: Sequence[int], dropout: float, seed: int
@@ -111,7 +167,11 @@ class JointTokenizer(Tokenizer, TokenizerSide):
             sampler = BpeDropout(self._tokenizer, dropout, seed)
             self._dropouts[dropout, seed] = sampler
         return [
-            sampler.encode(without_surrogates(text), key)
+            [
+                one
+                for _, part, number in self._around_new_tokens(without_surrogates(text))
+                for one in (sampler.encode(part, key) if number is None else [number])
+            ]
             for text, key in zip(texts, keys, strict=True)
         ]
 
@@ -146,6 +206,22 @@ def _parse(text: str, where: str) -> HuggingFaceTokenizer:
         raise DataError(
             f"{where}: is damaged or not a tokenizer ({reason}); name a tokenizer.json"
         ) from None
+
+
+def _piece_of(word: str) -> str:
+    """The piece of a word behind a space, written in byte characters."""
+    return "".join(BYTE_CHARACTERS[byte] for byte in f" {word}".encode())
+
+
+def _new_tokens(tokenizer: HuggingFaceTokenizer) -> dict[str, int]:
+    """Finds the words that were added to a "bpe" tokenizer: pieces that no merge makes."""
+    vocabulary = tokenizer.get_vocab()
+    model = json.loads(tokenizer.to_str())["model"]
+    merged = {"".join(pair) for pair in model["merges"]}
+    others = vocabulary.keys() - merged - {*BYTE_CHARACTERS, *SPECIAL_PIECES}
+    words = ((bytes_of(piece).decode(errors="replace"), vocabulary[piece]) for piece in others)
+    found = {text[1:]: number for text, number in words if text[:1] == " "}
+    return dict(sorted(found.items(), key=lambda item: item[1]))
 
 
 def _sections(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], bool]:

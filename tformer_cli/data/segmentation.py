@@ -1,10 +1,11 @@
 """Encoding of text word by word: with each word tokenized once, or with BPE-dropout."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain, pairwise
 from random import Random
+from types import MappingProxyType
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
@@ -29,19 +30,24 @@ class WordCache:
     space between them is all the white space there is. Other texts are taken as one word.
     """
 
-    def __init__(self, encode: Callable[[list[str]], list[list[int]]]) -> None:
-        """Sets the encoder of words that are not in the cache."""
+    def __init__(
+        self,
+        encode: Callable[[list[str]], list[list[int]]],
+        new_tokens: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Sets the encoder of words not in the cache, and words that have an id of their own."""
         self._encode = encode
-        self._known: dict[str, list[int]] = {}
+        self._new = {word: [number] for word, number in new_tokens.items()}
+        self._known = dict(self._new)
         self._n_characters = 0
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text."""
         if self._n_characters > MAX_CHARACTERS:
             # Another thread may still read the old one.
-            self._known, self._n_characters = {}, 0
+            self._known, self._n_characters = dict(self._new), 0
         known = self._known
-        words = [_words(text) for text in texts]
+        words = [words_of(text) for text in texts]
         new = [word for word in dict.fromkeys(chain.from_iterable(words)) if word not in known]
         if new:
             known.update(zip(new, self._encode(new), strict=True))
@@ -49,7 +55,7 @@ class WordCache:
         return [list(chain.from_iterable(map(known.__getitem__, row))) for row in words]
 
 
-def _words(text: str) -> list[str]:
+def words_of(text: str) -> list[str]:
     """The words of a text, or all of it where white space is more than a space between words."""
     words = text.split(" ")
     return words if words == text.split() else [text]

@@ -230,6 +230,17 @@ class Tokenizer(ABC):
             "omit it"
         )
 
+    def with_new_tokens(self, words: Sequence[str]) -> "Tokenizer":  # noqa: ARG002 - "bpe" alone can
+        """The tokenizer with more words that are one piece each, behind the other ids.
+
+        Raises:
+            DataError: if a word cannot be one, or this kind of tokenizer takes none.
+        """
+        raise DataError(
+            f'a tokenizer of the kind "{self.algorithm}" takes no new tokens, "bpe" of tformer '
+            "alone; omit them"
+        )
+
     def check_languages(self) -> None:
         """Makes sure that the languages that a model must be told are set.
 

@@ -9,8 +9,10 @@ from typer.testing import CliRunner
 from tests.converters.test_marian import OPTIONS, weights, write
 from tests.converters.test_marian import VARIANTS as MARIAN
 from tformer_cli.artifacts.config_file import read_config
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.cli.app import app
+from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError, RecipeError
 from tformer_cli.recipe import load_recipe, make_recipe
 from tformer_cli.training.events import StepReport
@@ -322,3 +324,80 @@ def test_a_damaged_record_of_the_import_is_one_line(make, tmp_path):
         (run / "imported.json").write_text(text)
         with pytest.raises(ArtifactError, match=r"imported\.json: is damaged .*; restore it"):
             train(make(source, run), run)
+
+
+WORDS = ["<medical>", "Żółć"]
+
+
+def test_new_tokens_get_rows_of_the_mean_and_stay_in_the_tokenizer(make, tmp_path, model):
+    run = tmp_path / "run"
+    changes = {"training__learning_rate": 1e-9, "training__max_steps": 1}
+    train(make(model, run, tokenizer__new_tokens=WORDS, **changes), run)
+    before, after = (load_model_directory(path) for path in (model, run))
+    old, new = before.model.state_dict(), after.model.state_dict()
+    size = before.tokenizer.vocab_size
+    for name, tensor in new.items():
+        stored = old[name]
+        torch.testing.assert_close(tensor[: len(stored)], stored, rtol=0, atol=1e-8)
+        if len(tensor) > len(stored):
+            mean = stored.mean(dim=0).expand(2, -1)
+            torch.testing.assert_close(tensor[size:], mean, rtol=0, atol=1e-8)
+    assert after.tokenizer.source.encode("<medical> a Żółć") == [
+        size,
+        *before.tokenizer.source.encode("a"),
+        size + 1,
+    ]
+    args = ["translate", str(run), "<medical> A dog.", "--max-length", "5", "-q"]
+    for engine in ("compiled", "torch"):
+        result = CliRunner().invoke(app, [*args, "--engine", engine])
+        assert result.exit_code == 0, result.stderr
+    result = CliRunner().invoke(
+        app, ["export", str(run), "--format", "huggingface", "-o", str(tmp_path / "hf")]
+    )
+    assert result.exit_code == 2
+    assert "the library would cut the new tokens <medical>, Żółć" in result.stderr
+
+
+def test_a_run_with_new_tokens_resumes_exactly_and_another_starts_from_it(make, tmp_path, model):
+    whole, run, more = tmp_path / "whole", tmp_path / "run", tmp_path / "more"
+    recipes = [make(model, one, tokenizer__new_tokens=WORDS) for one in (whole, run)]
+    train(recipes[0], whole)
+    crash_at(recipes[1], run, 3)
+    train(recipes[1], run)
+    assert sha256(run / "model.safetensors") == sha256(whole / "model.safetensors")
+    train(make(run, more, tokenizer__new_tokens=["<law>"], training__max_steps=1), more)
+    tokenizer = Tokenizer.from_file(more)
+    size = Tokenizer.from_file(model).vocab_size
+    assert tokenizer.source.encode("<law> Żółć") == [size + 2, size + 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"new_tokens": ["two words"]}, r'new_tokens: "two words": is not a word'),
+        ({"new_tokens": [""]}, r'new_tokens: "": is not a word'),
+        ({"new_tokens": ["dog"]}, r'new_tokens: "dog": is a piece of the vocabulary; omit it'),
+        ({"new_tokens": ["<a>", "<a>"]}, r'new_tokens: "<a>": is a piece'),
+    ],
+)
+def test_tokens_that_cannot_be_added_are_errors(make, tmp_path, model, changes, message):
+    recipe = make(model, tmp_path / "run", tokenizer__new_tokens=changes["new_tokens"])
+    with pytest.raises(RecipeError, match=message):
+        train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_new_tokens_need_a_model_and_trained_embeddings(make, tmp_path, model):
+    for changes, message in (
+        ({"model__from": ""}, "add --from MODEL"),
+        ({"adapter__rank": 2}, "adapters leave as they are"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            make(model, tmp_path / "run", tokenizer__new_tokens=WORDS, **changes)
+
+
+def test_imported_tokenizers_take_no_new_tokens(make, tmp_path):
+    options = {**OPTIONS, **MARIAN["post-norm"]}
+    source, run = write(tmp_path / "marian", weights(options), options), tmp_path / "run"
+    with pytest.raises(RecipeError, match='"sentencepiece" takes no new tokens'):
+        train(make(source, run, tokenizer__new_tokens=WORDS), run)

@@ -61,7 +61,7 @@ def validation_pairs(recipe: Recipe, progress: Progress | None = None) -> list[S
 def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenizer:
     """Opens the recipe's tokenizer, or trains it on both sides of the training corpora."""
     if recipe.start.model:
-        return start_tokenizer(recipe.start)
+        return start_tokenizer(recipe)
     if recipe.tokenizer.path:
         path = Path(recipe.data.directory) / recipe.tokenizer.path
         tokenizer = Tokenizer.from_file(path / "tokenizer.json" if path.is_dir() else path)

@@ -17,7 +17,7 @@ from tformer_cli.artifacts.config_file import (
 )
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.data.tokenizer import BOS_ID, Tokenizer
-from tformer_cli.errors import ArtifactError, RecipeError
+from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import read_regular
 from tformer_cli.model.adapter_config import adapted_parts
@@ -189,13 +189,19 @@ def _keep_start_of_zeros(matrix: "Tensor") -> None:
     matrix.register_hook(kept)  # type: ignore[no-untyped-call]  # as torch has it
 
 
-def start_tokenizer(start: StartConfig) -> Tokenizer:
-    """Opens the tokenizer of the model that a run starts from.
+def start_tokenizer(recipe: Recipe) -> Tokenizer:
+    """Opens the tokenizer of the model that a run starts from, and adds the run's new tokens.
 
     Raises:
         ArtifactError: if there is no such model.
+        RecipeError: if a token cannot be added.
     """
-    return Tokenizer.from_file(_directory(start.model, _ignore) / TOKENIZER)
+    tokenizer = Tokenizer.from_file(_directory(recipe.start.model, _ignore) / TOKENIZER)
+    try:
+        new_tokens = recipe.tokenizer.new_tokens
+        return tokenizer.with_new_tokens(new_tokens) if new_tokens else tokenizer
+    except DataError as error:
+        raise RecipeError(f"tokenizer.new_tokens: {error}") from None
 
 
 def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Transformer":
@@ -224,7 +230,7 @@ def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Tr
 
 
 def load_start(model: "Transformer", start: StartConfig) -> None:
-    """Gives a model the weights that its run starts from.
+    """Gives a model the weights that its run starts from; new tokens get the mean of the others.
 
     Raises:
         ArtifactError: if they cannot be read, or are not those that the recipe was made for.
@@ -232,7 +238,15 @@ def load_start(model: "Transformer", start: StartConfig) -> None:
     path = _directory(start.model, _ignore)
     if hash_file(path / WEIGHTS) != start.weights_hash:
         raise ArtifactError(f"{path / WEIGHTS}: has changed since the run began; restore the file")
-    model.load_state_dict(load_model_directory(path).model.state_dict())
+    import torch
+
+    weights = load_model_directory(path).model.state_dict()
+    for name, fresh in model.state_dict().items():
+        n_new = len(fresh) - len(weights[name])
+        if n_new:
+            mean = weights[name].mean(dim=0, keepdim=True)
+            weights[name] = torch.cat([weights[name], *[mean] * n_new])
+    model.load_state_dict(weights)
 
 
 def _completed(
