@@ -18,6 +18,7 @@ from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.weights_file import read_weights
 from tformer_cli.converters.formats.marian_binary import read_marian_binary
+from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.opening.shortlists import chosen_shortlist
@@ -277,7 +278,7 @@ def test_integers_are_imported_without_loss(tmp_path):
 
 def test_the_shortlist_has_our_ids(tmp_path):
     source = write(tmp_path / "marian", weights(OPTIONS), OPTIONS)
-    lists = [[n, (7 * n) % V] for n in range(V)]
+    lists = [[(3 * n + 5) % V, (7 * n) % V] for n in range(V)]
     offsets, targets = range(0, 2 * V + 1, 2), [n for some in lists for n in some]
     head = struct.pack("<6Q", 0xF11A48D5013417F5, 0, 5, 2, V + 1, 2 * V)
     content = head + np.array(offsets, "<u8").tobytes() + np.array(targets, "<u4").tobytes()
@@ -288,10 +289,32 @@ def test_the_shortlist_has_our_ids(tmp_path):
     directory = load_model_directory(tmp_path / "ours")
     for token in (1, 3, 4, 20):
         found = chosen_shortlist(directory, None).candidates([token])
-        wanted = {*range(5), *lists[model.ids[token]]}
+        sources = [model.ids[token], model.ids[EOS_ID]]  # which may be copied, too
+        wanted = {*range(5), *sources, *(target for n in sources for target in lists[n])}
         assert {model.ids[n] for n in found} == wanted | {-1}
     (source / "lex.bin").write_bytes(content[:-1])
     with pytest.raises(ArtifactError, match=r"lex\.bin: is damaged"):
+        import_model(str(source), None)
+
+
+def test_a_shortlist_in_text_is_read_as_marian_reads_it(tmp_path):
+    source = write(tmp_path / "marian", weights(OPTIONS), OPTIONS)
+    ids = import_model(str(source), None).ids
+    pieces = import_model(str(source), tmp_path / "plain").tokenizer.target.vocabulary.pieces
+    name = dict(zip(ids, pieces, strict=True))
+    rows = [(20, 30, 0.5), (20, 31, 0.1), (20, 32, 0.3), (20, 33, 0.1), (21, 34, 0.05)]
+    lines = [f"{name[target]} {name[own]} {p}\n" for own, target, p in rows]
+    (source / "lex.s2t").write_text("".join([*lines, "no-such-piece NULL 0.7\n"]))
+    decoder = source / "model.npz.decoder.yml"
+    before = decoder.read_text()
+    decoder.write_text(before + "shortlist: [lex.s2t, 5, 2, 0.05]\n")
+    import_model(str(source), tmp_path / "ours")
+    listed = chosen_shortlist(load_model_directory(tmp_path / "ours"), None)
+    for own, targets in ((20, {30, 32}), (21, set())):
+        found = {ids[n] for n in listed.candidates([ids.index(own)])}
+        assert found == {*range(5), own, ids[EOS_ID], -1} | targets
+    decoder.write_text(before + "shortlist: [lex.s2t, many]\n")
+    with pytest.raises(ArtifactError, match=r"lex\.s2t: its settings \(many\) are not numbers"):
         import_model(str(source), None)
 
 

@@ -35,7 +35,7 @@ HUB_FILES = (
     "*vocabulary.txt",
 )
 """Files of a repository on the hub that a model may need."""
-_VERSION = 2
+_VERSION = 3
 """Of what an import makes of the same files, for the cache."""
 
 

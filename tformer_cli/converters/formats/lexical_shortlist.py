@@ -70,6 +70,7 @@ def read_text_shortlist(
     *,
     n_frequent: int = 100,
     n_best: int = 100,
+    threshold: float = 0.0,
 ) -> LexicalShortlist:
     """Reads the lines ``target source probability`` of Marian's `--shortlist`.
 
@@ -80,6 +81,7 @@ def read_text_shortlist(
         n_sources: entries of the source vocabulary.
         n_frequent: first ids of the target vocabulary that always belong.
         n_best: most targets that are kept for a source token, the most probable ones.
+        threshold: targets are left out up to this probability.
 
     Raises:
         DataError: naming the line that is not of that form.
@@ -94,7 +96,7 @@ def read_text_shortlist(
             raise _not_an_entry(path, number) from None
         if not math.isfinite(probability):
             raise _not_an_entry(path, number)
-        if "NULL" in (target, source):
+        if "NULL" in (target, source) or probability <= threshold:
             continue
         probabilities, key = lists[source_id(source)], target_id(target)
         probabilities[key] = max(probability, probabilities.get(key, 0.0))
