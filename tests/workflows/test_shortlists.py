@@ -64,6 +64,13 @@ def test_a_model_of_the_same_vocabulary_keeps_its_shortlist(listed_model, tmp_pa
     assert (tmp_path / "pruned" / SHORTLIST).read_bytes() == (listed_model / SHORTLIST).read_bytes()
 
 
+def test_a_shortlist_that_is_not_there_is_named_by_its_option(model, tmp_path):
+    with pytest.raises(
+        ArtifactError, match=r"--shortlist: .*none: no such file; name one, or none"
+    ):
+        open_translator(model, shortlist=str(tmp_path / "none"))
+
+
 def test_a_shortlist_of_other_vocabularies_is_an_error(model, tmp_path):
     path = tmp_path / "other"
     save_shortlist(path, Shortlist(4, np.zeros(8, np.int64), np.array([], np.int32)))

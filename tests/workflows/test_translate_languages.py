@@ -8,6 +8,7 @@ from tformer_cli.artifacts.model_directory import (
 )
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.decoding.demands import Demands
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.workflows.opening.translator import open_translator
 
@@ -26,6 +27,28 @@ def test_every_part_begins_with_its_languages(foreign):
             assert ids[0] == sides.target.id_of("fra_Latn")
             assert "fra_Latn" not in translation.text
     assert translation.text == ""
+
+
+@pytest.mark.parametrize("engine", ["torch", "tformer"])
+def test_required_phrases_stand_behind_the_prefix(foreign, engine):
+    languages = {"source_language": "eng", "target_language": "fra"}
+    opened = open_translator(foreign, engine=engine, max_length=20, **languages)
+    demands = [Demands("", ("le chien",)), Demands("la", ("chien",))]
+    target = opened.directory.tokenizer.target
+    for translation, asked in zip(
+        opened.translator.translate(["The dog"] * 2, demands=demands), demands, strict=True
+    ):
+        (ids,) = [hypothesis.token_ids for hypothesis in translation.hypotheses]
+        assert ids[0] == target.id_of("fra_Latn")
+        assert asked.required[0] in translation.text
+        assert translation.text.startswith(asked.target_prefix)
+
+
+def test_models_of_an_ensemble_are_told_the_languages(foreign):
+    languages = {"source_language": "eng", "target_language": "fra"}
+    alone = open_translator(foreign, **languages).translator.translate(["The dog"])
+    both = open_translator(foreign, ensemble=[foreign], **languages).translator
+    assert both.translate(["The dog"])[0].text == alone[0].text
 
 
 def test_languages_must_be_known(foreign):

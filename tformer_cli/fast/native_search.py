@@ -277,7 +277,8 @@ class CompiledSearch:
                 _rules([sentence], config, self._model.max_positions),
             )
 
-        found = satisfying_search(start, limit, config, sentence.constraints)
+        n_forced = len(sentence.prefix)
+        found = satisfying_search(start, limit, config, sentence.constraints, n_forced)
         return found or self._plain(native, [sentence], config, lambda: None)[0]
 
 

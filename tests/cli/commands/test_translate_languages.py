@@ -79,3 +79,10 @@ def test_scoring_without_a_model_needs_no_language():
     done = run("evaluate", "--hypothesis", "a.txt", "--reference", "b.txt", *CHOSEN)
     assert done.exit_code == 2
     assert "--source-language: needs a MODEL; name one or omit it" in done.stderr
+
+
+@pytest.mark.parametrize("option", [("--split-sentences", "rule"), ("--shortlist", "none")])
+def test_scoring_without_a_model_takes_no_option_of_a_search(option):
+    done = run("evaluate", "--hypothesis", "a.txt", "--reference", "b.txt", *option)
+    assert done.exit_code == 2
+    assert f"{option[0]}: needs a MODEL; name one or omit it" in done.stderr

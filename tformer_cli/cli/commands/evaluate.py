@@ -172,6 +172,8 @@ def _check_needs_no_model(options: TranslatorOptions, decoding: Mapping[str, obj
         "adapter": options.adapter,
         "source_language": options.source_language,
         "target_language": options.target_language,
+        "split_sentences": options.split_sentences,
+        "shortlist": options.shortlist,
         **decoding,
     }
     idle = next((name for name, value in given.items() if value is not None), None)

@@ -79,7 +79,11 @@ class Steps(Protocol):
 
 
 def satisfying_search(
-    start: Callable[[int, int], Steps], limit: int, config: DecodingConfig, constraints: Constraints
+    start: Callable[[int, int], Steps],
+    limit: int,
+    config: DecodingConfig,
+    constraints: Constraints,
+    n_forced: int = 0,
 ) -> list[Hypothesis]:
     """Searches under constraints, and once more with a wider beam if there was no way.
 
@@ -88,26 +92,32 @@ def satisfying_search(
         limit: most tokens of a translation, the end of sentence not counted.
         config: beam size and length penalty.
         constraints: what the translation must and must not hold.
+        n_forced: first tokens that the scores decide alone, those of a prefix.
 
     Returns:
         At most `config.n_searched` hypotheses, best first; none where there still is no way.
     """
     for beam_size in (config.beam_size, WIDER * config.beam_size):
         steps = start(beam_size, limit + 1)
-        found = constrained_search(steps, limit, replace(config, beam_size=beam_size), constraints)
+        wider = replace(config, beam_size=beam_size)
+        found = constrained_search(steps, limit, wider, constraints, n_forced)
         if found:
             break
     return found
 
 
 def constrained_search(
-    steps: Steps, limit: int, config: DecodingConfig, constraints: Constraints
+    steps: Steps,
+    limit: int,
+    config: DecodingConfig,
+    constraints: Constraints,
+    n_forced: int = 0,
 ) -> list[Hypothesis]:
     """Translates one sentence; see `satisfying_search`.
 
-    Rules that are part of the scores do not stop a required token.
+    Behind a prefix, rules that are part of the scores do not stop a required token.
     """
-    search = _Search(steps, limit, config, constraints)
+    search = _Search(steps, limit, config, constraints, n_forced)
     while search.live:
         search.step()
     return sorted(search.found, key=lambda found: -found.score)[: config.n_searched]
@@ -115,12 +125,18 @@ def constrained_search(
 
 class _Search:
     def __init__(
-        self, steps: Steps, limit: int, config: DecodingConfig, constraints: Constraints
+        self,
+        steps: Steps,
+        limit: int,
+        config: DecodingConfig,
+        constraints: Constraints,
+        n_forced: int,
     ) -> None:
         self._steps = steps
         self._limit = limit
         self._config = config
         self._constraints = constraints
+        self._n_forced = n_forced
         self._n_required = sum(map(len, constraints.required))
         self.found: list[Hypothesis] = []
         self.live = [_Live(0)] if self._n_required <= self._limit else []
@@ -161,7 +177,9 @@ class _Search:
                 yield grown
 
     def _due(self, hypothesis: _Live) -> list[int]:
-        """Tokens that would continue with required phrases, or begin one."""
+        """Tokens that would continue with required phrases, or begin one; none in a prefix."""
+        if len(hypothesis.tokens) < self._n_forced:
+            return []
         required = self._constraints.required
         due = [phrase[0] for i, phrase in enumerate(required) if i not in hypothesis.met]
         if hypothesis.begun >= 0:

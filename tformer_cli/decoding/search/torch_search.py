@@ -120,7 +120,8 @@ class TorchSearch:
             return TorchSteps(listed, *batch, most_steps, processors)
 
         with self._computing():
-            found = satisfying_search(start, limit, config, sentence.constraints)
+            n_forced = len(sentence.prefix)
+            found = satisfying_search(start, limit, config, sentence.constraints, n_forced)
         return found or self._searched([sentence], config)[0]
 
     @contextmanager

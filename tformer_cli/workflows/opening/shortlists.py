@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
+from tformer_cli.errors import ArtifactError
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
@@ -28,5 +29,7 @@ def chosen_shortlist(directory: ModelDirectory, asked: str | None) -> Shortlist 
     path = directory.path / SHORTLIST if asked is None else Path(asked)
     if asked == NO_SHORTLIST or (asked is None and not path.exists()):
         return None
+    if asked is not None and not path.exists():
+        raise ArtifactError(f"--shortlist: {path}: no such file; name one, or none")
     n_targets = directory.tokenizer.vocab_size
     return read_shortlist(path, directory.config.source_vocab_size or n_targets, n_targets)

@@ -194,6 +194,7 @@ def _searched_model(
         others = []
         for path in settings.ensemble:
             other, _ = read_model_directory(Path(path), place, takes_int8=True)
+            other = _for_languages(other, settings)
             chosen = choose_precision(other, precision, place)
             others.append(in_precision(other, chosen, settings, may_change=True))
         return join_models([directory, *others], settings)
