@@ -5,7 +5,6 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from tests.workflows.test_translate_languages import foreign  # noqa: F401 - a fixture
 from tformer_cli.cli.app import app
 from tformer_cli.workflows.opening.translator import open_translator
 
@@ -32,14 +31,14 @@ def files(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_model_works_once_it_is_told_its_languages(foreign, command):  # noqa: F811
+def test_a_model_works_once_it_is_told_its_languages(foreign, command):
     done = run(command, foreign, *COMMANDS[command], *CHOSEN, "--quiet")
     assert done.exit_code == 0, done.stderr
     assert done.stdout.strip()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_model_must_be_told_its_languages(foreign, command):  # noqa: F811
+def test_a_model_must_be_told_its_languages(foreign, command):
     done = run(command, foreign, *COMMANDS[command], "--quiet")
     assert done.exit_code == 2
     assert "--source-language: this model knows 2 languages, and none is chosen" in done.stderr
@@ -56,7 +55,7 @@ def test_a_model_of_two_languages_refuses_the_options(model, command):
     assert done.stderr.count("\n") == 1
 
 
-def test_the_chosen_language_is_what_is_scored_and_translated(foreign):  # noqa: F811
+def test_the_chosen_language_is_what_is_scored_and_translated(foreign):
     opened = open_translator(foreign, source_language="eng", target_language="fra")
     sides = opened.directory.tokenizer
     done = run("score", foreign, *COMMANDS["score"], *CHOSEN, "--format", "jsonl", "--quiet")
@@ -67,7 +66,7 @@ def test_the_chosen_language_is_what_is_scored_and_translated(foreign):  # noqa:
     assert scores[0] != scores[1]
 
 
-def test_both_ways_of_an_alignment_have_their_languages(foreign):  # noqa: F811
+def test_both_ways_of_an_alignment_have_their_languages(foreign):
     done = run(
         *("inspect-align", foreign, *COMMANDS["inspect-align"], "--reverse", foreign),
         *(*CHOSEN, "--quiet"),
