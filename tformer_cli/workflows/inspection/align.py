@@ -219,12 +219,22 @@ def align_translations(
         yield from found
 
 
-def word_tokens(aligner: Aligner, pair: PairTexts) -> tuple[WordTokens, WordTokens]:
-    """Encodes both sides of a pair and finds their words."""
+def word_tokens(
+    aligner: Aligner, pair: PairTexts, *, is_reverse: bool = False
+) -> tuple[WordTokens, WordTokens]:
+    """Encodes both sides of a pair and finds their words.
+
+    Args:
+        aligner: of the model whose tokens they are to be.
+        pair: the two lines.
+        is_reverse: true if the model translates the target into the source.
+    """
     where = f"line {pair.index + 1}"
+    sides = [aligner.tokenizer.source, aligner.tokenizer.target]
+    ours, theirs = reversed(sides) if is_reverse else sides
     return (
-        aligner.words(aligner.tokenizer.source, pair.source, pair.source_words, f"source, {where}"),
-        aligner.words(aligner.tokenizer.target, pair.target, pair.target_words, f"target, {where}"),
+        aligner.words(ours, pair.source, pair.source_words, f"source, {where}"),
+        aligner.words(theirs, pair.target, pair.target_words, f"target, {where}"),
     )
 
 
@@ -233,7 +243,7 @@ def directed_links(
 ) -> list[set[Link]]:
     """The links of one model, source first whichever way it translates."""
     written = [pair for pair in pairs if not pair.is_blank]
-    tokens = [word_tokens(aligner, pair) for pair in written]
+    tokens = [word_tokens(aligner, pair, is_reverse=is_reverse) for pair in written]
     report.truncated += sum(source.is_cut or target.is_cut for source, target in tokens)
     if is_reverse:
         tokens = [(target, source) for source, target in tokens]
