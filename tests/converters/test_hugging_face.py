@@ -13,6 +13,8 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.converters import hugging_face
 from tformer_cli.errors import ArtifactError
 from tformer_cli.workflows.import_model import import_model
+from tformer_cli.workflows.opening.translator import open_translator
+from tformer_cli.workflows.translate import translate_lines
 
 transformers = pytest.importorskip("transformers")
 
@@ -273,6 +275,39 @@ def test_multilingual_models_take_codes(tmp_path):
     first = 4 + len(PIECES) - 3
     assert [converted.ids[n] for n in chosen.source.encode("a")] == [first, 5]
     assert [converted.ids[n] for n in chosen.target.start] == [first + 1]
+
+
+def test_older_prompts_of_nllb_end_with_the_language(tmp_path):
+    folder = tmp_path / "hf"
+    multilingual(folder, "nllb")
+    settings = {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    import_model(str(folder), tmp_path / "ours")
+    ours = load_model_directory(tmp_path / "ours")
+    assert not ours.config.source_eos
+    source = ours.tokenizer.for_languages("en_XX", "fr_XX").source
+    ids = source.encode("a b")
+    assert source.pieces(ids)[2:] == ["</s>", "en_XX"]
+    assert source.encode("") == []
+    with_spans, spans = source.encode_with_spans(["a b"])[0]
+    assert with_spans == ids
+    assert spans[2:] == [(3, 3), (3, 3)]
+    theirs = transformers.NllbTokenizer.from_pretrained(
+        folder, src_lang="en_XX", extra_special_tokens=LANGUAGES
+    )
+    runs = ours.info.origin.ids
+    foreign = [n for first, length in runs for n in range(first, first + length)]
+    *others, last = theirs("a b").input_ids  # its languages have other ids
+    assert [foreign[n] for n in ids[:-1]] == others
+    assert theirs.convert_ids_to_tokens(last) == "en_XX"
+    text = " ".join(["a"] * 400)  # longer than the model takes
+    options = {"source_language": "en_XX", "target_language": "fr_XX", "max_length": 3}
+    opened = open_translator(tmp_path / "ours", too_long="truncate", **options)
+    (prepared,) = opened.translator._prepare([text], 0)
+    assert prepared.parts[0][-2:] == tuple(ids[-2:])
+    assert len(prepared.parts[0]) == ours.config.max_positions - 1
+    (line,) = translate_lines(tmp_path / "ours", ["a b"], **options)
+    assert line.hypotheses[0].token_ids
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def convert(path: Path) -> ForeignModel:
     reader = Reader(arrays, str(path))
     vocabulary = read_vocabulary(path, settings)
     sides = _rows(file, {**settings, **_ids(generation)}, vocabulary)
-    config = _config(file, settings, family, sides)
+    config = _config(file, settings, family, sides, source_eos=not vocabulary.has_own_source_end)
     given = _outer(reader, settings, family, config, sides)
     weights = assembled(config, len(sides[1].pieces), TABLE, reader.take, given, str(path))
     reader.ignore(n for n in arrays if n.endswith("embed_positions.weight"))
@@ -189,7 +189,12 @@ def _rows(
 
 
 def _config(
-    file: Path, settings: Mapping[str, Any], family: Family, sides: tuple[Rows, Rows]
+    file: Path,
+    settings: Mapping[str, Any],
+    family: Family,
+    sides: tuple[Rows, Rows],
+    *,
+    source_eos: bool,
 ) -> ModelConfig:
     heads = number(file, settings, "encoder_attention_heads")
     width = number(file, settings, "encoder_ffn_dim")
@@ -216,6 +221,7 @@ def _config(
         output_bias=True,
         embedding_norm=family.embedding_norm,
         scale_embeddings=bool(settings.get("scale_embedding", family.scale_embedding)),
+        source_eos=source_eos,
     )
 
 

@@ -53,6 +53,11 @@ class HuggingFaceVocabulary:
     language_codes: tuple[str, str] = ("", "")
     """Codes of source and target, if the files name them."""
 
+    @property
+    def has_own_source_end(self) -> bool:
+        """True if the tokenizer itself ends source sentences."""
+        return self.languages.after_source
+
     def source_pieces(self, size: int) -> list[str]:
         """The source's pieces by their ids; ids without a piece get a name."""
         return _by_id(self.source, size, self.files[0])
@@ -85,6 +90,8 @@ class JointVocabulary:
     """Id of the unknown piece."""
     language_codes: tuple[str, str] = ("", "")
     """Codes of source and target: the files do not name them."""
+    has_own_source_end: bool = False
+    """True if the tokenizer itself ends source sentences."""
 
     def source_pieces(self, size: int) -> list[str]:
         """The pieces by their ids.
@@ -154,6 +161,7 @@ def read_vocabulary(
         languages=Languages(
             tokens={token.strip("_"): token for token in tokens},
             before_source="source",
+            after_source=_has_legacy_prompt(path),
             before_target=True,
         ),
         files=(spm, *([numbered] if numbered.is_file() else [])),
@@ -225,6 +233,14 @@ def _by_id(ids: Mapping[str, int], size: int, where: Path) -> list[str]:
     for piece, number in ids.items():
         pieces[number] = piece
     return pieces
+
+
+def _has_legacy_prompt(path: Path) -> bool:
+    """Returns whether an NLLB tokenizer ends sources with `</s>` and the language."""
+    file = path / "tokenizer_config.json"
+    settings = read_json_file(file) if file.is_file() else {}
+    is_nllb = str(settings.get("tokenizer_class", "")).startswith("Nllb")
+    return is_nllb and settings.get("legacy_behaviour") is True
 
 
 def _language_tokens(path: Path) -> Sequence[str]:

@@ -41,6 +41,8 @@ class TokenizerSide(ABC):
 
     start: tuple[int, ...] = ()
     """Ids that every sentence begins with: tokens that name a language."""
+    end: tuple[int, ...] = ()
+    """Ids that every sentence ends with."""
 
     @property
     @abstractmethod
@@ -52,9 +54,14 @@ class TokenizerSide(ABC):
         """The ids of each text inside a sentence; surrogates are read as U+FFFD."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each sentence, with `start` and without special tokens; a blank has none."""
+        """The ids of each sentence, with `start` and `end`; a blank has none.
+
+        Special tokens are left out, but for those of `end`.
+        """
         phrases = self.encode_phrases(texts)
-        return [[*self.start, *ids] if ids else ids for ids in phrases] if self.start else phrases
+        if not self.start and not self.end:
+            return phrases
+        return [[*self.start, *ids, *self.end] if ids else ids for ids in phrases]
 
     def encode(self, text: str) -> list[int]:
         """The ids of a sentence, without special tokens."""

@@ -339,7 +339,8 @@ class Translator:
                 "shorten it, or choose --too-long split or truncate"
             )
         if self._too_long == "truncate":
-            return _Prepared((tuple(ids[:longest]),), is_truncated=True, texts=(line,))
+            cut = (*ids[: longest - len(side.end)], *side.end)
+            return _Prepared((cut,), is_truncated=True, texts=(line,))
         texts = split_line(
             line,
             min(-(-longest // 2), LONGEST_PART),

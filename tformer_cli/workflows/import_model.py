@@ -35,7 +35,7 @@ HUB_FILES = (
     "*vocabulary.txt",
 )
 """Files of a repository on the hub that a model may need."""
-_VERSION = 3
+_VERSION = 4
 """Of what an import makes of the same files, for the cache."""
 
 

@@ -19,6 +19,9 @@ class Languages:
     """Piece of each language, by its code."""
     before_source: Literal["none", "source", "target"] = "none"
     """Language whose token every source sentence begins with, if it is set."""
+    after_source: bool = False
+    """True if the token of the source's language stands behind `</s>` at the end of a source
+    sentence instead, as in older prompts of NLLB; its model adds no `</s>`."""
     before_target: bool = False
     """True if every translation begins with the token of its language."""
     in_text: bool = False
@@ -36,9 +39,14 @@ class Languages:
     @property
     def source_pieces(self) -> tuple[str, ...]:
         """The piece before a source sentence."""
-        if self.before_source == "none":
+        if self.before_source == "none" or self.after_source:
             return ()
         return self._piece(self.source if self.before_source == "source" else self.target)
+
+    @property
+    def source_end_pieces(self) -> tuple[str, ...]:
+        """The pieces behind a source sentence."""
+        return ("</s>", *self._piece(self.source)) if self.after_source else ()
 
     @property
     def target_pieces(self) -> tuple[str, ...]:

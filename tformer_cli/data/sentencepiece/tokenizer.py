@@ -50,6 +50,7 @@ class SentencePieceSide(TokenizerSide):
         file: SpmFile,
         vocabulary: Vocabulary,
         start: tuple[int, ...] = (),
+        end: tuple[int, ...] = (),
         *,
         takes_tags: bool = False,
     ) -> None:
@@ -59,12 +60,13 @@ class SentencePieceSide(TokenizerSide):
             file: the model.
             vocabulary: pieces by their ids.
             start: ids that every sentence begins with.
+            end: ids that every sentence ends with.
             takes_tags: True if `>>code<<` at the beginning of a sentence is one token, instead of
                 those.
         """
         self.file = file
         self.vocabulary = vocabulary
-        self.start = start
+        self.start, self.end = start, end
         self._takes_tags = takes_tags
 
     @property
@@ -107,7 +109,7 @@ class SentencePieceSide(TokenizerSide):
             [text[len(tag) :] for text, tag in zip(texts, tags, strict=True)]
         )
         return [
-            [*self._start_of(tag), *ids] if ids or tag else []
+            [*self._start_of(tag), *ids, *self.end] if ids or tag else []
             for tag, ids in zip(tags, phrases, strict=True)
         ]
 
@@ -124,7 +126,8 @@ class SentencePieceSide(TokenizerSide):
         start = self._start_of(tag)
         ids = self._by_text(text[n:])
         spans = [(n + first, n + end) for _, first, end in found]
-        return [*start, *ids], [*((0, n) for _ in start), *spans]
+        ends = [(len(text), len(text))] * len(self.end)
+        return [*start, *ids, *self.end], [*((0, n) for _ in start), *spans, *ends]
 
     def _start_of(self, tag: str) -> tuple[int, ...]:
         return (self.vocabulary.ids.get(tag, UNK_ID),) if tag else self.start
@@ -198,8 +201,9 @@ class SentencePieceTokenizer(Tokenizer):
                 vocabularies, (languages.source_pieces, languages.target_pieces), strict=True
             )
         ]
+        end = tuple(map(vocabularies[0].id_of_token, languages.source_end_pieces))
         self._source = SentencePieceSide(
-            files[0], vocabularies[0], starts[0], takes_tags=languages.in_text
+            files[0], vocabularies[0], starts[0], end, takes_tags=languages.in_text
         )
         self._target = SentencePieceSide(files[1], vocabularies[1], starts[1])
 
