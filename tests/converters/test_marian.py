@@ -68,7 +68,7 @@ def weights(options):
 
     pre = "_pre" if options["transformer-preprocess"] == "n" else ""
 
-    def norm(name):
+    def norm(name, pre=pre):
         add(f"{name}_ln_scale{pre}", 1, D, around=1.0)
         add(f"{name}_ln_bias{pre}", 1, D)
 
@@ -93,7 +93,7 @@ def weights(options):
             add(f"{layer}_ffn_b2", 1, D)
             norm(f"{layer}_ffn_ffn")
         if options.get("transformer-postprocess-top") == "n":
-            norm(f"{side}_top")
+            norm(f"{side}_top", "")
     if options["tied-embeddings-all"]:
         add("Wemb", V, D)
     else:
@@ -111,7 +111,7 @@ def reference(w, options, source, target):
     is_pre = options["transformer-preprocess"] == "n"
     pre = "_pre" if is_pre else ""
 
-    def norm(x, name):
+    def norm(x, name, pre=pre):
         x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-9)
         return x * w[f"{name}_ln_scale{pre}"] + w[f"{name}_ln_bias{pre}"]
 
@@ -165,7 +165,7 @@ def reference(w, options, source, target):
             memory, f"{name}_self_Wo", lambda x, name=name: attend(x, x, f"{name}_self", False)
         )
         memory = sublayer(memory, f"{name}_ffn_ffn", feed(name))
-    memory = norm(memory, "encoder_top") if has_top else memory
+    memory = norm(memory, "encoder_top", "") if has_top else memory
     table = w.get("Wemb", w.get("decoder_Wemb"))
     x = embed(table, [None, *target])
     for n in range(1, N_DECODER + 1):
@@ -180,7 +180,7 @@ def reference(w, options, source, target):
             x, f"{name}_context_Wo", lambda x, n=name: attend(x, memory, f"{n}_context", False)
         )
         x = sublayer(x, f"{name}_ffn_ffn", feed(name))
-    x = norm(x, "decoder_top") if has_top else x
+    x = norm(x, "decoder_top", "") if has_top else x
     return x @ w.get("decoder_ff_logit_out_W", table.T) + w["decoder_ff_logit_out_b"]
 
 
@@ -212,6 +212,16 @@ def difference(directory, arrays, options, ids):
     columns = [n for n, foreign in enumerate(ids) if foreign >= 0]
     assert all((found[:, n] < -1e8).all() for n in range(len(ids)) if n not in columns)
     return np.abs(found[:, columns] - wanted[:, [ids[n] for n in columns]]).max()
+
+
+def test_a_model_that_is_named_has_its_own_decoder_file(tmp_path):
+    source = write(tmp_path / "marian", weights(OPTIONS), OPTIONS)
+    for name in ("other.npz", "other.npz.decoder.yml"):
+        (source / name).write_bytes((source / name.replace("other", "model")).read_bytes())
+    (source / "other.spm").write_bytes(b"")
+    with pytest.raises(ArtifactError, match="holds 2 models; name the file"):
+        import_model(str(source), None)
+    assert import_model(str(source / "model.npz"), None).decoding.beam_size == 6
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

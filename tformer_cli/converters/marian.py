@@ -62,7 +62,7 @@ TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "feed_forward.inner": ("{side}_l{n1}_ffn_{W}1",),
         "feed_forward.outer": ("{side}_l{n1}_ffn_{W}2",),
         "feed_forward_norm": ("{side}_l{n1}_ffn_ffn_ln_{scale}{pre}",),
-        "final_norm": ("{side}_top_ln_{scale}{pre}",),
+        "final_norm": ("{side}_top_ln_{scale}",),
     }
 )
 """Foreign names of the modules of a layer and of the final norms; "pre" is "_pre" in pre-norm."""
@@ -127,6 +127,8 @@ def find_source(path: Path) -> MarianSource | None:
     if not models:
         return None
     decoder = [*directory.glob("*decoder.yml"), *directory.glob("config*.yml")]
+    own = path.with_name(f"{path.name}.decoder.yml")  # as training writes one of each model
+    decoder = [own] if own in decoder else decoder
     settings = read_yaml(decoder[0]) if len(decoder) == 1 else {}
     settings = settings if isinstance(settings, dict) else {}
     named = [directory / name for name in _names(settings, "models")]
