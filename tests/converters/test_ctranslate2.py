@@ -87,14 +87,19 @@ VARIANTS = {
 def made(path, variant=None, quantization="float32", texts=True):
     """Writes a random model as the package's converters do."""
     known = {"config": {}, "tied": "all", "tables": False, "biases": True, "from_zero": False}
-    known |= {"source": VOCABULARY, "scale_embeddings": True, "final_norms": False}
+    known |= {
+        "source": VOCABULARY,
+        "target": VOCABULARY,
+        "scale_embeddings": True,
+        "final_norms": False,
+    }
     given = VARIANTS.get(variant, {}) if isinstance(variant, str | None) else variant
     options = {name: given.get(name, default) for name, default in known.items()}
     rest = {name: value for name, value in given.items() if name not in known}
     spec = specs.TransformerSpec.from_config((2, 3), HEADS, **{"pre_norm": True} | rest)
     fill(spec, np.random.default_rng(7), options)
     spec.register_source_vocabulary(options["source"])
-    spec.register_target_vocabulary(VOCABULARY)
+    spec.register_target_vocabulary(options["target"])
     for name, value in ({"add_source_eos": True} | options["config"]).items():
         spec.config.add_attribute(name, value)
     spec.validate()
@@ -150,14 +155,16 @@ def fill(spec, rng, options):
             norm(layer.ffn.layer_norm)
     spec.decoder.start_from_zero_embedding = options["from_zero"]
     spec.encoder.embeddings[0].weight = 0.5 * draw(len(options["source"]), D)
-    spec.decoder.embeddings.weight = 0.5 * draw(len(VOCABULARY), D)
+    pieces = options["target"]
+    spec.decoder.embeddings.weight = 0.5 * draw(len(pieces), D)
     if options["tied"] == "all":
         spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight
-    spec.decoder.projection.weight = 0.5 * draw(len(VOCABULARY), D)
-    spec.decoder.projection.bias = draw(len(VOCABULARY))
+    spec.decoder.projection.weight = 0.5 * draw(len(pieces), D)
+    spec.decoder.projection.bias = draw(len(pieces))
     # some translations end, and none holds special tokens, which tformer never writes
     for piece, more in (("</s>", 2.5), ("<blank>", -9.0), ("<s>", -9.0), ("<unk>", -9.0)):
-        spec.decoder.projection.bias[VOCABULARY.index(piece)] += more
+        if piece in pieces:
+            spec.decoder.projection.bias[pieces.index(piece)] += more
     if options["tied"] != "none":
         spec.decoder.projection.weight = spec.decoder.embeddings.weight
 
@@ -227,6 +234,9 @@ def test_every_type_of_numbers_is_read_as_the_engine_reads_it(tmp_path, quantiza
     if quantization.startswith("int8"):
         kept = import_model(str(source), tmp_path / "int8")
         assert kept.weight_type == "int8"
+        opened = open_translator(tmp_path / "int8", device="cpu", max_length=LONGEST)
+        assert opened.precision == "int8"
+        assert all(one.text for one in opened.translator.translate(LINES[:2]))
         again = load_tensors(tmp_path / "int8" / "model.safetensors")
         for name, array in model.weights.items():
             if f"{name}_scale" in kept.weights:
@@ -244,6 +254,47 @@ def test_without_a_tokenizer_text_is_pieces(tmp_path):
     assert tokenizer.source.encode("▁a </s> zzz") == [tokenizer.source.vocabulary.ids["▁a"], 1, 1]
     ((ids, spans),) = tokenizer.source.encode_with_spans([" ▁a  c"])
     assert (len(ids), spans) == (2, [(1, 3), (5, 6)])
+
+
+def test_merges_of_subword_nmt_cut_words(tmp_path):
+    pieces = ["<blank>", "<s>", "</s>", "c@@", "at", "dog", "the", "<unk>"]
+    variant = {"source": pieces, "target": pieces, "config": {"add_source_eos": False}}
+    source = made(tmp_path / "foreign", variant, texts=False)
+    (source / "bpe.model").write_text("#version: 0.2\na t</w>\nd o\ndo g</w>\nt h\nth e</w>\n")
+    model = import_model(str(source), tmp_path / "ours")
+    assert any("as the tokenizer of Moses" in note for note in model.notes)
+    check(source, tmp_path / "ours", model, ["the cat", "dog", "cat the dog"])
+
+
+NLLB = ["<s>", "<pad>", "</s>", "<unk>", *PIECES[3:], "eng_Latn", "fra_Latn"]
+
+
+def test_languages_of_nllb_are_chosen(tmp_path):
+    """As the converter of Hugging Face's models leaves it: the caller adds languages and end."""
+    settings = {"decoder_start_token": "</s>", "add_source_eos": False}
+    variant = {"source": NLLB, "target": NLLB, "config": settings}
+    source = made(tmp_path / "foreign", variant)
+    import_model(str(source), tmp_path / "ours")
+    opened = open_translator(
+        tmp_path / "ours",
+        beam_size=1,
+        source_language="eng_Latn",
+        target_language="fra_Latn",
+        **LIKE_THE_ENGINE,
+    )
+    engine = ctranslate2.Translator(str(source), compute_type="float32")
+    result = engine.translate_batch(
+        [["eng_Latn", "▁a", "▁c", "a", "t", "</s>"]],
+        target_prefix=[["fra_Latn"]],
+        beam_size=1,
+        max_decoding_length=LONGEST,
+        min_decoding_length=0,
+    )[0]
+    assert result.hypotheses[0][0] == "fra_Latn"
+    pieces = [piece for piece in result.hypotheses[0] if piece not in NLLB[-2:]]
+    text = "".join(pieces).replace("▁", " ").strip()
+    assert text
+    assert opened.translator.translate(["a cat"])[0].text == text
 
 
 CONFIGS = [
@@ -469,6 +520,38 @@ def test_packages_that_are_no_zip_or_cut_off_are_refused(tmp_path):
     for changed in (content[: len(content) // 2], b"PK", b"", content.replace(b"spm", b"mps")):
         (tmp_path / "b.argosmodel").write_bytes(changed[: len(content) - (len(changed) > 999) * 7])
         assert "is damaged or no package" in refused(tmp_path / "b.argosmodel", tmp_path / "ours")
+
+
+def as_old(content, version, scalars):
+    """The file of an older version, which holds settings among its arrays."""
+    head = 4 + 2 + len("TransformerSpec\0") + 4
+    count = struct.unpack_from("<I", content, head)[0] + len(scalars)
+    arrays = b"".join(
+        text(name)
+        + struct.pack("<BI", 1, len(value))
+        + struct.pack("<BI", 1, len(value))
+        + bytes(value)
+        for name, value in scalars.items()
+    )
+    start = struct.pack("<I", version) + content[4:head] + struct.pack("<I", count)
+    return start + arrays + content[head + 4 :]
+
+
+def test_older_formats_hold_their_settings_themselves(tmp_path):
+    source = made(tmp_path / "foreign", "from the end")
+    new = import_model(str(source), tmp_path / "new")
+    content = (source / "model.bin").read_bytes()
+    (source / "config.json").unlink()
+    scalars = {"with_source_eos": b"\1", "with_target_bos": b"\0", "unk_token": b"<unk>"}
+    (source / "model.bin").write_bytes(as_old(content, 5, scalars))
+    old = import_model(str(source), tmp_path / "old")
+    assert old.config == new.config
+    assert old.tokenizer.to_json() == new.tokenizer.to_json()
+    assert all(np.array_equal(old.weights[name], array) for name, array in new.weights.items())
+    (source / "model.bin").write_bytes(as_old(content, 5, {"with_source_bos": b"\1"}))
+    assert "with_source_bos = 1 is not supported" in refused(source, tmp_path / "ours")
+    (source / "model.bin").write_bytes(as_old(content, 5, {"unk_token": b"\xff"}))
+    assert "unk_token is no text" in refused(source, tmp_path / "ours")
 
 
 @pytest.mark.slow
