@@ -94,8 +94,8 @@ def test_tables_name_fields_that_exist_and_know_the_defaults(kind, table):
 
 @pytest.fixture(scope="module")
 def engines():
-    target = SimpleNamespace(pieces=lambda ids: [f"<{token}>" for token in ids])
-    tokenizer = SimpleNamespace(vocab_size=12, target=target)
+    side = SimpleNamespace(pieces=lambda ids: [f"<{token}>" for token in ids], vocab_size=12)
+    tokenizer = SimpleNamespace(vocab_size=12, source=side, target=side)
     return [
         TorchEngine(CPU),
         CompiledEngine(),

@@ -49,7 +49,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         ),
         "decoder_cell": ("attention",),
         "final_norm": ("pre-norm",),
-        "source_vocab_size": (0,),
+        "source_vocab_size": ANY,
         # numbers that differ from layer to layer are refused with a message of their own
         **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), ANY),
     }
@@ -137,11 +137,12 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
 
 
 def _set_vocabulary(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN401 - the engine's
-    """Sets the vocabulary, the special tokens and the norm's epsilon."""
+    """Sets the vocabularies, the special tokens and the norm's epsilon."""
     tokenizer = directory.tokenizer
     # Labels, not pieces: the engine's vocabulary files hold one readable token a line
     vocabulary = tokenizer.target.pieces(range(tokenizer.vocab_size))
-    spec.register_source_vocabulary(vocabulary)
+    source = tokenizer.source
+    spec.register_source_vocabulary(source.pieces(range(source.vocab_size)))
     spec.register_target_vocabulary(vocabulary)
     spec.config.add_source_eos = directory.config.source_eos
     spec.config.bos_token, spec.config.eos_token = vocabulary[BOS_ID], vocabulary[EOS_ID]

@@ -161,8 +161,8 @@ def _rows(file: Path, pieces: list[str], special: SpecialTokens, *, is_target: b
 
     named = {special.unk, special.eos, special.start}
     pad = next((piece for piece in PADDING if piece in pieces and piece not in named), None)
-    start = special.start if is_target else None
-    return arranged(pieces, find(pad), pieces.index(special.unk), find(start), find(special.eos))
+    start = find(special.start)
+    return arranged(pieces, find(pad), pieces.index(special.unk), start, find(special.eos))
 
 
 def _languages(

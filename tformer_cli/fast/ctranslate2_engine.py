@@ -34,7 +34,9 @@ class CTranslate2Engine:
     def __init__(self, engine: Any, tokenizer: Tokenizer) -> None:  # noqa: ANN401 - has no types
         """Takes a `ctranslate2.Translator` that has loaded the model's export."""
         self._engine = engine
-        self._names = tokenizer.target.pieces(range(tokenizer.vocab_size))
+        self._names, self._source_names = (
+            side.pieces(range(side.vocab_size)) for side in (tokenizer.target, tokenizer.source)
+        )
 
     def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:  # noqa: ARG002
         """See `SearchEngine`; models that it does not know cannot be exported."""
@@ -47,16 +49,22 @@ class CTranslate2Engine:
 
     def prepare(self, model: SearchedModel) -> CTranslate2Search:
         """See `SearchEngine`."""
-        return CTranslate2Search(self._engine, self._names, model.max_positions)
+        return CTranslate2Search(self._engine, self._names, self._source_names, model.max_positions)
 
 
 class CTranslate2Search:
     """Searches sentences of one length, and so of one limit, together."""
 
-    def __init__(self, engine: Any, names: list[str], max_positions: int) -> None:  # noqa: ANN401
-        """Takes the engine, the vocabulary in the engine's words, and the model's limit."""
+    def __init__(
+        self,
+        engine: Any,  # noqa: ANN401 - has no types
+        names: list[str],
+        source_names: list[str],
+        max_positions: int,
+    ) -> None:
+        """Takes the engine, both vocabularies in the engine's words, and the model's limit."""
         self._engine = engine
-        self._names = names
+        self._names, self._source_names = names, source_names
         self._ids = {name: token for token, name in enumerate(names)}
         self._max_positions = max_positions
 
@@ -90,7 +98,7 @@ class CTranslate2Search:
 
     def _start(self, parts: list[Sequence[int]], length: int, config: DecodingConfig) -> Any:  # noqa: ANN401
         return self._engine.translate_batch(
-            [[self._names[token] for token in part] for part in parts],
+            [[self._source_names[token] for token in part] for part in parts],
             max_batch_size=SENTENCES_PER_BATCH,
             beam_size=config.beam_size,
             num_hypotheses=config.beam_size,
@@ -125,7 +133,7 @@ class CTranslate2Search:
 
     def _forced(self, part: Sequence[int], tokens: Sequence[str]) -> float:
         """Log-probability of tokens and an end of sentence that the engine has not come to."""
-        source = [self._names[token] for token in part]
+        source = [self._source_names[token] for token in part]
         return float(sum(self._engine.score_batch([source], [list(tokens)])[0].log_probs))
 
     def _hypothesis(
