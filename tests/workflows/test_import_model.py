@@ -14,7 +14,11 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.workflows import import_model as workflow
+from tformer_cli.workflows.export import export_int8
 from tformer_cli.workflows.import_model import import_model, resolve_model
+from tformer_cli.workflows.info import model_details
+from tformer_cli.workflows.inspection.heads import inspect_heads
+from tformer_cli.workflows.opening.translator import open_translator
 
 
 @pytest.fixture
@@ -85,6 +89,27 @@ def test_views_take_integers_as_float32(tmp_path, monkeypatch):
     refused = run("inspect-heads", tmp_path / "ours", "a cat")
     assert refused.exit_code == 2
     assert refused.stderr.endswith(f"import {source} again with --weights float32\n")
+
+
+def test_functions_take_foreign_models_as_commands_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    options = OPTIONS | VARIANTS["ssru"]
+    source = bergamot(tmp_path / "student", weights(options), options)
+    said = []
+    opened = open_translator(source, device="cpu", max_length=5, tell=said.append)
+    assert opened.precision == "int8"
+    command = run("translate", source, "a cat", "--max-length", "5", "--quiet")
+    assert opened.translator.translate(["a cat"])[0].text == command.stdout.rstrip("\n")
+    assert [line for line in said if "imported a model of Bergamot" in line]
+    assert open_translator(source, device="cpu", precision="float32").precision == "float32"
+    (heads,) = inspect_heads(source, ["a cat"], targets=["a dog"], device="cpu")
+    assert heads.captured
+    assert model_details(source).origin.kind == "Bergamot (Firefox)"
+    before, after = export_int8(source, tmp_path / "int8")
+    assert after < before
+    in_float32 = run("translate", source, "a cat", "--precision", "float32", "--max-length", "5")
+    assert in_float32.exit_code == 0, in_float32.stderr
+    assert not (source / "config.json").exists()
 
 
 def test_other_paths_stay_as_they_are(tmp_path, model):

@@ -88,7 +88,8 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         """Puts model directories in the place of the foreign models that were named."""
         from tformer_cli.workflows.import_model import ImportedWeights, resolve_model
 
-        weights: ImportedWeights | None = None if self.name in TAKE_INTEGERS else "float32"
+        takes_integers = self.name in TAKE_INTEGERS and values.get("precision") != "float32"
+        weights: ImportedWeights | None = None if takes_integers else "float32"
         for parameter, role in self._paths():
             value = values.get(str(parameter.name))
             if role is not PathRole.reads_model or value is None:

@@ -16,6 +16,7 @@ from tformer_cli.artifacts.model_directory import (
 from tformer_cli.artifacts.shortlist_file import copy_shortlist
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside
+from tformer_cli.workflows.import_model import resolve_model
 
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
@@ -46,13 +47,14 @@ def export(
             an earlier export.
         ArtifactError: if the model cannot be read or the folder cannot be written.
     """
-    own = Path(model) / EXPORT
+    source = resolve_model(model, weights="float32")
+    own = source / EXPORT
     path = own if output is None else Path(output)
     if adapter is not None and path.resolve() == own.resolve():
         raise UsageError(f"--output: {own} is for MODEL without --adapter; name another directory")
     if not (path / ORIGIN).is_file():
         _check_free(path)
-    directory = load_model_directory(Path(model), adapter=adapter)
+    directory = load_model_directory(source, adapter=adapter)
     export_ctranslate2(directory, path, quantization)
     return path
 
@@ -82,7 +84,7 @@ def export_int8(
     from tformer_cli.fast.products import quantized_matrices
 
     _check_free(path)
-    directory = load_model_directory(Path(model), adapter=adapter)
+    directory = load_model_directory(resolve_model(model, weights="float32"), adapter=adapter)
     weights = directory.model.state_dict()
     with directory_aside(path) as aside:
         save_model_directory(
@@ -116,7 +118,7 @@ def export_merged(model: Path | str, output: Path | str, adapter: Path) -> None:
     """
     path = Path(output)
     _check_free(path)
-    directory = load_model_directory(Path(model), adapter=adapter)
+    directory = load_model_directory(resolve_model(model, weights="float32"), adapter=adapter)
     with directory_aside(path) as aside:
         save_model_directory(
             aside,
@@ -147,7 +149,7 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
 
     path = Path(output)
     _check_free(path)
-    directory = load_model_directory(Path(model), adapter=adapter)
+    directory = load_model_directory(resolve_model(model, weights="float32"), adapter=adapter)
     return hugging_face_export.export_hugging_face(directory, path)
 
 
@@ -167,7 +169,9 @@ def export_marian(model: Path | str, output: Path | str, adapter: Path | None = 
 
     path = Path(output)
     _check_free(path)
-    directory, weights = read_model_directory(Path(model), takes_int8=True, adapter=adapter)
+    directory, weights = read_model_directory(
+        resolve_model(model), takes_int8=True, adapter=adapter
+    )
     marian_export.export_marian(directory, weights, path)
 
 

@@ -77,11 +77,14 @@ def import_model(
 
 
 def resolve_model(
-    model: Path, say: Callable[[str], None], weights: ImportedWeights | None = None
+    model: Path | str,
+    say: Callable[[str], None] | None = None,
+    weights: ImportedWeights | None = None,
 ) -> Path:
     """Returns the model directory of what a user has named as a model.
 
-    A foreign model is imported into the cache when it is first used.
+    A foreign model is imported into the cache when it is first used. What opens models calls this;
+    so does the command line before it checks what an output would destroy.
 
     Args:
         model: a model directory, or the source of an import.
@@ -91,6 +94,7 @@ def resolve_model(
     Raises:
         ArtifactError: if a foreign model cannot be imported.
     """
+    model = Path(model)
     if _is_ours(model) or not (_exists(model) or _is_hub_name(model)):
         return model
     if not _exists(model) and (earlier := _downloaded(str(model))):
@@ -113,7 +117,8 @@ def resolve_model(
         if not _is_ours(cached):
             converted = _converted(convert, weights, path)
             _write(converted, cached, str(model))
-            say(f"{model}: imported a model of {converted.kind} into {cached}")
+            if say is not None:
+                say(f"{model}: imported a model of {converted.kind} into {cached}")
     return cached
 
 

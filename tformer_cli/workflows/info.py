@@ -23,6 +23,7 @@ from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.model.config import ModelConfig, parameter_count
 from tformer_cli.recipe import Recipe, load_recipe
+from tformer_cli.workflows.import_model import resolve_model
 
 Part = TypeVar("Part")
 SCHEMA = "tformer.info/1"
@@ -132,6 +133,7 @@ def model_details(path: Path) -> ModelDetails:
         ArtifactError: if it is not a model directory, or its weights cannot be read.
         DataError: if its tokenizer cannot be read.
     """
+    path = resolve_model(path)
     config = read_config(path)
     tokenizer = Tokenizer.from_file(path / TOKENIZER)
     weight_type, n_weight_bytes = _weights(path / WEIGHTS)

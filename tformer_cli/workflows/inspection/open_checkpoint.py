@@ -19,6 +19,7 @@ from tformer_cli.model.adapter_config import adapter_shapes
 from tformer_cli.recipe import load_recipe
 from tformer_cli.training.adapters import merged_weights
 from tformer_cli.training.resuming.checkpoints import MODEL, STATE, Checkpoints
+from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.train import RECIPE, has_run
 
 
@@ -32,7 +33,7 @@ def open_model_or_checkpoint(path: Path, device: torch.device | str = "cpu") -> 
     """
     run = run_of_checkpoint(path)
     if run is None:
-        return load_model_directory(path, device)
+        return load_model_directory(resolve_model(path, weights="float32"), device)
     place = path.resolve()
     checkpoints = Checkpoints(run)
     steps = [step for step in checkpoints.steps() if checkpoints.path(step) == place]

@@ -7,6 +7,7 @@ from typing import Any, Unpack
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
 from tformer_cli.inspection.view import CAPTURED, ModelView, SentenceView, Subject
 from tformer_cli.inspection.views import all_views
+from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.inspection.heads import HeadInspector, summary_of
 from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.opening.translator import Opened
@@ -75,7 +76,7 @@ def read_model(
 ) -> Any:  # noqa: ANN401 - the view's own
     """Reads a view of a model on the CPU, without its search; see `inspect_view`."""
     if not isinstance(model, ModelDirectory):
-        model = load_model_directory(Path(model))
+        model = load_model_directory(resolve_model(model, weights="float32"))
     return view.read(subject_of(model), options)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
@@ -12,6 +11,7 @@ from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.sentences import sentence_splitter
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import UsageError
+from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.opening.engines import ctranslate2_engine, search_engines
 from tformer_cli.workflows.opening.precision import choose_precision, in_precision
 from tformer_cli.workflows.opening.settings import OpeningSettings, split_options
@@ -20,6 +20,7 @@ from tformer_cli.workflows.opening.stored_model import DirectoryModel, is_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import torch
 
@@ -66,7 +67,7 @@ def open_translator(
     are. On the CPU torch is imported once an engine needs it.
 
     Args:
-        model: a model directory, or its path.
+        model: a model directory, or its path, or a foreign model.
         **options: fields of `OpeningSettings`; and fields of `DecodingConfig` that differ from the
             model's defaults, where None is as if it were not given. An `n_best` beyond the beam
             raises the beam.
@@ -86,7 +87,7 @@ def open_translator(
         place = _device(settings)
         takes_int8 = settings.engine != "ctranslate2"
         directory, weights = read_model_directory(
-            Path(model), place, takes_int8=takes_int8, adapter=settings.adapter
+            _resolved(model, settings), place, takes_int8=takes_int8, adapter=settings.adapter
         )
     directory = _for_languages(directory, settings)
     decoding = overridden(directory.decoding, settings.tell, **overrides)
@@ -119,6 +120,12 @@ def open_translator(
         precision=precision,
         engine=settings.engine,
     )
+
+
+def _resolved(model: Path | str, settings: OpeningSettings) -> Path:
+    """Finds a model's directory; a foreign model is imported, its integers kept if they will do."""
+    is_float = settings.precision == "float32" or settings.engine == "ctranslate2"
+    return resolve_model(model, settings.tell, "float32" if is_float else None)
 
 
 def _for_languages(directory: ModelDirectory, settings: OpeningSettings) -> ModelDirectory:
@@ -193,7 +200,7 @@ def _searched_model(
 
         others = []
         for path in settings.ensemble:
-            other, _ = read_model_directory(Path(path), place, takes_int8=True)
+            other, _ = read_model_directory(_resolved(path, settings), place, takes_int8=True)
             other = _for_languages(other, settings)
             chosen = choose_precision(other, precision, place)
             others.append(in_precision(other, chosen, settings, may_change=True))

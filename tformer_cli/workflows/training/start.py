@@ -163,7 +163,7 @@ def start_origin(start: StartConfig, run: Path | None) -> ImportOrigin | None:
     if not start.model:
         return None
     if run is None:
-        return read_config(_directory(start.model, _ignore)).origin
+        return read_config(_directory(start.model)).origin
     file = run / IMPORTED
     if not file.is_file():
         return None
@@ -196,7 +196,7 @@ def start_tokenizer(recipe: Recipe) -> Tokenizer:
         ArtifactError: if there is no such model.
         RecipeError: if a token cannot be added.
     """
-    tokenizer = Tokenizer.from_file(_directory(recipe.start.model, _ignore) / TOKENIZER)
+    tokenizer = Tokenizer.from_file(_directory(recipe.start.model) / TOKENIZER)
     try:
         new_tokens = recipe.tokenizer.new_tokens
         return tokenizer.with_new_tokens(new_tokens) if new_tokens else tokenizer
@@ -235,7 +235,7 @@ def load_start(model: "Transformer", start: StartConfig) -> None:
     Raises:
         ArtifactError: if they cannot be read, or are not those that the recipe was made for.
     """
-    path = _directory(start.model, _ignore)
+    path = _directory(start.model)
     if hash_file(path / WEIGHTS) != start.weights_hash:
         raise ArtifactError(f"{path / WEIGHTS}: has changed since the run began; restore the file")
     import torch
@@ -356,9 +356,5 @@ def _check_tokenizer(given: Mapping[str, Any], settings: StartSettings, name: st
         )
 
 
-def _directory(name: str, say: Callable[[str], None]) -> Path:
-    return resolve_model(Path(name), say, "float32")
-
-
-def _ignore(text: str) -> None:
-    """Takes no notice of an import, which was said before."""
+def _directory(name: str, say: Callable[[str], None] | None = None) -> Path:
+    return resolve_model(name, say, "float32")
