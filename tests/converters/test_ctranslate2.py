@@ -441,7 +441,7 @@ def refused(source, output):
         ({"config": {"decoder_start_token": None}}, "leaves its decoder_start_token"),
         ({"config": {"decoder_start_token": "<go>"}}, "lacks <go>"),
         ({"config": {"a_new_setting": 3}}, "a_new_setting = 3"),
-        ({"config": {"layer_norm_epsilon": "small"}}, "layer_norm_epsilon is no number"),
+        ({"config": {"layer_norm_epsilon": "small"}}, "layer_norm_epsilon is not a number"),
     ],
 )
 def test_what_is_not_supported_is_named(tmp_path, options, said):

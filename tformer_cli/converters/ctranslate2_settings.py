@@ -78,7 +78,7 @@ class Scalars:
             return float(default)
         array = self._reader.take(name)
         if array.size != 1 or not np.isfinite(array).all():
-            raise ArtifactError(f"{self.where}: {name} is no number; {ANEW}")
+            raise ArtifactError(f"{self.where}: {name} is not a number; {ANEW}")
         return float(array.ravel()[0])
 
     def of_both(self, name: str, default: int) -> int:
@@ -142,13 +142,13 @@ class Settings:
         """What norms add to the variance.
 
         Raises:
-            ArtifactError: if it is no number.
+            ArtifactError: if it is not a number.
         """
         value = self.values.get("layer_norm_epsilon")
         if value is None:
             return DEFAULT_EPSILON
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ArtifactError(f"{self.files[0]}: layer_norm_epsilon is no number; {ANEW}")
+            raise ArtifactError(f"{self.files[0]}: layer_norm_epsilon is not a number; {ANEW}")
         return float(value)
 
 
