@@ -464,7 +464,7 @@ def test_other_kinds_of_models_are_named(tmp_path):
         ("model.bin", lambda b: b[:40], "is damaged or not a model file of CTranslate2"),
         ("config.json", lambda b: b[:-9], "is not readable JSON"),
         ("config.json", lambda b: b"[]", "is not a JSON object"),
-        ("shared_vocabulary.json", lambda b: b"[1]", "is no list of pieces"),
+        ("shared_vocabulary.json", lambda b: b"[1]", "is not a list of pieces"),
         ("shared_vocabulary.json", lambda b: b"\xff\xfe", "is damaged"),
         ("shared_vocabulary.json", lambda b: b'["a", "a"]', "has a piece twice"),
         (
@@ -537,7 +537,9 @@ def test_packages_that_are_no_zip_or_cut_off_are_refused(tmp_path):
     content = (tmp_path / "a.argosmodel").read_bytes()
     for changed in (content[: len(content) // 2], b"PK", b"", content.replace(b"spm", b"mps")):
         (tmp_path / "b.argosmodel").write_bytes(changed[: len(content) - (len(changed) > 999) * 7])
-        assert "is damaged or no package" in refused(tmp_path / "b.argosmodel", tmp_path / "ours")
+        assert "is damaged or not a package" in refused(
+            tmp_path / "b.argosmodel", tmp_path / "ours"
+        )
 
 
 def as_old(content, version, scalars):
@@ -569,7 +571,7 @@ def test_older_formats_hold_their_settings_themselves(tmp_path):
     (source / "model.bin").write_bytes(as_old(content, 5, {"with_source_bos": b"\1"}))
     assert "with_source_bos = 1 is not supported" in refused(source, tmp_path / "ours")
     (source / "model.bin").write_bytes(as_old(content, 5, {"unk_token": b"\xff"}))
-    assert "unk_token is no text" in refused(source, tmp_path / "ours")
+    assert "unk_token is not text" in refused(source, tmp_path / "ours")
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def _converted(path: Path, weights: Literal["float32", "int8"] | None) -> Foreig
         raise ArtifactError(f"{path / MODEL}: holds no model.bin; download the package again")
     prefix = metadata.get("target_prefix") or ""
     if not isinstance(prefix, str):
-        raise ArtifactError(f"{path / METADATA}: target_prefix is no text; download it again")
+        raise ArtifactError(f"{path / METADATA}: target_prefix is not text; download it again")
     model = ctranslate2.convert(source, weights, texts=path, target_prefix=prefix)
     return replace(
         model,
@@ -150,5 +150,5 @@ def _wanted(package: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInf
 def _damaged(package: Path, reason: object) -> ArtifactError:
     text = " ".join(str(reason).split())[:200] or type(reason).__name__
     return ArtifactError(
-        f"{package}: is damaged or no package of Argos ({text}); download it again"
+        f"{package}: is damaged or not a package of Argos ({text}); download it again"
     )

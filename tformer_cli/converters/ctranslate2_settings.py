@@ -125,7 +125,7 @@ class Scalars:
         try:
             return self._reader.take(name).tobytes().decode("utf-8")
         except UnicodeDecodeError:
-            raise ArtifactError(f"{self.where}: {name} is no text; {ANEW}") from None
+            raise ArtifactError(f"{self.where}: {name} is not text; {ANEW}") from None
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ def _positions(reader: Reader, scalars: Scalars, head_width: float) -> dict[str,
     names = [name for name in map(POSITIONS.format, SIDES) if name in reader]
     tables = [reader.arrays[name] for name in names]
     if any(table.ndim != 2 for table in tables):
-        raise ArtifactError(f"{reader.where}: {names[0]} is no table; {ANEW}")
+        raise ArtifactError(f"{reader.where}: {names[0]} is not a table; {ANEW}")
     longest = min(map(len, tables), default=MAX_POSITIONS)
     layers = [
         name.rpartition("/")[0]

@@ -130,7 +130,7 @@ def _read_pieces(file: Path, unk: str) -> list[str]:
         reason = " ".join(str(error).split())[:100]
         raise ArtifactError(f"{file}: is damaged ({reason}); copy it again") from None
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-        raise ArtifactError(f"{file}: is no list of pieces; copy it again")
+        raise ArtifactError(f"{file}: is not a list of pieces; copy it again")
     if unk not in pieces:
         pieces.append(unk)
     if len(set(pieces)) < len(pieces):
