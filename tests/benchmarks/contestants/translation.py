@@ -82,9 +82,9 @@ def measure(
     translate = load()
     load_seconds = time.perf_counter() - begun
     translate(lines[:WARM_UP_LINES])
-    begun = time.perf_counter()
+    begun, computed = time.perf_counter(), time.process_time()
     translations = translate(lines)
-    seconds = time.perf_counter() - begun
+    seconds, computing = time.perf_counter() - begun, time.process_time() - computed
     latencies = []
     for line in lines[: job.single_lines]:
         begun = time.perf_counter()
@@ -95,6 +95,7 @@ def measure(
     answer = {
         "load_seconds": load_seconds if is_load_timed else None,
         "seconds": seconds,
+        "computing_seconds": computing,
         "lines": len(lines),
         "tokens": sum(n_tokens for _, n_tokens in translations),
         "latencies": latencies,
