@@ -182,7 +182,7 @@ def show(results: dict[str, Result], options: argparse.Namespace) -> None:
         each = (1e3 * run["computing_seconds"] / run["lines"] for run in result.answers)
         records[name]["computing_ms"] = statistics.median(each)
     table = Table(title=f"{options.sentences} sentences, {options.threads} threads")
-    table.add_column("contestant")
+    table.add_column("contestant", no_wrap=True)
     for column in (
         "sentences/s",
         "lowest",

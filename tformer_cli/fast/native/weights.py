@@ -40,6 +40,8 @@ MOST_POSITION_FLOATS = 1 << 25
 """Of positions as vectors, 128 MiB: the kernels have them all, torch those that are used."""
 MOST_INTEGER_INPUTS = (2**31 - 1) // 127**2
 """Products of 8-bit integers that are summed in 32 bits: 133,144."""
+ROWS_AT_A_TIME = 1024
+"""Rows that are quantized at a time: floats of a whole vocabulary take as much memory again."""
 N_SPECIAL_TOKENS = 4
 """Padding, unknown, beginning and end of sentence; the kernels know their ids."""
 
@@ -103,13 +105,23 @@ def in_integers(weights: Mapping[str, Array], release: Callable[[Array], None]) 
     for name, matrix in weights.items():
         if name.endswith(".weight") and matrix.ndim == 2 and matrix.size:
             values = np.asarray(matrix, np.float32)
-            largest = np.maximum(values.max(axis=1), -values.min(axis=1))
-            scale = np.where(largest > 0, largest, np.float32(1.0)) / np.float32(127.0)
-            rounded = values / scale[:, None]
-            result[name] = np.rint(rounded, out=rounded).astype(np.int8)
-            result[f"{name}{SCALE}"] = scale
+            result[name] = integers = np.empty(matrix.shape, np.int8)
+            result[f"{name}{SCALE}"] = scale = np.empty(len(matrix), np.float32)
+            for first in range(0, len(matrix), ROWS_AT_A_TIME):
+                some = slice(first, first + ROWS_AT_A_TIME)
+                _quantize(values[some], integers[some], scale[some])
             release(matrix)
     return result
+
+
+def _quantize(
+    values: NDArray[np.float32], integers: NDArray[np.int8], scale: NDArray[np.float32]
+) -> None:
+    """Writes the integers (N, K) and the scales (N) of some rows (N, K)."""
+    largest = np.maximum(values.max(axis=1), -values.min(axis=1))
+    scale[:] = np.where(largest > 0, largest, np.float32(1.0)) / np.float32(127.0)
+    rounded = values / scale[:, None]
+    integers[:] = np.rint(rounded, out=rounded)
 
 
 _N_OF_INPUT = 5
