@@ -3,10 +3,12 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from tests.converters.test_marian import OPTIONS, VARIANTS, D, V, bergamot, weights, write
@@ -341,3 +343,23 @@ def test_info_names_the_model_that_was_imported(tmp_path, source):
     record = json.loads(run("info", tmp_path / "ours", "--format", "json").stdout)
     assert record["imported_from"] == {"kind": "Marian", "source": str(source)}
     assert record["started_from"] is None
+
+
+def test_what_no_reader_foresaw_is_one_error(tmp_path):
+    saved = {"args": None, "cfg": {"model": "x", "task": 3}, "model": {"a": torch.ones(1)}}
+    torch.save(saved, tmp_path / "checkpoint_best.pt")
+    result = run("import", tmp_path / "checkpoint_best.pt", "--dry-run")
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_code_that_is_none_is_left_out(tmp_path, source, monkeypatch):
+    convert = workflow._converted
+
+    def with_codes(*args):
+        return replace(convert(*args), languages=("en", "x\n" * 1000000))
+
+    monkeypatch.setattr(workflow, "_converted", with_codes)
+    import_model(str(source), tmp_path / "ours")
+    info = load_model_directory(tmp_path / "ours").info
+    assert (info.source_language, info.target_language) == ("en", "")

@@ -16,7 +16,7 @@ from tformer_cli.converters import ctranslate2
 from tformer_cli.converters.foreign_model import ForeignModel, check_settings, read_json_file
 from tformer_cli.converters.formats.npz import FREE_BYTES, MOST_EXPANSION
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.errors import ArtifactError
+from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.files.regular_file import open_regular
 
 ENDING = ".argosmodel"
@@ -63,7 +63,7 @@ def convert(package: Package, weights: Literal["float32", "int8"] | None = None)
         _extract(package.path, Path(directory))
         try:
             model = _converted(Path(directory), weights)
-        except ArtifactError as error:
+        except (ArtifactError, DataError) as error:
             # the user knows the package, not where it was unpacked
             message = str(error).replace(directory, str(package.path))
             raise ArtifactError(message) from None

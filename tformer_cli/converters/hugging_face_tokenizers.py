@@ -26,8 +26,6 @@ FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 M2M_TOKEN = re.compile("__.+__")
 """How M2M-100 names languages."""
 _TAG = re.compile(r">>(.+)<<")
-_CODE = re.compile(r"[\w.+-]{1,100}")
-"""Code of a language, or several joined by `+`."""
 _JOINT_SPM = ("sentencepiece.bpe.model", "spm.model")
 _MOST_ENTRIES = 1 << 20
 
@@ -202,7 +200,7 @@ def _read_marian(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabula
     config_file = path / "tokenizer_config.json"
     names = read_json_file(config_file) if config_file.is_file() else {}
     codes = [names.get(f"{side}_lang") for side in ("source", "target")]
-    named = [code if isinstance(code, str) and _CODE.fullmatch(code) else "" for code in codes]
+    named = [code if isinstance(code, str) else "" for code in codes]
     return HuggingFaceVocabulary(
         source_spm=files[0],
         target_spm=files[1],

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Literal, cast
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
     from tformer_cli.converters.foreign_model import ForeignModel
 
 ImportedWeights = Literal["float32", "int8"]
-BESIDE = {".npz", ".bin", ".yml", ".spm", ".json", ".model", ".txt"}
+_CODE = re.compile(r"[\w.+-]{1,100}")
+"""Code of a language, or several joined by `+`."""
+BESIDE = {".npz", ".bin", ".yml", ".spm", ".json", ".model", ".txt", ".pt", ".codes", ""}
 """Endings of files that a model's file may be read with."""
 PARTS = {".json", ".safetensors", ".bin", ".spm"}
 """Endings of the files of a Hugging Face directory."""
@@ -156,7 +160,8 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
 
 def _recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] | None":
     try:
-        return recognized(path)
+        with _foreign(path):
+            return recognized(path)
     except OSError:  # a directory that may not be read
         return None
 
@@ -166,12 +171,18 @@ def _converted(
     weights: ImportedWeights | None,
     path: Path,
 ) -> "ForeignModel":
-    try:
+    with _foreign(path):
         return convert(weights)
+
+
+@contextmanager
+def _foreign(path: Path) -> Iterator[None]:
+    """Makes one error of what is wrong in files of others, in ways that no one foresaw, too."""
+    try:
+        yield
     except DataError as error:  # of a tokenizer's file
         raise ArtifactError(str(error)) from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # others have written the files: what is in them may be wrong in ways that no one foresaw
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
         reason = " ".join(str(error).split())[:200]
         raise ArtifactError(
@@ -190,6 +201,7 @@ def _write(model: "ForeignModel", output: Path, source: str) -> None:
         files={without_surrogates(file.name): hash_file(file) for file in model.files},
         ids=tuple(_runs(model.ids)),
     )
+    codes = [code if _CODE.fullmatch(code) else "" for code in model.languages]
     with directory_aside(output) as aside:
         save_model_directory(
             aside,
@@ -198,8 +210,8 @@ def _write(model: "ForeignModel", output: Path, source: str) -> None:
             tokenizer=model.tokenizer,
             decoding=model.decoding,
             info=ModelInfo(
-                source_language=model.languages[0],
-                target_language=model.languages[1],
+                source_language=codes[0],
+                target_language=codes[1],
                 origin=origin,
             ),
             weight_type=cast("WeightType", model.weight_type),
