@@ -334,6 +334,20 @@ def test_a_model_trained_from_an_import_is_written(tmp_path, kind):
     assert "their/model" in (tmp_path / "hf" / "README.md").read_text()
 
 
+def test_the_library_numbers_languages_as_the_model_does(tmp_path):
+    multilingual(tmp_path / "first", "nllb")
+    import_model(str(tmp_path / "first"), tmp_path / "ours")
+    export_hugging_face(tmp_path / "ours", tmp_path / "hf")
+    ours = load_model_directory(tmp_path / "ours")
+    layout = layout_of(ours, "m2m_100")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf", src_lang="en_XX")
+    chosen = ours.tokenizer.for_languages("en_XX", "fr_XX")
+    ids = [*chosen.source.encode("a cat"), 3]
+    assert tokenizer("a cat").input_ids[0] == layout.ids[ids[0]]
+    assert tokenizer("a cat").input_ids[-1] == layout.ids[3]
+    assert tokenizer.convert_tokens_to_ids("fr_XX") == layout.ids[chosen.target.start[0]]
+
+
 def test_a_trained_output_bias_makes_another_class_of_m2m(tmp_path):
     multilingual(tmp_path / "first", "nllb")
     import_model(str(tmp_path / "first"), tmp_path / "ours")

@@ -195,6 +195,14 @@ def _multilingual(
         first = min(ids[pieces.index(token)] for token in tokens)
         files["vocab.json"] = _numbered(side, ids, first)
     start = tokenizer.target.start
+    # by its own counting the library would put <mask> before the languages
+    places = {original_piece(p): n for p, n in zip(pieces, ids, strict=True)}
+    places = {token: places[token] for token in (pad, eos, unk, *tokens)}
+    places["<mask>"] = max(places.values()) + 1
+    added = {
+        str(number): {"content": token, "normalized": False, "special": True}
+        for token, number in places.items()
+    }
     return Layout(
         ids=tuple(ids),
         files=files,
@@ -203,6 +211,7 @@ def _multilingual(
             "src_lang": languages.source,
             "tgt_lang": languages.target,
             **named,
+            **({} if is_m2m else {"added_tokens_decoder": added}),
         },
         # a start that training has made of the end would take half of its probability
         renormalizes=ids[BOS_ID] != ids[EOS_ID],
