@@ -21,7 +21,9 @@ class RowSum(NamedTuple):
     n_rows: int
 
 
-def metric_sums(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> dict[str, RowSum]:
+def metric_sums(
+    weights: Tensor, kind: Kind, rare: Sequence[int] = (), *, has_eos: bool = True
+) -> dict[str, RowSum]:
     """Sums every metric over rows, so that means over many sentences can be taken.
 
     A diagonality is of a whole sentence; it counts for each of its rows.
@@ -39,14 +41,16 @@ def metric_sums(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> dict[s
     sums: dict[str, RowSum | None] = {
         "entropy": RowSum(entropies(exact).sum(dim=-1), n_rows),
         "entropy_norm": _normalized_entropy(exact, kind),
-        "confidence": _confidence(exact, kind),
+        "confidence": _confidence(exact, kind, has_eos),
         **_masses(exact, kind),
         **_largest(exact, kind),
         "rare_argmax": _rare(exact, rare) if kind == "enc" else None,
         "distance": _distance(exact, kind),
         "diagonality": _diagonality(exact) if kind == "cross" else None,
         "monotonicity": _monotonicity(exact) if kind == "cross" else None,
-        "sink_eos": None if kind == "dec" else RowSum(exact[:, :, -1].sum(dim=-1), n_rows),
+        "sink_eos": None
+        if kind == "dec"
+        else RowSum(exact[:, :, -1].sum(dim=-1) * has_eos, n_rows),
         "sink_bos": RowSum(exact[:, :, 0].sum(dim=-1), n_rows) if kind == "dec" else None,
     }
     return {name: found for name, found in sums.items() if found is not None}
@@ -62,8 +66,8 @@ def _normalized_entropy(weights: Tensor, kind: Kind) -> RowSum | None:
     return RowSum(shares.sum(dim=-1), int(several.sum()))
 
 
-def _confidence(weights: Tensor, kind: Kind) -> RowSum | None:
-    without_eos = weights if kind == "dec" else weights[:, :, :-1]
+def _confidence(weights: Tensor, kind: Kind, has_eos: bool) -> RowSum | None:
+    without_eos = weights[:, :, :-1] if has_eos and kind != "dec" else weights
     if without_eos.shape[-1] == 0:
         return None
     return RowSum(without_eos.amax(dim=-1).sum(dim=-1), weights.shape[1])

@@ -36,6 +36,11 @@ def ended_source(ids: Sequence[int], *, eos: bool) -> list[int]:
     return [*ids, EOS_ID] if eos or not ids else list(ids)
 
 
+def without_eos(ids: Sequence[int]) -> Sequence[int]:
+    """The ids of a sentence without `</s>` behind them; of sources it may not be there."""
+    return ids[:-1] if ids[-1:] and ids[-1] == EOS_ID else ids
+
+
 class TokenizerSide(ABC):
     """Text of one language to ids and back: `<pad> <unk> <s> </s>` are ids 0 to 3."""
 

@@ -3,10 +3,11 @@ import torch
 from torch import nn
 
 from tests.inspection.conftest import dictionary_model, made_model
-from tformer_cli.errors import UsageError
+from tformer_cli.inspection.capture.batches import capture_batch
 from tformer_cli.inspection.capture.forced import capture_maps, capture_vectors
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.capture.taps import tapped_attentions
+from tformer_cli.inspection.heads.metrics import metrics_of
 from tformer_cli.model.attention import MultiHeadAttention
 
 SOURCE, TARGET = [5, 9, 7, 11, 6, 8], [20, 24, 21]
@@ -161,6 +162,20 @@ def test_a_side_that_is_too_long_is_named(model, n_source, n_target, side):
         capture_maps(model, [5] * n_source, [6] * n_target)
 
 
-def test_sources_without_an_end_are_refused():
-    with pytest.raises(UsageError, match=r"model\.source_eos = false: the views"):
-        capture_maps(made_model(source_eos=False), SOURCE, TARGET)
+def test_sources_are_read_as_the_model_reads_them():
+    model = made_model(noise=0.0, source_eos=False, max_positions=8)
+    maps = capture_maps(model, SOURCE, TARGET)
+    assert (maps.source_ids, maps.source_tokens) == ((*SOURCE,), (*SOURCE,))
+    assert [m.shape for m in (*maps.enc, *maps.cross)] == [(4, 6, 6)] * 3 + [(4, 4, 6)] * 2
+    assert maps.residual < 1e-5
+    assert not maps.has_source_eos
+    batch = capture_batch(model, [(SOURCE, TARGET), (SOURCE[:2], TARGET)])
+    assert not batch.has_source_eos.any()
+    for one, alone in zip(batch.maps()[0].cross, maps.cross, strict=True):
+        torch.testing.assert_close(one, alone)
+    measured = metrics_of(maps, [HeadId("cross", 0, 0)])[HeadId("cross", 0, 0)]
+    largest = maps.cross[0][0].double().amax(dim=-1).mean().item()  # the last key is a token
+    assert measured["confidence"] == pytest.approx(largest)
+    assert measured["sink_eos"] == 0.0
+    with pytest.raises(ValueError, match="the source has 9 tokens, but the model takes 8"):
+        capture_maps(model, [5] * 9, TARGET)

@@ -28,17 +28,20 @@ def padded(kind, sharpness):
 
 @pytest.mark.parametrize("kind", ["enc", "dec", "cross"])
 @pytest.mark.parametrize("sharpness", [0.0, 1.0, 30.0])
-def test_a_batch_and_a_sentence_alone_are_measured_by_the_plain_formulas(kind, sharpness):
+@pytest.mark.parametrize("eos", [True, False])
+def test_a_batch_and_a_sentence_alone_are_measured_by_the_plain_formulas(kind, sharpness, eos):
     weights, rows, keys = padded(kind, sharpness)
     rare = torch.zeros(len(LENGTHS), WIDEST, dtype=torch.bool)
     rare[3, [0, 2]] = rare[5, 11] = True
-    sums = batch_metric_sums(weights, rows, keys, kind, rare)
+    sums = batch_metric_sums(
+        weights, rows, keys, kind, rare, has_eos=torch.tensor([eos] * len(LENGTHS))
+    )
     assert list(sums) == [name for name in METRICS if name in sums]
     for place in range(len(LENGTHS)):
         alone = weights[place, :, : rows[place], : keys[place]]
         rare_here = rare[place].nonzero().flatten().tolist()
-        expected = plain_metrics.metric_sums(alone, kind, rare_here)
-        for head, own in enumerate(head_metrics(alone, kind, rare_here)):
+        expected = plain_metrics.metric_sums(alone, kind, rare_here, has_eos=eos)
+        for head, own in enumerate(head_metrics(alone, kind, rare_here, has_eos=eos)):
             assert list(own) == list(expected)
             means = {name: (one.total[head] / one.n_rows).item() for name, one in expected.items()}
             assert own == pytest.approx(means, rel=1e-12, abs=1e-12)
@@ -55,4 +58,6 @@ def test_a_batch_and_a_sentence_alone_are_measured_by_the_plain_formulas(kind, s
 
 
 def test_without_frequencies_no_head_is_measured_by_rare_tokens():
-    assert "rare_argmax" not in batch_metric_sums(*padded("enc", 1.0), "enc")
+    has_eos = torch.tensor([True] * len(LENGTHS))
+    sums = batch_metric_sums(*padded("enc", 1.0), "enc", has_eos=has_eos)
+    assert "rare_argmax" not in sums

@@ -79,7 +79,7 @@ def align_words(
         heads, name, convention = [head], str(head), _NAIVE
     else:
         heads, name, convention = list(stored.heads), stored.name, stored.convention
-    source = words_of_ids(tokenizer.source, maps.source_ids[:-1])
+    source = words_of_ids(tokenizer.source, maps.source_tokens)
     target = words_of_ids(tokenizer.target, maps.target_ids[:-1])
     if not (source.n_words and target.n_words):
         return None
@@ -102,9 +102,9 @@ def most_confident_cross(maps: AttentionMaps) -> HeadId | None:
     """
     found: list[tuple[float, HeadId]] = []
     for layer, weights in enumerate(maps.cross):
-        if weights.numel() and weights.shape[-1] > 1:
+        if weights.numel() and maps.source_tokens:
             # (H, T, S) -> (H)
-            confidence = weights[..., :-1].amax(dim=-1).mean(dim=-1).tolist()
+            confidence = weights[..., : len(maps.source_tokens)].amax(dim=-1).mean(dim=-1).tolist()
             found += [(mean, HeadId("cross", layer, head)) for head, mean in enumerate(confidence)]
     return max(found, key=lambda item: item[0])[1] if found else None
 

@@ -91,7 +91,8 @@ def word_weights(
 
     Args:
         weights: (…, T + 1, S + 1) cross-attention of any number of heads: T target tokens and the
-            begin of sentence, S source tokens and the end of sentence.
+            begin of sentence, S source tokens and the end of sentence; (…, T + 1, S) of a model
+            that does not read the latter.
         source: the S source tokens.
         target: the T target tokens.
         convention: which row is a target token's.
@@ -101,8 +102,10 @@ def word_weights(
         but for what lies on white space; words that have no token have zeros.
     """
     rows = weights[..., :-1, :] if convention == "naive" else weights[..., 1:, :]
+    n_tokens = len(source.shares)
+    at_end = rows[..., n_tokens:] if rows.shape[-1] > n_tokens else np.zeros_like(rows[..., :1])
     # (…, T, S) · (S, source words) -> (…, T, source words)
-    on_words = np.concatenate([rows[..., :-1] @ source.shares, rows[..., -1:]], axis=-1)
+    on_words = np.concatenate([rows[..., :n_tokens] @ source.shares, at_end], axis=-1)
     means = target.shares / np.maximum(target.shares.sum(axis=0), 1e-12)
     combined: Numbers = means.T @ on_words
     return combined

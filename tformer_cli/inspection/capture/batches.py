@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, ended_source
 from tformer_cli.decoding.source_batches import padded_length, source_batch
-from tformer_cli.inspection.capture.forced import AttentionMaps, maps_of
+from tformer_cli.inspection.capture.forced import AttentionMaps, check_lengths, maps_of
 from tformer_cli.inspection.capture.heads import KINDS, Kind
 from tformer_cli.inspection.capture.taps import Place, TappedAttention, tapped_attentions
 from tformer_cli.model.transformer import Transformer
@@ -33,11 +33,16 @@ class CapturedBatch:
     """The padded maps of some pairs."""
 
     sources: Sequence[tuple[int, ...]]
-    """For each pair its source tokens, the end of sentence last."""
+    """For each pair its source tokens, the end of sentence last if the model reads it."""
     targets: Sequence[tuple[int, ...]]
     """For each pair what the decoder reads: the begin of sentence, then the target tokens."""
     tapped: Mapping[Place, TappedAttention]
     """Values computed beside each tapped attention."""
+
+    @property
+    def has_source_eos(self) -> Tensor:
+        """(B) boolean, whether the last source position of a pair is the end of sentence."""
+        return torch.tensor([ids[-1] == EOS_ID for ids in self.sources])
 
     def lengths(self, kind: Kind) -> tuple[Tensor, Tensor]:
         """(B) rows and (B) keys of the pairs' maps of a kind."""
@@ -132,16 +137,14 @@ def capture_batch(
     Raises:
         ValueError: if a side is longer than the model takes.
     """
-    sources = [(*source, EOS_ID) for source, _ in pairs]
+    sources = [tuple(ended_source(source, eos=model.source_eos)) for source, _ in pairs]
     targets = [(BOS_ID, *target) for _, target in pairs]
     limit = model.config.max_positions
-    for side, rows in (("source", sources), ("target", targets)):
-        if (longest := max(map(len, rows))) > limit:
-            raise ValueError(
-                f"the {side} has {longest - 1} tokens, but the model takes {limit - 1}"
-            )
+    check_lengths(limit, sources, targets)
     device = next(model.parameters()).device
-    source, source_mask = source_batch([source for source, _ in pairs], limit, device)
+    source, source_mask = source_batch(
+        [source for source, _ in pairs], limit, device, eos=model.source_eos
+    )
     with tapped_attentions(model, kinds) as tapped:
         model.decode_hidden(
             _target_batch(targets, limit).to(device),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, ended_source, without_eos
 from tformer_cli.inspection.capture.heads import HeadId, Kind
 from tformer_cli.inspection.capture.taps import Place, TappedAttention, tapped_attentions
 from tformer_cli.model.attention import AttentionTap
@@ -32,7 +32,7 @@ class AttentionMaps:
     """
 
     source_ids: tuple[int, ...]
-    """(S) source tokens, the end of sentence last."""
+    """(S) source tokens, the end of sentence last if the model reads it."""
     target_input_ids: tuple[int, ...]
     """(T) what the decoder reads: the begin of sentence, then the target tokens."""
     enc: tuple[Tensor, ...]
@@ -43,6 +43,16 @@ class AttentionMaps:
     """For each decoder layer (H, T, S)."""
     residuals: dict[HeadId, float]
     """For each head max |A·V − context|, by how much these weights miss what the model used."""
+
+    @property
+    def source_tokens(self) -> Sequence[int]:
+        """The source tokens without the end of sentence."""
+        return without_eos(self.source_ids)
+
+    @property
+    def has_source_eos(self) -> bool:
+        """True if the last source position is the end of sentence."""
+        return self.source_ids[-1] == EOS_ID
 
     @property
     def target_ids(self) -> tuple[int, ...]:
@@ -90,16 +100,36 @@ def capture_maps(
     Raises:
         ValueError: if a side is longer than the model takes.
     """
-    source, target_input = (*source_ids, EOS_ID), (BOS_ID, *target_ids)
+    source = tuple(ended_source(source_ids, eos=model.source_eos))
+    target_input = (BOS_ID, *target_ids)
     limit = model.config.max_positions
-    for side, ids in (("source", source), ("target", target_input)):
-        if len(ids) > limit:
-            raise ValueError(
-                f"the {side} has {len(ids) - 1} tokens, but the model takes {limit - 1}"
-            )
+    check_lengths(limit, [source], [target_input])
     with tapped_attentions(model) as tapped:
         forced_pass(model, source, target_input)
     return maps_of(tapped, 0, source, target_input)
+
+
+def check_lengths(
+    limit: int, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> None:
+    """Refuses sentences that are longer than a model takes.
+
+    Args:
+        limit: positions of the model.
+        sources: source tokens as the model reads them.
+        targets: what its decoder reads.
+
+    Raises:
+        ValueError: naming the side, and numbers of tokens without specials.
+    """
+    for side, rows in (("source", sources), ("target", targets)):
+        longest = max(rows, key=len)
+        if len(longest) > limit:
+            n_special = 1 if side == "target" else len(longest) - len(without_eos(longest))
+            raise ValueError(
+                f"the {side} has {len(longest) - n_special} tokens, but the model takes "
+                f"{limit - n_special}"
+            )
 
 
 @torch.inference_mode()

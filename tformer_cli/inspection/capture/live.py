@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, ended_source
 from tformer_cli.inspection.capture.forced import AttentionMaps, joined
 from tformer_cli.inspection.capture.search_tree import SearchStep, SearchTree, grow_tree
 from tformer_cli.inspection.capture.taps import (
@@ -220,7 +220,7 @@ class RecordingModel:
         Raises:
             NotSearchedError: if no search since the last `forget` has found it.
         """
-        source, target_input = (*source_ids, EOS_ID), (BOS_ID, *target_ids)
+        source, target_input = self._read(source_ids), (BOS_ID, *target_ids)
         return _gathered(*self._search_of(source, target_input), source, target_input)
 
     def tree_of(
@@ -239,7 +239,7 @@ class RecordingModel:
         Raises:
             NotSearchedError: if no search since the last `forget` has found it.
         """
-        source, target_input = (*source_ids, EOS_ID), (BOS_ID, *target_ids)
+        source, target_input = self._read(source_ids), (BOS_ID, *target_ids)
         search, rows = self._search_of(source, target_input)
         return grow_tree(
             search.steps,
@@ -249,6 +249,9 @@ class RecordingModel:
             n_source_tokens=len(source_ids),
             max_positions=self._model.max_positions,
         )
+
+    def _read(self, source_ids: Sequence[int]) -> tuple[int, ...]:
+        return tuple(ended_source(source_ids, eos=self.source_eos))
 
     def _search_of(
         self, source: tuple[int, ...], target_input: tuple[int, ...]

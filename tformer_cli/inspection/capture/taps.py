@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, TypeVar, overload
 import torch
 from torch import Tensor
 
-from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.heads import KINDS, Kind, attentions
 from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.transformer import Transformer
@@ -57,15 +56,7 @@ def tapped_attentions(
 
     Yields:
         A dictionary that fills while the model runs.
-
-    Raises:
-        UsageError: if the model's sources have no `</s>`, as which all views know the last one.
     """
-    if not model.source_eos:
-        raise UsageError(
-            "model.source_eos = false: the views of attention do not know sources without </s>; "
-            "look at a model that has it"
-        )
     tapped: dict[Place, Any] = {}
 
     def tap_of(place: Place) -> Callable[[AttentionTap], None]:

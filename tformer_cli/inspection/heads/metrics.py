@@ -122,17 +122,20 @@ def metrics_of(
         if scales_rows:
             total = weights.sum(dim=-1, keepdim=True)
             weights = weights / total.where(total > 0.0, 1.0)  # a row of 0 stays
-        computed[kind, layer] = head_metrics(weights, kind, rare)
+        computed[kind, layer] = head_metrics(weights, kind, rare, has_eos=maps.has_source_eos)
     return {head: computed[head.kind, head.layer][head.head] for head in heads}
 
 
-def head_metrics(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> list[dict[str, float]]:
+def head_metrics(
+    weights: Tensor, kind: Kind, rare: Sequence[int] = (), *, has_eos: bool = True
+) -> list[dict[str, float]]:
     """Computes every metric of every head of a layer.
 
     Args:
         weights: (H, Q, K) attention weights.
         kind: which attention they are of.
         rare: positions of the rarest source tokens, if that is known.
+        has_eos: whether the last source position is the end of sentence.
 
     Returns:
         For each head the metrics that are defined, in the order of `METRICS`.
@@ -142,7 +145,9 @@ def head_metrics(weights: Tensor, kind: Kind, rare: Sequence[int] = ()) -> list[
     if kind == "enc":
         is_rare[0, list(rare)] = True
     # a batch of one without padding
-    sums = batch_metric_sums(weights[None], n_rows, n_keys, kind, is_rare)
+    sums = batch_metric_sums(
+        weights[None], n_rows, n_keys, kind, is_rare, has_eos=torch.tensor([has_eos])
+    )
     columns = {
         name: (found.totals[0] / int(found.n_rows)).tolist()
         for name, found in sums.items()
@@ -170,7 +175,13 @@ class BatchSums(NamedTuple):
 
 
 def batch_metric_sums(
-    weights: Tensor, n_rows: Tensor, n_keys: Tensor, kind: Kind, rare: Tensor | None = None
+    weights: Tensor,
+    n_rows: Tensor,
+    n_keys: Tensor,
+    kind: Kind,
+    rare: Tensor | None = None,
+    *,
+    has_eos: Tensor,
 ) -> dict[str, BatchSums]:
     """Sums every metric over the rows of each sentence.
 
@@ -182,11 +193,12 @@ def batch_metric_sums(
         n_keys: (B) keys of each sentence.
         kind: which attention they are of.
         rare: (B, K) boolean, the rarest tokens of each sentence, of encoder self-attention.
+        has_eos: (B) boolean, whether the last source position is the end of sentence.
 
     Returns:
         The metrics of the kind, in the order of `METRICS`.
     """
-    layer = _Layer(weights, n_rows, n_keys, kind)
+    layer = _Layer(weights, n_rows, n_keys, kind, has_eos)
     sums = {
         **layer.entropies(),
         "confidence": layer.confidence(),
@@ -204,13 +216,16 @@ def batch_metric_sums(
 class _Layer:
     """The weights of a layer in float64, and which of their rows and keys are not padding."""
 
-    def __init__(self, weights: Tensor, n_rows: Tensor, n_keys: Tensor, kind: Kind) -> None:
+    def __init__(
+        self, weights: Tensor, n_rows: Tensor, n_keys: Tensor, kind: Kind, has_eos: Tensor
+    ) -> None:
         self.kind = kind
         self.n_rows, self.n_keys = n_rows, n_keys
         self.rows = torch.arange(weights.shape[2])
         self.keys = torch.arange(weights.shape[3])
         self.is_row = self.rows < n_rows[:, None]  # (B, Q)
-        self.is_eos = self.keys == n_keys[:, None] - 1  # (B, K); of the target it is not a key
+        # (B, K); of the target it is not a key
+        self.is_eos = (self.keys == n_keys[:, None] - 1) & has_eos[:, None]
         self.weights = weights.double().where(self.is_row[:, None, :, None], 0.0)
 
     def entropies(self) -> dict[str, BatchSums]:
@@ -230,7 +245,7 @@ class _Layer:
         if self.kind == "dec":
             return BatchSums(self.weights.amax(dim=-1).sum(dim=-1), self.n_rows)
         others = self.weights.masked_fill(self.is_eos[:, None, None, :], 0.0)
-        defined = self.n_rows.where(self.n_keys > 1, 0)
+        defined = self.n_rows.where(self.n_keys > self.is_eos.sum(dim=-1), 0)
         return BatchSums(others.amax(dim=-1).sum(dim=-1), defined)
 
     def positions(self) -> dict[str, BatchSums]:

@@ -12,6 +12,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from tformer_cli.data.tokenizer import without_eos
+
 FREQUENT = 500
 """Tokens that are not rare anywhere (Voita et al. 2019)."""
 RAREST = 2
@@ -56,7 +58,7 @@ class TokenFrequencies:
         Args:
             source_ids: (S) its tokens, the end of sentence last.
         """
-        tokens = source_ids[:-1]
+        tokens = without_eos(source_ids)
         if len(tokens) < FEWEST_TOKENS:
             return RareTokens(reason=f"fewer than {FEWEST_TOKENS} tokens")
         rarest = sorted(dict.fromkeys(tokens), key=lambda token: self._counts[token])[:RAREST]

@@ -208,7 +208,7 @@ class _KindSums:
         for weights in layers:
             n_heads = weights.shape[1]
             for name, sums in batch_metric_sums(
-                weights, n_rows, n_keys, self._kind, is_rare
+                weights, n_rows, n_keys, self._kind, is_rare, has_eos=batch.has_source_eos
             ).items():
                 place = self._names.index(name)
                 totals[:, place, first : first + n_heads] = sums.totals.numpy()

@@ -130,7 +130,7 @@ def ablate_sentence(
     from tformer_cli.inspection.ablation.losses import losses_without_each, to_device
 
     maps = record.captured
-    batch = collate([maps.source_ids[:-1]], [maps.target_ids[:-1]])
+    batch = collate([maps.source_tokens], [maps.target_ids[:-1]], source_eos=model.source_eos)
     on_device = to_device(batch, next(model.parameters()).device)
     whole, without = losses_without_each(model, on_device, heads)
     n_tokens = len(maps.target_ids)

@@ -235,7 +235,7 @@ class HeadInspector:
 
     def _extras(self, maps: AttentionMaps, mode: CaptureMode) -> PageExtras:
         """Data that only a page shows of a pair."""
-        source_ids, target_ids = maps.source_ids[:-1], maps.target_ids[:-1]
+        source_ids, target_ids = maps.source_tokens, maps.target_ids[:-1]
         search: SearchTree | None = None
         if self._recorder is not None and mode == "live":
             search = self._recorder.tree_of(source_ids, target_ids, self._translator.config)
