@@ -9,7 +9,7 @@ import torch
 
 from tformer_cli import allow_list
 from tformer_cli.artifacts import ctranslate2_export
-from tformer_cli.converters import hugging_face_export
+from tformer_cli.converters.hugging_face import exporting as hugging_face_export
 from tformer_cli.data import cache_key as cache_keys
 from tformer_cli.data import config as data_config
 from tformer_cli.data import corpora

@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+from tests.converters.hugging_face.test_importing import marian
 from tests.converters.spm import PIECES, spm
-from tests.converters.test_hugging_face import marian
 from tests.converters.test_marian import (
     OPTIONS,
     VARIANTS,

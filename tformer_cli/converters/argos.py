@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from tformer_cli.converters import ctranslate2
+from tformer_cli.converters.ctranslate2 import importing as ctranslate2
 from tformer_cli.converters.foreign_model import ForeignModel, check_settings, read_json_file
 from tformer_cli.converters.formats.npz import FREE_BYTES, MOST_EXPANSION
 from tformer_cli.decoding.config import DecodingConfig

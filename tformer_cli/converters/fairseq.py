@@ -31,8 +31,8 @@ from tformer_cli.converters.foreign_model import (
 )
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
 from tformer_cli.converters.formats.torch_checkpoint import named_tensors, plain
-from tformer_cli.converters.hugging_face import MODULES
-from tformer_cli.converters.hugging_face_tokenizers import FAIRSEQ_FIRST
+from tformer_cli.converters.hugging_face.importing import MODULES
+from tformer_cli.converters.hugging_face.tokenizers import FAIRSEQ_FIRST
 from tformer_cli.converters.positions import tensor2tensor_halves
 from tformer_cli.converters.torch_family import flag, read_tokenizer, vocabulary_rows
 from tformer_cli.decoding.config import DecodingConfig

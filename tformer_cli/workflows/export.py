@@ -145,7 +145,7 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
         UsageError: if it has files, or the library has no class for the model.
         ArtifactError: if the model cannot be read or the directory cannot be written.
     """
-    from tformer_cli.converters import hugging_face_export
+    from tformer_cli.converters.hugging_face import exporting as hugging_face_export
 
     path = Path(output)
     _check_free(path)

@@ -132,14 +132,9 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     Raises:
         ArtifactError: if a file that tells the kind is damaged.
     """
-    from tformer_cli.converters import (
-        argos,
-        checkpoints,
-        ctranslate2,
-        eole,
-        hugging_face,
-        marian,
-    )
+    from tformer_cli.converters import argos, checkpoints, eole, marian
+    from tformer_cli.converters.ctranslate2 import importing as ctranslate2
+    from tformer_cli.converters.hugging_face import importing as hugging_face
 
     if path.is_dir() and hugging_face.is_hugging_face(path):
         return lambda _: hugging_face.convert(path)
@@ -301,7 +296,7 @@ def _downloaded(name: str) -> Path | None:
 
 def _local(source: str) -> Path:
     """Returns the path of a source; one on the hub is downloaded, as far as it was not before."""
-    from tformer_cli.converters.hugging_face import is_hugging_face
+    from tformer_cli.converters.hugging_face.importing import is_hugging_face
 
     path = Path(source)
     if _exists(path):

@@ -7,6 +7,7 @@ import torch
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.page.report_page import report_data
 from tformer_cli.inspection.view import ReportOptions
 from tformer_cli.inspection.walkthrough.choice import EXAMPLE_WEIGHT, example_row
 from tformer_cli.model.transformer import Transformer
@@ -47,10 +48,12 @@ def test_a_report_of_a_recurrent_decoder_has_all_but_its_self_attention_and_flow
         decoding=opened.decoding,
         info=opened.info,
     )
-    (sentence,) = inspect_report(tmp_path / "recurrent", [LINE], device="cpu").sentences
+    report = inspect_report(tmp_path / "recurrent", [LINE], device="cpu")
+    (sentence,) = report.sentences
     assert {head.kind for head in sentence.heads.heads} == {"enc", "cross"}
     assert "flow" not in sentence.views
     assert {"step", "logits"} <= set(sentence.views)
+    assert report_data(report)["sentences"][0]["isRecurrent"]
 
 
 def test_a_walk_through_is_of_the_sentences_that_have_the_token(model):

@@ -107,6 +107,7 @@ def _sentence(record: HeadsRecord) -> dict[str, Any]:
         "bits": bits,
         "heads": heads,
         "first": record.heads.index(record.clearest_head()) if record.heads else None,
+        "isRecurrent": not record.captured.dec,
     } | _extras(record, sum(len(head["weights"]) for head in heads))
 
 

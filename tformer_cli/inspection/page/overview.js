@@ -18,6 +18,9 @@ function showOverview() {
     signs.append(make("span", {}, make("b", {}, SIGNS[role]), ` ${role}: ${data.roles[role]}`));
   }
   if (sentence.rareReason && !data.weighting.isOfLayers) signs.append(make("span", {}, `★ not judged: ${sentence.rareReason}`));
+  if (sentence.isRecurrent) {
+    signs.append(make("span", {}, "no decoder self-attention: a recurrent unit reads the translation so far, so there is no Flow either"));
+  }
   box.append(signs);
   applyFilter();
 }

@@ -9,7 +9,7 @@ not renormalized, by rule.
 import pytest
 import torch
 
-from tests.converters.test_hugging_face import marian, multilingual
+from tests.converters.hugging_face.test_importing import marian, multilingual
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.decoding.search.scoring import score_pairs
 from tformer_cli.workflows.import_model import import_model

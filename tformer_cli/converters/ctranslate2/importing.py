@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tformer_cli.converters.assembly import Integers, Reader, Weight, assembled, output_bias
-from tformer_cli.converters.ctranslate2_settings import (
+from tformer_cli.converters.ctranslate2.settings import (
     ANEW,
     ANOTHER,
     POSITIONS,
@@ -24,7 +24,7 @@ from tformer_cli.converters.ctranslate2_settings import (
     read_settings,
     special_tokens,
 )
-from tformer_cli.converters.ctranslate2_vocabulary import Vocabularies, read_vocabularies
+from tformer_cli.converters.ctranslate2.vocabulary import Vocabularies, read_vocabularies
 from tformer_cli.converters.foreign_model import ForeignModel
 from tformer_cli.converters.formats.ctranslate2_binary import (
     CTranslate2File,

@@ -23,9 +23,9 @@ from tformer_cli.artifacts.config_file import CONFIG, WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.tensors import save_tensors
 from tformer_cli.converters.assembly import NEVER, foreign_names
-from tformer_cli.converters.hugging_face import ACTIVATIONS, OFFSET, TABLE
-from tformer_cli.converters.hugging_face_layout import Layout, layout_of
-from tformer_cli.converters.model_card import model_card
+from tformer_cli.converters.hugging_face.importing import ACTIVATIONS, OFFSET, TABLE
+from tformer_cli.converters.hugging_face.layout import Layout, layout_of
+from tformer_cli.converters.hugging_face.model_card import model_card
 from tformer_cli.converters.positions import tensor2tensor_halves
 from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.data.tokenizer import EOS_ID

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tformer_cli.converters.assembly import Reader
-from tformer_cli.converters.ctranslate2_vocabulary import SpecialTokens
+from tformer_cli.converters.ctranslate2.vocabulary import SpecialTokens
 from tformer_cli.converters.foreign_model import model_config, read_json_file
 from tformer_cli.converters.formats.ctranslate2_binary import CTranslate2File
 from tformer_cli.errors import ArtifactError

@@ -18,7 +18,7 @@ from torch import Tensor
 from tformer_cli.artifacts.config_file import TOKENIZER
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.converters.assembly import NEVER, UNUSED, original_piece
-from tformer_cli.converters.hugging_face_tokenizers import M2M_TOKEN
+from tformer_cli.converters.hugging_face.tokenizers import M2M_TOKEN
 from tformer_cli.data.joint_tokenizer import JointTokenizer
 from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceSide, SentencePieceTokenizer

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.converters.test_hugging_face import logits_differ, randomized
+from tests.converters.hugging_face.test_importing import logits_differ, randomized
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.workflows.translate import translate_lines
 

@@ -23,7 +23,7 @@ from tformer_cli.converters.foreign_model import (
 )
 from tformer_cli.converters.formats.lazy_arrays import Array
 from tformer_cli.converters.formats.weight_files import read_weights_of
-from tformer_cli.converters.hugging_face_tokenizers import (
+from tformer_cli.converters.hugging_face.tokenizers import (
     HuggingFaceVocabulary,
     JointVocabulary,
     read_vocabulary,

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from tests.artifacts.test_ctranslate2_export import randomised
+from tests.converters.hugging_face.test_importing import marian, multilingual
 from tests.converters.spm import PIECES
-from tests.converters.test_hugging_face import marian, multilingual
 from tformer_cli.artifacts.config_file import StartOrigin
 from tformer_cli.artifacts.model_directory import (
     ModelInfo,
     load_model_directory,
     save_model_directory,
 )
-from tformer_cli.converters.hugging_face_layout import layout_of
+from tformer_cli.converters.hugging_face.layout import layout_of
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, UsageError

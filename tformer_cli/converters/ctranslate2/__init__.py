@@ -1,0 +1,1 @@
+"""CTranslate2's directories: `importing` puts together what `settings` and `vocabulary` read."""
