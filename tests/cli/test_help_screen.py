@@ -129,13 +129,14 @@ def test_commands_stand_in_panels():
     names = re.findall(r"│ ([a-z-]+)  ", shown)
     assert names[:5] == ["quickstart", "guide", "recipes", "make-corpus", "help"]
     assert names[5:11] == ["train", "plot", "tokenize", "translate", "evaluate", "score"]
-    assert names[11:16] == ["info", "import", "export", "benchmark", "inspect-heads"]
+    assert names[11:16] == ["info", "import", "export", "shortlist", "benchmark"]
+    assert names[16] == "inspect-heads"
 
 
 def test_common_options_come_first():
     (common, options), *others = options_by_panel(COMMANDS["translate",].params)
     names = ["--input", "--output", "--beam-size", "--n-best", "--format"]
-    names += ["--source-language", "--target-language"]
+    names += ["--adapter", "--source-language", "--target-language"]
     assert (common, [option.opts[0] for option in options]) == ("Common", names)
     assert [title for title, _ in others] == [
         one for one in OPTION_PANELS[1:] if one in dict(others)

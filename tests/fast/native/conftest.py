@@ -3,8 +3,8 @@ import os
 
 import pytest
 
-from tests.fast.native.kernels import declare
-from tformer_cli.fast.native.build import build, find_compiler
+from tests.fast.native.kernels import LOWER_LEVELS, declare
+from tformer_cli.fast.native.build import STRICT, build, find_compiler
 from tformer_cli.fast.native.levels import KERNELS, levels_of_processor, library_path
 from tformer_cli.fast.native.library import KernelsUnavailable, load_from
 from tformer_cli.fast.native.training import NativeOperations
@@ -73,13 +73,13 @@ def library_of(tmp_path_factory):
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not library_path(name, folder).exists():
-                build([level], folder, compiler=compiler)
+                build([level], folder, compiler=compiler, extra=STRICT)
         return declare(load_from(library_path(name, folder), KERNELS))
 
     return load
 
 
-@pytest.fixture(scope="session", params=["highest", "x86-64-v3", "x86-64-v2"])
+@pytest.fixture(scope="session", params=["highest", *LOWER_LEVELS])
 def training_library(request, kernels, library_of):
     """The kernels that training calls: those in use, and builds with shorter vectors."""
     return kernels if request.param == "highest" else library_of(request.param)

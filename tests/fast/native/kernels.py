@@ -84,6 +84,9 @@ STRUCTS = (
     Vocabulary,
 )
 
+LOWER_LEVELS = ("x86-64-v3", "x86-64-v2")
+"""Levels that are tested beside the one in use, and built without a warning for it."""
+
 
 def declare(library):
     """Tells ctypes the types of the functions that tests call, of those that are there."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fast.native.kernels import LOWER_LEVELS
 from tformer_cli.fast.native import build as module
 from tformer_cli.fast.native.build import (
     BuildError,
@@ -126,7 +127,12 @@ def test_a_program_that_cannot_be_started(sources, tmp_path):
         build([LEVEL], tmp_path / "made", compiler=gone, sources=sources)
 
 
-@pytest.mark.parametrize("level", levels_of_processor(), ids=lambda level: level.name)
+@pytest.mark.parametrize(
+    "level",
+    # the tests of numbers build the others so
+    [level for level in levels_of_processor() if level.name not in LOWER_LEVELS],
+    ids=lambda level: level.name,
+)
 def test_the_kernels_compile_without_warnings(compiler, tmp_path, level):
     build([level], tmp_path, compiler=compiler, extra=("-O1", *module.STRICT))
 
