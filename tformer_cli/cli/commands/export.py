@@ -8,6 +8,8 @@ from tformer_cli.cli.options import AdapterOption, ModelArgument, QuietOption, o
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
 
+Format = Literal["ctranslate2", "huggingface", "marian", "int8", "tformer"]
+
 
 def export(
     model: ModelArgument,
@@ -24,7 +26,7 @@ def export(
         PathRole.writes_directory,
     ] = None,
     export_format: Annotated[
-        Literal["ctranslate2", "huggingface", "marian", "int8", "tformer"],
+        Format,
         option(
             "ctranslate2: a model for that engine. huggingface: a directory for that library and "
             "hub. marian: files for that tool. int8: a tformer model directory, quantized to a "
@@ -57,37 +59,40 @@ def export(
         tformer export runs/quickstart
         tformer export runs/quickstart --quantization int8 -o quickstart-ct2
     """
+    if export_format == "ctranslate2":
+        from tformer_cli.workflows import export as workflow
+
+        stored = quantization or "float32"
+        path = workflow.export(model, output, quantization=stored, adapter=adapter)
+        note(f"{path}: {export_format} model, weights in {stored}", quiet=quiet)
+        return
+    if output is None:
+        raise UsageError(
+            f"--output: must be given with --format {export_format}; name a new directory"
+        )
+    if quantization is not None:
+        raise UsageError("--quantization: is for --format ctranslate2; omit it")
+    note(f"{output}: {_write(model, output, export_format, adapter)}", quiet=quiet)
+
+
+def _write(model: Path, output: Path, export_format: Format, adapter: Path | None) -> str:
+    """Writes a directory and says what it is."""
     from tformer_cli.workflows import export as workflow
 
-    if export_format != "ctranslate2":
-        if output is None:
+    if export_format == "tformer":
+        if adapter is None:
             raise UsageError(
-                f"--output: must be given with --format {export_format}; name a new directory"
+                "--adapter: is missing; without it, MODEL itself is the model directory"
             )
-        if quantization is not None:
-            raise UsageError("--quantization: is for --format ctranslate2; omit it")
-        if export_format == "tformer":
-            if adapter is None:
-                raise UsageError(
-                    "--adapter: is missing; without it, MODEL itself is the model directory"
-                )
-            workflow.export_merged(model, output, adapter)
-            note(f"{output}: a model directory", quiet=quiet)
-            return
-        if export_format == "int8":
-            before, after = workflow.export_int8(model, output, adapter)
-            sizes = f"{after / 1e6:,.1f} MB instead of {before / 1e6:,.1f} MB"
-            note(f"{output}: int8 weights, {sizes}", quiet=quiet)
-            return
-        if export_format == "marian":
-            workflow.export_marian(model, output, adapter)
-            decoder = f"marian-decoder -c {output / 'decoder.yml'}"
-            note(f"{output}: Marian model; to translate with it, `{decoder}`", quiet=quiet)
-            return
-        name = workflow.export_hugging_face(model, output, adapter)
-        upload = f"fill in the license in README.md, then `hf upload OWNER/NAME {output}`"
-        note(f"{output}: {name}; to share it, {upload}", quiet=quiet)
-        return
-    stored = quantization or "float32"
-    path = workflow.export(model, output, quantization=stored, adapter=adapter)
-    note(f"{path}: {export_format} model, weights in {stored}", quiet=quiet)
+        workflow.export_merged(model, output, adapter)
+        return "a model directory"
+    if export_format == "int8":
+        before, after = workflow.export_int8(model, output, adapter)
+        return f"int8 weights, {after / 1e6:,.1f} MB instead of {before / 1e6:,.1f} MB"
+    if export_format == "marian":
+        workflow.export_marian(model, output, adapter)
+        decoder = f"marian-decoder -c {output / 'decoder.yml'}"
+        return f"Marian model; to translate with it, `{decoder}`"
+    name = workflow.export_hugging_face(model, output, adapter)
+    upload = f"fill in the license in README.md, then `hf upload OWNER/NAME {output}`"
+    return f"{name}; to share it, {upload}"
