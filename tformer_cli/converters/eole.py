@@ -18,7 +18,6 @@ from tformer_cli.converters.assembly import Reader, Rows, assembled
 from tformer_cli.converters.foreign_model import (
     ForeignModel,
     check_settings,
-    model_config,
     number,
     read_json_file,
     shown,
@@ -26,15 +25,15 @@ from tformer_cli.converters.foreign_model import (
 from tformer_cli.converters.formats.lazy_arrays import LazyArrays
 from tformer_cli.converters.formats.weight_files import read_safetensors
 from tformer_cli.converters.opennmt import (
-    MAX_POSITIONS,
     PAD,
     START,
+    family_config,
     outer_weights,
     take_or_zeros,
     vocabulary_sides,
 )
 from tformer_cli.converters.opennmt import TABLE as OPENNMT
-from tformer_cli.converters.torch_family import flag, read_tokenizer
+from tformer_cli.converters.torch_family import read_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
@@ -207,29 +206,17 @@ def _config(
                 "another model"
             )
     settings = {**_DEFAULTS, **{k: v for k, v in encoder.items() if v is not None}}
-    epsilon = settings["norm_eps"]
-    if not isinstance(epsilon, float):
-        raise ArtifactError(
-            f"{file}: norm_eps = {shown(epsilon)} is not a number; import another model"
-        )
-    is_joint = flag(file, model, "share_embeddings")
-    is_tied = flag(file, model, "share_decoder_embeddings")
-    return model_config(
+    return family_config(
         file,
+        model,
+        sides,
+        epsilon=settings["norm_eps"],
         d_model=number(file, settings, "hidden_size"),
         n_heads=number(file, settings, "heads"),
         d_ff=number(file, settings, "transformer_ff"),
         n_encoder_layers=number(file, {"layers": 2, **encoder}, "layers"),
         n_decoder_layers=number(file, {"layers": 2, **decoder}, "layers"),
-        norm="pre",
-        norm_epsilon=epsilon,
         activation=_ACTIVATIONS[settings["mlp_activation_fn"]],
-        positions="table",
-        max_positions=MAX_POSITIONS,
-        tied_embeddings="none" if not is_tied else "all" if is_joint else "decoder",
-        source_vocab_size=0 if is_joint else len(sides[0].pieces),
-        output_bias=True,
-        source_eos=False,
     )
 
 

@@ -297,7 +297,40 @@ def _config(source: OpenNmtSource, sides: tuple[Rows, Rows]) -> ModelConfig:
     if len({*widths.values()}) != 1:
         said = ", ".join(f"{name} = {width}" for name, width in widths.items()) or "no enc_hid_size"
         raise ArtifactError(f"{path}: has {said}, but must have one width; import another model")
-    epsilon = settings.get("norm_eps", _EPSILON)
+    return family_config(
+        path,
+        settings,
+        sides,
+        epsilon=settings.get("norm_eps", _EPSILON),
+        d_model=next(iter(widths.values())),
+        n_encoder_layers=number(path, settings, "enc_layers"),
+        n_decoder_layers=number(path, settings, "dec_layers"),
+        n_heads=number(path, settings, "heads"),
+        d_ff=number(path, settings, "transformer_ff"),
+        activation=settings.get("pos_ffn_activation_fn", "relu"),
+    )
+
+
+def family_config(
+    path: Path,
+    settings: Mapping[str, Any],
+    sides: tuple[Rows, Rows],
+    *,
+    epsilon: object,
+    **values: Any,  # noqa: ANN401
+) -> ModelConfig:
+    """Makes the settings of a model of OpenNMT-py or of Eole, which came from it.
+
+    Args:
+        path: the foreign file, for messages.
+        settings: its settings, which say what embeddings share.
+        sides: rows of source and target.
+        epsilon: that of its norms, of any type.
+        **values: what the two tools name differently.
+
+    Raises:
+        ArtifactError: if a foreign setting cannot be one of a model.
+    """
     if not isinstance(epsilon, float):
         raise ArtifactError(
             f"{path}: norm_eps = {shown(epsilon)} is not a number; import another model"
@@ -306,20 +339,15 @@ def _config(source: OpenNmtSource, sides: tuple[Rows, Rows]) -> ModelConfig:
     is_tied = flag(path, settings, "share_decoder_embeddings")
     return model_config(
         path,
-        d_model=next(iter(widths.values())),
-        n_heads=number(path, settings, "heads"),
-        d_ff=number(path, settings, "transformer_ff"),
-        n_encoder_layers=number(path, settings, "enc_layers"),
-        n_decoder_layers=number(path, settings, "dec_layers"),
         norm="pre",
         norm_epsilon=epsilon,
-        activation=settings.get("pos_ffn_activation_fn", "relu"),
         positions="table",
         max_positions=MAX_POSITIONS,
         tied_embeddings="none" if not is_tied else "all" if is_joint else "decoder",
         source_vocab_size=0 if is_joint else len(sides[0].pieces),
         output_bias=True,
         source_eos=False,
+        **values,
     )
 
 
