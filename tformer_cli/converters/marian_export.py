@@ -90,6 +90,11 @@ def export_marian(directory: ModelDirectory, weights: StoredWeights, path: Path)
     tokenizer = directory.tokenizer
     if reason is not None or not isinstance(tokenizer, SentencePieceTokenizer):
         raise _refusal(directory, reason or "tokenizer of tformer's own, only SentencePiece's")
+    if tokenizer.new_tokens:
+        raise UsageError(
+            f"--format: Marian would cut the new tokens {', '.join(tokenizer.new_tokens)}; export "
+            "with --format ctranslate2"
+        )
     if tokenizer.languages != NO_LANGUAGES:
         raise _refusal(directory, "tokens that name languages")
     sides = [_vocabulary(directory, side) for side in (tokenizer.source, tokenizer.target)]

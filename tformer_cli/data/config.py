@@ -137,7 +137,7 @@ class TokenizerConfig:
     """A trained `tokenizer.json` (or model directory) to use instead of training one."""
     new_tokens: tuple[str, ...] = ()
     """Words, such as `"<medical>"`, that become one piece each where they stand between spaces; for
-    a run that starts from a model with a "bpe" tokenizer."""
+    a run that starts from a model with a "bpe" tokenizer, or from an imported one."""
     bpe_dropout: float = 0.0
     """Chance of skipping each merge while training (Provilkov et al. 2020); "bpe" only."""
 

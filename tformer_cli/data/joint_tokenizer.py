@@ -18,6 +18,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tformer_cli.data.config import Algorithm
 from tformer_cli.data.labels import BYTE_CHARACTERS, bytes_of, label_of
 from tformer_cli.data.lines import without_surrogates
+from tformer_cli.data.new_tokens import check_new_token
 from tformer_cli.data.pipelines import ALGORITHMS, BY_WORDS, SPECIAL_PIECES, blank_tokenizer
 from tformer_cli.data.segmentation import BpeDropout, WordCache, words_of
 from tformer_cli.data.tokenizer import FILE_NAME, Span, Tokenizer, TokenizerSide
@@ -38,9 +39,11 @@ class JointTokenizer(Tokenizer, TokenizerSide):
         algorithm: Algorithm,
         new_tokens: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Wraps a tokenizer made by one of the pipelines; use `Tokenizer.from_json`."""
-        self.new_tokens = new_tokens
-        """Ids of words that were added: a word between single spaces has its own piece."""
+        """Wraps a tokenizer made by one of the pipelines; use `Tokenizer.from_json`.
+
+        New tokens are ids of words that were added: a word between single spaces has its own piece.
+        """
+        self._new_tokens = new_tokens
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
         self._algorithm: Algorithm = algorithm
@@ -63,27 +66,32 @@ class JointTokenizer(Tokenizer, TokenizerSide):
     def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
         """See `Tokenizer`. No merge makes the new pieces, so all other text is cut as before."""
         if self._algorithm != "bpe":
-            return super().with_new_tokens(words)
+            raise DataError(
+                f'a tokenizer of the kind "{self.algorithm}" takes no new tokens, "bpe" and those '
+                "of imported models do; omit them"
+            )
         data = json.loads(self.to_json())
         vocabulary = data["model"]["vocab"]
         for word in words:
-            if word.split() != [word] or without_surrogates(word) != word:
-                raise DataError(f"{json.dumps(word)}: is not a word; give one without white space")
             piece = _piece_of(word)
-            if piece in vocabulary:
-                raise DataError(f"{json.dumps(word)}: is a piece of the vocabulary; omit it")
+            check_new_token(word, is_there=piece in vocabulary)
             vocabulary[piece] = len(vocabulary)
         return self.parse(json.dumps(data))
 
+    @property
+    def new_tokens(self) -> tuple[str, ...]:
+        """See `Tokenizer`."""
+        return tuple(self._new_tokens)
+
     def _around_new_tokens(self, text: str) -> list[tuple[int, str, int | None]]:
         """Splits a text at its new tokens: where each part begins, the part, and its id."""
-        words = words_of(text) if self.new_tokens else [text]
-        if self.new_tokens.keys().isdisjoint(words):
+        words = words_of(text) if self._new_tokens else [text]
+        if self._new_tokens.keys().isdisjoint(words):
             return [(0, text, None)]
         parts: list[tuple[int, str, int | None]] = []
         start = 0
         for word in words:
-            number = self.new_tokens.get(word)
+            number = self._new_tokens.get(word)
             if number is None and parts and parts[-1][2] is None:
                 parts[-1] = parts[-1][0], f"{parts[-1][1]} {word}", None
             else:
@@ -132,7 +140,7 @@ class JointTokenizer(Tokenizer, TokenizerSide):
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         """See `TokenizerSide`."""
         repaired = [without_surrogates(text) for text in texts]
-        if self.new_tokens:
+        if self._new_tokens:
             return [self._with_spans(text) for text in repaired]
         encodings = self._tokenizer.encode_batch(repaired, add_special_tokens=False)
         return [(encoding.ids, encoding.offsets) for encoding in encodings]
@@ -210,7 +218,7 @@ def _parse(text: str, where: str) -> HuggingFaceTokenizer:
 
 def _piece_of(word: str) -> str:
     """The piece of a word behind a space, written in byte characters."""
-    return "".join(BYTE_CHARACTERS[byte] for byte in f" {word}".encode())
+    return "".join(BYTE_CHARACTERS[byte] for byte in f" {without_surrogates(word)}".encode())
 
 
 def _new_tokens(tokenizer: HuggingFaceTokenizer) -> dict[str, int]:

@@ -7,10 +7,10 @@ two (`sentencepiece`, `pieces`).
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.files.regular_file import read_bounded, read_regular
@@ -21,6 +21,10 @@ MAX_FILE_BYTES = 1 << 29
 SideName = Literal["source", "target"]
 Span = tuple[int, int]
 """First character, and the one after the last."""
+VERSION = 1
+"""Of the file of a tokenizer that Hugging Face `tokenizers` cannot read."""
+VERSION_WITH_NEW_TOKENS = 2
+"""Of one with new tokens: versions of tformer that would cut them refuse it."""
 _FOREIGN = re.compile(r'\s*\{\s*"tformer_tokenizer"(?:\s*:\s*\d+\s*,\s*"kind"\s*:\s*"(\w+)")?')
 """Beginning of the file of a tokenizer that Hugging Face `tokenizers` cannot read, and its kind."""
 
@@ -39,6 +43,24 @@ def ended_source(ids: Sequence[int], *, eos: bool) -> list[int]:
 def without_eos(ids: Sequence[int]) -> Sequence[int]:
     """The ids of a sentence without `</s>` behind them; of sources it may not be there."""
     return ids[:-1] if ids[-1:] and ids[-1] == EOS_ID else ids
+
+
+def stored_new_tokens(data: Mapping[str, Any], where: str) -> list[str]:
+    """Reads the new tokens in the file of a foreign tokenizer.
+
+    Raises:
+        DataError: if the file is of another version.
+        ValueError: if they are damaged.
+        KeyError: if they, or the version, are missing.
+    """
+    if data["tformer_tokenizer"] == VERSION:
+        return []
+    if data["tformer_tokenizer"] != VERSION_WITH_NEW_TOKENS:
+        raise DataError(f"{where}: is of another version of tformer; update tformer")
+    words = data["new_tokens"]
+    if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
+        raise ValueError
+    return words
 
 
 class TokenizerSide(ABC):
@@ -242,16 +264,18 @@ class Tokenizer(ABC):
             "omit it"
         )
 
-    def with_new_tokens(self, words: Sequence[str]) -> "Tokenizer":  # noqa: ARG002 - "bpe" alone can
+    @property
+    @abstractmethod
+    def new_tokens(self) -> tuple[str, ...]:
+        """Words that were added, in the order of their ids, the last of either vocabulary."""
+
+    @abstractmethod
+    def with_new_tokens(self, words: Sequence[str]) -> "Tokenizer":
         """The tokenizer with more words that are one piece each, behind the other ids.
 
         Raises:
             DataError: if a word cannot be one, or this kind of tokenizer takes none.
         """
-        raise DataError(
-            f'a tokenizer of the kind "{self.algorithm}" takes no new tokens, "bpe" of tformer '
-            "alone; omit them"
-        )
 
     def check_languages(self) -> None:
         """Makes sure that the languages that a model must be told are set.

@@ -128,3 +128,26 @@ def test_a_damaged_file_is_refused_in_one_line(change):
     with pytest.raises(DataError, match=r"tokenizer\.json: ") as error:
         Tokenizer.from_json(json.dumps(data))
     assert "\n" not in str(error.value)
+
+
+def test_new_tokens_are_words_that_are_not_cut():
+    for codes in ((JOINED, JOINED), (None, None), (JOINED, None)):
+        before = PieceTokenizer.build(PIECES, codes=codes)
+        after = before.with_new_tokens(["<x>", "lower@@"])
+        assert after.source.vocabulary is after.target.vocabulary
+        again = Tokenizer.from_json(after.to_json())
+        assert again.to_json() == after.to_json()
+        for side in (after.source, again.target):
+            assert side.encode("low <x> lower@@")[1:] == [len(PIECES), len(PIECES) + 1]
+            assert side.decode(side.encode("<x> low lower@@")) == "<x> low lower@@"
+            assert side.encode_with_spans(["low <x>"])[0][1] == [(0, 3), (4, 7)]
+        assert after.source.encode("lower low<x>") == before.source.encode("lower low<x>")
+        assert again.new_tokens == ("<x>", "lower@@")
+        with pytest.raises(DataError, match='"low": is a piece of the vocabulary'):
+            after.with_new_tokens(["low"])
+
+
+def test_two_vocabularies_of_pieces_grow_each_at_its_end():
+    made = PieceTokenizer.build(PIECES, PIECES[:-2], (JOINED, JOINED)).with_new_tokens(["<x>"])
+    assert made.source.encode("<x>") == [len(PIECES)]
+    assert made.target.encode("<x>") == [len(PIECES) - 2]

@@ -6,6 +6,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests.converters.hugging_face.test_importing import marian, multilingual
 from tests.converters.test_marian import OPTIONS, weights, write
 from tests.converters.test_marian import VARIANTS as MARIAN
 from tformer_cli.artifacts.config_file import read_config
@@ -396,8 +397,104 @@ def test_new_tokens_need_a_model_and_trained_embeddings(make, tmp_path, model):
             make(model, tmp_path / "run", tokenizer__new_tokens=WORDS, **changes)
 
 
-def test_imported_tokenizers_take_no_new_tokens(make, tmp_path):
-    options = {**OPTIONS, **MARIAN["post-norm"]}
-    source, run = write(tmp_path / "marian", weights(options), options), tmp_path / "run"
-    with pytest.raises(RecipeError, match='"sentencepiece" takes no new tokens'):
-        train(make(source, run, tokenizer__new_tokens=WORDS), run)
+def foreign(path, kind):
+    """Writes a foreign model with random weights."""
+    if kind in ("m2m", "nllb", "mbart"):
+        multilingual(path, kind, max_position_embeddings=64)
+    elif kind.startswith("opus"):
+        marian(path, shared=kind == "opus", max_position_embeddings=64)
+    else:
+        options = {**OPTIONS, **MARIAN[kind]}
+        return write(path, weights(options), options)
+    return path
+
+
+def ids_of(path):
+    """Ids of a text with and without new tokens, on both sides."""
+    tokenizer = Tokenizer.from_file(path)
+    return [
+        side.encode_phrases(["a dog", "<medical> a Żółć"])
+        for side in (tokenizer.source, tokenizer.target)
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind", ["post-norm", "ssru", "separate", "opus", "opus two", "m2m", "nllb", "mbart"]
+)
+def test_imported_models_learn_new_tokens(make, tmp_path, kind):
+    source, run = foreign(tmp_path / "foreign", kind), tmp_path / "run"
+    slow = {"training__learning_rate": 1e-9, "training__max_steps": 2}
+    recipe = make(source, run, tokenizer__new_tokens=WORDS, **slow)
+    crash_at(recipe, run, 1)
+    train(recipe, run)
+    first = resolve_model(source)
+    before, after = (load_tensors(path / "model.safetensors") for path in (first, run))
+    assert before.keys() == after.keys()
+    n_grown = 0
+    for name, tensor in after.items():
+        stored = before[name]
+        torch.testing.assert_close(tensor[: len(stored)], stored, rtol=0, atol=1e-7)
+        if len(tensor) > len(stored):
+            n_grown += 1
+            # a new token can be written, although some are banned by their bias
+            mean = (stored[stored > -1e8] if stored.ndim == 1 else stored).mean(dim=0)
+            torch.testing.assert_close(tensor[len(stored) :], mean.expand_as(tensor[-2:]))
+    assert n_grown == (3 if kind in ("separate", "opus two") else 2)
+    sizes = [side.vocab_size for t in [Tokenizer.from_file(first)] for side in (t.source, t.target)]
+    for size, old, new in zip(sizes, ids_of(first), ids_of(run), strict=True):
+        assert new[0] == old[0]
+        assert (new[1][0], new[1][-1]) == (size, size + 1)
+    languages = ["--source-language", "en_XX", "--target-language", "fr_XX"]
+    if kind == "m2m":
+        languages = ["--source-language", "en", "--target-language", "fr"]
+    args = ["translate", str(run), "<medical> a dog", "--max-length", "5", "-q"]
+    args += languages if kind in ("m2m", "nllb", "mbart") else []
+    engines = ("torch", "tformer") if kind == "ssru" else ("torch", "tformer", "compiled")
+    found = {}
+    for engine in engines:
+        result = CliRunner().invoke(app, [*args, "--engine", engine])
+        assert result.exit_code == 0, result.stderr
+        found[engine] = result.stdout
+    assert len(set(found.values())) == 1, found
+
+
+REFUSED = {
+    "post-norm": ("marian", "Marian would cut the new tokens"),
+    "opus": ("huggingface", "the library would cut the new tokens"),
+    "nllb": ("huggingface", "the library would cut the new tokens"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_exports_keep_new_tokens_or_refuse_them_in_one_line(make, tmp_path, kind):
+    source, run = foreign(tmp_path / "foreign", kind), tmp_path / "run"
+    changes = {"training__max_steps": 1, "decoding__length_normalization": "gnmt"}
+    train(make(source, run, tokenizer__new_tokens=WORDS, **changes), run)
+    theirs, said = REFUSED[kind]
+    options = ["--format", theirs, "-o", str(tmp_path / theirs)]
+    result = CliRunner().invoke(app, ["export", str(run), *options])
+    assert result.exit_code == 2
+    assert f"{said} <medical>, Żółć; export with --format ctranslate2\n" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / theirs).exists()
+    pytest.importorskip("ctranslate2")
+    result = CliRunner().invoke(app, ["export", str(run), "--format", "ctranslate2", "-q"])
+    assert result.exit_code == 0, result.stderr
+    if kind == "nllb":  # whose languages that engine here does not write
+        return
+    args = ["translate", str(run), "<medical> a dog Żółć", "--max-length", "5", "-q"]
+    found = [
+        CliRunner().invoke(app, [*args, "--engine", engine]) for engine in ("torch", "ctranslate2")
+    ]
+    assert found[0].stdout == found[1].stdout != "", found[1].stderr
+
+
+def test_new_rows_of_the_sources_vocabulary_are_in_the_runs_recipe(make, tmp_path):
+    source, run = foreign(tmp_path / "foreign", "separate"), tmp_path / "run"
+    crash_at(make(source, run, tokenizer__new_tokens=WORDS), run, 3)
+    shutil.rmtree(source)
+    shutil.rmtree(tmp_path / "cache")
+    train(make(source, run, tokenizer__new_tokens=WORDS), run)
+    assert read_config(run).model.source_vocab_size == Tokenizer.from_file(run).source.vocab_size
+    train(make(run, tmp_path / "more", tokenizer__new_tokens=["<law>"]), tmp_path / "more")
+    assert Tokenizer.from_file(tmp_path / "more").new_tokens == (*WORDS, "<law>")

@@ -83,9 +83,14 @@ def layout_of(directory: ModelDirectory, kind: str) -> Layout:
         kind: its model_type in the library.
 
     Raises:
-        UsageError: if the library has no tokenizer for it.
+        UsageError: if the library has no tokenizer for it, or would cut its new tokens.
     """
     tokenizer = directory.tokenizer
+    if tokenizer.new_tokens:
+        raise UsageError(
+            f"--format: the library would cut the new tokens {', '.join(tokenizer.new_tokens)}; "
+            "export with --format ctranslate2"
+        )
     if isinstance(tokenizer, JointTokenizer):
         return _joint(tokenizer)
     if isinstance(tokenizer, SentencePieceTokenizer):
@@ -103,16 +108,7 @@ def layout_of(directory: ModelDirectory, kind: str) -> Layout:
 
 
 def _joint(tokenizer: JointTokenizer) -> Layout:
-    """The tokenizer as it is, with `</s>` behind every text.
-
-    Raises:
-        UsageError: if it has new tokens, which the library would cut.
-    """
-    if tokenizer.new_tokens:
-        raise UsageError(
-            f"--format: the library would cut the new tokens {', '.join(tokenizer.new_tokens)}; "
-            "export with --format ctranslate2"
-        )
+    """The tokenizer as it is, with `</s>` behind every text."""
     made = HuggingFaceTokenizer.from_str(tokenizer.to_json())
     pad, unk, bos, eos = SPECIAL_PIECES
     made.post_processor = processors.TemplateProcessing(

@@ -14,11 +14,18 @@ from tformer_cli.data.lines import without_surrogates
 from tformer_cli.data.pieces.subword_nmt import CONTINUES, SubwordCodes
 from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.data.sentencepiece.vocabulary import Vocabulary
-from tformer_cli.data.tokenizer import FILE_NAME, UNK_ID, Span, Tokenizer, TokenizerSide
+from tformer_cli.data.tokenizer import (
+    FILE_NAME,
+    UNK_ID,
+    VERSION,
+    VERSION_WITH_NEW_TOKENS,
+    Span,
+    Tokenizer,
+    TokenizerSide,
+    stored_new_tokens,
+)
 from tformer_cli.errors import DataError
 
-VERSION = 1
-"""Of the file's format."""
 _WORD = re.compile(r"\S+")
 
 
@@ -61,7 +68,9 @@ class PieceSide(TokenizerSide):
             yield last, (start, word.end())
 
     def _cut(self, word: str) -> tuple[str, ...]:
-        return (word,) if self.codes is None else self.codes.cut(word)
+        if self.codes is None or word in self.vocabulary.new_tokens:
+            return (word,)
+        return self.codes.cut(word)
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `TokenizerSide`."""
@@ -72,8 +81,9 @@ class PieceSide(TokenizerSide):
     def piece_bytes(self) -> list[bytes]:
         """See `TokenizerSide`; the space between two words is part of the first."""
         found = [b""] * len(SPECIAL_PIECES)
+        new = self.vocabulary.new_tokens
         for piece in self.vocabulary.pieces[len(SPECIAL_PIECES) :]:
-            continues = self.codes is not None and piece.endswith(CONTINUES)
+            continues = self.codes is not None and piece.endswith(CONTINUES) and piece not in new
             found.append((piece.removesuffix(CONTINUES) if continues else f"{piece} ").encode())
         return found
 
@@ -96,6 +106,7 @@ class PieceTokenizer(Tokenizer):
         target_pieces: Sequence[str] | None = None,
         codes: tuple[str | None, str | None] = (None, None),
         where: str = FILE_NAME,
+        new_tokens: Sequence[str] = (),
     ) -> "PieceTokenizer":
         """Makes a tokenizer.
 
@@ -104,14 +115,14 @@ class PieceTokenizer(Tokenizer):
             target_pieces: the target's vocabulary if it is another.
             codes: files of merges of source and target; None: texts come in pieces.
             where: what messages call the file.
+            new_tokens: words that were added, the last pieces.
 
         Raises:
             DataError: if a vocabulary or a file of merges is damaged.
         """
-        vocabulary = Vocabulary(pieces, frozenset(), where)
-        other = (
-            vocabulary if target_pieces is None else Vocabulary(target_pieces, frozenset(), where)
-        )
+        given = frozenset[str](), where, new_tokens
+        vocabulary = Vocabulary(pieces, *given)
+        other = vocabulary if target_pieces is None else Vocabulary(target_pieces, *given)
         read = [None if text is None else SubwordCodes(text, where) for text in codes]
         source = PieceSide(vocabulary, read[0])
         is_same = other is vocabulary and codes[0] == codes[1]
@@ -126,8 +137,7 @@ class PieceTokenizer(Tokenizer):
         """
         try:
             data = json.loads(text)
-            if data["tformer_tokenizer"] != VERSION:
-                raise DataError(f"{where}: is of another version of tformer; update tformer")
+            new_tokens = stored_new_tokens(data, where)
             sides = [data[side] for side in ("source", "target")]
             codes = sides[0]["codes"], sides[1]["codes"]
             pieces = sides[0]["pieces"], sides[1]["pieces"]
@@ -140,16 +150,34 @@ class PieceTokenizer(Tokenizer):
             or not isinstance(pieces[1], list | None)
         ):
             raise DataError(f"{where}: is damaged; restore the file")
-        return cls.build(pieces[0], pieces[1], codes, where)
+        return cls.build(pieces[0], pieces[1], codes, where, new_tokens)
+
+    def with_new_tokens(self, words: Sequence[str]) -> "PieceTokenizer":
+        """See `Tokenizer`. A new token is a word that the merges do not cut."""
+        source, target = self._source, self._target
+        longer = PieceSide(source.vocabulary.extended(words), source.codes)
+        if target is source:
+            return type(self)(longer, longer)
+        is_shared = target.vocabulary is source.vocabulary
+        others = longer.vocabulary if is_shared else target.vocabulary.extended(words)
+        return type(self)(longer, PieceSide(others, target.codes))
+
+    @property
+    def new_tokens(self) -> tuple[str, ...]:
+        """See `Tokenizer`."""
+        return tuple(self._source.vocabulary.new_tokens)
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`; its beginning says what it is."""
-        data: dict[str, Any] = {"tformer_tokenizer": VERSION, "kind": "pieces"}
+        version = VERSION_WITH_NEW_TOKENS if self.new_tokens else VERSION
+        data: dict[str, Any] = {"tformer_tokenizer": version, "kind": "pieces"}
         for name, side in (("source", self._source), ("target", self._target)):
             codes = None if side.codes is None else side.codes.text
             data[name] = {"codes": codes, "pieces": side.vocabulary.pieces}
         if self._source.vocabulary is self._target.vocabulary:
             data["target"]["pieces"] = None
+        if self.new_tokens:
+            data["new_tokens"] = self.new_tokens
         return json.dumps(data, ensure_ascii=False) + "\n"
 
     @property

@@ -42,6 +42,8 @@ class Segmenter:
         self._normalizer = Normalizer(model, where)
         self._cut: _Cutter = _Unigram(model) if model.algorithm == "unigram" else _Merges(model)
         self._bytes = _byte_pieces(model, where) if model.byte_fallback else None
+        self.keeps_space = not model.add_dummy_prefix
+        """True if the first word of a text gets no space before it."""
         self.pieces = model.pieces
         self.unknown = model.unknown
         self._words = WordCache(self._encode_texts) if self._takes_words_apart(model) else None

@@ -6,22 +6,29 @@ the vocabulary, by its text; pieces that the vocabulary lacks are unknown.
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
+from tformer_cli.data.new_tokens import NewTokens
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.data.sentencepiece.segmenter import Segmenter
-from tformer_cli.data.sentencepiece.spm_file import read_spm
+from tformer_cli.data.sentencepiece.spm_file import SPACE, read_spm
 from tformer_cli.data.sentencepiece.vocabulary import Vocabulary
-from tformer_cli.data.tokenizer import FILE_NAME, UNK_ID, Span, Tokenizer, TokenizerSide
+from tformer_cli.data.tokenizer import (
+    FILE_NAME,
+    UNK_ID,
+    VERSION,
+    VERSION_WITH_NEW_TOKENS,
+    Span,
+    Tokenizer,
+    TokenizerSide,
+    stored_new_tokens,
+)
 from tformer_cli.errors import DataError
 from tformer_cli.structure import structure
-
-VERSION = 1
-"""Of the file's format."""
 
 
 class SpmFile:
@@ -82,8 +89,35 @@ class SentencePieceSide(TokenizerSide):
         ids[self.file.segmenter.unknown] = UNK_ID
         return ids
 
+    @cached_property
+    def _new_tokens(self) -> NewTokens | None:
+        words = self.vocabulary.new_tokens
+        keeps = self.file.segmenter.keeps_space
+        return NewTokens(words, keeps_space_behind=keeps) if words else None
+
+    def _parts(self, text: str) -> list[tuple[int, str, bool]]:
+        """Where each part of a text begins, the part, and whether it is a new token."""
+        new = self._new_tokens
+        return [(0, text, False)] if new is None or not new.are_in(text) else new.split(text)
+
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
         """See `TokenizerSide`."""
+        if self._new_tokens is None or not any(map(self._new_tokens.are_in, texts)):
+            return self._encode_parts(texts)
+        rows = [self._parts(text) for text in texts]
+        plain = [part for row in rows for _, part, is_new in row if not is_new]
+        encoded, find = iter(self._encode_parts(plain)), self.vocabulary.new_tokens
+        return [
+            [
+                token
+                for _, part, is_new in row
+                for token in ([find[part]] if is_new else next(encoded))
+            ]
+            for row in rows
+        ]
+
+    def _encode_parts(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of texts without new tokens."""
         id_of = self._id_of_number
         unknown = self.file.segmenter.unknown
         return [
@@ -120,17 +154,31 @@ class SentencePieceSide(TokenizerSide):
     def _with_spans(self, text: str) -> tuple[list[int], list[Span]]:
         tag = _tag(text) if self._takes_tags else ""
         n = len(tag)
-        found = self.file.segmenter.encode_with_places(text[n:])
+        found = [(token, (n + first, n + end)) for token, first, end in self._with_places(text[n:])]
         if not found and not tag:
             return [], []
         start = self._start_of(tag)
-        ids = self._by_text(text[n:])
-        spans = [(n + first, n + end) for _, first, end in found]
         ends = [(len(text), len(text))] * len(self.end)
-        return [*start, *ids, *self.end], [*((0, n) for _ in start), *spans, *ends]
+        return (
+            [*start, *(token for token, _ in found), *self.end],
+            [*((0, n) for _ in start), *(span for _, span in found), *ends],
+        )
+
+    def _with_places(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """The ids of a text, each with where its characters begin and end."""
+        for start, part, is_new in self._parts(text):
+            if is_new:
+                yield self.vocabulary.new_tokens[part], start, start + len(part)
+                continue
+            places = self.file.segmenter.encode_with_places(part)
+            for token, (_, first, end) in zip(self._by_text(part), places, strict=True):
+                yield token, start + first, start + end
 
     def _start_of(self, tag: str) -> tuple[int, ...]:
-        return (self.vocabulary.ids.get(tag, UNK_ID),) if tag else self.start
+        if not tag:
+            return self.start
+        new = self.vocabulary.new_tokens.get(tag, UNK_ID)
+        return (self.vocabulary.ids.get(tag, new),)
 
     def for_parts_of(self, line: str) -> "SentencePieceSide":
         """See `TokenizerSide`."""
@@ -245,13 +293,27 @@ class SentencePieceTokenizer(Tokenizer):
         target_pieces: Sequence[str] | None,
         languages: Languages,
         where: str,
+        new_tokens: Sequence[str] = (),
     ) -> "SentencePieceTokenizer":
         named = frozenset(languages.tokens.values())
-        file, vocabulary = SpmFile(source_spm, where), Vocabulary(pieces, named, where)
+        given = named, where, new_tokens, SPACE
+        file, vocabulary = SpmFile(source_spm, where), Vocabulary(pieces, *given)
         is_same = target_spm is None or target_spm == source_spm
         files = file, file if is_same else SpmFile(target_spm or b"", where)
-        others = vocabulary if target_pieces is None else Vocabulary(target_pieces, named, where)
+        others = vocabulary if target_pieces is None else Vocabulary(target_pieces, *given)
         return cls(files, (vocabulary, others), languages)
+
+    def with_new_tokens(self, words: Sequence[str]) -> "SentencePieceTokenizer":
+        """See `Tokenizer`. The SentencePiece models stay, so all other text is cut as before."""
+        source, target = self._vocabularies
+        longer = source.extended(words)
+        others = longer if target is source else target.extended(words)
+        return type(self)(self._files, (longer, others), self.languages)
+
+    @property
+    def new_tokens(self) -> tuple[str, ...]:
+        """See `Tokenizer`."""
+        return tuple(self._vocabularies[0].new_tokens)
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> "SentencePieceTokenizer":
@@ -264,8 +326,9 @@ class SentencePieceTokenizer(Tokenizer):
         """
         try:
             data = json.loads(text)
-            if (data["tformer_tokenizer"], data["kind"]) != (VERSION, "sentencepiece"):
+            if data["kind"] != "sentencepiece":
                 raise DataError(f"{where}: is of another version of tformer; update tformer")
+            new_tokens = stored_new_tokens(data, where)
             languages = structure(Languages, data["languages"])
             spm, pieces = _stored(data["source"])
             others = _stored(data["target"])
@@ -273,7 +336,7 @@ class SentencePieceTokenizer(Tokenizer):
             raise DataError(f"{where}: is damaged; restore the file") from None
         if spm is None or pieces is None:
             raise DataError(f"{where}: is damaged, its source lacks a part; restore the file")
-        return cls._joined(spm, others[0], pieces, others[1], languages, where)
+        return cls._joined(spm, others[0], pieces, others[1], languages, where, new_tokens)
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`; its beginning says what it is."""
@@ -288,12 +351,14 @@ class SentencePieceTokenizer(Tokenizer):
         if self._vocabularies[0] is self._vocabularies[1]:
             pieces[1] = None
         data: dict[str, Any] = {
-            "tformer_tokenizer": VERSION,
+            "tformer_tokenizer": VERSION_WITH_NEW_TOKENS if self.new_tokens else VERSION,
             "kind": "sentencepiece",
             "languages": asdict(self.languages),
             "source": {"spm": spms[0], "pieces": pieces[0]},
             "target": {"spm": spms[1], "pieces": pieces[1]},
         }
+        if self.new_tokens:
+            data["new_tokens"] = self.new_tokens
         return json.dumps(data, ensure_ascii=False) + "\n"
 
     @property

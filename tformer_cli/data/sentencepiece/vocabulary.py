@@ -7,6 +7,7 @@ from functools import cached_property
 
 from tformer_cli.data.config import MOST_PIECES
 from tformer_cli.data.labels import label_of
+from tformer_cli.data.new_tokens import check_new_token
 from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.data.sentencepiece.spm_file import SPACE
 from tformer_cli.errors import DataError
@@ -17,18 +18,34 @@ _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 class Vocabulary:
     """Pieces in the order of their ids; the first are `<pad> <unk> <s> </s>`."""
 
-    def __init__(self, pieces: Sequence[str], named: AbstractSet[str], where: str) -> None:
+    def __init__(
+        self,
+        pieces: Sequence[str],
+        named: AbstractSet[str],
+        where: str,
+        new_tokens: Sequence[str] = (),
+        mark: str = "",
+    ) -> None:
         """Takes a list of pieces.
 
         Args:
             pieces: the list.
             named: those of them that name languages; decoding leaves them out.
             where: what messages call the file.
+            new_tokens: words that were added, each a piece of its own; these are the last.
+            mark: what the pieces of such words begin with.
 
         Raises:
             DataError: if it is damaged.
         """
         self.pieces = list(pieces)
+        self.new_tokens = {
+            word: number for number, word in enumerate(new_tokens, len(pieces) - len(new_tokens))
+        }
+        """Ids of words that were added: a word between spaces has its own piece."""
+        self._mark = mark
+        if self.pieces[len(pieces) - len(new_tokens) :] != [mark + word for word in new_tokens]:
+            raise DataError(f"{where}: its new tokens are not its last pieces; restore the file")
         self._named = named
         self._where = where
         if tuple(self.pieces[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
@@ -37,6 +54,20 @@ class Vocabulary:
             )
         if len(self.pieces) > MOST_PIECES or not _is_text(self.pieces):
             raise DataError(f"{where}: its vocabulary is damaged or too large; restore the file")
+
+    def extended(self, words: Sequence[str]) -> "Vocabulary":
+        """The vocabulary with more words that are one piece each, behind the others.
+
+        Raises:
+            DataError: if one of them is not a word, or is there.
+        """
+        added = list(self.new_tokens)
+        for word in words:
+            is_there = self._mark + word in self.ids or word in self._named or word in added
+            check_new_token(word, is_there=is_there)
+            added.append(word)
+        pieces = [*self.pieces, *(self._mark + word for word in words)]
+        return Vocabulary(pieces, self._named, self._where, added, self._mark)
 
     @cached_property
     def ids(self) -> Mapping[str, int]:
@@ -84,6 +115,8 @@ class Vocabulary:
                 plain[number] = bytes((byte,))
         for piece in self._named & self.ids.keys():
             plain[self.ids[piece]] = b""
+        for word, number in self.new_tokens.items():
+            plain[number] = (self._mark.replace(SPACE, " ") + word).encode()
         return plain
 
     @cached_property

@@ -16,6 +16,7 @@ from tformer_cli.artifacts.config_file import (
     read_config,
 )
 from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.converters.assembly import NEVER
 from tformer_cli.data.tokenizer import BOS_ID, Tokenizer
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.files.hashes import hash_file
@@ -244,8 +245,11 @@ def load_start(model: "Transformer", start: StartConfig) -> None:
     for name, fresh in model.state_dict().items():
         n_new = len(fresh) - len(weights[name])
         if n_new:
-            mean = weights[name].mean(dim=0, keepdim=True)
-            weights[name] = torch.cat([weights[name], *[mean] * n_new])
+            stored = weights[name]
+            # the bias of tokens that are never written would keep new ones from being, too
+            counted = stored[stored > NEVER / 2] if stored.ndim == 1 else stored
+            mean = counted.mean(dim=0, keepdim=True)
+            weights[name] = torch.cat([stored, *[mean] * n_new])
     model.load_state_dict(weights)
 
 
@@ -259,7 +263,9 @@ def _completed(
     name = model.get("from", "")
     if not isinstance(name, str) or not name:
         return values
-    settings = _of_run(run, name) or _of_model(name, say)
+    added = tokenizer.get("new_tokens", ())
+    n_new = len(added) if isinstance(added, list | tuple) else 0
+    settings = _of_run(run, name) or _of_model(name, n_new, say)
     _check_shape(model, settings, name)
     _check_tokenizer(tokenizer, settings, name)
     return {
@@ -302,7 +308,8 @@ def _of_run(run: Path | None, name: str) -> StartSettings | None:
     )
 
 
-def _of_model(name: str, say: Callable[[str], None]) -> StartSettings:
+def _of_model(name: str, n_new: int, say: Callable[[str], None]) -> StartSettings:
+    """Returns what a model is; the source's vocabulary grows by new tokens, as that of the run."""
     path = _directory(name, say)
     record = read_config(path)
     if record.weight_type == "int8":
@@ -310,8 +317,9 @@ def _of_model(name: str, say: Callable[[str], None]) -> StartSettings:
             f"{name}: holds int8 weights, which cannot be trained; name the model that they were "
             "exported from"
         )
+    model, n_source = asdict(record.model), record.model.source_vocab_size
     return StartSettings(
-        model=asdict(record.model),
+        model={**model, "source_vocab_size": n_source + n_new if n_source else 0},
         decoding=asdict(record.decoding),
         algorithm=Tokenizer.from_file(path / TOKENIZER).algorithm,
         vocab_size=record.vocab_size,
