@@ -46,7 +46,7 @@ def test_base_and_big_are_the_papers():
             "n_heads: 8 does not divide d_model = 500; choose a number of heads that does",
         ),
         ({"d_model": 0}, "d_model: must be 1 to 65536, but is 0"),
-        ({"n_encoder_layers": 10**9}, "n_encoder_layers: must be 1 to 1000, but is 1000000000"),
+        ({"n_encoder_layers": 10**9}, "n_encoder_layers: must be 0 to 1000, but is 1000000000"),
         ({"dropout": 1.0}, "dropout: must be at least 0 and below 1, but is 1.0"),
         ({"max_positions": 1}, "max_positions: must be 2 to 1048576, but is 1"),
         (

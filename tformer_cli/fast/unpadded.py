@@ -75,16 +75,20 @@ def hidden_unpadded(model: Transformer, source: Unpadded, target_input: Unpadded
     Returns:
         (N, D) the decoder's last hidden states.
     """
-    within_source = Spans(source.starts, source.starts, is_causal=False, positions=source.positions)
     within_target = Spans(
         target_input.starts, target_input.starts, is_causal=True, positions=target_input.positions
     )
     across = Spans(target_input.starts, source.starts, is_causal=False)
-    hidden = model.encoder_input(source.tokens, model.source_embedding.weight, source.positions)
-    memory = model.encoder(hidden, Mask(spans=within_source))
+    memory = None if model.config.is_decoder_only else _memory(model, source)
     hidden = model.decoder_input(target_input.tokens, model.target_matrix, target_input.positions)
     hidden = model.decoder(hidden, Mask(spans=within_target), memory, Mask(spans=across))
     return hidden.squeeze(0)
+
+
+def _memory(model: Transformer, source: Unpadded) -> Tensor:
+    within = Spans(source.starts, source.starts, is_causal=False, positions=source.positions)
+    hidden = model.encoder_input(source.tokens, model.source_embedding.weight, source.positions)
+    return model.encoder(hidden, Mask(spans=within))
 
 
 def attend_within(

@@ -21,12 +21,14 @@ _RANGES = {
     "d_model": (1, 1 << 16),
     "n_heads": (1, 1 << 10),
     "d_ff": (1, 1 << 18),
-    "n_encoder_layers": (1, 1000),
+    "n_encoder_layers": (0, 1000),
     "n_decoder_layers": (1, 1000),
     "max_positions": (2, 1 << 20),
     "source_vocab_size": (0, 1 << 24),
 }
 _LARGEST_BASE = 1e12
+WITH_ENCODER = range(1, _RANGES["n_encoder_layers"][1] + 1)
+"""Values of `n_encoder_layers` of models that read a source."""
 ROTARY_BASE = 10_000.0
 """The base of Su et al. 2021."""
 
@@ -39,12 +41,14 @@ class LayerHeads(NamedTuple):
     decoder: tuple[int, ...]
     """Masked self-attention of each decoder layer; empty where a recurrent unit is in its place."""
     cross: tuple[int, ...]
-    """Cross-attention of each decoder layer."""
+    """Cross-attention of each decoder layer; empty without an encoder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The shape of an encoder-decoder Transformer; the defaults are the paper's base model.
+    """The shape of a Transformer; the defaults are the paper's base model.
+
+    Without encoder layers it is a language model: a decoder alone, without cross-attention.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3 and table 3.
     """
@@ -56,7 +60,7 @@ class ModelConfig:
     d_ff: int = 2048
     """Inner width of the position-wise feed-forward layers."""
     n_encoder_layers: int = 6
-    """Encoder layers."""
+    """Encoder layers; 0: a decoder-only language model."""
     n_decoder_layers: int = 6
     """Decoder layers."""
     dropout: float = 0.1
@@ -104,6 +108,11 @@ class ModelConfig:
     (0: one joint vocabulary)."""
     source_eos: bool = True
     """Source sentences end with `</s>`; false for imported models that never saw it there."""
+    target_bos: bool = True
+    """Texts of a language model begin with `<s>`; false for imported models that begin with the
+    text itself."""
+    target_eos: bool = True
+    """Texts of a language model end with `</s>`; false where they are cut out of a stream."""
     decoder_cell: DecoderCell = "attention"
     """Unit that reads the target's past in a decoder layer: masked self-attention, or "ssru", a
     recurrent unit whose steps cost the same at every position (Kim et al. 2019)."""
@@ -119,6 +128,7 @@ class ModelConfig:
                 f"choose a number of heads that does"
             )
         self._check_layer_heads()
+        self._check_decoder_only()
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(
                 f"d_model: sinusoidal positions need an even width, but it is {self.d_model}"
@@ -157,6 +167,11 @@ class ModelConfig:
         return self.d_model // self.n_heads
 
     @property
+    def is_decoder_only(self) -> bool:
+        """True of a language model, which has no encoder and no source."""
+        return self.n_encoder_layers == 0
+
+    @property
     def has_final_norm(self) -> bool:
         """True if both stacks end with a norm."""
         return self.norm == "pre" or self.final_norm == "always"
@@ -169,8 +184,23 @@ class ModelConfig:
         return LayerHeads(
             self.encoder_heads or in_encoder,
             () if self.decoder_cell == "ssru" else self.decoder_heads or in_decoder,
-            self.cross_heads or in_decoder,
+            () if self.is_decoder_only else self.cross_heads or in_decoder,
         )
+
+    def _check_decoder_only(self) -> None:
+        if not self.is_decoder_only:
+            for name in ("target_bos", "target_eos"):
+                if not getattr(self, name):
+                    raise ValueError(
+                        f"{name}: false is of language models alone, which have "
+                        "n_encoder_layers = 0"
+                    )
+            return
+        for name in ("cross_heads", "source_vocab_size"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"{name}: with n_encoder_layers = 0 there is no source to attend to; omit it"
+                )
 
     def _check_layer_heads(self) -> None:
         if self.decoder_heads and self.decoder_cell != "attention":
@@ -223,20 +253,23 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
     """Names the weights of a model, as in its `state_dict()`, with the shape of each.
 
     An encoder layer has one attention, one feed-forward layer and a norm for each; a decoder layer
-    two attentions, or a recurrent unit in place of the first. Pre-norm adds a final norm to each
+    two attentions, or a recurrent unit in place of the first; that of a language model the first
+    alone. Pre-norm adds a final norm to each
     stack. H·E = D unless heads were pruned.
     """
     d, width = config.d_model, config.head_width
     n_sources = config.source_vocab_size or vocab_size
-    shapes: dict[str, tuple[int, ...]] = {"source_embedding.weight": (n_sources, d)}
-    if config.tied_embeddings != "all":
+    shapes: dict[str, tuple[int, ...]] = {}
+    if not config.is_decoder_only:
+        shapes["source_embedding.weight"] = (n_sources, d)
+    if config.tied_embeddings != "all" or config.is_decoder_only:
         shapes["target_embedding.weight"] = (vocab_size, d)
     if config.tied_embeddings == "none":
         shapes["output_projection.weight"] = (vocab_size, d)
     if config.output_bias:
         shapes["output_bias"] = (vocab_size,)
     if config.positions in {"learned", "table"}:
-        for side in ("encoder", "decoder"):
+        for side in ("decoder",) if config.is_decoder_only else ("encoder", "decoder"):
             shapes[f"{side}_input.positions.table"] = (config.max_positions, d)
     vectors: dict[str, tuple[int, ...]] = {}
 
@@ -261,10 +294,13 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
 
     heads = config.layer_heads
     in_encoder = [{"self_attention": n} for n in heads.encoder]
-    in_decoder = [{"cross_attention": n} for n in heads.cross]
+    in_decoder: list[dict[str, int]] = [{} for _ in range(config.n_decoder_layers)]
+    for attentions, n_heads in zip(in_decoder, heads.cross, strict=False):  # none: decoder-only
+        attentions["cross_attention"] = n_heads
     for attentions, n_heads in zip(in_decoder, heads.decoder, strict=False):  # none if recurrent
         attentions["self_attention"] = n_heads
-    for side, layers in (("encoder", in_encoder), ("decoder", in_decoder)):
+    stacks = (("encoder", in_encoder), ("decoder", in_decoder))
+    for side, layers in stacks[config.is_decoder_only :]:
         if config.embedding_norm:
             add_norm(f"{side}_input.norm")
         for number, attentions in enumerate(layers):

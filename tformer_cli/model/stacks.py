@@ -177,7 +177,7 @@ class Layer(nn.Module):
 
 
 class DecoderLayer(Layer):
-    """A layer that has cross-attention."""
+    """A layer that has cross-attention; that of a language model has none, and is a `Layer`."""
 
     cross_attention: MultiHeadAttention
     cross_attention_norm: nn.LayerNorm

@@ -1,6 +1,10 @@
-"""The encoder-decoder Transformer: both stacks, their embeddings and the output projection."""
+"""The Transformer: encoder and decoder, or a decoder alone, with embeddings and output projection.
 
-from typing import TYPE_CHECKING
+A decoder alone (`n_encoder_layers = 0`) is a language model. It has the same methods: its memory is
+empty, and nothing attends to it.
+"""
+
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +22,14 @@ from tformer_cli.model.stacks import AnyLayer, DecoderLayer, Layer, Stack
 
 
 class Transformer(nn.Module):
-    """The encoder-decoder Transformer of Vaswani et al. 2017 and its common variants."""
+    """The Transformer of Vaswani et al. 2017 and its common variants."""
 
+    source_embedding: nn.Embedding
+    """Of source tokens; a language model has neither this nor the next two."""
+    encoder_input: PositionedEmbedding
+    """Its positions."""
+    encoder: Stack[Layer]
+    """Layers that read the source."""
     output_product: Product | None = None
     """Product with the output matrix while no gradient is needed; None: torch's function.
     """
@@ -38,17 +48,22 @@ class Transformer(nn.Module):
             raise ValueError(f"vocab_size: must be at least 1, but is {vocab_size}")
         self.config = config
         self.vocab_size = vocab_size
-        tied = config.tied_embeddings
+        tied, is_alone = config.tied_embeddings, config.is_decoder_only
         n_sources = config.source_vocab_size or vocab_size
-        self.source_embedding = nn.Embedding(n_sources, config.d_model)
-        self.target_embedding = None if tied == "all" else nn.Embedding(vocab_size, config.d_model)
+        if not is_alone:  # weights are drawn in this order
+            self.source_embedding = nn.Embedding(n_sources, config.d_model)
+        self.target_embedding = (
+            nn.Embedding(vocab_size, config.d_model) if is_alone or tied != "all" else None
+        )
         self.output_projection = (
             nn.Linear(config.d_model, vocab_size, bias=False) if tied == "none" else None
         )
         self.output_bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
-        self.encoder_input = make_input(config)
+        if not is_alone:
+            self.encoder_input = make_input(config)
         self.decoder_input = make_input(config)
-        self.encoder = make_encoder(config, self.encoder_input.positions)
+        if not is_alone:
+            self.encoder = make_encoder(config, self.encoder_input.positions)
         self.decoder = make_decoder(config, self.decoder_input.positions)
         initialize(self)
 
@@ -85,8 +100,10 @@ class Transformer(nn.Module):
             source_mask: (B, S) True where a position is a token and not padding.
 
         Returns:
-            (B, S, D) memory.
+            (B, S, D) memory; (B, S, 0) of a language model.
         """
+        if self.config.is_decoder_only:
+            return self.output_matrix.new_empty(*source.shape, 0)
         hidden = self.encoder_input(source, self.source_embedding.weight)
         return self.encoder(hidden, key_mask(source_mask))
 
@@ -235,17 +252,20 @@ def make_encoder(config: ModelConfig, positions: Positions) -> Stack[Layer]:
 
 
 def make_decoder(config: ModelConfig, positions: Positions) -> Stack[DecoderLayer]:
-    """Makes the decoder."""
+    """Makes the decoder; that of a language model has no cross-attention."""
     heads = config.layer_heads
     layers = []
-    for number, n_cross_heads in enumerate(heads.cross):
+    for number in range(config.n_decoder_layers):
         own: MultiHeadAttention | Recurrence  # made first: weights are drawn in this order
         if config.decoder_cell == "ssru":
             own = Recurrence(config.d_model, bias=config.bias)
         else:
             own = make_attention(config, heads.decoder[number], positions)
-        cross = make_attention(config, n_cross_heads)
-        layers.append(make_layer(DecoderLayer, config, own, cross))
+        cross = make_attention(config, heads.cross[number]) if heads.cross else None
+        if cross is None:
+            layers.append(cast("DecoderLayer", make_layer(Layer, config, own)))
+        else:
+            layers.append(make_layer(DecoderLayer, config, own, cross))
     return Stack(layers, has_final_norm=config.has_final_norm)
 
 

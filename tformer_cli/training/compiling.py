@@ -30,4 +30,5 @@ def uncompiled(model: Transformer) -> AbstractContextManager[object]:
 
 
 def _layers(model: Transformer) -> list[nn.Module]:
-    return [*model.encoder.layers, *model.decoder.layers]
+    encoder = () if model.config.is_decoder_only else model.encoder.layers
+    return [*encoder, *model.decoder.layers]

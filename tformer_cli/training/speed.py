@@ -252,11 +252,12 @@ def _product_counts(config: ModelConfig, vocab_size: int) -> dict[Shape, int]:
     d, f = config.d_model, config.d_ff
     n_encoder, n_decoder = config.n_encoder_layers, config.n_decoder_layers
     n_recurrent = n_decoder if config.decoder_cell == "ssru" else 0
+    n_cross = 0 if config.is_decoder_only else n_decoder
     products = (
         ((3 * d, d), n_encoder + n_decoder - n_recurrent),  # q, k and v of self-attention
-        ((2 * d, d), n_decoder),  # k and v of the memory
+        ((2 * d, d), n_cross),  # k and v of the memory
         # outputs of attention, queries of cross-attention, both matrices of a recurrent unit
-        ((d, d), n_encoder + 3 * n_decoder + n_recurrent),
+        ((d, d), n_encoder + n_decoder + 2 * n_cross + n_recurrent),
         ((f, d), n_encoder + n_decoder),
         ((d, f), n_encoder + n_decoder),
         ((vocab_size, d), 1),
@@ -276,10 +277,11 @@ def forward_flops(
     encoder layer has S·(8·D² + 4·D·F) in its matrices and 4·S²·D in attention (Q·Kᵀ and the sum
     over V). A decoder layer has T·(12·D² + 4·D·F) for the target, S·4·D² for the keys and values of
     the memory, 4·T²·D and 4·T·S·D in attention; with SSRU in place of self-attention 4·T·D² less
-    in matrices and no 4·T²·D; the output projection has T·2·D·V. Source: the
-    sub-layers of Vaswani et al. 2017, section 3, counted as Kaplan et al. 2020, "Scaling Laws for
-    Neural Language Models", section 2.1 and table 1, count a decoder-only model. Norms, softmax
-    and other work on single values are omitted; masked cells count, since they are computed.
+    in matrices and no 4·T²·D; without an encoder T·(8·D² + 4·D·F) and 4·T²·D; the output projection
+    has T·2·D·V. Source: the sub-layers of Vaswani et al. 2017, section 3, counted as Kaplan et al.
+    2020, "Scaling Laws for Neural Language Models", section 2.1 and table 1, count a decoder-only
+    model. Norms, softmax and other work on single values are omitted; masked cells count, since
+    they are computed.
 
     Args:
         config: the model's shape.
@@ -289,7 +291,9 @@ def forward_flops(
     """
     d, f, s, t = config.d_model, config.d_ff, source_length, target_length
     encoder = s * (8 * d * d + 4 * d * f) + 4 * s * s * d
-    decoder = t * (12 * d * d + 4 * d * f) + s * 4 * d * d + 4 * t * (t + s) * d
+    decoder = t * (8 * d * d + 4 * d * f) + 4 * t * t * d
+    if not config.is_decoder_only:
+        decoder += t * 4 * d * d + s * 4 * d * d + 4 * t * s * d
     if config.decoder_cell == "ssru":
         decoder -= t * 4 * d * d + 4 * t * t * d
     output = t * 2 * d * vocab_size

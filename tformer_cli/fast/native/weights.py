@@ -16,6 +16,7 @@ import numpy as np
 
 from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.fast.native.structs import Shape
+from tformer_cli.model.config import WITH_ENCODER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
@@ -48,10 +49,14 @@ N_SPECIAL_TOKENS = 4
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(
-            ("d_model", "n_heads", "d_ff", "n_encoder_layers", "n_decoder_layers", "norm_epsilon",
-             "max_positions", "rotary_base", "encoder_heads", "decoder_heads", "cross_heads"),
+            ("d_model", "n_heads", "d_ff", "n_decoder_layers", "norm_epsilon", "max_positions",
+             "rotary_base", "encoder_heads", "decoder_heads", "cross_heads"),
             ANY,
         ),
+        "n_encoder_layers": WITH_ENCODER,
+        # of language models alone
+        "target_bos": (True,),
+        "target_eos": (True,),
         # of training alone
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),

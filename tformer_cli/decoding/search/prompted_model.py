@@ -1,0 +1,89 @@
+"""A language model that continues prompts: it has read them before the search begins.
+
+Searches begin every hypothesis with `<s>`. Here the prompt stands in the place of the source and of
+that first token, so that limits, rules and log-probabilities are those of the continuation alone,
+and a prompt's keys are held once, however many hypotheses continue it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from tformer_cli.decoding.engine import DecodingCache, DecodingModel
+
+
+@dataclass
+class PromptedCache:
+    """The cache of the model and what it says after the prompts."""
+
+    cache: DecodingCache
+    """Of the model; the prompts are in it."""
+    logits: Tensor | None
+    """(B, V) logits of the first tokens; None once the search has had them."""
+
+    @property
+    def beam_size(self) -> int:
+        """W, rows for each sentence."""
+        return self.cache.beam_size
+
+    def reorder(self, rows: Tensor, sentences: Tensor) -> None:
+        """Keeps and rearranges rows; see `DecoderCache.reorder`."""
+        self.cache.reorder(rows, sentences)
+
+
+class PromptedModel:
+    """A `DecodingModel` whose sources are prompts, those of a batch equally long."""
+
+    source_eos = False
+
+    def __init__(
+        self, model: DecodingModel, on_token: Callable[[Tensor], None] | None = None
+    ) -> None:
+        """Takes a language model.
+
+        Args:
+            model: in evaluation mode.
+            on_token: called with the tokens (B·W) that a search has chosen before it reads them.
+        """
+        self._model = model
+        self._on_token = on_token
+        self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """Returns the tokens of the prompts, (B, P).
+
+        Raises:
+            ValueError: if they are not equally long.
+        """
+        lengths = source_mask.sum(dim=1)
+        longest = int(lengths.max())
+        if not bool((lengths == longest).all()):
+            raise ValueError("prompts that are continued together must be equally long")
+        return source[:, :longest]
+
+    def start_cache(
+        self, memory: Tensor, source_mask: Tensor, beam_size: int, max_length: int
+    ) -> PromptedCache:
+        """Reads the prompts, (B, P), one position after the other; each has one row at first."""
+        n_read = memory.shape[1]
+        nothing = self._model.encode(memory, source_mask[:, :n_read])
+        cache = self._model.start_cache(nothing, source_mask, beam_size, n_read + max_length - 1)
+        logits = None
+        for position in range(n_read):
+            logits = self._model.decode_step(memory[:, position], cache)
+        return PromptedCache(cache, logits)
+
+    def decode_step(self, tokens: Tensor, cache: PromptedCache) -> Tensor:
+        """Reads one more token of each row; the first, `<s>`, stands for the prompt."""
+        if cache.logits is not None:
+            logits, cache.logits = cache.logits, None
+            return logits
+        if self._on_token is not None:
+            self._on_token(tokens)
+        return self._model.decode_step(tokens, cache.cache)
