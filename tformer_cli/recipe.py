@@ -88,8 +88,8 @@ class Recipe:
         model = self.model
         if model.positions == "table" and not self.start.model:
             raise ValueError(
-                'model.positions: "table" is of imported models; choose "sinusoidal", "learned" or '
-                '"rotary"'
+                'model.positions: "table" is of imported models; choose "sinusoidal", "learned", '
+                '"rotary", "relative", "alibi" or "none"'
             )
         if model.source_vocab_size and not self.start.model:
             raise ValueError(

@@ -4,7 +4,14 @@ import pytest
 import torch
 
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.positions import RotaryPositions, SinusoidalPositions, sinusoids
+from tformer_cli.model.positions import (
+    LinearBiases,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+    sinusoids,
+    slopes,
+)
 
 
 def test_the_table_is_the_papers_formula():
@@ -93,3 +100,98 @@ def test_a_table_made_while_translating_serves_training():
 def test_rotary_heads_have_an_even_width():
     with pytest.raises(ValueError, match=r"even width, but d_model / n_heads is 3"):
         ModelConfig(d_model=6, n_heads=2, positions="rotary")
+
+
+@pytest.mark.parametrize(("n_buckets", "far"), [(32, 128), (8, 6), (64, 40), (256, 4000)])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_buckets_are_those_of_t5(n_buckets, far, is_causal):
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5").T5Attention
+    distances = torch.arange(-5000, 5000)
+    expected = t5._relative_position_bucket(distances, not is_causal, n_buckets, far)
+    ours = RelativePositions(2, n_buckets, far, is_causal=is_causal)
+    assert torch.equal(ours.buckets(distances), expected)
+    for other in (
+        RelativePositions(2, n_buckets + 2, far, is_causal=is_causal),
+        RelativePositions(2, n_buckets, 2 * far, is_causal=is_causal),
+        RelativePositions(2, n_buckets, far, is_causal=not is_causal),
+    ):
+        assert not torch.equal(other.buckets(distances), expected)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_relative_positions_are_the_bias_of_t5_with_its_gradients(is_causal):
+    modeling = pytest.importorskip("transformers.models.t5.modeling_t5")
+    config = modeling.T5Config(
+        d_model=24, d_kv=8, num_heads=3, relative_attention_num_buckets=16,
+        relative_attention_max_distance=20, is_decoder=is_causal, dropout_rate=0.0,
+    )  # fmt: skip
+    theirs = modeling.T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
+    ours = RelativePositions(3, 16, 20, is_causal=is_causal)
+    with torch.no_grad():
+        ours.table.copy_(theirs.relative_attention_bias.weight.normal_())
+    at, weights = torch.arange(50), arrows(3, 50, 50)
+    expected = theirs.compute_bias(50, 50)[0]
+    assert torch.equal(ours.bias(at, at), expected)
+    for bias in (ours.bias(at, at), expected):
+        (bias * weights).sum().backward()
+    assert torch.allclose(
+        ours.table.grad, theirs.relative_attention_bias.weight.grad, rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("n_heads", [1, 2, 3, 4, 6, 8, 12, 16, 20])
+def test_slopes_are_those_of_mpt_and_bloom(n_heads):
+    mpt = pytest.importorskip("transformers.models.mpt.modeling_mpt")
+    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
+    ours = torch.tensor(slopes(n_heads))
+    # theirs leave out what all keys of a query have in common
+    assert torch.allclose(
+        mpt.build_mpt_alibi_tensor(n_heads, 9)[:, 0], ours[:, None] * torch.arange(-8.0, 1.0)
+    )
+    theirs = bloom.build_alibi_tensor(torch.ones(1, 9), n_heads, torch.float32)
+    assert torch.allclose(theirs[:, 0], ours[:, None] * torch.arange(9.0), rtol=1e-6)
+
+
+def test_linear_biases_fall_alike_on_both_sides_and_softmax_as_mpts_where_it_is_causal():
+    mpt = pytest.importorskip("transformers.models.mpt.modeling_mpt")
+    at, scores = torch.arange(9), arrows(6, 9, 9)
+    bias = LinearBiases(6).bias(at, at)
+    assert torch.equal(bias, bias.mT)
+    assert torch.equal(bias.diagonal(dim1=1, dim2=2), torch.zeros(6, 9))
+    hidden = ~torch.ones(9, 9).tril().bool()
+    found, expected = (
+        (scores + one).masked_fill(hidden, -math.inf).softmax(-1)
+        for one in (bias, mpt.build_mpt_alibi_tensor(6, 9))
+    )
+    assert torch.allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "positions", [RelativePositions(4, 8, 6, is_causal=False), LinearBiases(4)]
+)
+@torch.no_grad()
+def test_biases_of_each_row_are_those_of_all_rows(positions):
+    for table in positions.parameters():
+        table.normal_()
+    whole = positions.bias(torch.arange(9), torch.arange(9))
+    rows = positions.bias(torch.tensor([[5, 2], [8, 8]]), torch.arange(9))
+    assert torch.equal(rows[0], whole[:, [5, 2]])
+    assert torch.equal(rows[1], whole[:, [8, 8]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"relative_buckets": 9}, "relative_buckets: must be even"),
+        ({"relative_buckets": 2}, "relative_buckets: must be 4 to 65536, but is 2"),
+        ({"relative_distance": 16}, "relative_distance: must be above 16, half of"),
+        ({"decoder_cell": "ssru"}, 'positions: "relative" is of self-attention'),
+        (
+            {"positions": "alibi", "relative_buckets": 8},
+            'relative_buckets: needs positions = "relative", but they are "alibi"',
+        ),
+    ],
+)
+def test_impossible_relative_positions_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        ModelConfig(**{"positions": "relative"} | changes)

@@ -46,8 +46,16 @@ def test_layers_of_equal_heads_are_the_same_model():
         ("encoder_heads", (4,), "encoder_heads: must name 2 layers, but names 1"),
         ("cross_heads", (4, 5, 4), "cross_heads: must be 0 to n_heads = 4"),
         ("decoder_heads", (4, -1, 4), "decoder_heads: must be 0 to n_heads = 4"),
+        ("bias_heads", (0, 1), "bias_heads: must name 20 heads, those of self-attention, but"),
+        ("bias_heads", (4,) * 20, "bias_heads: must be below n_heads = 4"),
     ],
 )
 def test_impossible_heads_are_refused(name, heads, message):
     with pytest.raises(ValueError, match=message):
         small_config(**{name: heads})
+
+
+def test_heads_that_share_biases_say_which_are_theirs():
+    with pytest.raises(ValueError, match="bias_heads: must say which heads of 4 are left"):
+        small_model(positions="alibi", encoder_heads=(2, 4))
+    small_model(positions="alibi", encoder_heads=(0, 4))

@@ -22,6 +22,9 @@ VARIANTS = [
     {"output_bias": True, "final_norm": "always", "positions": "table"},
     {"embedding_norm": True, "scale_embeddings": False, "tied_embeddings": "decoder"},
     {"source_vocab_size": 60, "tied_embeddings": "none", "output_bias": True, "norm": "pre"},
+    {"positions": "relative", "relative_buckets": 8, "relative_distance": 6},
+    {"positions": "alibi", "norm": "pre"},
+    {"positions": "none"},
     {"decoder_cell": "ssru"},
     {"decoder_cell": "ssru", "norm": "pre", "bias": False, "positions": "learned"},
 ]
@@ -142,6 +145,17 @@ def test_decoding_with_the_cache_equals_decoding_in_full(changes, sentences):
     for position in range(6):
         logits = model.decode_step(target[:, position], cache)
         assert torch.allclose(logits, full[:, position], atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [one for one in VARIANTS if "decoder_cell" not in one], ids=str)
+@torch.inference_mode()
+def test_it_does_to_the_last_bit_where_there_is_no_recurrence(changes, sentences):
+    source, source_mask, target = sentences
+    model = small_model(**changes)
+    full = model(source, source_mask, target)
+    cache = model.start_cache(model.encode(source, source_mask), source_mask, 1, 6)
+    steps = [model.decode_step(target[:, position], cache) for position in range(6)]
+    assert torch.equal(torch.stack(steps, dim=1), full)
 
 
 @pytest.mark.parametrize("cell", ["attention", "ssru"])

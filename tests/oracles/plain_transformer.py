@@ -15,7 +15,7 @@ def plain_logits(config, weights, source, target_input):
     """Computes the logits of every next target token.
 
     Args:
-        config: the model's settings; positions are "sinusoidal", "learned" or "table".
+        config: the model's settings; positions are not "rotary".
         weights: the model's `state_dict()`.
         source: (S) token ids.
         target_input: (T) token ids, the sentence's start first.
@@ -37,8 +37,10 @@ def plain_logits(config, weights, source, target_input):
 
     def embedded(ids, matrix, side):
         x = matrix[ids] * (math.sqrt(config.d_model) if config.scale_embeddings else 1.0)
-        table = get(f"{side}_input.positions.table")
-        x = x + (sinusoids(len(ids), config.d_model) if table is None else table[: len(ids)])
+        if config.positions == "sinusoidal":
+            x = x + sinusoids(len(ids), config.d_model)
+        if config.positions in ("learned", "table"):
+            x = x + weights[f"{side}_input.positions.table"][: len(ids)]
         return norm(x, f"{side}_input.norm") if config.embedding_norm else x
 
     def attention(x, memory, name, is_causal=False):
@@ -49,10 +51,25 @@ def plain_logits(config, weights, source, target_input):
         for start in range(0, len(w_q), config.head_width):
             some = slice(start, start + config.head_width)
             scores = q[:, some] @ k[:, some].T / math.sqrt(config.head_width)
+            if memory is x:
+                scores = scores + bias(start // config.head_width, len(x), name)
             if is_causal:
                 scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -math.inf)
             heads.append(torch.softmax(scores, -1) @ v[:, some])
         return linear(torch.cat(heads, -1), f"{name}.out_projection")
+
+    def bias(head, n, name):
+        if config.positions == "alibi":
+            h = config.n_heads
+            assert h & (h - 1) == 0, "a power of two"
+            slope = 2.0 ** (-8.0 * (head + 1) / h)
+            return -slope * (torch.arange(n)[:, None] - torch.arange(n)[None, :]).abs()
+        if config.positions == "relative":
+            side = name.split(".")[0]
+            table = weights[f"{side}_input.positions.table"][:, head]
+            buckets = [[bucket(j - i, config, side) for j in range(n)] for i in range(n)]
+            return table[torch.tensor(buckets)]
+        return 0.0
 
     def feed_forward(x, name):
         return linear(ACTIVATIONS[config.activation](linear(x, f"{name}.inner")), f"{name}.outer")
@@ -93,6 +110,22 @@ def plain_logits(config, weights, source, target_input):
         x = residual(x, feed_forward, f"{name}.feed_forward")
     logits = last_norm(x, "decoder") @ get("output_projection.weight", targets).T
     return logits + get("output_bias", 0.0)
+
+
+def bucket(offset, config, side):
+    """The bucket of T5 for a key `offset` tokens after the query."""
+    n, first = config.relative_buckets, 0
+    if side == "encoder":
+        n //= 2
+        first = n if offset > 0 else 0
+        distance = abs(offset)
+    else:
+        distance = max(0, -offset)
+    exact = n // 2
+    if distance < exact:
+        return first + distance
+    share = math.log(distance / exact) / math.log(config.relative_distance / exact)
+    return first + min(n - 1, exact + math.floor(share * (n - exact)))
 
 
 def sinusoids(n_positions, width):

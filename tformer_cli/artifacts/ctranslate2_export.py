@@ -47,6 +47,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "norm": ("post", "pre"),
         "activation": ACTIVATIONS,
         "positions": ("sinusoidal", "learned", "rotary", "table"),
+        **dict.fromkeys(("relative_buckets", "relative_distance"), ANY),  # of others alone
         "tied_embeddings": ("all", "decoder", "none"),
         **dict.fromkeys(
             ("bias", "output_bias", "embedding_norm", "scale_embeddings", "source_eos"),
@@ -56,7 +57,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "final_norm": ("pre-norm",),
         "source_vocab_size": ANY,
         # numbers that differ from layer to layer are refused with a message of their own
-        **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), ANY),
+        **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"), ANY),
     }
 )  # fmt: skip
 """Settings of models that can be exported."""

@@ -45,7 +45,8 @@ KNOWN: Mapping[str, Container[Any]] = MappingProxyType(
         "norm_epsilon": (EPSILON,),
         "activation": ("relu", "swish"),
         "positions": ("table",),
-        "rotary_base": ANY,  # of rotary positions alone
+        # of other positions alone
+        **dict.fromkeys(("rotary_base", "relative_buckets", "relative_distance"), ANY),
         "tied_embeddings": ("all", "decoder", "none"),
         **dict.fromkeys(("bias", "output_bias", "scale_embeddings"), (True,)),
         "embedding_norm": (False,),
@@ -54,7 +55,7 @@ KNOWN: Mapping[str, Container[Any]] = MappingProxyType(
         "source_vocab_size": ANY,
         "source_eos": (True,),
         # numbers that differ from layer to layer are refused with a message of their own
-        **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), ANY),
+        **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"), ANY),
     }
 )
 """Settings of models that Marian can hold."""

@@ -8,7 +8,7 @@ weights with it beside the untouched path (`MultiHeadAttention.tap`).
 import functools
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -215,6 +215,7 @@ class MultiHeadAttention(nn.Module):
         head_width: int,
         *,
         positions: Positions | None = None,
+        bias_heads: Sequence[int] = (),
         scale: float | None = None,
         dropout: float = 0.0,
         bias: bool = True,
@@ -227,6 +228,7 @@ class MultiHeadAttention(nn.Module):
             head_width: E.
             positions: what positions do to queries, keys and scores of self-attention; None:
                 nothing.
+            bias_heads: which heads' biases of positions these heads have; empty: all of them.
             scale: factor of the scores; None: 1/√E.
             dropout: rate of the weights.
             bias: whether projections have biases.
@@ -243,6 +245,7 @@ class MultiHeadAttention(nn.Module):
             self.out_projection = Linear(joined, d_model, bias=bias)
         # Not a child module: layers share it with the embedding, which its parameters are named by
         self.__dict__["positions"] = positions or Positions()
+        self.bias_heads = list(bias_heads)
         self._listeners: list[Callable[[AttentionTap], None]] = []
 
     @property
@@ -294,7 +297,7 @@ class MultiHeadAttention(nn.Module):
             query, key, value = self.project_all(hidden, slice(0, n_positions))
             if self.positions.biases:
                 at = torch.arange(n_positions, device=hidden.device)
-                bias = self.positions.bias(at, at)
+                bias = self.position_bias(at, at)
         else:
             query = self.project_query(hidden)
             key, value = self.project_memory(memory)
@@ -312,14 +315,19 @@ class MultiHeadAttention(nn.Module):
             query, key = self.positions.turned(query, at), self.positions.turned(key, at)
         return query, key, value
 
+    def position_bias(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Computes what positions add to the scores of these heads; see `Positions.bias`."""
+        bias = self.positions.bias(queries, keys)
+        return bias[..., self.bias_heads, :, :] if self.bias_heads or not self.n_heads else bias
+
     def step_bias(self, cache: StepCache, at: Places) -> Tensor | None:
         """Computes the bias of one position's scores, (B, H, W, K) or (H, 1, K); None: no bias."""
         if not self.positions.biases:
             return None
         keys = cache.key_positions
         if isinstance(at, slice):
-            return self.positions.bias(torch.tensor([at.start], device=keys.device), keys)
-        return self.positions.bias(at.squeeze(1), keys)
+            return self.position_bias(torch.tensor([at.start], device=keys.device), keys)
+        return self.position_bias(at.squeeze(1), keys)
 
     def project_query(self, hidden: Tensor) -> Tensor:
         """Projects (B, Q, D) to queries (B, H, Q, E)."""

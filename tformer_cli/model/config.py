@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "swish"]
-PositionKind = Literal["sinusoidal", "learned", "rotary", "table"]
+PositionKind = Literal["sinusoidal", "learned", "rotary", "relative", "alibi", "none", "table"]
 TiedEmbeddings = Literal["all", "decoder", "none"]
 FinalNorm = Literal["pre-norm", "always"]
 DecoderCell = Literal["attention", "ssru"]
@@ -25,6 +25,8 @@ _RANGES = {
     "n_decoder_layers": (1, 1000),
     "max_positions": (2, 1 << 20),
     "source_vocab_size": (0, 1 << 24),
+    "relative_buckets": (4, 1 << 16),
+    "relative_distance": (2, 1 << 20),
 }
 _LARGEST_BASE = 1e12
 WITH_ENCODER = range(1, _RANGES["n_encoder_layers"][1] + 1)
@@ -77,10 +79,15 @@ class ModelConfig:
     """Feed-forward activation; "gelu" is the exact form x·Φ(x), "swish" is x·σ(x), or SiLU."""
     positions: PositionKind = "sinusoidal"
     """Sinusoids of the paper's section 3.5, one learned vector a position, or "rotary": queries and
-    keys are turned (Su et al. 2021). "table": fixed vectors in the weights file, of imported models
-    only."""
+    keys are turned (Su et al. 2021). "relative" (T5's learned biases) and "alibi" (Press et al.
+    2022) add to the scores by how far a key is away. "none": no positions. "table": fixed vectors
+    in the weights file, of imported models only."""
     rotary_base: float = ROTARY_BASE
     """Rotary positions turn pair i of a head of width E by position / base^(2i/E)."""
+    relative_buckets: int = 32
+    """Distances that relative positions tell apart; in the encoder half of them each way."""
+    relative_distance: int = 128
+    """From this distance on all keys are in the last bucket of relative positions."""
     max_positions: int = 1024
     """Longest sentence in tokens, specials included, that the model reads or writes."""
     tied_embeddings: TiedEmbeddings = "all"
@@ -95,6 +102,9 @@ class ModelConfig:
     """The same of the decoder's self-attention."""
     cross_heads: tuple[int, ...] = ()
     """The same of cross-attention."""
+    bias_heads: tuple[int, ...] = ()
+    """Which head's bias of positions each head of self-attention has, encoder layers first, where
+    heads were pruned from a model with such biases (empty: each its own)."""
     output_bias: bool = False
     """A bias for each token, added to the logits."""
     final_norm: FinalNorm = "pre-norm"
@@ -143,10 +153,7 @@ class ModelConfig:
                 f"rotary_base: must be above 1 and at most {_LARGEST_BASE:g}, but is "
                 f"{self.rotary_base:g}"
             )
-        if self.rotary_base != ROTARY_BASE and self.positions != "rotary":
-            raise ValueError(
-                f'rotary_base: needs positions = "rotary", but they are "{self.positions}"'
-            )
+        self._check_settings_of_positions()
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             value = getattr(self, name)
             if not 0.0 <= value < 1.0:
@@ -202,6 +209,42 @@ class ModelConfig:
                     f"{name}: with n_encoder_layers = 0 there is no source to attend to; omit it"
                 )
 
+    def self_attention_biases(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """Splits `bias_heads` by encoder and decoder layers; all are empty where it is."""
+        heads, rest = self.layer_heads, self.bias_heads
+        sides: tuple[list[tuple[int, ...]], list[tuple[int, ...]]] = [], []
+        for side, layers in zip(sides, (heads.encoder, heads.decoder), strict=True):
+            for n_heads in layers:
+                side.append(rest[:n_heads])
+                rest = rest[n_heads:]
+        return sides
+
+    def _check_settings_of_positions(self) -> None:
+        for name, kind in (
+            ("rotary_base", "rotary"),
+            ("relative_buckets", "relative"),
+            ("relative_distance", "relative"),
+        ):
+            if getattr(self, name) != getattr(ModelConfig, name) and self.positions != kind:
+                raise ValueError(
+                    f'{name}: needs positions = "{kind}", but they are "{self.positions}"'
+                )
+        if self.relative_buckets % 2:
+            raise ValueError(
+                "relative_buckets: must be even, half of them for each direction, but is "
+                f"{self.relative_buckets}"
+            )
+        if self.relative_distance <= self.relative_buckets // 2:
+            raise ValueError(
+                f"relative_distance: must be above {self.relative_buckets // 2}, half of "
+                f"relative_buckets, but is {self.relative_distance}"
+            )
+        if self.positions == "relative" and self.decoder_cell != "attention":
+            raise ValueError(
+                'positions: "relative" is of self-attention, which a decoder with decoder_cell = '
+                f'"{self.decoder_cell}" has not; choose others'
+            )
+
     def _check_layer_heads(self) -> None:
         if self.decoder_heads and self.decoder_cell != "attention":
             raise ValueError(
@@ -220,6 +263,14 @@ class ModelConfig:
                 raise ValueError(
                     f"{name}: must be 0 to n_heads = {self.n_heads}, but is {list(heads)}"
                 )
+        in_all = sum(self.layer_heads.encoder) + sum(self.layer_heads.decoder)
+        if self.bias_heads and len(self.bias_heads) != in_all:
+            raise ValueError(
+                f"bias_heads: must name {in_all} heads, those of self-attention, but names "
+                f"{len(self.bias_heads)}"
+            )
+        if not all(0 <= head < self.n_heads for head in self.bias_heads):
+            raise ValueError(f"bias_heads: must be below n_heads = {self.n_heads}")
 
 
 def _preset(
@@ -268,9 +319,11 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
         shapes["output_projection.weight"] = (vocab_size, d)
     if config.output_bias:
         shapes["output_bias"] = (vocab_size,)
-    if config.positions in {"learned", "table"}:
+    tables = dict.fromkeys(("learned", "table"), (config.max_positions, d))
+    tables["relative"] = (config.relative_buckets, config.n_heads)
+    if config.positions in tables:
         for side in ("decoder",) if config.is_decoder_only else ("encoder", "decoder"):
-            shapes[f"{side}_input.positions.table"] = (config.max_positions, d)
+            shapes[f"{side}_input.positions.table"] = tables[config.positions]
     vectors: dict[str, tuple[int, ...]] = {}
 
     def add_projection(name: str, n_outputs: int, n_inputs: int) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from tformer_cli.model.config import ROTARY_BASE, PositionKind
+from tformer_cli.model.config import ROTARY_BASE, ModelConfig, PositionKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +27,8 @@ class Positions(nn.Module):
     """True if `turned` does anything."""
     biases = False
     """True if `bias` does anything."""
+    formulas: tuple[str, ...] = ()
+    """Formulas of what `turned` or `bias` does, to be shown: of q and k, or of b_j."""
 
     def rows(self, start: int, stop: int, device: torch.device) -> Tensor | None:
         """Returns (stop - start, D) vectors that are added to embeddings; None: nothing is."""
@@ -154,6 +156,11 @@ class RotaryPositions(Positions):
     def __init__(self, max_positions: int, head_width: int, base: float = ROTARY_BASE) -> None:
         super().__init__()
         self._sinusoids = SinusoidTable(max_positions, head_width, base)
+        self.formulas = (
+            "q'_i = q_i·cos(p·ω_i) − q_{i+d/2}·sin(p·ω_i)",
+            "q'_{i+d/2} = q_{i+d/2}·cos(p·ω_i) + q_i·sin(p·ω_i)",
+            f"ω_i = {base:g}^(−2i/d_k), p the position of q; k_j likewise, by its own position",
+        )
 
     def turned(self, heads: Tensor, at: Places) -> Tensor:
         """Turns queries or keys (…, Q, E) by the angles of their positions."""
@@ -169,22 +176,86 @@ class RotaryPositions(Positions):
         return self._sinusoids.rows(0, n_positions, torch.device("cpu"))
 
 
-def make_positions(
-    kind: PositionKind, max_positions: int, d_model: int, head_width: int, base: float = ROTARY_BASE
-) -> Positions:
-    """Makes the positions of a stack.
+class RelativePositions(Positions):
+    """A learned number of each head for how far a key is from a query, added to the score (T5).
 
-    Args:
-        kind: the method.
-        max_positions: tokens of the longest sentence.
-        d_model: D, of vectors that are added to embeddings.
-        head_width: E, of queries and keys that are changed.
-        base: of rotary angles.
+    Source: Raffel et al. 2020, section 2.1. Distances j - i are told apart one by one up to half
+    the buckets of a direction, and beyond by their logarithm; from `far` on all are in the last
+    bucket. Of a causal stack all buckets are of keys before the query; else half of them.
     """
-    methods: dict[PositionKind, Callable[[], Positions]] = {
-        "sinusoidal": lambda: SinusoidalPositions(max_positions, d_model),
-        "learned": lambda: TablePositions(max_positions, d_model, is_learned=True),
-        "table": lambda: TablePositions(max_positions, d_model, is_learned=False),
-        "rotary": lambda: RotaryPositions(max_positions, head_width, base),
-    }
-    return methods[kind]()
+
+    biases = True
+    formulas = ("b_j = B[bucket(j − i)], learned, i the position of q",)
+    table: Tensor
+    """(buckets, H) the bias of every head."""
+
+    def __init__(self, n_heads: int, n_buckets: int, far: int, *, is_causal: bool) -> None:
+        """Creates a table of zeros for `n_buckets` distances below `far`."""
+        super().__init__()
+        self._far, self._is_causal = far, is_causal
+        self.table = nn.Parameter(torch.zeros(n_buckets, n_heads))
+
+    def buckets(self, distances: Tensor) -> Tensor:
+        """Returns the rows of the table for distances j - i, of any shape."""
+        n_buckets = len(self.table)
+        if self._is_causal:
+            first, distances = torch.zeros_like(distances), (-distances).clamp(min=0)
+        else:
+            n_buckets //= 2
+            first, distances = n_buckets * (distances > 0), distances.abs()
+        n_exact = n_buckets // 2
+        share = torch.log(distances / n_exact) / math.log(self._far / n_exact)
+        # of the distance 0 a logarithm of 0, which is not used
+        farther = n_exact + (share.clamp(min=0.0) * (n_buckets - n_exact)).long()
+        return first + torch.where(distances < n_exact, distances, farther.clamp(max=n_buckets - 1))
+
+    def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Returns the bias of queries at (…, Q) to keys at (K), (…, H, Q, K)."""
+        # (…, Q, K) -> (…, Q, K, H) -> (…, H, Q, K)
+        return self.table[self.buckets(keys - queries.unsqueeze(-1))].movedim(-1, -3)
+
+
+def slopes(n_heads: int) -> list[float]:
+    """Computes the slope of each head of Press et al. 2022, "Train Short, Test Long", section 3.
+
+    Of H = 2ⁿ heads they are 2^(-8h/H), h = 1 … H. Others have those of the next smaller power of
+    two and then every second one of twice as many heads, as in the authors' code.
+    """
+    power = 1 << (n_heads.bit_length() - 1)
+    found = [2.0 ** (-8.0 * head / power) for head in range(1, power + 1)]
+    return found + [2.0 ** (-4.0 * head / power) for head in range(1, 2 * (n_heads - power), 2)]
+
+
+class LinearBiases(Positions):
+    """A bias that falls with the distance, each head with its slope (ALiBi, Press et al. 2022).
+
+    Head h adds -m_h·|i - j| to the score of query i and key j, alike in both directions.
+    """
+
+    biases = True
+    formulas = ("b_j = −m·|i − j|, m the slope of the head, i the position of q",)
+
+    def __init__(self, n_heads: int) -> None:
+        super().__init__()
+        self._slopes = torch.tensor(slopes(n_heads), device="cpu")
+
+    def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Returns the bias of queries at (…, Q) to keys at (K), (…, H, Q, K)."""
+        self._slopes = self._slopes.to(keys.device)
+        # (…, Q, K) -> (…, 1, Q, K)
+        distances = (keys - queries.unsqueeze(-1)).abs().unsqueeze(-3)
+        return -self._slopes.view(-1, 1, 1) * distances
+
+
+METHODS: "dict[PositionKind, Callable[[ModelConfig, bool], Positions]]" = {
+    "sinusoidal": lambda of, _: SinusoidalPositions(of.max_positions, of.d_model),
+    "learned": lambda of, _: TablePositions(of.max_positions, of.d_model, is_learned=True),
+    "table": lambda of, _: TablePositions(of.max_positions, of.d_model, is_learned=False),
+    "rotary": lambda of, _: RotaryPositions(of.max_positions, of.head_width, of.rotary_base),
+    "relative": lambda of, is_causal: RelativePositions(
+        of.n_heads, of.relative_buckets, of.relative_distance, is_causal=is_causal
+    ),
+    "alibi": lambda of, _: LinearBiases(of.n_heads),
+    "none": lambda _, __: Positions(),
+}
+"""Makes the positions of a stack from the model's settings, and from whether it is causal."""

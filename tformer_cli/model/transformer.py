@@ -16,7 +16,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.operations import Operations, Product, repeatable_linear
-from tformer_cli.model.positions import Positions, TablePositions, make_positions
+from tformer_cli.model.positions import METHODS, Positions, RelativePositions, TablePositions
 from tformer_cli.model.recurrence import Recurrence
 from tformer_cli.model.stacks import AnyLayer, DecoderLayer, Layer, Stack
 
@@ -60,8 +60,8 @@ class Transformer(nn.Module):
         )
         self.output_bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
         if not is_alone:
-            self.encoder_input = make_input(config)
-        self.decoder_input = make_input(config)
+            self.encoder_input = make_input(config, is_causal=False)
+        self.decoder_input = make_input(config, is_causal=True)
         if not is_alone:
             self.encoder = make_encoder(config, self.encoder_input.positions)
         self.decoder = make_decoder(config, self.decoder_input.positions)
@@ -177,15 +177,9 @@ class Transformer(nn.Module):
         __call__ = forward
 
 
-def make_input(config: ModelConfig) -> PositionedEmbedding:
-    """Makes what embeds the tokens of a stack."""
-    positions = make_positions(
-        config.positions,
-        config.max_positions,
-        config.d_model,
-        config.head_width,
-        config.rotary_base,
-    )
+def make_input(config: ModelConfig, *, is_causal: bool) -> PositionedEmbedding:
+    """Makes what embeds the tokens of a stack; a causal one attends only to what was before."""
+    positions = METHODS[config.positions](config, is_causal)
     norm = None
     if config.embedding_norm:
         norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon, bias=config.bias)
@@ -200,14 +194,28 @@ def make_input(config: ModelConfig) -> PositionedEmbedding:
 
 
 def make_attention(
-    config: ModelConfig, n_heads: int, positions: Positions | None = None
+    config: ModelConfig,
+    n_heads: int,
+    positions: Positions | None = None,
+    bias_heads: tuple[int, ...] = (),
 ) -> MultiHeadAttention:
-    """Makes an attention with so many heads, self-attention if there are positions."""
+    """Makes an attention with so many heads, self-attention if there are positions.
+
+    Raises:
+        ValueError: if positions have biases for other heads.
+    """
+    has_all = n_heads == config.n_heads or bias_heads
+    if positions is not None and positions.biases and n_heads and not has_all:
+        raise ValueError(
+            f"bias_heads: must say which heads of {config.n_heads} are left where positions add a "
+            "bias for each"
+        )
     return MultiHeadAttention(
         config.d_model,
         n_heads,
         config.head_width,
         positions=positions,
+        bias_heads=bias_heads,
         dropout=config.attention_dropout,
         bias=config.bias,
     )
@@ -244,23 +252,24 @@ def make_layer(
 
 def make_encoder(config: ModelConfig, positions: Positions) -> Stack[Layer]:
     """Makes the encoder."""
+    heads, (biases, _) = config.layer_heads, config.self_attention_biases()
     layers = (
-        make_layer(Layer, config, make_attention(config, n_heads, positions))
-        for n_heads in config.layer_heads.encoder
+        make_layer(Layer, config, make_attention(config, n_heads, positions, bias_heads))
+        for n_heads, bias_heads in zip(heads.encoder, biases, strict=True)
     )
     return Stack(layers, has_final_norm=config.has_final_norm)
 
 
 def make_decoder(config: ModelConfig, positions: Positions) -> Stack[DecoderLayer]:
     """Makes the decoder; that of a language model has no cross-attention."""
-    heads = config.layer_heads
+    heads, (_, biases) = config.layer_heads, config.self_attention_biases()
     layers = []
     for number in range(config.n_decoder_layers):
         own: MultiHeadAttention | Recurrence  # made first: weights are drawn in this order
         if config.decoder_cell == "ssru":
             own = Recurrence(config.d_model, bias=config.bias)
         else:
-            own = make_attention(config, heads.decoder[number], positions)
+            own = make_attention(config, heads.decoder[number], positions, biases[number])
         cross = make_attention(config, heads.cross[number]) if heads.cross else None
         if cross is None:
             layers.append(cast("DecoderLayer", make_layer(Layer, config, own)))
@@ -278,7 +287,7 @@ def initialize(model: Transformer) -> None:
                                         each by itself although they share a matrix
     embeddings, output projection       normal with deviation D^-1/2, so that √D·embedding has
                                         unit variance and logits start near it
-    learned positions                   normal with deviation D^-1/2
+    learned and relative positions      normal with deviation D^-1/2
     layer norms                         1, biases 0 everywhere
     ==================================  =====================================================
     """
@@ -290,7 +299,9 @@ def initialize(model: Transformer) -> None:
             nn.init.xavier_uniform_(module.out_projection.weight)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=deviation)
-        elif isinstance(module, TablePositions) and isinstance(module.table, nn.Parameter):
+        elif isinstance(module, TablePositions | RelativePositions) and isinstance(
+            module.table, nn.Parameter
+        ):
             nn.init.normal_(module.table, std=deviation)
         elif isinstance(module, nn.LayerNorm):
             nn.init.ones_(module.weight)

@@ -107,9 +107,13 @@ def test_gates_come_off_even_after_an_error(model):
     assert no_gates(model)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_pruned_model_equals_the_gated_one_even_when_pruned_twice(one_thread, bias):
-    model, batch = small_model(bias=bias), made_batch()
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"bias": False}, {"positions": "relative"}, {"positions": "alibi"}],
+    ids=str,
+)
+def test_a_pruned_model_equals_the_gated_one_even_when_pruned_twice(one_thread, changes):
+    model, batch = small_model(**changes), made_batch()
     heads = list(head_layout(model))
     first, second = heads[:5], heads[9:13] + heads[20:28]
     pruned = prune_heads(model, first)

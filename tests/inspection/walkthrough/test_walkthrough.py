@@ -88,6 +88,19 @@ def test_turned_queries_and_keys_are_a_part_of_the_scores(norm, head):
     assert "PE" not in str(first)
 
 
+@pytest.mark.parametrize("positions", ["relative", "alibi"])
+@pytest.mark.parametrize("head", HEADS, ids=str)
+def test_a_bias_of_positions_is_a_part_of_the_scaled_scores(positions, head):
+    model = made_model("post", positions=positions)
+    record = walk_through(model, subject_of(model, head, 2))
+    assert record.difference < 1e-5
+    has_bias = head.kind != "cross"
+    scaled = record.steps[3]
+    assert ("b" in scaled.tables[0].columns) == has_bias
+    assert ("b_j" in scaled.formulas[0]) == has_bias
+    assert len(scaled.formulas) == (2 if has_bias else 1)
+
+
 @pytest.mark.parametrize("head", HEADS, ids=str)
 @pytest.mark.parametrize(
     ("changes", "formula"),

@@ -55,14 +55,15 @@ _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
         "norm_epsilon": (_NORM_EPSILON,),
         "activation": frozenset(ACTIVATIONS.values()),
         "positions": ("sinusoidal", "learned", "table"),
-        "rotary_base": ANY,  # of rotary positions alone
+        # of other positions alone
+        **dict.fromkeys(("rotary_base", "relative_buckets", "relative_distance"), ANY),
         **dict.fromkeys(("bias", "output_bias", "scale_embeddings"), (False, True)),
         "embedding_norm": (False,),
         "decoder_cell": ("attention",),
         "final_norm": ("pre-norm",),
         "source_eos": (True,),
         # numbers that differ from layer to layer are refused with a message of their own
-        **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads"), ANY),
+        **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"), ANY),
     }
 )
 MARIAN: Mapping[str, Container[Any]] = MappingProxyType(

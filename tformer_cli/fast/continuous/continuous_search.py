@@ -64,7 +64,8 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         **dict.fromkeys(
             ("d_model", "n_heads", "d_ff", "n_decoder_layers", "dropout",
              "attention_dropout", "activation_dropout", "norm_epsilon", "max_positions",
-             "rotary_base", "encoder_heads", "decoder_heads", "cross_heads"),
+             "rotary_base", "relative_buckets", "relative_distance",
+             "encoder_heads", "decoder_heads", "cross_heads", "bias_heads"),
             ANY,
         ),
         "n_encoder_layers": WITH_ENCODER,
@@ -73,7 +74,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "target_eos": (True,),
         "norm": ("post", "pre"),
         "activation": ACTIVATIONS,
-        "positions": ("sinusoidal", "learned", "rotary", "table"),
+        "positions": ("sinusoidal", "learned", "rotary", "relative", "alibi", "none", "table"),
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
         "decoder_cell": ("attention",),

@@ -38,7 +38,7 @@ def prune_heads(model: Transformer, heads: Iterable[HeadId]) -> Transformer:
         name = _NAMES[kind].format(layer)
         weights |= _without(weights, name, numbers, model.config.head_width)
     with shapes_alone():
-        pruned = Transformer(_pruned_config(model.config, kept), model.vocab_size)
+        pruned = Transformer(_pruned_config(model, kept), model.vocab_size)
     pruned.load_state_dict(weights, assign=True)
     return pruned.eval().requires_grad_(requires_grad=False)
 
@@ -52,12 +52,29 @@ def _kept_heads(model: Transformer, removed: set[HeadId]) -> dict[tuple[Kind, in
     }
 
 
-def _pruned_config(config: ModelConfig, kept: dict[tuple[Kind, int], list[int]]) -> ModelConfig:
+def _pruned_config(model: Transformer, kept: dict[tuple[Kind, int], list[int]]) -> ModelConfig:
     def of(kind: Kind) -> tuple[int, ...]:
         return tuple(len(heads) for (its_kind, _), heads in kept.items() if its_kind == kind)
 
     return replace(
-        config, encoder_heads=of("enc"), decoder_heads=of("dec"), cross_heads=of("cross")
+        model.config,
+        encoder_heads=of("enc"),
+        decoder_heads=of("dec"),
+        cross_heads=of("cross"),
+        bias_heads=_bias_heads(model, kept),
+    )
+
+
+def _bias_heads(model: Transformer, kept: dict[tuple[Kind, int], list[int]]) -> tuple[int, ...]:
+    """Which biases of positions the heads of self-attention have that are left, if there are any.
+
+    Their table is all layers' and stays whole.
+    """
+    return tuple(
+        (attention.bias_heads or range(model.config.n_heads))[head]
+        for kind, layer, attention in attentions(model)
+        if attention.positions.biases
+        for head in kept[kind, layer]
     )
 
 

@@ -98,8 +98,8 @@ class HeadTrace:
     """(K, E) the k_j."""
     turned: tuple[Tensor, Tensor] | None
     """(E) q and (K, E) the k_j as they are compared, where positions turn them."""
-    rotary_base: float
-    """Base of the angles that they are turned by."""
+    of_positions: tuple[str, ...]
+    """Formulas of what positions do to queries, keys or scores."""
     bias: Tensor | None
     """(K) b_j, what positions add to the scaled scores."""
     value: Tensor
@@ -173,7 +173,7 @@ def trace_head(
         entering=entering,
         memory=memory,
         turned=None if turned is None else (turned[0][head.head, row], turned[1][head.head]),
-        rotary_base=model.config.rotary_base,
+        of_positions=place.attention.positions.formulas,
         bias=None if bias is None else bias[head.head, row],
         visible=observed.visible[row],
         all_weights=all_weights,
@@ -222,7 +222,7 @@ def _project(
         turned = turned_queries, turned_keys
     if positions.biases:
         at = torch.arange(keys.shape[1])
-        bias = positions.bias(at, at).detach().cpu().double()
+        bias = attention.position_bias(at, at).detach().cpu().double()
     return _Projected(queries, keys, values, turned, bias)
 
 

@@ -18,12 +18,6 @@ from tformer_cli.inspection.walkthrough.step import (
 from tformer_cli.inspection.walkthrough.trace import EmbeddingTrace, HeadTrace, trace_head
 from tformer_cli.model.transformer import Transformer
 
-TURNS = (
-    "q'_i = q_i·cos(p·ω_i) − q_{i+d/2}·sin(p·ω_i)",
-    "q'_{i+d/2} = q_{i+d/2}·cos(p·ω_i) + q_i·sin(p·ω_i)",
-    "ω_i = BASE^(−2i/d_k), p the position of q; k_j likewise, by its own position",
-)
-"""Formulas of queries and keys in models whose positions turn them."""
 TERMS = 4
 """Terms of the sum that are written out."""
 
@@ -184,8 +178,7 @@ def _score_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     checks: tuple[Check, ...] = (check("scores, of the model's q and k", trace.scores, k @ q),)
     if trace.turned is not None:
         query, key = trace.turned
-        turns = (line.replace("BASE", f"{trace.rotary_base:g}") for line in TURNS)
-        formulas = (*turns, "s_j = q'·k'_j = Σ_i q'_i·k'_ji")
+        formulas = (*trace.of_positions, "s_j = q'·k'_j = Σ_i q'_i·k'_ji")
         says = f"Positions turn query and keys before they are compared (q', k'). {says}"
         turned = (
             Table("q_turned", "q'", (subject.query,), query[None]),
@@ -207,12 +200,12 @@ def _score_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
 
 def _scaled_step(trace: HeadTrace, subject: Subject, models_scaled: Tensor) -> Step:
     root, worked, finite = len(trace.query) ** 0.5, subject.worked_key, trace.visible
-    formula = "s_j / √d_k"
+    formulas: tuple[str, ...] = ("s_j / √d_k",)
     calculation = f"{trace.scores[worked]:.3f} / {root:.3f}"
     columns: tuple[str, ...] = ("q·k", "÷ √d_k")
     values: tuple[Tensor, ...] = (trace.scores, trace.scaled)
     if trace.bias is not None:
-        formula += " + b_j"
+        formulas = ("s_j / √d_k + b_j", *trace.of_positions)
         calculation += f" + {trace.bias[worked]:.3f}"
         columns = ("q·k", "b", "÷ √d_k, + b")
         values = (trace.scores, trace.bias, trace.scaled)
@@ -221,7 +214,7 @@ def _scaled_step(trace: HeadTrace, subject: Subject, models_scaled: Tensor) -> S
         number=3,
         name="scaled",
         title="Divide by √d_k",
-        formulas=(formula,),
+        formulas=formulas,
         says=f"√d_k = √{len(trace.query)} = {root:.4f} keeps the scores' variance near 1. What "
         "the query may not see is masked with −∞.",
         worked=f"{calculation} = {trace.scaled[worked]:.3f}",
