@@ -1,8 +1,8 @@
 """Recipes: the TOML files that decide a run.
 
-A recipe joins the settings of data, tokenizer, model, training, validation and decoding; each table
-is a dataclass beside its owner, where every key has its sentence. `[model] preset` names a shape
-whose values the other keys of the table override.
+A recipe joins the settings of task, data, tokenizer, model, training, validation and decoding; each
+table is a dataclass beside its owner, where every key has its sentence. `[model] preset` names a
+shape whose values the other keys of the table override.
 """
 
 import json
@@ -23,7 +23,13 @@ from tformer_cli.files.regular_file import MIB, read_bounded
 from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.structure import StructureError, structure
-from tformer_cli.training.config import StartConfig, TrainingConfig, ValidationConfig
+from tformer_cli.training.config import (
+    METRICS,
+    StartConfig,
+    TaskConfig,
+    TrainingConfig,
+    ValidationConfig,
+)
 from tformer_cli.wording import did_you_mean, suggestions
 
 LARGEST_RECIPE = 16 * MIB
@@ -40,6 +46,8 @@ Completion = Callable[[dict[str, Any]], dict[str, Any]]
 class Recipe:
     """Everything that decides a run."""
 
+    task: TaskConfig = field(default_factory=TaskConfig)
+    """What the model is trained for."""
     data: DataConfig
     """Sources of sentence pairs."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
@@ -62,6 +70,12 @@ class Recipe:
             raise ValueError(
                 "training: the run would never end; give max_steps, max_epochs, max_tokens or "
                 "max_minutes, or validation.patience"
+            )
+        if self.validation.metric not in METRICS[self.task.kind]:
+            known = ", ".join(f'"{metric}"' for metric in METRICS[self.task.kind])
+            raise ValueError(
+                f'validation.metric: must be one of {known} for task.kind = "{self.task.kind}", '
+                f'but is "{self.validation.metric}"'
             )
         if self.validation.patience and not self.data.valid:
             raise ValueError("validation.patience: needs data.valid, which names no corpus")
@@ -201,6 +215,7 @@ def _structured(values: Mapping[str, Any], complete: Completion | None = None) -
         if isinstance(data, Mapping) and not isinstance(data.get(key, []), list | tuple):
             example = 'such as [{ source = "a.en", target = "a.de" }]'
             raise StructureError(f"data.{key}", f"must be a list of corpora, {example}")
+    values = _with_metric(values)
     if "start" in values:
         raise StructureError("start", "unknown key; write from = … in [model]")
     whole = {**values, "model": _with_preset(values.get("model", {}))}
@@ -213,6 +228,16 @@ def _structured(values: Mapping[str, Any], complete: Completion | None = None) -
         if error.key in toml_keys:
             raise StructureError(toml_keys[error.key], error.problem) from None
         raise
+
+
+def _with_metric(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Adds the metric that a task is judged by where the recipe names none."""
+    task, validation = values.get("task"), values.get("validation", {})
+    kind = task.get("kind") if isinstance(task, Mapping) else None
+    metrics = next((known for name, known in METRICS.items() if name == kind), None)
+    if metrics is None or not isinstance(validation, Mapping):
+        return dict(values)  # the default, or as wrong as before
+    return {**values, "validation": {"metric": metrics[0], **validation}}
 
 
 def _with_start(values: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tformer_cli.model.adapter_config import AdaptedPart, AdapterConfig, adapted
 from tformer_cli.model.operations import Dropout, Linear
 
 if TYPE_CHECKING:
-    from tformer_cli.model.transformer import Transformer
+    from tformer_cli.model.base import Model
 
 
 class LowRank(nn.Module):
@@ -41,7 +41,7 @@ class LowRank(nn.Module):
         __call__ = forward
 
 
-def add_low_ranks(model: "Transformer", config: AdapterConfig) -> None:
+def add_low_ranks(model: "Model", config: AdapterConfig) -> None:
     """Gives a model adapters; its other weights are frozen.
 
     Raises:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tformer_cli.model.attention import MultiHeadAttention, Spans
+    from tformer_cli.model.base import Model
     from tformer_cli.model.low_rank import LowRank
-    from tformer_cli.model.transformer import Transformer
 
 ROWS = 4
 """The number of rows is padded to a multiple of this ..."""
@@ -339,7 +339,7 @@ class Operations(Protocol):
 
     def hidden_states(
         self,
-        model: Transformer,
+        model: Model,
         source: tuple[Tensor, Tensor],
         target_input: tuple[Tensor, Tensor],
     ) -> Tensor | None:

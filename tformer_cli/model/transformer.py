@@ -11,17 +11,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tformer_cli.model.attention import MultiHeadAttention, causal_mask, key_mask
+from tformer_cli.model.base import Model
 from tformer_cli.model.cache import DecoderCache, StepCache
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.feed_forward import FeedForward
-from tformer_cli.model.operations import Operations, Product, repeatable_linear
+from tformer_cli.model.operations import Product, repeatable_linear
 from tformer_cli.model.positions import METHODS, Positions, RelativePositions, TablePositions
 from tformer_cli.model.recurrence import Recurrence
 from tformer_cli.model.stacks import AnyLayer, DecoderLayer, Layer, Stack
 
 
-class Transformer(nn.Module):
+class Transformer(Model):
     """The Transformer of Vaswani et al. 2017 and its common variants."""
 
     source_embedding: nn.Embedding
@@ -33,8 +34,6 @@ class Transformer(nn.Module):
     output_product: Product | None = None
     """Product with the output matrix while no gradient is needed; None: torch's function.
     """
-    operations: Operations | None = None
-    """Operations used in training, here and in the layers; None: torch's."""
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         """Creates a model with fresh weights, drawn from torch's global generator.
@@ -43,11 +42,7 @@ class Transformer(nn.Module):
             config: the model's shape.
             vocab_size: V, entries of the joint vocabulary, or of the target's alone.
         """
-        super().__init__()
-        if vocab_size < 1:
-            raise ValueError(f"vocab_size: must be at least 1, but is {vocab_size}")
-        self.config = config
-        self.vocab_size = vocab_size
+        super().__init__(config, vocab_size)
         tied, is_alone = config.tied_embeddings, config.is_decoder_only
         n_sources = config.source_vocab_size or vocab_size
         if not is_alone:  # weights are drawn in this order
@@ -66,16 +61,6 @@ class Transformer(nn.Module):
             self.encoder = make_encoder(config, self.encoder_input.positions)
         self.decoder = make_decoder(config, self.decoder_input.positions)
         initialize(self)
-
-    @property
-    def max_positions(self) -> int:
-        """Longest sentence in tokens, specials included, that the model reads or writes."""
-        return self.config.max_positions
-
-    @property
-    def source_eos(self) -> bool:
-        """True if source sentences end with `</s>`."""
-        return self.config.source_eos
 
     @property
     def target_matrix(self) -> Tensor:
@@ -121,6 +106,10 @@ class Transformer(nn.Module):
         hidden = self.decoder_input(target_input, self.target_matrix)
         causal = causal_mask(target_input.shape[1], target_input.device)
         return self.decoder(hidden, causal, memory, key_mask(source_mask))
+
+    def target_hidden(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
+        """See `Model`."""
+        return self.decode_hidden(target_input, self.encode(source, source_mask), source_mask)
 
     def project(self, hidden: Tensor) -> Tensor:
         """Turns hidden states (…, D) into logits (…, V)."""
@@ -279,7 +268,7 @@ def make_decoder(config: ModelConfig, positions: Positions) -> Stack[DecoderLaye
 
 
 @torch.no_grad()
-def initialize(model: Transformer) -> None:
+def initialize(model: Model) -> None:
     """Draws all weights of a model, in one place.
 
     ==================================  =====================================================

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from tformer_cli.artifacts.adapter_directory import add_low_rank
 from tformer_cli.model.adapter_config import AdapterConfig, adapted_parts
+from tformer_cli.model.base import Model
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import Linear
-from tformer_cli.model.transformer import Transformer
 
 
 def merged_weights(
@@ -43,7 +43,7 @@ class MergedAdapters:
     kept and written again: new ones might lie where earlier ones did.
     """
 
-    def __init__(self, model: Transformer) -> None:
+    def __init__(self, model: Model) -> None:
         """Finds the adapters of a model; without any, nothing is done."""
         linears = [m for m in model.modules() if isinstance(m, Linear) and m.adapters]
         self._found = [(linear, linear.weight, linear.low_ranks) for linear in linears]

@@ -15,9 +15,9 @@ from torch import Tensor
 from tformer_cli.data.batching import Batch, collate
 from tformer_cli.data.loading.encoded import EncodedCorpus
 from tformer_cli.errors import RecipeError
+from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.model.operations import ROW_MULTIPLE
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import is_out_of_memory
 from tformer_cli.training.config import TrainingConfig
 from tformer_cli.training.gradients import add_gradients
@@ -75,7 +75,7 @@ class PairLengths:
 
 
 def settle_tokens_per_batch(
-    model: Transformer, config: TrainingConfig, lengths: PairLengths, precision: Precision
+    model: Model, config: TrainingConfig, lengths: PairLengths, precision: Precision
 ) -> int:
     """Finds the budget of a run, or makes sure on a GPU that the recipe's fits.
 
@@ -129,7 +129,7 @@ def largest_budget(fits: Callable[[int], bool], smallest: int, largest: int, sha
 
 
 def _fits(
-    model: Transformer, config: TrainingConfig, shape: tuple[int, int, int], precision: Precision
+    model: Model, config: TrainingConfig, shape: tuple[int, int, int], precision: Precision
 ) -> bool:
     """Tries a batch with the gradients and the optimizer's two moments beside it."""
     generators = generator_tensors(next(model.parameters()).device)
@@ -153,7 +153,7 @@ def _fits(
 
 
 def _estimated_budget(
-    model: Transformer, config: TrainingConfig, lengths: PairLengths, precision: Precision
+    model: Model, config: TrainingConfig, lengths: PairLengths, precision: Precision
 ) -> int:
     """Computes the largest budget for a CPU from what a batch of the longest pairs keeps.
 
@@ -171,7 +171,7 @@ def _estimated_budget(
 
 
 def _kept_bytes(
-    model: Transformer, config: TrainingConfig, shape: tuple[int, int, int], precision: Precision
+    model: Model, config: TrainingConfig, shape: tuple[int, int, int], precision: Precision
 ) -> int:
     """Counts the bytes that a batch keeps between its forward and its backward pass."""
     weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
@@ -193,7 +193,7 @@ def _kept_bytes(
 
 
 def _add_gradients(
-    model: Transformer, config: TrainingConfig, shape: tuple[int, int, int], precision: Precision
+    model: Model, config: TrainingConfig, shape: tuple[int, int, int], precision: Precision
 ) -> None:
     model.train()
     add_gradients(

@@ -3,13 +3,13 @@
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import nn
 
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.base import Model
+from tformer_cli.model.stacks import Layer
 
 
-def compile_layers(model: Transformer) -> None:
-    """Lets torch compile the layers of both stacks for training, for batches of all shapes.
+def compile_layers(model: Model) -> None:
+    """Lets torch compile the layers of all stacks for training, for batches of all shapes.
 
     Layer by layer: they are alike, so each kind is compiled once. Single steps of the decoder and
     whoever listens to a layer continue as before.
@@ -18,7 +18,7 @@ def compile_layers(model: Transformer) -> None:
         layer.compile(dynamic=True)
 
 
-def uncompiled(model: Transformer) -> AbstractContextManager[object]:
+def uncompiled(model: Model) -> AbstractContextManager[object]:
     """Makes the context in which compiled layers compute as others do.
 
     Without gradients they would be compiled once more, for a few passes.
@@ -29,6 +29,5 @@ def uncompiled(model: Transformer) -> AbstractContextManager[object]:
     return context
 
 
-def _layers(model: Transformer) -> list[nn.Module]:
-    encoder = () if model.config.is_decoder_only else model.encoder.layers
-    return [*encoder, *model.decoder.layers]
+def _layers(model: Model) -> list[Layer]:
+    return [module for module in model.modules() if isinstance(module, Layer)]

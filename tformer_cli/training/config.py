@@ -1,7 +1,9 @@
 """Settings of training and validation: the recipe's `[training]` and `[validation]` tables."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 Optimizer = Literal["adam", "adamw", "muon"]
@@ -9,6 +11,19 @@ Schedule = Literal["noam", "inverse_sqrt", "linear", "cosine", "constant"]
 PrecisionChoice = Literal["auto", "float32", "bfloat16"]
 Averaging = Literal["last", "best", "ema", "none"]
 Metric = Literal["bleu", "chrf", "loss", "perplexity"]
+TaskKind = Literal["translate"]
+METRICS: Mapping[TaskKind, tuple[Metric, ...]] = MappingProxyType(
+    {"translate": ("bleu", "chrf", "loss", "perplexity")}
+)
+"""Scores that validation may be judged by, for each task; the first is the default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig:
+    """What the model is trained for: the recipe's `[task]` table."""
+
+    kind: TaskKind = "translate"
+    """"translate": a sentence to a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,4 +241,4 @@ class ValidationConfig:
     @property
     def higher_is_better(self) -> bool:
         """True if a larger value of the metric is the better one."""
-        return self.metric in ("bleu", "chrf")
+        return self.metric not in ("loss", "perplexity")

@@ -10,8 +10,8 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from tformer_cli.data.batching import Batch
 from tformer_cli.data.tokenizer import PAD_ID
+from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import autocast
 from tformer_cli.training.loss import Loss
 from tformer_cli.training.projected_loss import projected_loss
@@ -47,7 +47,7 @@ ALONE = BackwardPasses()
 
 
 def add_gradients(
-    model: Transformer,
+    model: Model,
     batches: Sequence[Batch],
     window: Window,
     *,
@@ -88,7 +88,7 @@ def add_gradients(
 
 
 def batch_loss(
-    model: Transformer,
+    model: Model,
     batch: Batch,
     *,
     label_smoothing: float,
@@ -123,7 +123,7 @@ def batch_loss(
         )
 
 
-def _target_hidden(model: Transformer, batch: Batch, device: torch.device, n_passes: int) -> Tensor:
+def _target_hidden(model: Model, batch: Batch, device: torch.device, n_passes: int) -> Tensor:
     """Computes the hidden states that target tokens are predicted from.
 
     Args:
@@ -149,13 +149,12 @@ def _target_hidden(model: Transformer, batch: Batch, device: torch.device, n_pas
     # Real tokens are found before the batch goes to the device: nothing waits for it there.
     positions = _moved(is_target.flatten().nonzero().squeeze(1), device)
     source_mask = _moved(source_mask, device)
-    memory = model.encode(_moved(source, device), source_mask)
-    hidden = model.decode_hidden(_moved(target_input, device), memory, source_mask)
+    hidden = model.target_hidden(_moved(source, device), source_mask, _moved(target_input, device))
     # (B, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding
     return hidden.flatten(0, 1).index_select(0, positions)
 
 
-def clip_gradients(model: Transformer, largest_norm: float) -> Tensor:
+def clip_gradients(model: Model, largest_norm: float) -> Tensor:
     """Scales the gradient down to a norm (0: never); returns the norm that it had."""
     parameters = [p for p in model.parameters() if p.grad is not None]
     norm = get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.base import Model
 from tformer_cli.training.adapters import MergedAdapters
 from tformer_cli.training.config import ValidationConfig
 from tformer_cli.training.events import ValidationReport
@@ -19,7 +19,7 @@ from tformer_cli.training.processes.signals import StopRequest, StopRequested
 from tformer_cli.training.resuming.checkpoints import MODEL
 from tformer_cli.training.resuming.saving import RunSaver
 from tformer_cli.training.resuming.state import TrainingState
-from tformer_cli.training.validation import Validation, Validator
+from tformer_cli.training.validation import ModelValidator, Validation
 
 PublishWeights = Callable[[Mapping[str, Tensor], int, Mapping[str, float]], None]
 """Writes weights, their step and their scores as the run's model directory."""
@@ -48,8 +48,8 @@ class Judge:
 
     def __init__(
         self,
-        model: Transformer,
-        validator: Validator | None,
+        model: Model,
+        validator: ModelValidator | None,
         config: ValidationConfig,
         publish: PublishWeights,
         processes: Processes,

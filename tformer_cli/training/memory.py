@@ -25,8 +25,8 @@ import torch
 
 from tformer_cli.data.batching import Batch
 from tformer_cli.errors import TformerError
+from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import is_out_of_memory
 from tformer_cli.training.gradients import ALONE, BackwardPasses, add_gradients
 from tformer_cli.training.window import Window
@@ -48,7 +48,7 @@ class GradientsInMemory:
 
     def add(
         self,
-        model: Transformer,
+        model: Model,
         batches: Sequence[Batch],
         window: Window,
         *,

@@ -9,8 +9,8 @@ from typing import Any
 from tformer_cli.data.batching import Batch
 from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
 from tformer_cli.errors import Interrupted
+from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import training_products
 from tformer_cli.training.batch_budget import PairLengths, settle_tokens_per_batch
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
@@ -41,7 +41,7 @@ from tformer_cli.training.resuming.recovery import roll_back
 from tformer_cli.training.resuming.saving import RunSaver
 from tformer_cli.training.resuming.state import TrainingState, notes_of_changes, present_conditions
 from tformer_cli.training.speed import HardwareLimit, Pace
-from tformer_cli.training.validation import Validator
+from tformer_cli.training.validation import ModelValidator
 from tformer_cli.training.window import Window, step_report
 
 
@@ -51,18 +51,18 @@ class Trainer:
     def __init__(
         self,
         *,
-        model: Transformer,
+        model: Model,
         config: TrainingConfig,
         validation: ValidationConfig,
         loader: Callable[[LoaderPosition, int], TrainingLoader],
-        validator: Validator | None,
+        validator: ModelValidator | None,
         checkpoints: Checkpoints,
         publish: PublishWeights,
         precision: Precision,
         fingerprints: list[str],
         limit: HardwareLimit,
         processes: Processes | None = None,
-        initial: Callable[[], Transformer] | None = None,
+        initial: Callable[[], Model] | None = None,
     ) -> None:
         """Brings together what a run needs.
 
@@ -113,7 +113,7 @@ class Trainer:
         self._gradients = GradientsInMemory(self.processes.backward_passes(model))
         self._freed_pages = FreedPages()
         self._pace = Pace()
-        self._uniform_loss = uniform_loss(config.label_smoothing, model.vocab_size)
+        self._uniform_loss = uniform_loss(config.label_smoothing, len(model.output_matrix))
         self._clock = time.monotonic()
         self._learning_rate = 0.0
 

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,8 +20,8 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import SearchEngine
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.evaluation.scores import bleu, chrf
+from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import autocast
 from tformer_cli.training.compiling import uncompiled
 from tformer_cli.training.events import ValidationReport
@@ -60,9 +61,24 @@ class Validation:
         )
 
 
+class ModelValidator(Protocol):
+    """Validates models of a task on the same examples again and again."""
+
+    def validate(
+        self, model: Model, sample: int, before_batch: Callable[[], None] | None = None
+    ) -> Validation:
+        """Computes loss and scores; the model is left in the mode it was in.
+
+        Args:
+            model: the model, on its device.
+            sample: number of the example to show, counted round and round.
+            before_batch: called before each batch; what it raises ends the validation.
+        """
+
+
 @dataclass
 class Validator:
-    """Validates models on the same sentence pairs again and again."""
+    """Validates translation models on the same sentence pairs again and again."""
 
     pairs: Sequence[SentencePair]
     tokenizer: Tokenizer
@@ -72,7 +88,7 @@ class Validator:
     precision: Precision
 
     def validate(
-        self, model: Transformer, sample: int, before_batch: Callable[[], None] | None = None
+        self, model: Model, sample: int, before_batch: Callable[[], None] | None = None
     ) -> Validation:
         """Computes loss and scores; the model is left in the mode it was in.
 
@@ -88,9 +104,7 @@ class Validator:
         finally:
             model.train(was_training)
 
-    def _validate(
-        self, model: Transformer, sample: int, before_batch: Callable[[], None]
-    ) -> Validation:
+    def _validate(self, model: Model, sample: int, before_batch: Callable[[], None]) -> Validation:
         start = time.monotonic()
         with (
             torch.inference_mode(),
@@ -121,28 +135,45 @@ class Validator:
             seconds=time.monotonic() - start,
         )
 
-    def _loss(self, model: Transformer, before_batch: Callable[[], None]) -> float:
-        """Mean -ln p of the references' tokens, the end of the sentence included."""
-        longest = model.config.max_positions - 1
-        sides = self.tokenizer.source, self.tokenizer.target
-        sources, targets = zip(*((pair.source, pair.target) for pair in self.pairs), strict=True)
-        source_ids = [ids[:longest] for ids in sides[0].encode_batch(sources)]
-        target_ids = [ids[:longest] for ids in sides[1].encode_batch(targets)]
-        source_lengths = np.array([len(ids) for ids in source_ids], dtype=np.int32)
-        target_lengths = np.array([len(ids) for ids in target_ids], dtype=np.int32)
-        plan = plan_batches(source_lengths, target_lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)
-        total, n_tokens = 0.0, 0
-        for indices in plan:
-            before_batch()
-            batch = collate(
-                [source_ids[i] for i in indices],
-                [target_ids[i] for i in indices],
-                source_eos=model.source_eos,
-            )
-            loss = batch_loss(model, batch, label_smoothing=0.0, precision=self.precision)
-            total += loss.negative_log_likelihood.item()
-            n_tokens += batch.n_target_tokens
-        return total / max(1, n_tokens)
+    def _loss(self, model: Model, before_batch: Callable[[], None]) -> float:
+        return mean_loss(model, self.pairs, self.tokenizer, self.precision, before_batch)
+
+
+def mean_loss(
+    model: Model,
+    pairs: Sequence[SentencePair],
+    tokenizer: Tokenizer,
+    precision: Precision,
+    before_batch: Callable[[], None],
+) -> float:
+    """Computes the mean -ln p of the targets' tokens, the end of the sentence included.
+
+    Args:
+        model: in evaluation mode, on its device.
+        pairs: the examples; what is longer than the model takes is cut off.
+        tokenizer: of their sides.
+        precision: of the products.
+        before_batch: called before each batch.
+    """
+    longest = model.config.max_positions - 1
+    sources, targets = zip(*((pair.source, pair.target) for pair in pairs), strict=True)
+    source_ids = [ids[:longest] for ids in tokenizer.source.encode_batch(sources)]
+    target_ids = [ids[:longest] for ids in tokenizer.target.encode_batch(targets)]
+    source_lengths = np.array([len(ids) for ids in source_ids], dtype=np.int32)
+    target_lengths = np.array([len(ids) for ids in target_ids], dtype=np.int32)
+    plan = plan_batches(source_lengths, target_lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)
+    total, n_tokens = 0.0, 0
+    for indices in plan:
+        before_batch()
+        batch = collate(
+            [source_ids[i] for i in indices],
+            [target_ids[i] for i in indices],
+            source_eos=model.source_eos,
+        )
+        loss = batch_loss(model, batch, label_smoothing=0.0, precision=precision)
+        total += loss.negative_log_likelihood.item()
+        n_tokens += batch.n_target_tokens
+    return total / max(1, n_tokens)
 
 
 def _go_on() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from torch import Tensor
 
 from tformer_cli.data.batching import Batch
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.base import Model
 from tformer_cli.training.divergence import Diverged
 from tformer_cli.training.events import StepReport
 from tformer_cli.training.loss import Loss
@@ -116,7 +116,7 @@ def step_report(
     share_done: float,
     learning_rate: float,
     limit: HardwareLimit,
-    model: Transformer,
+    model: Model,
     n_passes: int = 1,
 ) -> StepReport:
     """Sums up the steps since the last report.

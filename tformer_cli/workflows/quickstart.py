@@ -13,7 +13,7 @@ from tformer_cli.training.events import TrainingObserver
 from tformer_cli.workflows.evaluate import Evaluation, evaluate_model
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.train import TrainingResult, train
-from tformer_cli.workflows.training.data import Progress
+from tformer_cli.workflows.training.tasks import Progress
 
 FAMOUS = (
     "The animal didn't cross the street because it was too tired.",

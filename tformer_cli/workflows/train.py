@@ -24,7 +24,6 @@ from tformer_cli.artifacts.token_frequencies import (
     save_frequencies,
 )
 from tformer_cli.data.corpora import SentencePair, corpus_name
-from tformer_cli.data.doubts import doubts
 from tformer_cli.data.loading.encoded import EncodedCorpus
 from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
 from tformer_cli.data.tokenizer import Tokenizer
@@ -45,6 +44,7 @@ from tformer_cli.files.lock import locked
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
 from tformer_cli.inspection.heads.timeline import HEADS_LOG
 from tformer_cli.model.config import Precision, parameter_count
+from tformer_cli.model.transformer import Transformer
 from tformer_cli.recipe import Recipe, differing_keys, load_recipe
 from tformer_cli.runtime import has_fast_bfloat16
 from tformer_cli.training.adapters import merged_weights
@@ -59,12 +59,9 @@ from tformer_cli.training.run_logs import DIRECTORY as TENSORBOARD
 from tformer_cli.training.run_logs import MetricsLog, TensorBoardLog
 from tformer_cli.training.speed import HardwareLimit, ProductProbe
 from tformer_cli.training.trainer import Trainer
-from tformer_cli.training.validation import Validator
 from tformer_cli.workflows.inspection.follow_heads import PROBE, HeadFollower
-from tformer_cli.workflows.opening.engines import search_engines
 from tformer_cli.workflows.training.data import (
-    Progress,
-    check_files,
+    completed_recipe,
     encoded_corpora,
     fingerprint,
     make_tokenizer,
@@ -80,6 +77,7 @@ from tformer_cli.workflows.training.start import (
     initial_model,
     start_origin,
 )
+from tformer_cli.workflows.training.tasks import Progress, task_of
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 
@@ -235,7 +233,7 @@ def _started(
     names = [*map(corpus_name, recipe.data.train), "data.valid"]
     started = replace(started, notes=(*started.notes, *prepared.trainer.resume(names)))
     if processes.is_first and not prepared.trainer.state.step:
-        started = replace(started, doubts=tuple(doubts(recipe.data)))
+        started = replace(started, doubts=tuple(task_of(recipe).doubts(recipe)))
     return started
 
 
@@ -312,11 +310,15 @@ def prepare(
 ) -> Prepared:
     """Makes ready what a run needs; see `train`. Nothing is written into the run directory."""
     progress = progress or _ignore
+    task = task_of(recipe)
+    given, tell = recipe, progress
+    recipe = processes.prepared(lambda: completed_recipe(given, tell))
     tokenizer = Tokenizer.from_json(
         processes.first(lambda: _run_tokenizer(recipe, run, progress, fresh=fresh).to_json())
     )
+    sides = task.sides(recipe, tokenizer)
     valid, corpora = processes.prepared(
-        lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, tokenizer, progress))
+        lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, sides, progress))
     )
     fingerprints = [*(corpus.fingerprint for corpus in corpora), fingerprint(valid)]
     if processes.first(lambda: fingerprints) != fingerprints:
@@ -334,16 +336,14 @@ def prepare(
     model = make(loads=loads).to(device)
     model_notes = freeze(model, recipe)
     model_notes += use_kernels(model, compiles=recipe.training.compile)
-    decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
-    engines = search_engines("tformer", device, precision)
-    validator = Validator(valid, tokenizer, decoding, engines, device, precision)
+    validator = task.validator(recipe, valid, tokenizer, device, precision) if valid else None
     trainer = Trainer(
         model=model,
         config=recipe.training,
         validation=recipe.validation,
-        loader=partial(_open_loader, recipe, corpora, tokenizer),
-        validator=validator if valid else None,
+        loader=partial(_open_loader, recipe, corpora, sides),
+        validator=validator,
         checkpoints=Checkpoints(run),
         publish=partial(_publish, recipe, run, tokenizer, origin),
         precision=precision,
@@ -395,7 +395,8 @@ def _source_counts(prepared: Prepared) -> NDArray[np.int64]:
 def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | None:
     """Observer of the heads, if one is asked for or was in an earlier part of the run."""
     trainer = prepared.trainer
-    if not (recipe.training.inspect_every > 0 or (run / HEADS_LOG).is_file()):
+    is_asked = recipe.training.inspect_every > 0 or (run / HEADS_LOG).is_file()
+    if not is_asked or not isinstance(trainer.model, Transformer):
         return None
     counts = load_frequencies(run, prepared.tokenizer.source.vocab_size)
     return HeadFollower(
@@ -471,7 +472,6 @@ def choose_precision(recipe: Recipe, device_type: str) -> Precision:
 
 def _run_tokenizer(recipe: Recipe, run: Path, progress: Progress, *, fresh: bool) -> Tokenizer:
     """The run's own tokenizer if it is there already, so that a resumption cannot change it."""
-    check_files(recipe)
     if not fresh and (run / TOKENIZER).is_file() and Checkpoints(run).steps():
         return Tokenizer.from_file(run / TOKENIZER)
     return make_tokenizer(recipe, progress)

@@ -1,6 +1,6 @@
 """A run as it goes: a live dashboard on a terminal, plain lines in a pipe, nothing when quiet."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from time import monotonic
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
+SCORES = {"bleu": "BLEU", "chrf": "chrF"}
+"""Scores whose names are written in another way."""
 _LONGEST_SAMPLE = 200
 """Characters that are shown of a sentence."""
 
@@ -172,18 +174,18 @@ class Dashboard(TrainingView):
     def _history(self) -> "Table":
         from rich.table import Table
 
-        names = {"BLEU": "bleu", "chrF": "chrf", "loss": "loss", "perplexity": "perplexity"}
+        names = by_rank(self._validations[-1].scores)
         if self._live.console.width < 72:
-            names = {"BLEU": "bleu", "loss": "loss"}
+            names = [names[0], "loss"]
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         table.add_column("validation", no_wrap=True)
         for name in names:
-            table.add_column(name, justify="right")
+            table.add_column(SCORES.get(name, name), justify="right")
         table.add_column("")
         for report in self._validations[-5:]:
             table.add_row(
                 "average" if report.weights == "average" else f"step {report.step:,}",
-                *(f"{report.scores[key]:.2f}" for key in names.values()),
+                *(f"{report.scores[key]:.2f}" for key in names),
                 "[green]best[/]" if report.is_best else "",
             )
         return table
@@ -250,11 +252,11 @@ def event_lines(event: TrainingEvent) -> list[str]:
             scores = event.scores
             best = ", best so far" if event.is_best else ""
             which = "average" if event.weights == "average" else f"step {event.step:,}"
-            line = (
-                f"validation of {which}: BLEU {scores['bleu']:.2f}, chrF {scores['chrf']:.2f}, "
-                f"loss {scores['loss']:.3f}, perplexity {scores['perplexity']:.2f}, "
-                f"{event.seconds:.1f} s{best}"
+            shown = ", ".join(
+                f"{SCORES.get(name, name)} {scores[name]:.{3 if name == 'loss' else 2}f}"
+                for name in by_rank(scores)
             )
+            line = f"validation of {which}: {shown}, {event.seconds:.1f} s{best}"
             pair = (event.sample_source, event.sample_translation)
             source, translation = (visible(text, _LONGEST_SAMPLE) for text in pair)
             return [line, f"  {source} → {translation}"]
@@ -268,6 +270,12 @@ def event_lines(event: TrainingEvent) -> list[str]:
             if event.better_step:
                 final = f"; step {event.better_step:,}, which scores better than the average"
             return [f"finished in {clock(event.seconds)}: {event.reason}{final}"]
+
+
+def by_rank(scores: Mapping[str, float]) -> list[str]:
+    """Names of scores, those of the task before loss and perplexity."""
+    losses = ("loss", "perplexity")
+    return [*(name for name in scores if name not in losses), *(n for n in losses if n in scores)]
 
 
 def limit_share(report: StepReport, limit: str) -> str:

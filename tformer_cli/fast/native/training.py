@@ -23,12 +23,13 @@ from tformer_cli.fast.unpadded import attend_within, hidden_unpadded, trains_unp
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.operations import Dropout, Linear
+from tformer_cli.model.transformer import Transformer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.model.attention import Spans
-    from tformer_cli.model.transformer import Transformer
+    from tformer_cli.model.base import Model
 
 
 class NativeOperations:
@@ -57,12 +58,13 @@ class NativeOperations:
 
     def hidden_states(
         self,
-        model: Transformer,
+        model: Model,
         source: tuple[Tensor, Tensor],
         target_input: tuple[Tensor, Tensor],
     ) -> Tensor | None:
         """See `Operations.hidden_states`."""
-        if not trains_unpadded(model, max(source[0].shape[1], target_input[0].shape[1])):
+        longest = max(source[0].shape[1], target_input[0].shape[1])
+        if not isinstance(model, Transformer) or not trains_unpadded(model, longest):
             return None
         return hidden_unpadded(model, unpadded(*source), unpadded(*target_input))
 
@@ -81,7 +83,7 @@ class NativeOperations:
         return self.masked_dropout(values, hidden, rate)
 
 
-def use_native_operations(model: Transformer, library: ctypes.CDLL) -> bool:
+def use_native_operations(model: Model, library: ctypes.CDLL) -> bool:
     """Lets a model on the CPU train by the kernels.
 
     Returns:

@@ -18,13 +18,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.base import Model
 
 
 class MovingAverage:
     """A second model whose weights are the average of another one's; float32 like them."""
 
-    def __init__(self, model: Transformer, decay: float) -> None:
+    def __init__(self, model: Model, decay: float) -> None:
         """Starts from the present weights.
 
         Args:

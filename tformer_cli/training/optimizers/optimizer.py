@@ -5,16 +5,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.config import TrainingConfig
 from tformer_cli.training.optimizers.adam import Adam, ParameterGroup
 from tformer_cli.training.optimizers.muon import Muon, layer_matrices
 
 
-def make_optimizer(
-    model: Transformer, config: TrainingConfig, precision: Precision = "float32"
-) -> Adam:
+def make_optimizer(model: Model, config: TrainingConfig, precision: Precision = "float32") -> Adam:
     """Makes the optimizer of a model's parameters.
 
     Weight decay falls on matrices alone: shrinking biases and layer norms has no sense of

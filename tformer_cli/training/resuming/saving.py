@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tformer_cli.artifacts.weights_file import tensor_shapes
 from tformer_cli.errors import ArtifactError, DataError, UnreadableError
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.base import Model
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
 from tformer_cli.training.optimizers.adam import Adam
 from tformer_cli.training.optimizers.moving_average import MovingAverage
@@ -26,7 +26,7 @@ class RunSaver:
 
     def __init__(
         self,
-        model: Transformer,
+        model: Model,
         optimizer: Adam,
         checkpoints: Checkpoints,
         config: TrainingConfig,
@@ -108,9 +108,9 @@ class RunSaver:
             self._average.restart()
         return TrainingState(fingerprints=fingerprints)
 
-    def _random(self) -> Transformer:
+    def _random(self) -> Model:
         torch.manual_seed(self._config.seed)
-        return Transformer(self._model.config, self._model.vocab_size)
+        return type(self._model)(self._model.config, self._model.vocab_size)
 
     def restore(self, fresh: TrainingState, names: Sequence[str]) -> tuple[TrainingState, str]:
         """Goes back to the newest sound checkpoint, and removes damaged ones after it.

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from tformer_cli.data.loading.loader import LoaderPosition
+from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.structure import structure
 from tformer_cli.training.config import ValidationConfig
 from tformer_cli.training.divergence import LossHistory
@@ -135,7 +135,7 @@ CONDITIONS = ("world_size", "by_kernels", "precision", "device", "n_threads")
 """Fields of a run's state."""
 
 
-def present_conditions(model: Transformer, precision: Precision, world_size: int) -> dict[str, Any]:
+def present_conditions(model: Model, precision: Precision, world_size: int) -> dict[str, Any]:
     """Finds the conditions of this process.
 
     Args:

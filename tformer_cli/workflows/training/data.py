@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -16,9 +16,7 @@ from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.recipe import Recipe
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.training.start import start_tokenizer
-
-Progress = Callable[[str, int], None]
-"""Called with the name of the data in preparation, and the number of its pairs that are done."""
+from tformer_cli.workflows.training.tasks import Progress, task_of
 
 
 def check_files(recipe: Recipe) -> None:
@@ -41,6 +39,16 @@ def check_files(recipe: Recipe) -> None:
                 corpus_file(name, data.directory)
 
 
+def completed_recipe(recipe: Recipe, progress: Progress | None = None) -> Recipe:
+    """Adds to a recipe what its task and its training data decide; see `Task.completed`.
+
+    Raises:
+        DataError: if a corpus is missing, or does not fit the task.
+    """
+    check_files(recipe)
+    return task_of(recipe).completed(recipe, progress)
+
+
 def validation_pairs(recipe: Recipe, progress: Progress | None = None) -> list[SentencePair]:
     """Reads the first `validation.max_sentences` pairs (0: all) of the validation corpora.
 
@@ -59,7 +67,7 @@ def validation_pairs(recipe: Recipe, progress: Progress | None = None) -> list[S
 
 
 def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenizer:
-    """Opens the recipe's tokenizer, or trains it on both sides of the training corpora."""
+    """Opens the recipe's tokenizer, or trains it on the texts of the training corpora."""
     if recipe.start.model:
         return start_tokenizer(recipe)
     if recipe.tokenizer.path:
@@ -77,14 +85,14 @@ def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenize
                 f'"{tokenizer.algorithm}"'
             )
         return tokenizer
-    return train_tokenizer(_both_sides(recipe, progress), recipe.tokenizer)
+    return train_tokenizer(_texts(recipe, progress), recipe.tokenizer)
 
 
-def _both_sides(recipe: Recipe, progress: Progress | None) -> Iterator[str]:
-    n_pairs, has_text = 0, False
+def _texts(recipe: Recipe, progress: Progress | None) -> Iterator[str]:
+    n_pairs, has_text, task = 0, False, task_of(recipe)
     for corpus in recipe.data.train:
         for pair in read_corpus(corpus, recipe.data.directory):
-            yield from pair
+            yield from task.texts(pair)
             has_text = has_text or any(map(str.strip, pair))
             n_pairs += 1
             if progress and n_pairs % 1000 == 0:

@@ -4,7 +4,7 @@ import torch
 
 from tformer_cli.acceleration import has_fast
 from tformer_cli.errors import UsageError
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.base import Model
 from tformer_cli.runtime import check_threads, resolve_device
 from tformer_cli.training.compiling import compile_layers
 from tformer_cli.training.processes.launch import Launch
@@ -33,7 +33,7 @@ def training_device(name: str, launch: Launch) -> torch.device:
     return device
 
 
-def use_kernels(model: Transformer, *, compiles: bool = False) -> list[str]:
+def use_kernels(model: Model, *, compiles: bool = False) -> list[str]:
     """Lets a model on the CPU train by the compiled kernels, where there are any.
 
     Args:
@@ -54,7 +54,7 @@ def use_kernels(model: Transformer, *, compiles: bool = False) -> list[str]:
     return [*notes, f"training without compiled kernels, which is slower: {reason}"]
 
 
-def _refusal(model: Transformer) -> str | None:
+def _refusal(model: Model) -> str | None:
     """Lets a model train by the kernels, or gives the reason why it does not."""
     if not has_fast():
         return "tformer_cli/fast is missing"

@@ -8,15 +8,15 @@ import numpy as np
 
 from tformer_cli.data.batching import collate, plan_batches
 from tformer_cli.data.corpora import SentencePair, read_corpus
-from tformer_cli.data.doubts import doubts
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
 from tformer_cli.model.config import parameter_count
 from tformer_cli.recipe import Recipe
-from tformer_cli.workflows.training.data import check_files, make_tokenizer
+from tformer_cli.workflows.training.data import completed_recipe, make_tokenizer
 from tformer_cli.workflows.training.start import check_start
+from tformer_cli.workflows.training.tasks import task_of
 
 SAMPLE = 2000
 """Pairs that are looked at."""
@@ -75,12 +75,13 @@ def plan_training(recipe: Recipe) -> Plan:
         RecipeError: if the recipe's tokenizer does not fit.
     """
     check_start(recipe)
-    check_files(recipe)
+    task, recipe = task_of(recipe), completed_recipe(recipe)
     counts = LineCounts()
     sample = list(_sample(recipe, counts))
     # Trained on the sample where the recipe names none: close enough to estimate lengths
     tokenizer = _sample_tokenizer(recipe, sample)
-    encoded = [_encoded(tokenizer, pair) for pair in sample]
+    sides = task.sides(recipe, tokenizer)
+    encoded = [_encoded(sides, pair) for pair in sample]
     kept = [ids for ids in encoded if max(map(len, ids)) <= recipe.data.max_length]
     if not kept:
         raise DataError("data.train: no usable sentence pair at its start; check the corpora")
@@ -106,11 +107,11 @@ def plan_training(recipe: Recipe) -> Plan:
         batch_shapes=tuple((*b.source.shape, b.target_input.shape[1]) for b in batches[:3]),
         sentences_per_batch=len(kept) / len(batches),
         padding=1.0 - n_tokens / sum(batch.n_cells for batch in batches),
-        doubts=(*doubts(recipe.data), *_broken(counts)),
+        doubts=(*task.doubts(recipe), *_broken(counts)),
         example=(
             sample[0],
-            tokenizer.source.pieces(encoded[0][0]),
-            tokenizer.target.pieces(encoded[0][1]),
+            sides.source.pieces(encoded[0][0]),
+            sides.target.pieces(encoded[0][1]),
         ),
     )
 
@@ -143,7 +144,8 @@ def _sample_tokenizer(recipe: Recipe, sample: list[SentencePair]) -> Tokenizer:
         return make_tokenizer(recipe)
     if not sample:
         raise DataError("data.train: has no sentence pairs; name another corpus")
-    return train_tokenizer((text for pair in sample for text in pair), recipe.tokenizer)
+    texts = task_of(recipe).texts
+    return train_tokenizer((text for pair in sample for text in texts(pair)), recipe.tokenizer)
 
 
 def _vocab_size(recipe: Recipe, tokenizer: Tokenizer) -> int:

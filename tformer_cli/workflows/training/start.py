@@ -27,11 +27,12 @@ from tformer_cli.recipe import Completion, Recipe, load_recipe
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.training.config import StartConfig, TrainingConfig
 from tformer_cli.workflows.import_model import resolve_model
+from tformer_cli.workflows.training.tasks import task_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tformer_cli.model.transformer import Transformer
+    from tformer_cli.model.base import Model
 
 FREE = ("dropout", "attention_dropout", "activation_dropout")
 """Keys of `[model]` that a recipe may give beside `from`: they decide nothing of what is stored."""
@@ -123,7 +124,7 @@ def frozen_names(recipe: Recipe) -> set[str]:
     return frozen
 
 
-def freeze(model: "Transformer", recipe: Recipe) -> list[str]:
+def freeze(model: "Model", recipe: Recipe) -> list[str]:
     """Keeps a model's frozen weights as they are: without gradient and optimizer state.
 
     Returns:
@@ -143,7 +144,9 @@ def freeze(model: "Transformer", recipe: Recipe) -> list[str]:
     kept = [parameter for name, parameter in parameters.items() if name in frozen]
     for parameter in kept:
         parameter.requires_grad = False
-    if recipe.start.model and model.target_matrix.requires_grad:
+    from tformer_cli.model.transformer import Transformer
+
+    if recipe.start.model and isinstance(model, Transformer):
         _keep_start_of_zeros(model.target_matrix)
     if not recipe.start.frozen:
         return notes
@@ -187,7 +190,8 @@ def _keep_start_of_zeros(matrix: "Tensor") -> None:
         gradient[BOS_ID] *= matrix[BOS_ID].any()
         return gradient
 
-    matrix.register_hook(kept)  # type: ignore[no-untyped-call]  # as torch has it
+    if matrix.requires_grad:
+        matrix.register_hook(kept)  # type: ignore[no-untyped-call]  # as torch has it
 
 
 def start_tokenizer(recipe: Recipe) -> Tokenizer:
@@ -205,7 +209,7 @@ def start_tokenizer(recipe: Recipe) -> Tokenizer:
         raise RecipeError(f"tokenizer.new_tokens: {error}") from None
 
 
-def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Transformer":
+def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Model":
     """Makes the model of a run with the weights that it begins with, on the CPU.
 
     Args:
@@ -219,10 +223,9 @@ def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Tr
     import torch
 
     from tformer_cli.model.low_rank import add_low_ranks
-    from tformer_cli.model.transformer import Transformer
 
     torch.manual_seed(recipe.training.seed)
-    model = Transformer(recipe.model, vocab_size)
+    model = task_of(recipe).new_model(recipe.model, vocab_size)
     if recipe.start.model and loads:
         load_start(model, recipe.start)
     if recipe.adapter.rank:
@@ -230,7 +233,7 @@ def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Tr
     return model
 
 
-def load_start(model: "Transformer", start: StartConfig) -> None:
+def load_start(model: "Model", start: StartConfig) -> None:
     """Gives a model the weights that its run starts from; new tokens get the mean of the others.
 
     Raises:

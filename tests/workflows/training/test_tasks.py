@@ -1,0 +1,38 @@
+"""Every task has its place in the seam."""
+
+from typing import get_args
+
+import pytest
+
+from tformer_cli.errors import RecipeError
+from tformer_cli.recipe import make_recipe
+from tformer_cli.training.config import METRICS, Metric, TaskKind
+from tformer_cli.workflows.training.tasks import TASKS, task_of
+
+VALUES = {"data": {"train": [{"tsv": "a.tsv"}]}, "training": {"max_steps": 1}}
+
+
+def test_every_kind_has_a_task_and_metrics():
+    kinds = set(get_args(TaskKind))
+    assert kinds == set(TASKS) == set(METRICS)
+    assert {metric for metrics in METRICS.values() for metric in metrics} == set(get_args(Metric))
+
+
+@pytest.mark.parametrize("kind", get_args(TaskKind))
+def test_a_task_is_judged_by_its_first_metric_unless_another_is_named(kind):
+    recipe = make_recipe({**VALUES, "task": {"kind": kind}}, "here")
+    assert task_of(recipe) is TASKS[kind]
+    assert recipe.validation.metric == METRICS[kind][0]
+    given = make_recipe({**VALUES, "task": {"kind": kind}, "validation": {"metric": "loss"}}, "x")
+    assert given.validation.metric == "loss"
+
+
+def test_recipes_without_a_task_translate():
+    recipe = make_recipe(VALUES, "here")
+    assert recipe.task.kind == "translate"
+    assert recipe.validation.metric == "bleu"
+
+
+def test_an_unknown_task_is_one_line():
+    with pytest.raises(RecipeError, match=r"task.kind: must be .*'translate'.*; found \"sing\""):
+        make_recipe({**VALUES, "task": {"kind": "sing"}}, "here")
