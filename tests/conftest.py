@@ -1,4 +1,6 @@
+import gc
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,33 @@ from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import prepare_cpu
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
+
+
+def pytest_configure():
+    """Keeps compiled bytecode, whatever the environment says.
+
+    Else both workers compile all tests, and each program that they start the whole package.
+    """
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    gc.disable()  # until all tests are found
+
+
+def pytest_collection_finish():
+    """Spares each collection of garbage the millions of objects that stay to the end."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waits_for_the_disk():
+    """Nothing here cuts the power, and what a killed process wrote is there without a flush.
+
+    A training of twenty steps flushes a hundred times, longer than it computes.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # fails as the call does for what is not open
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,6 +1,7 @@
 """Every search engine finds what the plain beam search of forty lines finds."""
 
 import random
+from functools import cache, partial
 
 import pytest
 import torch
@@ -43,9 +44,11 @@ def engine(request):
     return ENGINES[request.param]
 
 
-def random_model(seed, **changes):
+@cache
+def random_model(number):
     """Large weights make translations of all lengths, which end by themselves or at the limit."""
-    torch.manual_seed(seed)
+    changes = dict(MODELS[number])
+    torch.manual_seed(changes.pop("seed"))
     shape = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 1, "n_decoder_layers": 2}
     model = Transformer(ModelConfig(**{**shape, "max_positions": 20, **changes}), VOCABULARY).eval()
     with torch.no_grad():
@@ -55,24 +58,26 @@ def random_model(seed, **changes):
     return model
 
 
-def expected(model, source, config, **rules):
-    """What the plain search finds, by a pass over the whole prefix for every hypothesis."""
+@cache
+@torch.inference_mode()
+def log_probabilities_of(number, source, prefix):
+    """Those of all next tokens, by a pass over the whole prefix."""
     tokens = torch.tensor([[*source, EOS_ID]])
     mask = torch.ones_like(tokens, dtype=torch.bool)
+    logits = random_model(number)(tokens, mask, torch.tensor([[BOS_ID, *prefix]]))
+    return logits[0, -1].double().log_softmax(-1).tolist()
 
-    @torch.inference_mode()
-    def log_probabilities(prefix):
-        logits = model(tokens, mask, torch.tensor([[BOS_ID, *prefix]]))
-        return logits[0, -1].double().log_softmax(-1).tolist()
 
-    limit = longest_translation(len(source), config, model.max_positions)
-    return plain_beam_search(log_probabilities, config, limit, **rules)
+def expected(number, source, config, **rules):
+    """What the plain search finds."""
+    limit = longest_translation(len(source), config, random_model(number).max_positions)
+    return plain_beam_search(partial(log_probabilities_of, number, source), config, limit, **rules)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=repr)
 @pytest.mark.parametrize("number", range(len(MODELS)))
 def test_every_engine_finds_what_the_plain_search_finds(engine, number, settings):
-    model, config = random_model(**MODELS[number]), DecodingConfig(**settings)
+    model, config = random_model(number), DecodingConfig(**settings)
     draw = random.Random(number)
     sources = [
         tuple(draw.randrange(4, VOCABULARY) for _ in range(draw.randrange(1, 12))) for _ in range(6)
@@ -82,7 +87,7 @@ def test_every_engine_finds_what_the_plain_search_finds(engine, number, settings
     results = engine.prepare(model).search(sentences, config, lambda: None)
     lengths = set()
     for source, found in zip(sources, results, strict=True):
-        plain = expected(model, source, config)
+        plain = expected(number, source, config)
         assert [(h.token_ids, h.is_finished) for h in found] == [one[1:] for one in plain]
         assert [h.score for h in found] == pytest.approx([one[0] for one in plain], abs=1e-4)
         lengths |= {len(h.token_ids) for h in found}
@@ -116,7 +121,7 @@ def rules_of(sentence, config):
 def test_prefixes_and_bans_are_searched_for_as_by_the_plain_search(
     kernels, number, settings, rules
 ):
-    model, config = random_model(**MODELS[number]), DecodingConfig(**settings, **rules)
+    model, config = random_model(number), DecodingConfig(**settings, **rules)
     draw = random.Random(number)
 
     def some(n, first=EOS_ID + 1):
@@ -132,13 +137,14 @@ def test_prefixes_and_bans_are_searched_for_as_by_the_plain_search(
         Sentence(tokens=some(1 + i % 5), prefix=prefix, excluded=tuple(filter(None, ban)))
         for i, (prefix, ban) in enumerate((prefix, ban) for prefix in prefixes for ban in bans)
     ]
+    plain_results = [
+        expected(number, each.tokens, config, allowed=rules_of(each, config)) for each in sentences
+    ]
     for engine in (TorchEngine(CPU), CompiledEngine()):
         assert engine.supports(config, model) is None
         assert {engine.takes(sentence) for sentence in sentences} == {None}
         results = engine.prepare(model).search(sentences, config, lambda: None)
-        for sentence, found in zip(sentences, results, strict=True):
-            rule = rules_of(sentence, config)
-            plain = expected(model, sentence.tokens, config, allowed=rule)
+        for plain, found in zip(plain_results, results, strict=True):
             assert [(h.token_ids, h.is_finished) for h in found] == [one[1:] for one in plain]
             assert [h.score for h in found] == pytest.approx([one[0] for one in plain], abs=1e-4)
             assert all(

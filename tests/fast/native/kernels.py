@@ -85,7 +85,7 @@ STRUCTS = (
 )
 
 LOWER_LEVELS = ("x86-64-v3", "x86-64-v2")
-"""Levels that are tested beside the one in use, and built without a warning for it."""
+"""Levels that training is tested with, beside the one in use."""
 
 
 def declare(library):
