@@ -118,6 +118,27 @@ def model(tmp_path_factory, one_thread):
 
 
 @pytest.fixture(scope="module")
+def language_model(tmp_path_factory, one_thread):
+    """A model directory of a decoder alone with random weights, which samples texts."""
+    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
+    config = ModelConfig(
+        d_model=32, n_heads=2, d_ff=64, n_encoder_layers=0, n_decoder_layers=2, max_positions=40
+    )
+    torch.manual_seed(3)
+    weights = Transformer(config, tokenizer.vocab_size).state_dict()
+    path = tmp_path_factory.mktemp("language") / "model"
+    save_model_directory(
+        path,
+        {name: 2.0 * weight for name, weight in weights.items()},
+        config=config,
+        tokenizer=tokenizer,
+        decoding=DecodingConfig(sampling=True, max_length=8),
+        info=ModelInfo(),
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
 def foreign(tmp_path_factory):
     """A model directory with two vocabularies, which must be told its languages, eng and fra."""
     from tests.data.sentencepiece.conftest import write_foreign_model

@@ -39,6 +39,7 @@ COMMANDS = {
             "shortlist",
             "benchmark",
             "score",
+            "generate",
             "inspect-heads",
             "inspect-step",
             "inspect-positions",
@@ -60,7 +61,7 @@ HELP_WRITTEN_BY = "0.29.2"
 
 
 NO_PATHS = {
-    *("TEXT", "TOKEN", "HEAD", "HEAD:TOKEN", "HEADS", "CODE"),
+    *("TEXT", "PROMPT", "TOKEN", "HEAD", "HEAD:TOKEN", "HEADS", "CODE"),
     *("TOPIC", "COMMAND", "DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY=VALUE"),
     *("MIN:MAX", "HOST:PORT"),
 }

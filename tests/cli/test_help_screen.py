@@ -128,9 +128,10 @@ def test_commands_stand_in_panels():
     assert places == sorted(places)
     names = re.findall(r"│ ([a-z-]+)  ", shown)
     assert names[:5] == ["quickstart", "guide", "recipes", "make-corpus", "help"]
-    assert names[5:11] == ["train", "plot", "tokenize", "translate", "evaluate", "score"]
-    assert names[11:16] == ["info", "import", "export", "shortlist", "benchmark"]
-    assert names[16] == "inspect-heads"
+    assert names[5:11] == ["train", "plot", "tokenize", "translate", "generate", "evaluate"]
+    assert names[11] == "score"
+    assert names[12:17] == ["info", "import", "export", "shortlist", "benchmark"]
+    assert names[17] == "inspect-heads"
 
 
 def test_common_options_come_first():
@@ -203,5 +204,5 @@ def test_the_input_is_i_everywhere():
         for option in getattr(command, "params", []):
             if {"--input", "--source"} & set(option.opts):
                 assert "-i" in option.opts, words
-                is_input = words[0] in ("translate", "tokenize")
+                is_input = words[0] in ("translate", "generate", "tokenize")
                 assert option.opts[0] == ("--input" if is_input else "--source")

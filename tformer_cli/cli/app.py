@@ -190,6 +190,7 @@ COMMANDS = {
     "plot": TRAIN,
     "tokenize": TRAIN,
     "translate": TRANSLATE,
+    "generate": TRANSLATE,
     "evaluate": TRANSLATE,
     "score": TRANSLATE,
     "info": DEPLOY,

@@ -157,6 +157,33 @@ def takes_decoding_options(command: Command) -> Command:
     return with_options(command, {name: (kind, None) for name, kind in _DECODING_OPTIONS.items()})
 
 
+_OF_SOURCES = ("coverage_penalty", "max_length_ratio", "min_length_ratio")
+_OF_TEXTS: dict[str, Any] = {
+    **{name: kind for name, kind in _DECODING_OPTIONS.items() if name not in _OF_SOURCES},
+    "beam_size": _option(
+        int, COMMON, "Beam size of a search instead of sampling. 1 is greedy search.", min=1
+    ),
+    "max_length": _option(
+        int, COMMON, "Most tokens that follow a prompt.", min=1, shown="the model's, or 200"
+    ),
+    "min_length": _option(int, SEARCH, "Fewest tokens that follow a prompt."),
+    "repetition_penalty": _option(
+        float,
+        SEARCH,
+        "Multiply the log-probability of tokens already written by X (Keskar et al. 2019); 1 "
+        "changes nothing.",
+    ),
+    "sampling": _option(bool, SAMPLING, "Sample texts instead of searching for the best."),
+    "batch_tokens": _option(int, LARGE_JOBS, "Prompt tokens per batch.", min=1),
+}
+"""Options of the search that a language model has."""
+
+
+def takes_generation_options(command: Command) -> Command:
+    """Gives a command that ends in ``**decoding`` the options of a search for texts."""
+    return with_options(command, {name: (kind, None) for name, kind in _OF_TEXTS.items()})
+
+
 @dataclass(frozen=True, kw_only=True)
 class TranslatorOptions:
     """Options of a translator besides those of its search."""

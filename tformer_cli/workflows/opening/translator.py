@@ -84,11 +84,12 @@ def open_translator(
     if isinstance(model, ModelDirectory):
         directory, place = model, str(next(model.model.parameters()).device)
     else:
-        place = _device(settings)
+        place = device_of(settings)
         takes_int8 = settings.engine != "ctranslate2"
         directory, weights = read_model_directory(
-            _resolved(model, settings), place, takes_int8=takes_int8, adapter=settings.adapter
+            resolved(model, settings), place, takes_int8=takes_int8, adapter=settings.adapter
         )
+    check_translates(directory)
     directory = _for_languages(directory, settings)
     decoding = overridden(directory.decoding, settings.tell, **overrides)
     precision = choose_precision(directory, settings.precision, place)
@@ -122,7 +123,19 @@ def open_translator(
     )
 
 
-def _resolved(model: Path | str, settings: OpeningSettings) -> Path:
+def check_translates(directory: ModelDirectory) -> None:
+    """Refuses models of other tasks.
+
+    Raises:
+        UsageError: naming the command for such a model.
+    """
+    if directory.config.is_decoder_only:
+        raise UsageError(
+            f"{directory.path}: is a language model, which continues texts; use `tformer generate`"
+        )
+
+
+def resolved(model: Path | str, settings: OpeningSettings) -> Path:
     """Finds a model's directory; a foreign model is imported, its integers kept if they will do."""
     is_float = settings.precision == "float32" or settings.engine == "ctranslate2"
     return resolve_model(model, settings.tell, "float32" if is_float else None)
@@ -152,7 +165,7 @@ def _splitter(
     return sentence_splitter(settings.split_sentences, directory.info.source_language)
 
 
-def _device(settings: OpeningSettings) -> str:
+def device_of(settings: OpeningSettings) -> str:
     """Resolves the name of the device, by torch where it may be a GPU.
 
     Raises:
@@ -200,7 +213,8 @@ def _searched_model(
 
         others = []
         for path in settings.ensemble:
-            other, _ = read_model_directory(_resolved(path, settings), place, takes_int8=True)
+            other, _ = read_model_directory(resolved(path, settings), place, takes_int8=True)
+            check_translates(other)
             other = _for_languages(other, settings)
             chosen = choose_precision(other, precision, place)
             others.append(in_precision(other, chosen, settings, may_change=True))

@@ -1,0 +1,111 @@
+"""`tformer generate`: streams, formats, refusals."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from tformer_cli.cli.app import app
+from tformer_cli.decoding.search.prompted_model import PromptedModel
+
+
+def run(*arguments, stdin=None):
+    return CliRunner().invoke(app, [str(part) for part in arguments], input=stdin)
+
+
+def lines_of(*arguments, stdin=None):
+    done = run(*arguments, stdin=stdin)
+    assert done.exit_code == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_line_for_each_prompt_in_every_format(language_model, tmp_path):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_bytes(b"A man\n\nthe str\xffeet\n" + b"word " * 60 + b"\n")
+    done = run("generate", language_model, "-i", prompts, "-q")
+    assert done.exit_code == 0, done.stderr
+    texts = done.stdout.removesuffix("\n").split("\n")
+    assert len(texts) == 4
+    assert texts[1] == ""
+    assert texts[0].startswith("A man")
+    assert texts[2].startswith("the str\ufffdeet")
+    assert "1 line with bytes that are not UTF-8" in done.stderr
+    assert "1 line longer than the model takes; only the end was read" in done.stderr
+    rows = lines_of("generate", language_model, "-i", prompts, "-q", "--format", "jsonl")
+    records = [json.loads(line) for line in rows]
+    assert [one["index"] for one in records] == [0, 1, 2, 3]
+    assert [one["prompt"] + one["text"] for one in records[:3]] == texts[:3]
+    assert records[3]["truncated"]
+    assert records[0]["tokens"] <= 8
+    assert run("generate", language_model, "-q", stdin=prompts.read_bytes()).stdout == done.stdout
+    output = tmp_path / "out.txt"
+    lines_of("generate", language_model, "-i", prompts, "-o", output, "-q", "--buffer-lines", 1)
+    assert output.read_text() == done.stdout
+
+
+def test_prompts_that_are_arguments_keep_line_ends(language_model):
+    plain = run("generate", language_model, "a dog\n", "", "-q")
+    assert plain.exit_code == 0, plain.stderr
+    assert plain.stdout.startswith("a dog\n")
+    other = run("generate", language_model, "a dog\n", "", "-q", "--seed", 2)
+    assert other.stdout != plain.stdout
+    assert run("generate", language_model, "a dog\n", "", "-q", "--seed", 1).stdout == plain.stdout
+
+
+def test_several_texts_are_listed_in_jsonl(language_model):
+    rows = lines_of("generate", language_model, "A", "-q", "--n-best", 3, "--format", "jsonl")
+    (record,) = map(json.loads, rows)
+    assert len({one["text"] for one in record["texts"]}) == 3
+    assert record["texts"][0]["text"] == record["text"]
+
+
+def test_a_beam_size_asks_for_a_search(language_model):
+    greedy = ["generate", language_model, "A", "-q", "--beam-size", 1]
+    assert lines_of(*greedy, "--seed", 1) == lines_of(*greedy, "--seed", 2)
+
+
+def test_a_text_at_a_terminal_appears_token_by_token(language_model, monkeypatch):
+    monkeypatch.setattr("tformer_cli.cli.commands.generate.is_terminal", lambda stream: True)
+    told = []
+    original = PromptedModel.decode_step
+    monkeypatch.setattr(
+        PromptedModel,
+        "decode_step",
+        lambda self, tokens, cache: told.append(self._on_token) or original(self, tokens, cache),
+    )
+    shown = run("generate", language_model, "A", "-q")
+    assert None not in told
+    monkeypatch.undo()
+    assert shown.stdout == run("generate", language_model, "A", "-q").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["A", "--n-best", "2"], "--n-best: 2 texts per prompt do not fit text output"),
+        (["A", "-i", "x.txt"], "--input: prompts are given as arguments already"),
+        (["A", "--stop", ""], "--stop: is empty"),
+        (["A", "--beam-size", "2", "--temperature", "0.5"], "--temperature: needs sampling"),
+        (["-i", "missing.txt"], "missing.txt: no such file"),
+    ],
+)
+def test_what_cannot_be_is_one_line(language_model, options, message):
+    done = run("generate", language_model, *options)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_models_of_other_tasks_are_refused_with_the_right_command(model, language_model):
+    done = run("generate", model, "A")
+    assert done.exit_code == 2
+    assert "has an encoder and translates; use `tformer translate`" in done.stderr
+    for command in (["translate"], ["evaluate", "--source", "x", "--reference", "x"]):
+        done = run(command[0], language_model, *command[1:], *(["A"] if len(command) == 1 else []))
+        assert done.exit_code == 2
+        assert done.stderr.count("\n") == 1
+    assert (
+        "is a language model, which continues texts; use `tformer generate`"
+        in run("translate", language_model, "A").stderr
+    )

@@ -1,0 +1,260 @@
+"""Prompts in, texts out: what a language model writes after each prompt, in order.
+
+The searches are those of translations; see `search.prompted_model`.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.prefetch import buffers
+from tformer_cli.data.tokenizer import BOS_ID
+from tformer_cli.decoding.engine import Searcher, Sentence
+from tformer_cli.decoding.hypothesis import Hypothesis
+from tformer_cli.decoding.search.prompted_model import PromptedModel
+from tformer_cli.decoding.translator import line_key
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from torch import Tensor
+
+    from tformer_cli.data.tokenizer import Tokenizer
+    from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.decoding.engine import DecodingModel, SearchEngine
+
+DEFAULT_LENGTH = 200
+"""Tokens that follow a prompt at most, where nothing else is set."""
+ANY_RATIO = 1e9
+"""`max_length_ratio` by which a prompt's length does not limit what follows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedText:
+    """One continuation of a prompt."""
+
+    text: str
+    """What follows the prompt."""
+    token_ids: tuple[int, ...]
+    """Its tokens."""
+    log_probability: float
+    """Σ log p of its tokens and, if it is finished, of the end of the text."""
+    score: float
+    """What texts of a prompt are ranked by in beam search; see `Hypothesis`."""
+    is_finished: bool
+    """False where the length limit ended it, or a text that stops it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A prompt with its continuations."""
+
+    index: int
+    """Number of the prompt, from 0."""
+    prompt: str
+    """The prompt."""
+    texts: tuple[GeneratedText, ...]
+    """Its continuations, best first; samples in the order drawn."""
+    is_truncated: bool = False
+    """True if its beginning was left out because it was too long."""
+
+
+class StoppedError(Exception):
+    """Ends a search whose text has come to where it stops."""
+
+
+_BLANK = GeneratedText("", (), 0.0, 0.0, is_finished=True)
+
+
+class Generator:
+    """Continues prompts with one language model, in float32 each as if it were alone."""
+
+    def __init__(
+        self,
+        model: DecodingModel,
+        tokenizer: Tokenizer,
+        config: DecodingConfig,
+        *,
+        engines: Sequence[SearchEngine],
+        target_bos: bool = True,
+        seed: int = 1,
+        stops: Sequence[str] = (),
+        before_batch: Callable[[], None] | None = None,
+    ) -> None:
+        """Connects a language model with its tokenizer.
+
+        Args:
+            model: in evaluation mode.
+            tokenizer: the one the model was trained with.
+            config: how to search; `max_length` counts the tokens after a prompt (0: 200).
+            engines: what searches; they know where the model is.
+            target_bos: `ModelConfig.target_bos`.
+            seed: of what is sampled.
+            stops: a text ends before the first of these that occurs in it.
+            before_batch: called before each batch; what it raises ends the work.
+
+        Raises:
+            UsageError: if no engine can search so, or a text to stop at is empty.
+        """
+        if not all(stops):
+            raise UsageError("--stop: is empty; name the text that ends what is written")
+        self.config = replace(
+            config,
+            max_length=config.max_length or max(DEFAULT_LENGTH, config.min_length),
+            max_length_ratio=ANY_RATIO,
+        )
+        self._model = model
+        self._side = tokenizer.target
+        self._engines = engines
+        self._begin = (BOS_ID,) if target_bos else ()
+        self._seed = seed
+        self._stops = tuple(stops)
+        self._before_batch = before_batch
+        self._searcher(None).check(self.config, Sentence(tokens=()))
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        numbers: Sequence[int] | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> list[Generation]:
+        """Continues prompts; an empty one is the beginning of a text.
+
+        Args:
+            prompts: the prompts.
+            numbers: of each, which with the seed decides what is drawn; None: 0, 1, …
+            on_text: called with each new piece of the text, of a single prompt that is sampled
+                once or searched greedily.
+        """
+        prompts = list(given_lines(prompts))
+        numbers = range(len(prompts)) if numbers is None else numbers
+        encoded = self._side.encode_phrases(prompts)
+        longest = self._longest_prompt() - len(self._begin)
+        kept = [ids[max(0, len(ids) - longest) :] for ids in encoded]
+        read = [self._read(ids) for ids in kept]
+        by_length: dict[int, list[int]] = {}
+        for place, ids in enumerate(read):
+            by_length.setdefault(len(ids), []).append(place)
+        found: dict[int, tuple[GeneratedText, ...]] = {}
+        for length, places in sorted(by_length.items()):
+            sentences = [
+                Sentence(tokens=read[place], key=line_key(self._seed, numbers[place], 0))
+                for place in places
+            ]
+            told = None if on_text is None else _Told(self, kept[places[0]], on_text)
+            results = self._searched(sentences, self._within(length), told)
+            for place, hypotheses in zip(places, results, strict=True):
+                found[place] = tuple(self._text(kept[place], one) for one in hypotheses)
+            if told is not None:
+                told.finish(found[0][0].text)
+        return [
+            Generation(number, prompt, found[place], len(ids) > longest)
+            for place, (number, prompt, ids) in enumerate(
+                zip(numbers, prompts, encoded, strict=True)
+            )
+        ]
+
+    def stream(self, prompts: Iterable[str], buffer_lines: int) -> Iterator[list[Generation]]:
+        """Continues prompts as they come, a buffer at a time; blank ones stay blank."""
+        first = 0
+        for buffer in buffers(prompts, buffer_lines):
+            given = [number for number, prompt in enumerate(buffer, first) if prompt.strip()]
+            found = iter(self.generate([buffer[number - first] for number in given], given))
+            yield [
+                next(found) if prompt.strip() else Generation(number, prompt, (_BLANK,))
+                for number, prompt in enumerate(buffer, first)
+            ]
+            first += len(buffer)
+
+    def _within(self, length: int) -> DecodingConfig:
+        """Settings of the search behind prompts of so many tokens: what the model has room for."""
+        most = min(self.config.max_length, self._model.max_positions - length)
+        return replace(self.config, max_length=most, min_length=min(self.config.min_length, most))
+
+    def _longest_prompt(self) -> int:
+        """Tokens of a prompt that leaves room for the text, or for half of what the model takes."""
+        most = self._model.max_positions
+        return most - min(self.config.max_length, most // 2)
+
+    def _read(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """What the model reads before the first token; a text has to begin with something."""
+        return (*self._begin, *ids) or (BOS_ID,)
+
+    def _searcher(self, on_token: Callable[[Tensor], None] | None) -> Searcher:
+        prompted = PromptedModel(self._model, on_token)
+        return Searcher(prompted, self._engines, self._before_batch)
+
+    def _searched(
+        self, sentences: Sequence[Sentence], config: DecodingConfig, told: _Told | None
+    ) -> list[list[Hypothesis]]:
+        try:
+            return self._searcher(told).search(sentences, config)
+        except StoppedError:
+            ids = () if told is None else tuple(told.ids)
+            return [[Hypothesis(ids, math.nan, math.nan, (), is_finished=False)]]
+
+    def _text(self, prompt: Sequence[int], found: Hypothesis) -> GeneratedText:
+        """Turns a hypothesis into a text, cut off where it stops."""
+        ids = found.token_ids
+        is_finished = found.is_finished
+        text = self.after(prompt, ids)
+        end = min((at for stop in self._stops if (at := text.find(stop)) >= 0), default=None)
+        if end is not None:
+            n_tokens = bisect_left(
+                range(len(ids)), True, key=lambda n: self.stops_in(self.after(prompt, ids[:n]))
+            )
+            ids, text, is_finished = ids[:n_tokens], text[:end], False
+        steps = found.token_log_probabilities[: len(ids) + is_finished]
+        return GeneratedText(text, ids, math.fsum(steps), found.score, is_finished)
+
+    @property
+    def longest_stop(self) -> int:
+        """Characters of the longest text that stops one; 1 if there is none."""
+        return max(map(len, self._stops), default=1)
+
+    def stops_in(self, text: str) -> bool:
+        """Returns whether a text holds one of those that stop it."""
+        return any(stop in text for stop in self._stops)
+
+    def after(self, prompt: Sequence[int], ids: Sequence[int]) -> str:
+        """The text of tokens behind a prompt; how it begins may depend on what is before it."""
+        before, whole = self._side.decode_batch([prompt, [*prompt, *ids]])
+        return whole[len(before) :] if whole.startswith(before) else self._side.decode(ids)
+
+
+class _Told:
+    """Tells of a text while it is written; a piece that may still change is kept back."""
+
+    def __init__(
+        self, generator: Generator, prompt: Sequence[int], on_text: Callable[[str], None]
+    ) -> None:
+        self.ids: list[int] = []
+        self._generator, self._prompt, self._on_text = generator, prompt, on_text
+        self._n_told = 0
+
+    def __call__(self, tokens: Tensor) -> None:
+        """Takes the token that was chosen.
+
+        Raises:
+            StoppedError: if the text has come to where it stops.
+        """
+        self.ids += tokens.tolist()
+        text = self._generator.after(self._prompt, self.ids)
+        if self._generator.stops_in(text):
+            raise StoppedError
+        # a character whose last bytes are to come is U+FFFD until then
+        self._tell(text[: len(text) - self._generator.longest_stop + 1].rstrip("\ufffd"))
+
+    def finish(self, text: str) -> None:
+        """Tells the rest of the text."""
+        self._tell(text)
+
+    def _tell(self, text: str) -> None:
+        if len(text) > self._n_told:
+            self._on_text(text[self._n_told :])
+            self._n_told = len(text)

@@ -1,0 +1,91 @@
+"""Opening a model directory for generation: a language model and a search in torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Unpack
+
+from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
+from tformer_cli.decoding.generator import Generator
+from tformer_cli.decoding.search.torch_engine import TorchEngine
+from tformer_cli.errors import UsageError
+from tformer_cli.workflows.opening.precision import choose_precision, in_precision
+from tformer_cli.workflows.opening.settings import split_options
+from tformer_cli.workflows.opening.translator import device_of, overridden, resolved
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tformer_cli.decoding.config import Engine, PrecisionChoice
+    from tformer_cli.workflows.opening.settings import TranslatorOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedGenerator:
+    """A language model ready to continue prompts, and where and how it computes."""
+
+    directory: ModelDirectory
+    """The model directory."""
+    generator: Generator
+    """What continues prompts."""
+    place: str
+    """Name of the device."""
+    precision: PrecisionChoice
+    """Precision that it computes in."""
+    engine: Engine = "tformer"
+    """Name of what searches, as `--engine` of other commands has it."""
+
+
+def open_generator(
+    model: Path | str, *, stops: Sequence[str] = (), **options: Unpack[TranslatorOptions]
+) -> OpenedGenerator:
+    """Reads a model directory and connects it to a generator.
+
+    Args:
+        model: the directory of a language model.
+        stops: texts that end what is written.
+        **options: device, precision, threads, seed, adapter; and fields of `DecodingConfig` that
+            differ from the model's defaults. A beam size without `sampling` asks for a search.
+
+    Raises:
+        UsageError: if the model is of another task, or a setting is impossible.
+        ArtifactError: if the model directory cannot be used.
+    """
+    settings, overrides = split_options(options)
+    if overrides.get("beam_size") is not None and overrides.get("sampling") is None:
+        overrides["sampling"] = False
+    place = device_of(settings)
+    directory, _ = read_model_directory(
+        resolved(model, settings), place, takes_int8=True, adapter=settings.adapter
+    )
+    check_generates(directory)
+    decoding = overridden(directory.decoding, settings.tell, **overrides)
+    if decoding.coverage_penalty:
+        raise UsageError("--coverage-penalty: there is no source to cover; omit it")
+    precision = choose_precision(directory, settings.precision, place)
+    directory = in_precision(directory, precision, settings, may_change=True)
+    generator = Generator(
+        directory.model,
+        directory.tokenizer,
+        decoding,
+        engines=[TorchEngine(place, "bfloat16" if precision == "bfloat16" else "float32")],
+        target_bos=directory.config.target_bos,
+        seed=settings.seed,
+        stops=stops,
+    )
+    return OpenedGenerator(
+        directory=directory, generator=generator, place=place, precision=precision
+    )
+
+
+def check_generates(directory: ModelDirectory) -> None:
+    """Refuses models of other tasks.
+
+    Raises:
+        UsageError: naming the command for such a model.
+    """
+    if not directory.config.is_decoder_only:
+        raise UsageError(
+            f"{directory.path}: has an encoder and translates; use `tformer translate`"
+        )
