@@ -9,6 +9,7 @@ from tformer_cli.model.cache import DecoderCache
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.positions import Positions, TablePositions
+from tformer_cli.model.similarity import DotProduct
 from tformer_cli.model.stacks import Layer, Stack
 from tformer_cli.model.transformer import Transformer
 
@@ -25,6 +26,10 @@ VARIANTS = [
     {"positions": "relative", "relative_buckets": 8, "relative_distance": 6},
     {"positions": "alibi", "norm": "pre"},
     {"positions": "none"},
+    {"similarity": "dot"},
+    {"similarity": "cosine", "positions": "alibi"},
+    {"similarity": "distance", "norm": "pre"},
+    {"similarity": "additive", "positions": "relative"},
     {"decoder_cell": "ssru"},
     {"decoder_cell": "ssru", "norm": "pre", "bias": False, "positions": "learned"},
 ]
@@ -303,7 +308,7 @@ def test_a_bias_of_positions_is_seen_by_a_tap_and_by_fused_attention():
 @torch.no_grad()
 def test_a_scale_of_its_own_is_seen_by_a_tap_and_by_fused_attention():
     torch.manual_seed(0)
-    attention = MultiHeadAttention(32, 4, 8, scale=1.0).eval()
+    attention = MultiHeadAttention(32, 4, 8, similarity=DotProduct(4, 8)).eval()
     assert not attention.is_plain
     taps = []
     attention.tap(taps.append)

@@ -50,13 +50,26 @@ def plain_logits(config, weights, source, target_input):
         heads = []
         for start in range(0, len(w_q), config.head_width):
             some = slice(start, start + config.head_width)
-            scores = q[:, some] @ k[:, some].T / math.sqrt(config.head_width)
+            scores = similarity(q[:, some], k[:, some], start // config.head_width, name)
             if memory is x:
                 scores = scores + bias(start // config.head_width, len(x), name)
             if is_causal:
                 scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -math.inf)
             heads.append(torch.softmax(scores, -1) @ v[:, some])
         return linear(torch.cat(heads, -1), f"{name}.out_projection")
+
+    def similarity(q, k, head, name):
+        root = math.sqrt(config.head_width)
+        if config.similarity == "cosine":
+            factor = weights[f"{name}.similarity.log_factor"][head].exp().clamp(max=100)
+            return factor * functional.cosine_similarity(q[:, None], k[None], dim=-1)
+        if config.similarity == "distance":
+            distance = torch.cdist(q, k, compute_mode="donot_use_mm_for_euclid_dist")
+            return -distance.square() / (2 * root)
+        if config.similarity == "additive":
+            v = weights[f"{name}.similarity.vector"][head]
+            return torch.stack([torch.stack([v @ torch.tanh(a + b) for b in k]) for a in q])
+        return q @ k.T / (1.0 if config.similarity == "dot" else root)
 
     def bias(head, n, name):
         if config.positions == "alibi":

@@ -47,6 +47,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "norm": ("post", "pre"),
         "activation": ACTIVATIONS,
         "positions": ("sinusoidal", "learned", "rotary", "table"),
+        "similarity": ("scaled",),
         **dict.fromkeys(("relative_buckets", "relative_distance"), ANY),  # of others alone
         "tied_embeddings": ("all", "decoder", "none"),
         **dict.fromkeys(

@@ -45,6 +45,7 @@ KNOWN: Mapping[str, Container[Any]] = MappingProxyType(
         "norm_epsilon": (EPSILON,),
         "activation": ("relu", "swish"),
         "positions": ("table",),
+        "similarity": ("scaled",),
         # of other positions alone
         **dict.fromkeys(("rotary_base", "relative_buckets", "relative_distance"), ANY),
         "tied_embeddings": ("all", "decoder", "none"),

@@ -18,6 +18,7 @@ from torch.nn import functional
 from tformer_cli.model.cache import StepCache
 from tformer_cli.model.operations import Linear, Operations, by_sentence, dropout
 from tformer_cli.model.positions import Places, Positions
+from tformer_cli.model.similarity import Similarity
 
 FUSED_FROM_KEYS = 192
 """On a CPU the fused kernel wins only from about this many keys on: below, its blocks are mostly
@@ -157,7 +158,8 @@ class AttentionTap(NamedTuple):
     """Inputs and outputs of a call of a layer, as a tap receives them."""
 
     query: Tensor
-    """(B, H, Q, E) queries as they are compared, turned by their positions."""
+    """(B, H, Q, E) queries as they are compared, turned by their positions and made ready by the
+    similarity."""
     key: Tensor
     """(B, H, K, E) keys, likewise."""
     value: Tensor
@@ -214,9 +216,9 @@ class MultiHeadAttention(nn.Module):
         n_heads: int,
         head_width: int,
         *,
+        similarity: Similarity | None = None,
         positions: Positions | None = None,
         bias_heads: Sequence[int] = (),
-        scale: float | None = None,
         dropout: float = 0.0,
         bias: bool = True,
     ) -> None:
@@ -226,17 +228,17 @@ class MultiHeadAttention(nn.Module):
             d_model: D.
             n_heads: H; 0 leaves the bias of W_O.
             head_width: E.
+            similarity: how queries and keys are compared; None: by the scaled dot product.
             positions: what positions do to queries, keys and scores of self-attention; None:
                 nothing.
             bias_heads: which heads' biases of positions these heads have; empty: all of them.
-            scale: factor of the scores; None: 1/√E.
             dropout: rate of the weights.
             bias: whether projections have biases.
         """
         super().__init__()
         self.n_heads = n_heads
         self.head_width = head_width
-        self.scale = head_width**-0.5 if scale is None else scale
+        self.similarity = Similarity(n_heads, head_width) if similarity is None else similarity
         self.dropout_rate = dropout
         joined = n_heads * head_width
         with warnings.catch_warnings():  # a layer without heads has matrices without elements
@@ -255,11 +257,15 @@ class MultiHeadAttention(nn.Module):
 
     @property
     def is_plain(self) -> bool:
-        """True if this is the paper's formula alone: no bias, other scale, dropout, gate or tap."""
+        """True if this is the paper's formula alone: no bias, dropout, gate or tap."""
         has_dropout = self.training and self.dropout_rate > 0.0
         is_watched = bool(self._listeners) or self.gate is not None
-        is_scaled = self.scale == self.head_width**-0.5
-        return is_scaled and not (has_dropout or is_watched or self.positions.biases)
+        return self.is_scaled_product and not (has_dropout or is_watched or self.positions.biases)
+
+    @property
+    def is_scaled_product(self) -> bool:
+        """True if queries and keys are compared as in the paper."""
+        return type(self.similarity) is Similarity
 
     def tap(self, listener: Callable[[AttentionTap], None]) -> TapHandle:
         """Hands `listener` every later call's queries, keys, values, mask and result.
@@ -313,7 +319,7 @@ class MultiHeadAttention(nn.Module):
         query, key, value = map(self._split_heads, self.in_projection(hidden).chunk(3, dim=-1))
         if self.positions.turns:
             query, key = self.positions.turned(query, at), self.positions.turned(key, at)
-        return query, key, value
+        return self.similarity.queries(query), self.similarity.keys(key), value
 
     def position_bias(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Computes what positions add to the scores of these heads; see `Positions.bias`."""
@@ -332,13 +338,14 @@ class MultiHeadAttention(nn.Module):
     def project_query(self, hidden: Tensor) -> Tensor:
         """Projects (B, Q, D) to queries (B, H, Q, E)."""
         joined = self.n_heads * self.head_width
-        return self._split_heads(self.in_projection.part(hidden, slice(joined)))
+        query = self._split_heads(self.in_projection.part(hidden, slice(joined)))
+        return self.similarity.queries(query)
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Projects (B, K, D) to keys and values, (B, H, K, E) each, in one product."""
         joined = self.n_heads * self.head_width
         key, value = self.in_projection.part(memory, slice(joined, None)).chunk(2, dim=-1)
-        return self._split_heads(key), self._split_heads(value)
+        return self.similarity.keys(self._split_heads(key)), self._split_heads(value)
 
     def attend(
         self,
@@ -355,7 +362,7 @@ class MultiHeadAttention(nn.Module):
             key: (B, H, K, E) keys.
             value: (B, H, K, E) values.
             mask: boolean, broadcastable to (B, H, Q, K).
-            bias: likewise, added to the scaled scores.
+            bias: likewise, added by positions to the scaled scores.
 
         Returns:
             (B, Q, D) output of the projection W_O.
@@ -368,14 +375,17 @@ class MultiHeadAttention(nn.Module):
         attention: Callable[..., Tensor] = (
             fused_attention if is_fused and self.n_heads else plain_attention
         )
+        scale, own_bias = self.similarity.scale, self.similarity.bias(query, key)
+        if own_bias is not None:
+            bias = own_bias if bias is None else own_bias + bias
         if bias is not None:
             attention = functools.partial(attention, bias=bias)
         if torch.is_grad_enabled():
-            context = attention(query, key, value, mask, dropout_rate, scale=self.scale)
+            context = attention(query, key, value, mask, dropout_rate, scale=scale)
         else:
-            context = by_sentence(attention, query, key, value, mask, dropout_rate, self.scale)
+            context = by_sentence(attention, query, key, value, mask, dropout_rate, scale)
         for listener in tuple(self._listeners):
-            listener(AttentionTap(query, key, value, mask, context, self.scale, bias))
+            listener(AttentionTap(query, key, value, mask, context, scale, bias))
         if self.gate is not None:
             context = context * self.gate.to(context.dtype)
         # (B, H, Q, E) -> (B, Q, H, E) -> (B, Q, H·E) -> (B, Q, D)

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 Norm = Literal["post", "pre"]
 Activation = Literal["relu", "gelu", "swish"]
 PositionKind = Literal["sinusoidal", "learned", "rotary", "relative", "alibi", "none", "table"]
+SimilarityKind = Literal["scaled", "dot", "cosine", "distance", "additive"]
 TiedEmbeddings = Literal["all", "decoder", "none"]
 FinalNorm = Literal["pre-norm", "always"]
 DecoderCell = Literal["attention", "ssru"]
@@ -88,6 +89,10 @@ class ModelConfig:
     """Distances that relative positions tell apart; in the encoder half of them each way."""
     relative_distance: int = 128
     """From this distance on all keys are in the last bucket of relative positions."""
+    similarity: SimilarityKind = "scaled"
+    """Similarity of queries and keys: "scaled" is q·k / √d_k (the paper), "dot" q·k, "cosine" the
+    angle's cosine times a factor that each head learns, "distance" -|q - k|² / 2√d_k, "additive"
+    v·tanh(q + k) with a learned v (Bahdanau et al. 2015)."""
     max_positions: int = 1024
     """Longest sentence in tokens, specials included, that the model reads or writes."""
     tied_embeddings: TiedEmbeddings = "all"
@@ -338,6 +343,10 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
         # W_Q, W_K and W_V share a matrix
         add_projection(f"{name}.in_projection", 3 * n_heads * width, d)
         add_projection(f"{name}.out_projection", d, n_heads * width)
+        if config.similarity == "cosine":
+            shapes[f"{name}.similarity.log_factor"] = (n_heads,)
+        if config.similarity == "additive":
+            shapes[f"{name}.similarity.vector"] = (n_heads, width)
         add_norm(f"{name}_norm")
 
     def add_recurrence(name: str) -> None:

@@ -19,6 +19,7 @@ from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.operations import Product, repeatable_linear
 from tformer_cli.model.positions import METHODS, Positions, RelativePositions, TablePositions
 from tformer_cli.model.recurrence import Recurrence
+from tformer_cli.model.similarity import SIMILARITIES
 from tformer_cli.model.stacks import AnyLayer, DecoderLayer, Layer, Stack
 
 
@@ -203,6 +204,7 @@ def make_attention(
         config.d_model,
         n_heads,
         config.head_width,
+        similarity=SIMILARITIES[config.similarity](n_heads, config.head_width),
         positions=positions,
         bias_heads=bias_heads,
         dropout=config.attention_dropout,
@@ -277,6 +279,7 @@ def initialize(model: Model) -> None:
     embeddings, output projection       normal with deviation D^-1/2, so that √D·embedding has
                                         unit variance and logits start near it
     learned and relative positions      normal with deviation D^-1/2
+    similarities                        as their classes say
     layer norms                         1, biases 0 everywhere
     ==================================  =====================================================
     """

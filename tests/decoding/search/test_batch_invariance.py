@@ -32,6 +32,9 @@ def translations(model, sentences, config, batch_tokens):
         (256, 4, 1536, {}),
         (66, 3, 130, {}),
         (66, 3, 130, {"positions": "rotary", "activation": "swish"}),
+        (66, 3, 130, {"positions": "relative", "similarity": "cosine"}),
+        (66, 3, 130, {"positions": "alibi", "similarity": "distance"}),
+        (66, 3, 130, {"similarity": "additive"}),
         (66, 3, 130, {"decoder_cell": "ssru", "output_bias": True, "embedding_norm": True}),
     ],
 )

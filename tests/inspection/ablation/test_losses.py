@@ -109,7 +109,14 @@ def test_gates_come_off_even_after_an_error(model):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"bias": False}, {"positions": "relative"}, {"positions": "alibi"}],
+    [
+        {},
+        {"bias": False},
+        {"positions": "relative"},
+        {"positions": "alibi"},
+        {"similarity": "cosine"},
+        {"similarity": "additive"},
+    ],
     ids=str,
 )
 def test_a_pruned_model_equals_the_gated_one_even_when_pruned_twice(one_thread, changes):

@@ -18,6 +18,7 @@ from tformer_cli.inspection.walkthrough.step import Subject
 from tformer_cli.inspection.walkthrough.walkthrough import explain, walk_through
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.similarity import Similarity
 from tformer_cli.model.transformer import Transformer
 
 SOURCE, TARGET = (5, 9, 7, 11, 6, 8), (20, 24, 21)
@@ -99,6 +100,53 @@ def test_a_bias_of_positions_is_a_part_of_the_scaled_scores(positions, head):
     assert ("b" in scaled.tables[0].columns) == has_bias
     assert ("b_j" in scaled.formulas[0]) == has_bias
     assert len(scaled.formulas) == (2 if has_bias else 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "formula", "then", "title"),
+    [
+        ({"similarity": "dot"}, "s_j = q·k_j, not divided by √d_k", "s_j", "Not scaled"),
+        (
+            {"similarity": "cosine", "positions": "rotary"},
+            "s_j = q'·k'_j = g·cos(q, k_j), g learned",
+            "s_j",
+            "Not scaled",
+        ),
+        (
+            {"similarity": "distance", "positions": "alibi"},
+            "c_j = −|k_j|² / 2√d_k; the last term is that of all keys and changes no weight",
+            "s_j / √d_k + c_j + b_j",
+            "Divide by √d_k",
+        ),
+        (
+            {"similarity": "additive", "positions": "relative"},
+            "s_j = v·tanh(q + k_j) = Σ_i v_i·tanh(q_i + k_ji), v learned",
+            "s_j + b_j",
+            "Not scaled",
+        ),
+    ],
+)
+@pytest.mark.parametrize("head", HEADS, ids=str)
+def test_other_similarities_are_explained(changes, formula, then, title, head):
+    model = made_model("post", **changes)
+    record = walk_through(model, subject_of(model, head, 2))
+    assert record.difference < 1e-5
+    _, _, scores, scaled, softmax = record.steps[:5]
+    assert scores.formulas[-1] == formula
+    expected = then if head.kind != "cross" else then.replace(" + b_j", "")
+    assert (scaled.formulas[0], scaled.title) == (expected, title)
+    assert "t_j" in softmax.formulas[0]
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "distance", "additive"])
+def test_a_similarity_that_is_not_the_models_fails_the_scores(similarity):
+    model, head = made_model("post", similarity=similarity), HeadId("cross", 1, 3)
+    subject = subject_of(model, head, 2)
+    ids = subject.sentence.maps.source_ids
+    (observed,) = observe(model, ids, (2, *TARGET), [head[:2]])
+    attention = model.decoder.layers[1].cross_attention
+    attention.similarity = Similarity(4, attention.head_width)
+    assert explain(model, subject, observed).difference > 1e-4
 
 
 @pytest.mark.parametrize("head", HEADS, ids=str)

@@ -55,6 +55,7 @@ _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
         "norm_epsilon": (_NORM_EPSILON,),
         "activation": frozenset(ACTIVATIONS.values()),
         "positions": ("sinusoidal", "learned", "table"),
+        "similarity": ("scaled",),
         # of other positions alone
         **dict.fromkeys(("rotary_base", "relative_buckets", "relative_distance"), ANY),
         **dict.fromkeys(("bias", "output_bias", "scale_embeddings"), (False, True)),

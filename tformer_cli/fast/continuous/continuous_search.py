@@ -75,6 +75,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "norm": ("post", "pre"),
         "activation": ACTIVATIONS,
         "positions": ("sinusoidal", "learned", "rotary", "relative", "alibi", "none", "table"),
+        "similarity": ("scaled",),
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
         "decoder_cell": ("attention",),

@@ -63,8 +63,8 @@ def interference(modules: Sequence[nn.Module]) -> str | None:
             return "it has adapters"
         if isinstance(module, MultiHeadAttention) and (module.gate is not None or module.has_taps):
             return "attention is tapped or gated"
-        if isinstance(module, MultiHeadAttention) and module.scale != module.head_width**-0.5:
-            return "attention has a scale of its own"
+        if isinstance(module, MultiHeadAttention) and not module.is_scaled_product:
+            return "queries and keys are compared otherwise"
         if module._forward_hooks or module._forward_pre_hooks:
             return "hooks are set on the model"
         if module.training:

@@ -62,6 +62,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "norm": ("post", "pre"),
         "activation": ACTIVATIONS,
         "positions": POSITIONS,
+        "similarity": ("scaled",),
         **dict.fromkeys(("relative_buckets", "relative_distance", "bias_heads"), ANY),  # of others
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),

@@ -91,4 +91,5 @@ def _without(
     for part in (f"{name}.in_projection.weight", f"{name}.in_projection.bias"):
         if part in weights:
             found[part] = weights[part][rows]
-    return found
+    own = (part for part in weights if part.startswith(f"{name}.similarity."))
+    return found | {part: weights[part][heads] for part in own}

@@ -39,7 +39,7 @@ def _matrix_form(trace: HeadTrace, observed: Observed, subject: Subject) -> Step
         number=7,
         name="matrix",
         title="The same for all tokens at once",
-        formulas=("Z = softmax(Q·Kᵀ / √d_k)·V",),
+        formulas=("Z = softmax(Q·Kᵀ / √d_k)·V" if trace.is_scaled_product else "Z = softmax(T)·V",),
         says="Each row is one query; the marked row is the one of steps 1 to 6."
         + (" The upper triangle is masked." if head.kind == "dec" else ""),
         tables=(

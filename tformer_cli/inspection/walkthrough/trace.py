@@ -3,7 +3,8 @@
 Each number comes from the ones before it (Vaswani et al. 2017, section 3.2):
 
 1. q = x·W_Q + b_Q, k_j = m_j·W_K + b_K, v_j = m_j·W_V + b_V
-2. s_j = q·k_j, of q and k_j turned by their positions in a model that does so
+2. s_j = q·k_j, of q and k_j turned by their positions in a model that does so, or their
+   similarity in a model that has another one
 3. s_j / √d_k, plus a bias in a model that has one
 4. a_j = e^(s_j/√d_k) / Σ e^(s/√d_k) over the keys that may be seen; of the others a_j = 0
 5. a_j·v_j
@@ -96,10 +97,20 @@ class HeadTrace:
     """(E) q."""
     key: Tensor
     """(K, E) the k_j."""
-    turned: tuple[Tensor, Tensor] | None
-    """(E) q and (K, E) the k_j as they are compared, where positions turn them."""
+    compared: tuple[Tensor, Tensor] | None
+    """(E) q and (K, E) the k_j as they are compared, where positions or similarity change them."""
+    turns: bool
+    """True if positions turn them."""
     of_positions: tuple[str, ...]
     """Formulas of what positions do to queries, keys or scores."""
+    is_scaled_product: bool
+    """True if queries and keys are compared as in the paper."""
+    of_similarity: tuple[str, ...]
+    """Formulas of another similarity."""
+    factor: float
+    """Factor of q·k_j; 0 where `own_bias` is the score."""
+    own_bias: Tensor | None
+    """(K) c_j, what the similarity adds to the scaled scores."""
     bias: Tensor | None
     """(K) b_j, what positions add to the scaled scores."""
     value: Tensor
@@ -107,9 +118,9 @@ class HeadTrace:
     visible: Tensor
     """(K) boolean: which keys the query may see."""
     scores: Tensor
-    """(K) q·k_j, of hidden keys too."""
+    """(K) q·k_j, of hidden keys too, or what stands in its place."""
     scaled: Tensor
-    """(K) s_j / √d_k, −∞ where the query may not see."""
+    """(K) s_j / √d_k with what is added, −∞ where the query may not see."""
     exponentials: Tensor
     """(K) e^(s_j − max s)."""
     weights: Tensor
@@ -132,6 +143,13 @@ class HeadTrace:
     """(Q, D) stream + attended."""
     norm_after: LayerNormTrace | None
     """The layer norm after the sum (post-norm models)."""
+
+    @property
+    def softmax_formula(self) -> str:
+        """The formula of the weights."""
+        if self.is_scaled_product:
+            return "a_j = e^(s_j/√d_k) / Σ_i e^(s_i/√d_k)"
+        return "a_j = e^(t_j) / Σ_i e^(t_i), t_j the result of step 3"
 
 
 def trace_head(
@@ -164,7 +182,8 @@ def trace_head(
     numbers = _one_row(projected, head.head, row, observed.visible[row])
     width = projected.queries.shape[-1]
     of_head = out_weight[:, head.head * width : (head.head + 1) * width]
-    turned, bias = projected.turned, projected.bias
+    compared, bias, own_bias = projected.compared, projected.bias, projected.own_bias
+    similarity = place.attention.similarity
     return HeadTrace(
         embedding=embedding,
         has_bias=place.attention.in_projection.bias is not None,
@@ -172,8 +191,15 @@ def trace_head(
         stream=stream,
         entering=entering,
         memory=memory,
-        turned=None if turned is None else (turned[0][head.head, row], turned[1][head.head]),
+        compared=None
+        if compared is None
+        else (compared[0][head.head, row], compared[1][head.head]),
+        turns=place.attention.positions.turns,
         of_positions=place.attention.positions.formulas,
+        is_scaled_product=place.attention.is_scaled_product,
+        of_similarity=similarity.formulas,
+        factor=similarity.scale,
+        own_bias=None if own_bias is None else own_bias[head.head, row],
         bias=None if bias is None else bias[head.head, row],
         visible=observed.visible[row],
         all_weights=all_weights,
@@ -196,10 +222,29 @@ class _Projected(NamedTuple):
     """(H, K, E)."""
     values: Tensor
     """(H, K, E)."""
-    turned: tuple[Tensor, Tensor] | None
-    """Queries and keys as they are compared, where positions turn them."""
+    compared: tuple[Tensor, Tensor] | None
+    """Queries and keys as they are compared, where positions or similarity change them."""
+    factor: float
+    """Factor of their product."""
+    own_bias: Tensor | None
+    """(H, Q, K) what the similarity adds to the scaled scores."""
     bias: Tensor | None
-    """(H, Q, K) what positions add to the scaled scores."""
+    """(H, Q, K) what positions add."""
+
+    def products(self) -> Tensor:
+        """Computes (H, Q, K) q·k_j, or where the similarity has no product what stands for it."""
+        if self.factor == 0.0 and self.own_bias is not None:
+            return self.own_bias
+        queries, keys = self.compared or (self.queries, self.keys)
+        return torch.matmul(queries, keys.transpose(-2, -1))
+
+    def scaled(self) -> Tensor:
+        """Computes (H, Q, K) the scaled scores with what is added."""
+        scores = self.products()
+        if self.factor:
+            scores = scores * self.factor
+            scores = scores if self.own_bias is None else scores + self.own_bias
+        return scores if self.bias is None else scores + self.bias
 
 
 def _project(
@@ -214,27 +259,36 @@ def _project(
             (entering, memory, memory), _thirds(attention.in_projection), strict=True
         )
     )
-    positions, turned, bias = attention.positions, None, None
+    positions, similarity, bias = attention.positions, attention.similarity, None
+    turned = [queries, keys]
     if positions.turns:
-        turned_queries, turned_keys = (
-            positions.turned(heads, slice(0, heads.shape[1])) for heads in (queries, keys)
-        )
-        turned = turned_queries, turned_keys
+        turned = [positions.turned(heads, slice(0, heads.shape[1])) for heads in turned]
+    with torch.no_grad():
+        given = [heads[None] for heads in turned]
+        compared = similarity.queries(given[0]), similarity.keys(given[1])
+        own_bias = similarity.bias(*compared)
+    if own_bias is not None:
+        own_bias = own_bias[0].expand(n_heads, len(entering), len(memory))
     if positions.biases:
         at = torch.arange(keys.shape[1])
         bias = attention.position_bias(at, at).detach().cpu().double()
-    return _Projected(queries, keys, values, turned, bias)
+    is_changed = positions.turns or compared[0] is not given[0] or compared[1] is not given[1]
+    return _Projected(
+        queries,
+        keys,
+        values,
+        (compared[0][0], compared[1][0]) if is_changed else None,
+        similarity.scale,
+        own_bias,
+        bias,
+    )
 
 
 def _one_row(projected: _Projected, head: int, row: int, visible: Tensor) -> dict[str, Tensor]:
     """Computes steps 1 to 6 of one head for one query."""
     query, key, value = projected.queries[head, row], projected.keys[head], projected.values[head]
-    queries, keys = projected.turned or (projected.queries, projected.keys)
-    scores = (keys[head] * queries[head, row]).sum(dim=-1)
-    scaled = scores / math.sqrt(len(query))
-    if projected.bias is not None:
-        scaled = scaled + projected.bias[head, row]
-    scaled = scaled.masked_fill(~visible, -math.inf)
+    scores = projected.products()[head, row]
+    scaled = projected.scaled()[head, row].masked_fill(~visible, -math.inf)
     exponentials = torch.exp(scaled - scaled.max())
     weights = exponentials / exponentials.sum()
     weighted = weights[:, None] * value
@@ -253,11 +307,7 @@ def _one_row(projected: _Projected, head: int, row: int, visible: Tensor) -> dic
 
 def _all_heads(projected: _Projected, visible: Tensor) -> tuple[Tensor, Tensor]:
     """Computes (H, Q, K) the weights and (H, Q, E) the sums of all heads and queries at once."""
-    queries, keys = projected.turned or (projected.queries, projected.keys)
-    products = torch.matmul(queries, keys.transpose(-2, -1)) / math.sqrt(queries.shape[-1])
-    if projected.bias is not None:
-        products = products + projected.bias
-    weights = torch.softmax(products.masked_fill(~visible, -math.inf), dim=-1)
+    weights = torch.softmax(projected.scaled().masked_fill(~visible, -math.inf), dim=-1)
     return weights, torch.matmul(weights, projected.values)
 
 

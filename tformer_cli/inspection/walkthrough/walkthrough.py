@@ -7,8 +7,8 @@ from torch import Tensor
 
 from tformer_cli.inspection.capture.observed import Observed, observe
 from tformer_cli.inspection.walkthrough.layer import layer_steps
+from tformer_cli.inspection.walkthrough.scores import scaled_step, score_step, table_by_key
 from tformer_cli.inspection.walkthrough.step import (
-    Check,
     Step,
     StepRecord,
     Subject,
@@ -141,11 +141,11 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
             Table("k", "keys", keys, trace.key, marked_row=worked),
             Table("v", "values", keys, trace.value, marked_row=worked),
         ),
-        # the model hands out q and k after their positions have turned them
-        checks=(*(() if trace.turned else own), check("v", trace.value, v)),
+        # the model hands out q and k as they are compared
+        checks=(*(() if trace.compared else own), check("v", trace.value, v)),
     )
-    yield _score_step(trace, observed, subject)
-    yield _scaled_step(trace, subject, (k @ q) / width**0.5)
+    yield score_step(trace, observed, subject)
+    yield scaled_step(trace, observed, subject)
     yield _softmax_step(trace, subject)
     yield Step(
         number=5,
@@ -169,60 +169,6 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
     )
 
 
-def _score_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
-    (_, _, number), row, worked = subject.head, subject.row, subject.worked_key
-    q, k = observed.query[number, row], observed.key[number]
-    formulas: tuple[str, ...] = ("s_j = q·k_j = Σ_i q_i·k_ji",)
-    says = "The larger the score, the better key and query fit."
-    tables: tuple[Table, ...] = (_by_key("scores", "scores", subject, ("q·k",), trace.scores),)
-    checks: tuple[Check, ...] = (check("scores, of the model's q and k", trace.scores, k @ q),)
-    if trace.turned is not None:
-        query, key = trace.turned
-        formulas = (*trace.of_positions, "s_j = q'·k'_j = Σ_i q'_i·k'_ji")
-        says = f"Positions turn query and keys before they are compared (q', k'). {says}"
-        turned = (
-            Table("q_turned", "q'", (subject.query,), query[None]),
-            Table("k_turned", "k'", subject.keys, key, marked_row=worked),
-        )
-        tables = (*turned, *tables)
-        checks = (check("q'", query, q), check("k'", key, k), *checks)
-    return Step(
-        number=2,
-        name="scores",
-        title="Scores: q · k",
-        formulas=formulas,
-        says=says,
-        worked=_worked_score(trace, worked, subject.keys[worked]),
-        tables=tables,
-        checks=checks,
-    )
-
-
-def _scaled_step(trace: HeadTrace, subject: Subject, models_scaled: Tensor) -> Step:
-    root, worked, finite = len(trace.query) ** 0.5, subject.worked_key, trace.visible
-    formulas: tuple[str, ...] = ("s_j / √d_k",)
-    calculation = f"{trace.scores[worked]:.3f} / {root:.3f}"
-    columns: tuple[str, ...] = ("q·k", "÷ √d_k")
-    values: tuple[Tensor, ...] = (trace.scores, trace.scaled)
-    if trace.bias is not None:
-        formulas = ("s_j / √d_k + b_j", *trace.of_positions)
-        calculation += f" + {trace.bias[worked]:.3f}"
-        columns = ("q·k", "b", "÷ √d_k, + b")
-        values = (trace.scores, trace.bias, trace.scaled)
-        models_scaled = models_scaled + trace.bias
-    return Step(
-        number=3,
-        name="scaled",
-        title="Divide by √d_k",
-        formulas=formulas,
-        says=f"√d_k = √{len(trace.query)} = {root:.4f} keeps the scores' variance near 1. What "
-        "the query may not see is masked with −∞.",
-        worked=f"{calculation} = {trace.scaled[worked]:.3f}",
-        tables=(_by_key("scaled", "scaled scores", subject, columns, *values),),
-        checks=(check("scaled scores", trace.scaled[finite], models_scaled[finite]),),
-    )
-
-
 def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
     map_row = subject.sentence.captured.weights(subject.head)[subject.row].double()
     largest, total = trace.scaled.max().item(), trace.exponentials.sum().item()
@@ -231,17 +177,17 @@ def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
         number=4,
         name="softmax",
         title="Softmax",
-        formulas=("a_j = e^(s_j/√d_k) / Σ_i e^(s_i/√d_k)",),
+        formulas=(trace.softmax_formula,),
         says=f"The weights are positive and sum to 1; a masked −∞ becomes exactly 0. The largest "
         f"scaled score, {largest:.3f}, is taken off first, which changes no weight; Σ e is then "
         f"{total:.3f}.",
         worked=f"{trace.exponentials[worked]:.3f} / {total:.3f} = {trace.weights[worked]:.3f}",
         tables=(
-            _by_key(
+            table_by_key(
                 "weights",
                 "attention weights",
                 subject,
-                ("÷ √d_k", "e^(…−max)", "weight"),
+                ("÷ √d_k" if trace.is_scaled_product else "step 3", "e^(…−max)", "weight"),
                 trace.scaled,
                 trace.exponentials,
                 trace.weights,
@@ -252,14 +198,6 @@ def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
     )
 
 
-def _worked_score(trace: HeadTrace, place: int, key: str) -> str:
-    query, keys = trace.turned or (trace.query, trace.key)
-    pairs = list(zip(query.tolist(), keys[place].tolist(), strict=True))
-    terms = " + ".join(f"{q:.3f}·{k:.3f}" for q, k in pairs[:3])
-    more = f" + … ({len(pairs)} terms)" if len(pairs) > 3 else ""
-    return f"q·k({key}) = {terms}{more} = {trace.scores[place]:.3f}"
-
-
 def _worked_sum(trace: HeadTrace, subject: Subject) -> str:
     """Component 0 of the sum: the worked key's term, then those of the heaviest others."""
     weights = trace.weights.tolist()
@@ -268,23 +206,3 @@ def _worked_sum(trace: HeadTrace, subject: Subject) -> str:
     terms = " + ".join(f"{trace.weighted[key, 0]:.3f}" for key in order[:TERMS])
     more = f" + … ({len(order)} terms)" if len(order) > TERMS else ""
     return f"z_0 = {terms}{more} = {trace.context[0]:.3f}"
-
-
-def _by_key(
-    name: str,
-    caption: str,
-    subject: Subject,
-    columns: tuple[str, ...],
-    *values: Tensor,
-    share_column: int | None = None,
-) -> Table:
-    """A table with a row for each key; the one that is worked out is marked."""
-    return Table(
-        name,
-        caption,
-        subject.keys,
-        torch.stack(values, dim=-1),
-        columns=columns,
-        share_column=share_column,
-        marked_row=subject.worked_key,
-    )
