@@ -156,6 +156,30 @@ def _mapped(mapping: mmap.mmap, kind: str, start: int, shape: tuple[int, ...]) -
     return array if array.flags.aligned else array.copy()
 
 
+def read_floats(path: Path) -> dict[str, NDArray[np.float32]]:
+    """Reads all tensors of a small file as float32.
+
+    Raises:
+        ArtifactError: in one line, if the file is damaged, or a tensor is not floating-point, or
+            has NaN or infinity.
+    """
+    shapes = tensor_shapes(path)
+    header, start = read_header(path)
+    with open_regular(path) as file:
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return {
+        name: _floats(
+            path,
+            name,
+            header[name]["dtype"],
+            mapping,
+            start + header[name]["data_offsets"][0],
+            shape,
+        )
+        for name, shape in shapes.items()
+    }
+
+
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Reads the names and shapes of a file's tensors, not their content.
 

@@ -88,10 +88,16 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         """Puts model directories in the place of the foreign models that were named."""
         from tformer_cli.workflows.import_model import ImportedWeights, resolve_model
 
-        takes_integers = self.name in TAKE_INTEGERS and values.get("precision") != "float32"
+        takes_integers = (
+            self.name in TAKE_INTEGERS
+            and values.get("precision") != "float32"
+            and values.get("adapter") is None
+        )
         weights: ImportedWeights | None = None if takes_integers else "float32"
         for parameter, role in self._paths():
             value = values.get(str(parameter.name))
+            if role is PathRole.reads_adapter and value is not None:
+                self._say_if_unverified(Path(value), quiet=bool(values.get("quiet")))
             if role is not PathRole.reads_model or value is None:
                 continue
 
@@ -102,6 +108,13 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                 values[parameter.name] = [resolve_model(Path(one), say, weights) for one in value]
             else:
                 values[parameter.name] = resolve_model(Path(value), say, weights)
+
+    @staticmethod
+    def _say_if_unverified(adapter: Path, *, quiet: bool) -> None:
+        from tformer_cli.artifacts.adapter_directory import read_adapter
+
+        if said := read_adapter(adapter).unverified:
+            note(said, quiet=quiet)
 
     def _check_outputs(self, values: dict[str, Any]) -> None:
         inputs: list[NamedPath] = [*standard_stream("stdin", STDIN)]

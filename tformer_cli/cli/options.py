@@ -56,11 +56,12 @@ ModelArgument = Annotated[
 AdapterOption = Annotated[
     Path | None,
     option(
-        "Low-rank adapter of MODEL, such as RUN/adapter; it is added to the weights.",
+        "Low-rank adapter of MODEL, such as RUN/adapter, or one of peft; it is added to the "
+        "weights.",
         shown="none",
         metavar="DIR",
     ),
-    PathRole.reads_directory,
+    PathRole.reads_adapter,
 ]
 DeviceOption = Annotated[
     str,

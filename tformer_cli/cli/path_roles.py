@@ -20,6 +20,8 @@ class PathRole(Enum):
     """A directory, or a file of one in its place."""
     reads_model = "model"
     """A model directory, or a foreign model, which is imported when it is first used."""
+    reads_adapter = "adapter's directory"
+    """The directory of a low-rank adapter, or that of its run."""
     writes_file = Writes.FILE
     writes_directory = Writes.DIRECTORY
     """A directory of its own: all that is in it is replaced."""

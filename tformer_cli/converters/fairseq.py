@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tformer_cli.artifacts.library_names import MODULES
 from tformer_cli.converters.assembly import (
     Reader,
     Rows,
@@ -31,7 +32,6 @@ from tformer_cli.converters.foreign_model import (
 )
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
 from tformer_cli.converters.formats.torch_checkpoint import named_tensors, plain
-from tformer_cli.converters.hugging_face.importing import MODULES
 from tformer_cli.converters.hugging_face.tokenizers import FAIRSEQ_FIRST
 from tformer_cli.converters.positions import tensor2tensor_halves
 from tformer_cli.converters.torch_family import flag, read_tokenizer, vocabulary_rows

@@ -20,6 +20,7 @@ from tformer_cli.files.lock import awaited
 from tformer_cli.files.regular_file import open_regular
 
 if TYPE_CHECKING:
+    from tformer_cli.artifacts.adapter_directory import StoredAdapter
     from tformer_cli.converters.foreign_model import ForeignModel
 
 ImportedWeights = Literal["float32", "int8"]
@@ -132,12 +133,15 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     Raises:
         ArtifactError: if a file that tells the kind is damaged.
     """
-    from tformer_cli.converters import argos, checkpoints, eole, marian
+    from tformer_cli.converters import argos, checkpoints, eole, marian, peft
     from tformer_cli.converters.ctranslate2 import importing as ctranslate2
     from tformer_cli.converters.hugging_face import importing as hugging_face
 
     if path.is_dir() and hugging_face.is_hugging_face(path):
         return lambda _: hugging_face.convert(path)
+    adapter = peft.find_adapter(path)
+    if adapter is not None:
+        return lambda _: peft.with_base(adapter, _base_of(adapter))
     if path.is_dir() and eole.is_eole(path):
         return lambda _: eole.convert(path)
     package = argos.find_source(path)
@@ -151,6 +155,29 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
         return lambda weights: marian.convert(source, weights)
     checkpoint = checkpoints.find_checkpoint(path)
     return None if checkpoint is None else lambda _: checkpoint()
+
+
+def _base_of(adapter: "StoredAdapter") -> "ForeignModel":
+    """Converts the model that an adapter of peft names.
+
+    Raises:
+        ArtifactError: if it is not there, or is no model of another tool.
+    """
+    from tformer_cli.converters import peft
+
+    base = adapter.settings.base
+    try:
+        path = _local(base)
+    except ArtifactError as error:
+        raise ArtifactError(f"{adapter.path}: is an adapter for {error}") from None
+    is_other = _is_ours(path) or peft.find_adapter(path) is not None
+    convert = None if is_other else recognized(path)
+    if convert is None:
+        raise ArtifactError(
+            f"{adapter.path}: is an adapter for {base}, which is not a model of Hugging Face; name "
+            "the model, and the adapter with --adapter"
+        )
+    return convert("float32")
 
 
 def _recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] | None":
@@ -269,6 +296,8 @@ def _cached(model: Path, path: Path, weights: ImportedWeights | None) -> Path:
 
 def _key(path: Path, weights: ImportedWeights | None) -> str:
     """Names an import by the place, sizes and times of the files, and the type of its weights."""
+    from tformer_cli.converters import peft
+
     # a file is read with others beside it
     directory = path.parent if path.is_file() else path
     # a package of Argos has its model in a directory of that name
@@ -277,6 +306,9 @@ def _key(path: Path, weights: ImportedWeights | None) -> str:
     files = [p for p in beside if p == path or not path.is_file() or p.suffix in BESIDE]
     facts = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
     named = [_VERSION, path.name if path.is_file() else "", facts, weights]
+    adapter = peft.find_adapter(path)
+    if adapter is not None and _exists(base := Path(adapter.settings.base)):
+        named.append(_key(base, weights) if peft.find_adapter(base) is None else "")
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:32]
 
 

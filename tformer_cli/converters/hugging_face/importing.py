@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from tformer_cli.artifacts.library_names import MODULES
 from tformer_cli.converters.assembly import Reader, Rows, arranged, assembled, output_bias
 from tformer_cli.converters.foreign_model import (
     ForeignModel,
@@ -33,21 +34,6 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 
-MODULES = {
-    "self_attention.in_projection": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "self_attention.out_projection": ("self_attn.out_proj",),
-    "self_attention_norm": ("self_attn_layer_norm",),
-    "cross_attention.in_projection": (
-        "encoder_attn.q_proj",
-        "encoder_attn.k_proj",
-        "encoder_attn.v_proj",
-    ),
-    "cross_attention.out_projection": ("encoder_attn.out_proj",),
-    "cross_attention_norm": ("encoder_attn_layer_norm",),
-    "feed_forward.inner": ("fc1",),
-    "feed_forward.outer": ("fc2",),
-    "feed_forward_norm": ("final_layer_norm",),
-}
 TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **{

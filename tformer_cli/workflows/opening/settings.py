@@ -75,7 +75,8 @@ class OpeningSettings:
     """Texts whose tokens no translation may hold in a row."""
     adapter: Path | None = None
     """Directory of a low-rank adapter that is added to the weights, or that of its run. Of a
-    `ModelDirectory` the files are then read again."""
+    `ModelDirectory` the files are then read again. `read_adapter` says whether an adapter knows the
+    weights that it was trained for: those of peft do not."""
     source_language: str | None = None
     """Code of the language to read, for a model that has tokens for it; None: the model's own."""
     target_language: str | None = None

@@ -137,7 +137,11 @@ def check_translates(directory: ModelDirectory) -> None:
 
 def resolved(model: Path | str, settings: OpeningSettings) -> Path:
     """Finds a model's directory; a foreign model is imported, its integers kept if they will do."""
-    is_float = settings.precision == "float32" or settings.engine == "ctranslate2"
+    is_float = (
+        settings.precision == "float32"
+        or settings.engine == "ctranslate2"
+        or settings.adapter is not None
+    )
     return resolve_model(model, settings.tell, "float32" if is_float else None)
 
 
