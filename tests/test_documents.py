@@ -51,7 +51,12 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.recipe import OF_START, load_recipe, recipe_names, recipes_directory
-from tformer_cli.training.config import StartConfig, TrainingConfig, ValidationConfig
+from tformer_cli.training.config import (
+    StartConfig,
+    TaskConfig,
+    TrainingConfig,
+    ValidationConfig,
+)
 
 ROOT = Path(__file__).parent.parent
 README, RECIPES, GUIDE = ROOT / "README.md", ROOT / "recipes/README.md", ROOT / "tformer_cli/guide"
@@ -59,6 +64,7 @@ GUIDES = sorted(GUIDE.glob("*.md"))
 PAGES = [README, RECIPES, *GUIDES]
 DOCUMENTS = [*PAGES, ROOT / "tests/README.md", ROOT / "tests/benchmarks/README.md"]
 KEY_TABLES = {
+    "[task]": TaskConfig,
     "[data]": DataConfig,
     "a corpus of `data.train` or `data.valid`": CorpusConfig,
     "[tokenizer]": TokenizerConfig,

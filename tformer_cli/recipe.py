@@ -16,6 +16,7 @@ from typing import Any
 
 import tomli_w
 
+from tformer_cli.artifacts.config_file import task_kind
 from tformer_cli.data.config import DataConfig, TokenizerConfig
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import RecipeError
@@ -25,6 +26,7 @@ from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.training.config import (
     METRICS,
+    SHAPES,
     StartConfig,
     TaskConfig,
     TrainingConfig,
@@ -76,6 +78,16 @@ class Recipe:
             raise ValueError(
                 f'validation.metric: must be one of {known} for task.kind = "{self.task.kind}", '
                 f'but is "{self.validation.metric}"'
+            )
+        if task_kind(self.model) != self.task.kind:
+            raise ValueError(
+                f'model: its layers make a model for "{task_kind(self.model)}", but task.kind is '
+                f'"{self.task.kind}"; change one of the two'
+            )
+        if self.training.inspect_every and self.task.kind != "translate":
+            raise ValueError(
+                'training.inspect_every: follows the heads of task.kind = "translate" alone; omit '
+                "it"
             )
         if self.validation.patience and not self.data.valid:
             raise ValueError("validation.patience: needs data.valid, which names no corpus")
@@ -215,10 +227,9 @@ def _structured(values: Mapping[str, Any], complete: Completion | None = None) -
         if isinstance(data, Mapping) and not isinstance(data.get(key, []), list | tuple):
             example = 'such as [{ source = "a.en", target = "a.de" }]'
             raise StructureError(f"data.{key}", f"must be a list of corpora, {example}")
-    values = _with_metric(values)
     if "start" in values:
         raise StructureError("start", "unknown key; write from = … in [model]")
-    whole = {**values, "model": _with_preset(values.get("model", {}))}
+    whole = _with_task({**values, "model": _with_preset(values.get("model", {}))})
     if complete is not None:
         whole = complete(whole)
     try:
@@ -230,14 +241,18 @@ def _structured(values: Mapping[str, Any], complete: Completion | None = None) -
         raise
 
 
-def _with_metric(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Adds the metric that a task is judged by where the recipe names none."""
-    task, validation = values.get("task"), values.get("validation", {})
+def _with_task(values: dict[str, Any]) -> dict[str, Any]:
+    """Adds what follows from the task: the metric where none is named, and the model's layers."""
+    task, model, validation = (values.get(name, {}) for name in ("task", "model", "validation"))
     kind = task.get("kind") if isinstance(task, Mapping) else None
-    metrics = next((known for name, known in METRICS.items() if name == kind), None)
-    if metrics is None or not isinstance(validation, Mapping):
-        return dict(values)  # the default, or as wrong as before
-    return {**values, "validation": {"metric": metrics[0], **validation}}
+    found = next((known for known in METRICS if known == kind), None)
+    if found is None or not isinstance(model, Mapping) or not isinstance(validation, Mapping):
+        return values  # the default, or as wrong as before
+    return {
+        **values,
+        "model": {**model, **SHAPES.get(found, {})},
+        "validation": {"metric": METRICS[found][0], **validation},
+    }
 
 
 def _with_start(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """`config.json` of a model directory: the description of a model, read without torch."""
 
 import json
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from tformer_cli.artifacts.not_a_model import not_a_model
@@ -16,6 +18,15 @@ FORMAT_VERSIONS = {"float32": 1, "int8": 2}
 """Version of the layout, by the type of the weights; a directory with a higher one than the largest
 of these is refused, so that a tformer without int8 reports a version and not a damaged file."""
 WeightType = Literal["float32", "int8"]
+TaskKind = Literal["translate", "classify", "language-model"]
+COMMANDS: Mapping[TaskKind, str] = MappingProxyType(
+    {
+        "translate": "is a translation model; use `tformer translate`",
+        "classify": "is a classifier, which labels texts; use `tformer classify`",
+        "language-model": "is a language model, which continues texts; use `tformer generate`",
+    }
+)
+"""What to say of a model of each task to whom wants another one."""
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 LARGEST_CONFIG = 1 << 20
 
@@ -72,6 +83,30 @@ class ConfigFile:
     weight_type: WeightType = "float32"
     origin: ImportOrigin | None = None
     start: StartOrigin | None = None
+    labels: tuple[str, ...] = ()
+
+    @property
+    def task(self) -> TaskKind:
+        """The task that the model is made for."""
+        return task_kind(self.model)
+
+
+def task_kind(model: ModelConfig) -> TaskKind:
+    """Tells the task of a model from its shape."""
+    if model.is_decoder_only:
+        return "language-model"
+    return "classify" if model.is_encoder_only else "translate"
+
+
+def check_task(path: Path, model: ModelConfig, tasks: Container[TaskKind]) -> None:
+    """Refuses a model of another task than a command is for.
+
+    Raises:
+        ArtifactError: naming the command for it.
+    """
+    kind = task_kind(model)
+    if kind not in tasks:
+        raise ArtifactError(f"{path}: {COMMANDS[kind]}")
 
 
 def read_config(path: Path) -> ConfigFile:
@@ -92,11 +127,25 @@ def read_config(path: Path) -> ConfigFile:
             "update tformer"
         )
     try:
-        return structure(ConfigFile, values)
+        return _checked(structure(ConfigFile, values))
     except StructureError as error:
         raise ArtifactError(
             f"{file}: {error}; the file is damaged, or not of a tformer model"
         ) from None
+
+
+def _checked(record: ConfigFile) -> ConfigFile:
+    """Compares the labels with their number.
+
+    Raises:
+        StructureError: if they differ.
+    """
+    n_labels, labels = record.model.n_labels, record.labels
+    if record.model.is_encoder_only and not n_labels:
+        raise StructureError("model.n_labels", "must be at least 1, but is 0")
+    if len(labels) != n_labels or len(set(labels)) != n_labels:
+        raise StructureError("labels", f"must be {n_labels} different ones; found {len(labels)}")
+    return record
 
 
 def read_json(path: Path, file: Path) -> dict[str, Any]:

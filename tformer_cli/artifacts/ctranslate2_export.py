@@ -23,7 +23,7 @@ from tformer_cli.files.atomic import directory_aside, write_text
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.model.attention import MultiHeadAttention
-from tformer_cli.model.config import WITH_ENCODER
+from tformer_cli.model.config import WITH_DECODER, WITH_ENCODER
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.feed_forward import ACTIVATIONS, FeedForward
 
@@ -34,14 +34,18 @@ ORIGIN = "origin.json"
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(
-            ("d_model", "n_heads", "d_ff", "n_decoder_layers", "norm_epsilon", "max_positions",
+            ("d_model", "n_heads", "d_ff", "norm_epsilon", "max_positions",
              "rotary_base"),
             ANY,
         ),
         "n_encoder_layers": WITH_ENCODER,
+        "n_decoder_layers": WITH_DECODER,
         # of language models alone
         "target_bos": (True,),
         "target_eos": (True,),
+        # of classifiers alone
+        "n_labels": (0,),
+        "pooling": ("mean",),
         # of training alone
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),

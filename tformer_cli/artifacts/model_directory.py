@@ -18,6 +18,7 @@ from tformer_cli.acceleration import require_fast
 from tformer_cli.artifacts.adapter_directory import merge_adapter
 from tformer_cli.artifacts.array_file import write_arrays
 from tformer_cli.artifacts.config_file import (
+    COMMANDS,
     CONFIG,
     FORMAT_VERSIONS,
     TOKENIZER,
@@ -25,9 +26,12 @@ from tformer_cli.artifacts.config_file import (
     AlignmentInfo,
     ImportOrigin,
     StartOrigin,
+    TaskKind,
     WeightType,
+    check_task,
     read_config,
     read_json,
+    task_kind,
 )
 from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weights
 from tformer_cli.data.tokenizer import Tokenizer
@@ -35,7 +39,7 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     import torch
     from numpy.typing import NDArray
@@ -43,8 +47,13 @@ if TYPE_CHECKING:
 
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.fast.quantized import QuantizedMatrix
+    from tformer_cli.model.base import Model
+    from tformer_cli.model.classifier import Classifier
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.model.transformer import Transformer
+
+
+TRANSLATORS: tuple[TaskKind, ...] = ("translate",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +76,8 @@ class ModelInfo:
     """The foreign model that it was made of, if it was."""
     start: StartOrigin | None = None
     """The model whose weights its training started from, if it did."""
+    labels: tuple[str, ...] = ()
+    """Labels of a classifier in the order of its outputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +88,7 @@ class ModelDirectory:
     """Path of the directory."""
     config: ModelConfig
     """The model's settings."""
-    load: Callable[[], Transformer] = field(repr=False)
+    load: Callable[[], Model] = field(repr=False)
     """Makes the model, in evaluation mode, on its device."""
     tokenizer: Tokenizer
     """Its tokenizer."""
@@ -90,8 +101,31 @@ class ModelDirectory:
 
     @cached_property
     def model(self) -> Transformer:
-        """The model, in evaluation mode, on its device; made when it is first asked for."""
-        return self.load()
+        """The model, in evaluation mode, on its device; made when it is first asked for.
+
+        Raises:
+            ArtifactError: if it is a classifier.
+        """
+        from tformer_cli.model.transformer import Transformer
+
+        model = self.load()
+        if not isinstance(model, Transformer):
+            raise ArtifactError(f"{self.path}: {COMMANDS[task_kind(self.config)]}")
+        return model
+
+    @cached_property
+    def classifier(self) -> Classifier:
+        """The same of a classifier.
+
+        Raises:
+            ArtifactError: if it is none.
+        """
+        from tformer_cli.model.classifier import Classifier
+
+        model = self.load()
+        if not isinstance(model, Classifier):
+            raise ArtifactError(f"{self.path}: {COMMANDS[task_kind(self.config)]}")
+        return model
 
     @property
     def has_model(self) -> bool:
@@ -126,7 +160,7 @@ def save_model_directory(
     make_directory(path)
     write_text(path / TOKENIZER, tokenizer.to_json())
     _write_weights(path / WEIGHTS, weights)
-    known = {key: value for key, value in asdict(info).items() if value is not None}
+    known = {key: value for key, value in asdict(info).items() if value not in (None, ())}
     record = {
         "format_version": FORMAT_VERSIONS[weight_type],
         **known,
@@ -190,6 +224,7 @@ def load_model_directory(
     *,
     takes_int8: bool = False,
     adapter: Path | None = None,
+    tasks: Container[TaskKind] = TRANSLATORS,
 ) -> ModelDirectory:
     """Reads a model directory and makes its model.
 
@@ -199,17 +234,27 @@ def load_model_directory(
         takes_int8: whether weights in integers, with which no gradient and no inspection is
             possible, will do.
         adapter: directory of an adapter that is added to the weights, or that of its run.
+        tasks: those whose models will do.
 
     Raises:
-        ArtifactError: in one line, if something is missing, damaged, foreign or contradictory.
+        ArtifactError: in one line, if something is missing, damaged, foreign or contradictory, or
+            the model is of another task.
     """
-    directory, _ = read_model_directory(path, str(device), takes_int8=takes_int8, adapter=adapter)
-    directory.model  # noqa: B018 - is made now
+    directory, _ = read_model_directory(
+        path, str(device), takes_int8=takes_int8, adapter=adapter, tasks=tasks
+    )
+    is_classifier = directory.config.is_encoder_only
+    directory.classifier if is_classifier else directory.model  # noqa: B018 - is made now
     return directory
 
 
 def read_model_directory(
-    path: Path, device: str = "cpu", *, takes_int8: bool = False, adapter: Path | None = None
+    path: Path,
+    device: str = "cpu",
+    *,
+    takes_int8: bool = False,
+    adapter: Path | None = None,
+    tasks: Container[TaskKind] = TRANSLATORS,
 ) -> tuple[ModelDirectory, StoredWeights]:
     """Reads a model directory without torch, unless its model is asked for.
 
@@ -221,6 +266,7 @@ def read_model_directory(
     """
     path = Path(path)
     record = read_config(path)
+    check_task(path, record.model, tasks)
     if record.weight_type == "int8" and not device.startswith("cpu"):
         raise ArtifactError(f"{path}: holds int8 weights, which need the CPU; add --device cpu")
     if record.weight_type == "int8" and not takes_int8:
@@ -261,6 +307,7 @@ def read_model_directory(
             alignment=record.alignment,
             origin=record.origin,
             start=record.start,
+            labels=record.labels,
         ),
         weight_type=record.weight_type,
     )
@@ -269,7 +316,7 @@ def read_model_directory(
 
 def make_model(
     weights: StoredWeights, config: ModelConfig, vocab_size: int, device: torch.device | str
-) -> Transformer:
+) -> Model:
     """Makes a model of stored weights, in evaluation mode, to compute in float32 or integers.
 
     Args:
@@ -281,11 +328,13 @@ def make_model(
     import torch
 
     from tformer_cli.artifacts.tensors import shapes_alone
+    from tformer_cli.model.classifier import Classifier
     from tformer_cli.model.transformer import Transformer
 
+    kind = Classifier if config.is_encoder_only else Transformer
     arrays = weights.arrays
     with shapes_alone():  # the weights are where the file is mapped
-        model = Transformer(config, vocab_size)
+        model = kind(config, vocab_size)
     in_integers = [name for name, array in arrays.items() if array.dtype == np.int8]
     tensors = {
         name: torch.from_numpy(arrays[name]).to(device)
@@ -295,7 +344,7 @@ def make_model(
     }
     model.load_state_dict(tensors, assign=True)
     model.eval().requires_grad_(requires_grad=False)
-    if in_integers:
+    if in_integers and isinstance(model, Transformer):
         require_fast("int8 weights")
         from tformer_cli.fast.products import use_integers
         from tformer_cli.fast.quantized import QuantizedMatrix

@@ -28,18 +28,22 @@ from tformer_cli.data.sentencepiece.tokenizer import SentencePieceSide, Sentence
 from tformer_cli.data.tokenizer import BOS_ID, PAD_ID
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
-from tformer_cli.model.config import WITH_ENCODER, ModelConfig, parameter_shapes
+from tformer_cli.model.config import WITH_DECODER, WITH_ENCODER, ModelConfig, parameter_shapes
 
 KNOWN: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(
-            ("d_model", "n_heads", "d_ff", "n_decoder_layers", "max_positions"),
+            ("d_model", "n_heads", "d_ff", "max_positions"),
             ANY,
         ),
         "n_encoder_layers": WITH_ENCODER,
+        "n_decoder_layers": WITH_DECODER,
         # of language models alone
         "target_bos": (True,),
         "target_eos": (True,),
+        # of classifiers alone
+        "n_labels": (0,),
+        "pooling": ("mean",),
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
         "norm_epsilon": (EPSILON,),

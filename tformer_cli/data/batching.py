@@ -57,14 +57,22 @@ def collate(
     target_ids: Sequence[Sequence[int]],
     *,
     source_eos: bool = True,
+    target_eos: bool = True,
 ) -> Batch:
-    """Pads pairs of ids (without special tokens) into a batch; see `ModelConfig.source_eos`."""
+    """Pads pairs of ids into a batch.
+
+    Args:
+        source_ids: of each source, without special tokens.
+        target_ids: of each target, likewise; without `target_eos` there is at least one.
+        source_eos: see `ModelConfig.source_eos`.
+        target_eos: whether `</s>` is predicted behind each target; see `ModelConfig.ends_targets`.
+    """
     source = _padded([ended_source(ids, eos=source_eos) for ids in source_ids])
     return Batch(
         source=source,
         source_mask=source != PAD_ID,
-        target_input=_padded([[BOS_ID, *ids] for ids in target_ids]),
-        target_output=_padded([[*ids, EOS_ID] for ids in target_ids]),
+        target_input=_padded([[BOS_ID, *(ids if target_eos else ids[:-1])] for ids in target_ids]),
+        target_output=_padded([[*ids, EOS_ID] if target_eos else ids for ids in target_ids]),
     )
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.fast.native.attention import NativeAttention
+    from tformer_cli.model.base import Model
+    from tformer_cli.model.classifier import Classifier
     from tformer_cli.model.transformer import Transformer
 
 
@@ -49,8 +51,8 @@ def unpadded(tokens: Tensor, mask: Tensor) -> Unpadded:
     )
 
 
-def trains_unpadded(model: Transformer, longest: int) -> bool:
-    """Returns whether `hidden_unpadded` can compute what a model trains.
+def trains_unpadded(model: Model, longest: int) -> bool:
+    """Returns whether sentences of a model that trains can be computed without padding.
 
     Args:
         model: the model.
@@ -85,7 +87,19 @@ def hidden_unpadded(model: Transformer, source: Unpadded, target_input: Unpadded
     return hidden.squeeze(0)
 
 
-def _memory(model: Transformer, source: Unpadded) -> Tensor:
+def pooled_unpadded(model: Classifier, source: Unpadded) -> Tensor:
+    """Computes the vectors (B, D) that a classifier makes of B texts, without padding."""
+    hidden = _memory(model, source).squeeze(0)
+    starts, lengths = source.starts[:-1], source.starts.diff()
+    if model.config.pooling == "first":
+        return hidden.index_select(0, starts)
+    owners = torch.arange(len(lengths)).repeat_interleave(lengths)
+    # (N, D) -> (B, D): each row is added to its text's sum
+    sums = hidden.new_zeros(len(lengths), hidden.shape[1])
+    return sums.index_add(0, owners, hidden[: len(owners)]) / lengths.unsqueeze(1)
+
+
+def _memory(model: Transformer | Classifier, source: Unpadded) -> Tensor:
     within = Spans(source.starts, source.starts, is_causal=False, positions=source.positions)
     hidden = model.encoder_input(source.tokens, model.source_embedding.weight, source.positions)
     return model.encoder(hidden, Mask(spans=within))

@@ -5,6 +5,9 @@ from torch import Tensor, nn
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import Operations
 
+N_SPECIAL_TOKENS = 4
+"""`<pad> <unk> <s> </s>`, the first ids of every vocabulary."""
+
 
 class Model(nn.Module):
     """A network as training and its checkpoints know it.
@@ -40,6 +43,14 @@ class Model(nn.Module):
     def source_eos(self) -> bool:
         """True if source sentences end with `</s>`."""
         return self.config.source_eos
+
+    @property
+    def first_target(self) -> int:
+        """Id of the target that the first row of `output_matrix` stands for.
+
+        Labels are numbered behind the special tokens, which no classifier predicts.
+        """
+        return N_SPECIAL_TOKENS if self.config.is_encoder_only else 0
 
     @property
     def output_matrix(self) -> Tensor:

@@ -13,6 +13,7 @@ SimilarityKind = Literal["scaled", "dot", "cosine", "distance", "additive"]
 TiedEmbeddings = Literal["all", "decoder", "none"]
 FinalNorm = Literal["pre-norm", "always"]
 DecoderCell = Literal["attention", "ssru"]
+Pooling = Literal["mean", "first"]
 Precision = Literal["float32", "bfloat16"]
 """Numbers that products are computed in."""
 
@@ -23,7 +24,8 @@ _RANGES = {
     "n_heads": (1, 1 << 10),
     "d_ff": (1, 1 << 18),
     "n_encoder_layers": (0, 1000),
-    "n_decoder_layers": (1, 1000),
+    "n_decoder_layers": (0, 1000),
+    "n_labels": (0, 1 << 20),
     "max_positions": (2, 1 << 20),
     "source_vocab_size": (0, 1 << 24),
     "relative_buckets": (4, 1 << 16),
@@ -32,6 +34,8 @@ _RANGES = {
 _LARGEST_BASE = 1e12
 WITH_ENCODER = range(1, _RANGES["n_encoder_layers"][1] + 1)
 """Values of `n_encoder_layers` of models that read a source."""
+WITH_DECODER = range(1, _RANGES["n_decoder_layers"][1] + 1)
+"""Values of `n_decoder_layers` of models that write a target."""
 ROTARY_BASE = 10_000.0
 """The base of Su et al. 2021."""
 
@@ -52,6 +56,7 @@ class ModelConfig:
     """The shape of a Transformer; the defaults are the paper's base model.
 
     Without encoder layers it is a language model: a decoder alone, without cross-attention.
+    Without decoder layers it is a classifier: an encoder alone, with a label for the whole text.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3 and table 3.
     """
@@ -131,6 +136,11 @@ class ModelConfig:
     decoder_cell: DecoderCell = "attention"
     """Unit that reads the target's past in a decoder layer: masked self-attention, or "ssru", a
     recurrent unit whose steps cost the same at every position (Kim et al. 2019)."""
+    n_labels: int = 0
+    """Labels of a classifier (0: as many as its training data have)."""
+    pooling: Pooling = "mean"
+    """What a classifier makes of the encoder's output: the "mean" of all tokens, or the "first"
+    token's state."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in _RANGES.items():
@@ -144,6 +154,7 @@ class ModelConfig:
             )
         self._check_layer_heads()
         self._check_decoder_only()
+        self._check_encoder_only()
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(
                 f"d_model: sinusoidal positions need an even width, but it is {self.d_model}"
@@ -184,6 +195,16 @@ class ModelConfig:
         return self.n_encoder_layers == 0
 
     @property
+    def is_encoder_only(self) -> bool:
+        """True of a classifier, which has no decoder and no target but a label."""
+        return self.n_decoder_layers == 0
+
+    @property
+    def ends_targets(self) -> bool:
+        """True if what is learned to be written ends with `</s>`."""
+        return self.target_eos and not self.is_encoder_only
+
+    @property
     def has_final_norm(self) -> bool:
         """True if both stacks end with a norm."""
         return self.norm == "pre" or self.final_norm == "always"
@@ -213,6 +234,21 @@ class ModelConfig:
                 raise ValueError(
                     f"{name}: with n_encoder_layers = 0 there is no source to attend to; omit it"
                 )
+
+    def _check_encoder_only(self) -> None:
+        if self.is_encoder_only and self.is_decoder_only:
+            raise ValueError("n_decoder_layers: the encoder or the decoder must have layers")
+        for name, value in (("n_labels", self.n_labels), ("pooling", self.pooling == "first")):
+            if not self.is_encoder_only and value:
+                raise ValueError(
+                    f"{name}: is of classifiers alone, which have n_decoder_layers = 0; omit it"
+                )
+        if not self.is_encoder_only:
+            return
+        of_decoders = ("decoder_heads", "cross_heads", "decoder_cell", "tied_embeddings")
+        for name in (*of_decoders, "output_bias", "source_vocab_size"):
+            if getattr(self, name) != getattr(ModelConfig, name):
+                raise ValueError(f"{name}: with n_decoder_layers = 0 there is no target; omit it")
 
     def self_attention_biases(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """Splits `bias_heads` by encoder and decoder layers; all are empty where it is."""
@@ -310,8 +346,8 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
 
     An encoder layer has one attention, one feed-forward layer and a norm for each; a decoder layer
     two attentions, or a recurrent unit in place of the first; that of a language model the first
-    alone. Pre-norm adds a final norm to each
-    stack. H·E = D unless heads were pruned.
+    alone. Pre-norm adds a final norm to each stack. A classifier has the encoder and a row for each
+    label. H·E = D unless heads were pruned.
     """
     d, width = config.d_model, config.head_width
     n_sources = config.source_vocab_size or vocab_size
@@ -320,14 +356,23 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
         shapes["source_embedding.weight"] = (n_sources, d)
     if config.tied_embeddings != "all" or config.is_decoder_only:
         shapes["target_embedding.weight"] = (vocab_size, d)
-    if config.tied_embeddings == "none":
-        shapes["output_projection.weight"] = (vocab_size, d)
-    if config.output_bias:
-        shapes["output_bias"] = (vocab_size,)
+    n_outputs = config.n_labels if config.is_encoder_only else vocab_size
+    if config.tied_embeddings == "none" or config.is_encoder_only:
+        shapes["output_projection.weight"] = (n_outputs, d)
+    if config.output_bias or (config.is_encoder_only and config.bias):
+        shapes["output_bias"] = (n_outputs,)
+    sides = [
+        side
+        for side, n_layers in (
+            ("encoder", config.n_encoder_layers),
+            ("decoder", config.n_decoder_layers),
+        )
+        if n_layers
+    ]
     tables = dict.fromkeys(("learned", "table"), (config.max_positions, d))
     tables["relative"] = (config.relative_buckets, config.n_heads)
     if config.positions in tables:
-        for side in ("decoder",) if config.is_decoder_only else ("encoder", "decoder"):
+        for side in sides:
             shapes[f"{side}_input.positions.table"] = tables[config.positions]
     vectors: dict[str, tuple[int, ...]] = {}
 
@@ -361,11 +406,11 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
         attentions["cross_attention"] = n_heads
     for attentions, n_heads in zip(in_decoder, heads.decoder, strict=False):  # none if recurrent
         attentions["self_attention"] = n_heads
-    stacks = (("encoder", in_encoder), ("decoder", in_decoder))
-    for side, layers in stacks[config.is_decoder_only :]:
+    stacks = {"encoder": in_encoder, "decoder": in_decoder}
+    for side in sides:
         if config.embedding_norm:
             add_norm(f"{side}_input.norm")
-        for number, attentions in enumerate(layers):
+        for number, attentions in enumerate(stacks[side]):
             layer = f"{side}.layers.{number}"
             for kind, n_heads in attentions.items():
                 add_attention(f"{layer}.{kind}", n_heads)

@@ -198,7 +198,7 @@ def _add_gradients(
     model.train()
     add_gradients(
         model,
-        [_batch(*shape, model.vocab_size)],
+        [_batch(*shape, model)],
         Window(0.0),
         label_smoothing=config.label_smoothing,
         r_drop=config.r_drop,
@@ -206,10 +206,11 @@ def _add_gradients(
     )
 
 
-def _batch(n_pairs: int, source: int, target: int, vocab_size: int) -> Batch:
+def _batch(n_pairs: int, source: int, target: int, model: Model) -> Batch:
     """Creates a batch of shape (B, S, T) without padding."""
-    token = min(TOKEN, vocab_size - 1)
-    return collate([[token] * (source - 1)] * n_pairs, [[token] * (target - 1)] * n_pairs)
+    token = min(TOKEN, model.vocab_size - 1)
+    sides = [[token] * (source - 1)] * n_pairs, [[token] * (target - 1)] * n_pairs
+    return collate(*sides, target_eos=model.config.ends_targets)
 
 
 def _too_long(lengths: PairLengths) -> int:

@@ -6,16 +6,24 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from tformer_cli.artifacts.config_file import TaskKind
+
 Optimizer = Literal["adam", "adamw", "muon"]
 Schedule = Literal["noam", "inverse_sqrt", "linear", "cosine", "constant"]
 PrecisionChoice = Literal["auto", "float32", "bfloat16"]
 Averaging = Literal["last", "best", "ema", "none"]
-Metric = Literal["bleu", "chrf", "loss", "perplexity"]
-TaskKind = Literal["translate"]
+Metric = Literal["bleu", "chrf", "accuracy", "macro_f1", "loss", "perplexity"]
 METRICS: Mapping[TaskKind, tuple[Metric, ...]] = MappingProxyType(
-    {"translate": ("bleu", "chrf", "loss", "perplexity")}
+    {
+        "translate": ("bleu", "chrf", "loss", "perplexity"),
+        "classify": ("accuracy", "macro_f1", "loss"),
+    }
 )
 """Scores that validation may be judged by, for each task; the first is the default."""
+SHAPES: Mapping[TaskKind, Mapping[str, int]] = MappingProxyType(
+    {"classify": MappingProxyType({"n_decoder_layers": 0})}
+)
+"""Keys of `[model]` that follow from the task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +31,19 @@ class TaskConfig:
     """What the model is trained for: the recipe's `[task]` table."""
 
     kind: TaskKind = "translate"
-    """"translate": a sentence to a sentence."""
+    """"translate": a sentence to a sentence; "classify": a text to a label."""
+    labels: tuple[str, ...] = ()
+    """Labels of "classify", in the order that results list them (empty: those of the training
+    data, sorted)."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in METRICS:
+            raise ValueError(f'kind: there is no training for "{self.kind}"')
+        if self.labels and self.kind != "classify":
+            raise ValueError(f'labels: needs kind = "classify", but kind is "{self.kind}"')
+        labels = [label.strip() for label in self.labels]
+        if "" in labels or len(set(labels)) < len(labels):
+            raise ValueError("labels: must differ, and none may be blank")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +245,8 @@ class ValidationConfig:
     every: int = 1000
     """Steps between two validations."""
     metric: Metric = "bleu"
-    """What "best" means: "bleu", "chrf", "loss" or "perplexity"."""
+    """What "best" means: "bleu", "chrf", "loss" or "perplexity" of a translation; "accuracy",
+    "macro_f1" or "loss" of a classifier, whose default is "accuracy"."""
     patience: int = 0
     """Stop after this many validations in a row without a new best (0: never)."""
     beam_size: int = 1

@@ -100,7 +100,7 @@ def batch_loss(
     For R-Drop the batch goes through the model twice, as one of twice as many sentences.
     """
     device = next(model.parameters()).device
-    targets = batch.target_output[batch.target_output != PAD_ID]
+    targets = batch.target_output[batch.target_output != PAD_ID] - model.first_target
     with autocast(device, precision):
         hidden = _target_hidden(model, batch, device, n_passes=2 if r_drop else 1)
         if r_drop:

@@ -260,11 +260,12 @@ def _product_counts(config: ModelConfig, vocab_size: int) -> dict[Shape, int]:
         ((d, d), n_encoder + n_decoder + 2 * n_cross + n_recurrent),
         ((f, d), n_encoder + n_decoder),
         ((d, f), n_encoder + n_decoder),
-        ((vocab_size, d), 1),
+        ((config.n_labels or vocab_size, d), 1),
     )
     counts: dict[Shape, int] = {}
     for shape, count in products:  # some may be alike
-        counts[shape] = counts.get(shape, 0) + count
+        if count:
+            counts[shape] = counts.get(shape, 0) + count
     return counts
 
 
@@ -278,10 +279,10 @@ def forward_flops(
     over V). A decoder layer has T·(12·D² + 4·D·F) for the target, S·4·D² for the keys and values of
     the memory, 4·T²·D and 4·T·S·D in attention; with SSRU in place of self-attention 4·T·D² less
     in matrices and no 4·T²·D; without an encoder T·(8·D² + 4·D·F) and 4·T²·D; the output projection
-    has T·2·D·V. Source: the sub-layers of Vaswani et al. 2017, section 3, counted as Kaplan et al.
-    2020, "Scaling Laws for Neural Language Models", section 2.1 and table 1, count a decoder-only
-    model. Norms, softmax and other work on single values are omitted; masked cells count, since
-    they are computed.
+    has T·2·D·V, or T·2·D·L of L labels. Source: the sub-layers of Vaswani et al. 2017, section 3,
+    counted as Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1 and table
+    1, count a decoder-only model. Norms, softmax and other work on single values are omitted;
+    masked cells count, since they are computed.
 
     Args:
         config: the model's shape.
@@ -296,7 +297,7 @@ def forward_flops(
         decoder += t * 4 * d * d + s * 4 * d * d + 4 * t * s * d
     if config.decoder_cell == "ssru":
         decoder -= t * 4 * d * d + 4 * t * t * d
-    output = t * 2 * d * vocab_size
+    output = t * 2 * d * (config.n_labels or vocab_size)
     return config.n_encoder_layers * encoder + config.n_decoder_layers * decoder + output
 
 

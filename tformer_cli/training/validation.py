@@ -100,7 +100,7 @@ class Validator:
         was_training = model.training
         model.eval()
         try:
-            return self._validate(model, sample, before_batch or _go_on)
+            return self._validate(model, sample, before_batch or go_on)
         finally:
             model.train(was_training)
 
@@ -169,6 +169,7 @@ def mean_loss(
             [source_ids[i] for i in indices],
             [target_ids[i] for i in indices],
             source_eos=model.source_eos,
+            target_eos=model.config.ends_targets,
         )
         loss = batch_loss(model, batch, label_smoothing=0.0, precision=precision)
         total += loss.negative_log_likelihood.item()
@@ -176,5 +177,5 @@ def mean_loss(
     return total / max(1, n_tokens)
 
 
-def _go_on() -> None:
+def go_on() -> None:
     """Ends nothing."""

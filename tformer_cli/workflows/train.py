@@ -436,6 +436,7 @@ def _publish(
             step=step,
             scores=scores,
             origin=origin,
+            labels=recipe.task.labels,
             start=StartOrigin(model=start.model, weights_hash=start.weights_hash)
             if start.model
             else None,
@@ -459,6 +460,7 @@ def _open_loader(
         recipe.tokenizer.bpe_dropout,
         position,
         source_eos=recipe.model.source_eos,
+        target_eos=recipe.model.ends_targets,
     )
 
 

@@ -24,6 +24,7 @@ from tformer_cli.model.attention import (
     Spans,
     plain_attention,
 )
+from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import Dropout
 from tformer_cli.model.transformer import Transformer
@@ -373,6 +374,29 @@ def gradients(model, precision="float32", r_drop=0.0):
     loss = batch_loss(model, batch, label_smoothing=0.1, precision=precision, r_drop=r_drop)
     loss.smoothed.backward()
     return {name: weight.grad.clone() for name, weight in model.named_parameters()}
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("r_drop", [0.0, 5.0])
+def test_a_classifiers_gradients_are_the_same(training_library, pooling, r_drop):
+    config = ModelConfig(
+        d_model=32, n_heads=4, d_ff=40, n_encoder_layers=2, n_decoder_layers=0, n_labels=3,
+        pooling=pooling, dropout=0.0, max_positions=20,
+    )  # fmt: skip
+    model = Classifier(config, 40).train()
+    same = copy.deepcopy(model)
+    assert use_native_operations(same, training_library)
+    dice = random.Random(3)
+    texts = [[dice.randrange(4, 40) for _ in range(n)] for n in (7, 1, 12, 7)]
+    batch = collate(texts, [[4], [6], [5], [5]], target_eos=False)
+    assert batch.n_target_tokens == 4
+    found = []
+    for one in (model, same):
+        loss = batch_loss(one, batch, label_smoothing=0.1, precision="float32", r_drop=r_drop)
+        loss.smoothed.backward()
+        found.append({name: weight.grad for name, weight in one.named_parameters()})
+    for name, gradient in found[0].items():
+        assert torch.allclose(gradient, found[1][name], rtol=1e-4, atol=1e-6), name
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
-SCORES = {"bleu": "BLEU", "chrf": "chrF"}
+SCORES = {"bleu": "BLEU", "chrf": "chrF", "macro_f1": "macro F1"}
 """Scores whose names are written in another way."""
 _LONGEST_SAMPLE = 200
 """Characters that are shown of a sentence."""

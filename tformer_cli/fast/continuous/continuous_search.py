@@ -37,7 +37,7 @@ from tformer_cli.fast.continuous.beam_places import (
 )
 from tformer_cli.fast.continuous.fixed_cache import FixedCache
 from tformer_cli.fast.native.torch_weights import interference
-from tformer_cli.model.config import WITH_ENCODER
+from tformer_cli.model.config import WITH_DECODER, WITH_ENCODER
 from tformer_cli.model.feed_forward import ACTIVATIONS
 from tformer_cli.model.operations import Linear, StandardProducts
 from tformer_cli.model.transformer import Transformer
@@ -62,16 +62,20 @@ MOST_BATCHES = 4
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(
-            ("d_model", "n_heads", "d_ff", "n_decoder_layers", "dropout",
+            ("d_model", "n_heads", "d_ff", "dropout",
              "attention_dropout", "activation_dropout", "norm_epsilon", "max_positions",
              "rotary_base", "relative_buckets", "relative_distance",
              "encoder_heads", "decoder_heads", "cross_heads", "bias_heads"),
             ANY,
         ),
         "n_encoder_layers": WITH_ENCODER,
+        "n_decoder_layers": WITH_DECODER,
         # of language models alone
         "target_bos": (True,),
         "target_eos": (True,),
+        # of classifiers alone
+        "n_labels": (0,),
+        "pooling": ("mean",),
         "norm": ("post", "pre"),
         "activation": ACTIVATIONS,
         "positions": ("sinusoidal", "learned", "rotary", "relative", "alibi", "none", "table"),

@@ -19,8 +19,15 @@ from tformer_cli.fast.native.loss import NativeLoss
 from tformer_cli.fast.native.orthogonal import NativeOrthogonal
 from tformer_cli.fast.native.residual_norm import NativeResidualNorm
 from tformer_cli.fast.native.threads import threads_of_torch
-from tformer_cli.fast.unpadded import attend_within, hidden_unpadded, trains_unpadded, unpadded
+from tformer_cli.fast.unpadded import (
+    attend_within,
+    hidden_unpadded,
+    pooled_unpadded,
+    trains_unpadded,
+    unpadded,
+)
 from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.operations import Dropout, Linear
 from tformer_cli.model.transformer import Transformer
@@ -64,7 +71,11 @@ class NativeOperations:
     ) -> Tensor | None:
         """See `Operations.hidden_states`."""
         longest = max(source[0].shape[1], target_input[0].shape[1])
-        if not isinstance(model, Transformer) or not trains_unpadded(model, longest):
+        if not trains_unpadded(model, longest):
+            return None
+        if isinstance(model, Classifier):
+            return pooled_unpadded(model, unpadded(*source))
+        if not isinstance(model, Transformer):
             return None
         return hidden_unpadded(model, unpadded(*source), unpadded(*target_input))
 

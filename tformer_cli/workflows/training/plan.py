@@ -93,6 +93,7 @@ def plan_training(recipe: Recipe) -> Plan:
             [kept[i][0] for i in indices],
             [kept[i][1] for i in indices],
             source_eos=recipe.model.source_eos,
+            target_eos=recipe.model.ends_targets,
         )
         for indices in plan_batches(lengths[:, 0], lengths[:, 1], tokens_per_batch, seed=1, epoch=0)
     ]

@@ -11,18 +11,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from tformer_cli.data.doubts import doubts
+from tformer_cli.workflows.training.classification import Classification
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import torch
 
+    from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.data.corpora import SentencePair
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.model.base import Model
     from tformer_cli.model.config import ModelConfig, Precision
     from tformer_cli.recipe import Recipe
-    from tformer_cli.training.config import TaskKind
     from tformer_cli.training.validation import ModelValidator
 
 
@@ -119,7 +120,9 @@ class Translation:
         return doubts(recipe.data)
 
 
-TASKS: Mapping[TaskKind, Task] = MappingProxyType({"translate": Translation()})
+TASKS: Mapping[TaskKind, Task] = MappingProxyType(
+    {"translate": Translation(), "classify": Classification()}
+)
 """Tasks by `task.kind`."""
 
 

@@ -1,0 +1,121 @@
+"""Classifiers: against torch's own layers, alone and in batches."""
+
+import pytest
+import torch
+from torch import nn
+
+from tests.model.conftest import VOCAB_SIZE, small_config
+from tests.model.test_transformer import copy_attention, copy_module
+from tformer_cli.decoding.classification import label_probabilities
+from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.config import parameter_count, parameter_shapes
+from tformer_cli.model.operations import OneDnnProducts
+
+VARIANTS = [
+    {},
+    {"norm": "pre", "pooling": "first"},
+    {"positions": "learned", "bias": False},
+    {"positions": "rotary", "activation": "swish", "scale_embeddings": False},
+    {"final_norm": "always", "embedding_norm": True},
+    {"encoder_heads": (4, 1)},
+]
+
+
+def classifier_config(**changes):
+    return small_config(n_decoder_layers=0, **{"n_labels": 5, **changes})
+
+
+def classifier(**changes):
+    torch.manual_seed(0)
+    model = Classifier(classifier_config(**changes), VOCAB_SIZE).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize("changes", VARIANTS, ids=str)
+def test_parameters_are_named_and_counted_without_a_model(changes):
+    config = classifier_config(**changes)
+    model = Classifier(config, VOCAB_SIZE)
+    shapes = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    assert parameter_shapes(config, VOCAB_SIZE) == shapes
+    assert sum(p.numel() for p in model.parameters()) == parameter_count(config, VOCAB_SIZE)
+    assert not any("decoder" in name or "target" in name for name in shapes)
+
+
+@pytest.mark.filterwarnings("ignore:.*norm_first.*")
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, {"activation": "gelu"}])
+def test_equals_torchs_encoder_and_a_linear_layer(changes, pooling, sentences):
+    source, mask, _ = sentences
+    model = classifier(pooling=pooling, **changes)
+    config = model.config
+    layer = nn.TransformerEncoderLayer(
+        config.d_model, config.n_heads, config.d_ff, 0.0, activation=config.activation,
+        norm_first=config.norm == "pre", batch_first=True,
+    )  # fmt: skip
+    final = nn.LayerNorm(config.d_model) if config.has_final_norm else None
+    theirs = nn.TransformerEncoder(layer, 2, final, enable_nested_tensor=False)
+    head = nn.Linear(config.d_model, 5)
+    with torch.no_grad():
+        for their, our in zip(theirs.layers, model.encoder.layers, strict=True):
+            copy_attention(their.self_attn, our.self_attention)
+            copy_module(their.norm1, our.self_attention_norm)
+            copy_module(their.linear1, our.feed_forward.inner)
+            copy_module(their.linear2, our.feed_forward.outer)
+            copy_module(their.norm2, our.feed_forward_norm)
+        if final is not None:
+            copy_module(theirs.norm, model.encoder.final_norm)
+        head.weight.copy_(model.output_matrix)
+        head.bias.copy_(model.output_bias)
+    embedded = model.encoder_input(source, model.source_embedding.weight)
+    hidden = theirs(embedded, src_key_padding_mask=~mask)
+    rows = [row[: int(n)] for row, n in zip(hidden, mask.sum(1), strict=True)]
+    pooled = torch.stack([row[0] if pooling == "first" else row.mean(0) for row in rows])
+    logits, expected = model(source, mask), head(pooled)
+    assert torch.allclose(logits, expected, atol=1e-5)
+    for result in (logits, expected):
+        result.log_softmax(-1)[:, 3].sum().backward()
+    ours, own = model.encoder.layers[0].feed_forward, theirs.layers[0]
+    assert torch.allclose(ours.inner.weight.grad, own.linear1.weight.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", VARIANTS, ids=str)
+def test_a_text_has_the_same_bits_alone_and_in_any_batch(changes, one_thread):
+    model = classifier(**changes)
+    generator = torch.Generator().manual_seed(5)
+    lengths = torch.randint(1, 40, (60,), generator=generator).tolist()
+    texts = [torch.randint(4, VOCAB_SIZE, (n,), generator=generator).tolist() for n in lengths]
+    with OneDnnProducts():
+        together = label_probabilities(model, texts)
+        small = label_probabilities(model, texts, batch_tokens=100)
+        alone = [label_probabilities(model, [text])[0] for text in texts]
+    assert together == small == alone
+    assert all(abs(sum(row) - 1.0) < 1e-12 for row in together)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"decoder_heads": (4,)}, "decoder_heads: must name 0 layers, but names 1"),
+        ({"tied_embeddings": "none"}, "tied_embeddings: with n_decoder_layers = 0 there is no"),
+        ({"output_bias": True}, "output_bias: with n_decoder_layers = 0 there is no target"),
+        ({"decoder_cell": "ssru"}, "decoder_cell: with n_decoder_layers = 0 there is no target"),
+        ({"n_encoder_layers": 0}, "n_decoder_layers: the encoder or the decoder must have layers"),
+    ],
+)
+def test_settings_of_a_target_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        classifier_config(**changes)
+
+
+@pytest.mark.parametrize("changes", [{"n_labels": 2}, {"pooling": "first"}])
+def test_settings_of_classifiers_are_refused_with_a_decoder(changes):
+    with pytest.raises(ValueError, match=f"{next(iter(changes))}: is of classifiers alone"):
+        small_config(**changes)
+
+
+def test_a_classifier_needs_labels():
+    with pytest.raises(ValueError, match="n_labels: a classifier has"):
+        Classifier(classifier_config(n_labels=0), VOCAB_SIZE)

@@ -1,0 +1,173 @@
+"""Runs whose model labels texts."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tformer_cli.artifacts.config_file import CONFIG, read_config
+from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.artifacts.tensors import load_tensors
+from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError
+from tformer_cli.recipe import make_recipe
+from tformer_cli.training.events import StepReport, ValidationReport
+from tformer_cli.workflows.train import train
+from tformer_cli.workflows.training.plan import plan_training
+
+ADJECTIVES = {"good": 1, "fine": 1, "nice": 1, "bad": 0, "awful": 0, "poor": 0}
+
+
+def examples(n_examples):
+    nouns = ("food", "room", "place", "staff", "bar")
+    for number in range(n_examples):
+        adjective = list(ADJECTIVES)[number % 6]
+        is_negated = number % 5 < 2
+        label = "up" if ADJECTIVES[adjective] != is_negated else "down"
+        yield f"the {nouns[number % 5]} was {'not ' if is_negated else ''}{adjective}", label
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Makes recipes of a tiny classifier, with keys changed."""
+    records = [{"text": text, "label": label} for text, label in examples(120)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    (tmp_path / "b.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in examples(30)))
+
+    def made(**changes):
+        values = {
+            "task": {"kind": "classify"},
+            "data": {
+                "train": [{"jsonl": "a.jsonl"}],
+                "valid": [{"tsv": "b.tsv"}],
+                "directory": str(tmp_path),
+                "cache_directory": str(tmp_path / "cache"),
+            },
+            "tokenizer": {"vocab_size": 300, "bpe_dropout": 0.1},
+            "model": {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1},
+            "training": {
+                "max_steps": 40, "tokens_per_batch": 128, "warmup_steps": 5, "report_every": 10,
+                "learning_rate": 1e-2, "checkpoint_every": 10, "precision": "float32",
+                "average": "none",
+            },
+            "validation": {"every": 20},
+        }  # fmt: skip
+        for table, keys in changes.items():
+            values[table] = {**values[table], **keys}
+        return make_recipe(values, "test")
+
+    return made
+
+
+class Events(list):
+    def notify(self, event):
+        self.append(event)
+
+
+def test_a_run_learns_labels_and_says_how_well(make, tmp_path):
+    events = Events()
+    recipe = make(model={"d_model": 32, "n_encoder_layers": 2}, training={"max_steps": 120})
+    train(recipe, tmp_path / "run", device="cpu", observers=[events])
+    last = [event for event in events if isinstance(event, ValidationReport)][-1]
+    assert set(last.scores) == {"loss", "accuracy", "macro_f1"}
+    assert last.scores["accuracy"] == 100.0
+    assert last.sample_translation in ("up", "down")
+    steps = [event for event in events if isinstance(event, StepReport)]
+    assert steps[-1].tokens <= 120 * 128 / 5  # a label is one target token
+    record = read_config(tmp_path / "run")
+    assert (record.task, record.labels, record.model.n_labels) == ("classify", ("down", "up"), 2)
+    # the run's own recipe is the one that was given: the same command resumes it
+    assert train(recipe, tmp_path / "run", device="cpu").was_finished
+
+
+def test_a_resumed_run_ends_with_the_same_bytes(make, tmp_path, one_thread):
+    class Stopping:
+        def notify(self, event):
+            if isinstance(event, StepReport) and event.step == 20:
+                import os
+                import signal
+
+                os.kill(os.getpid(), signal.SIGINT)
+
+    recipe = make()
+    train(recipe, tmp_path / "whole", device="cpu")
+    with pytest.raises(Interrupted):
+        train(recipe, tmp_path / "parts", device="cpu", observers=[Stopping()])
+    train(recipe, tmp_path / "parts", device="cpu")
+    one, other = (
+        load_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "parts")
+    )
+    assert all(one[name].equal(other[name]) for name in one)
+
+
+def test_given_labels_keep_their_order_and_others_are_refused(make, tmp_path):
+    recipe = make(task={"labels": ["up", "down", "aside"]}, training={"max_steps": 1})
+    train(recipe, tmp_path / "run", device="cpu")
+    assert read_config(tmp_path / "run").labels == ("up", "down", "aside")
+    with pytest.raises(DataError, match='"down" is none of the labels "up", "aside"'):
+        train(make(task={"labels": ["up", "aside"]}), tmp_path / "other", device="cpu")
+    assert not (tmp_path / "other").exists()
+
+
+def test_one_label_or_texts_in_their_place_are_an_error(make, tmp_path):
+    (tmp_path / "one.tsv").write_text("a\tsame\nb\tsame\n")
+    with pytest.raises(DataError, match=r"data.train: has 1 label, .* target_field"):
+        plan_training(make(data={"train": [{"tsv": "one.tsv"}]}))
+    (tmp_path / "many.tsv").write_text("".join(f"a\tlabel {n}\n" for n in range(1200)))
+    with pytest.raises(DataError, match=r"many\.tsv: has more than 1,000 labels"):
+        plan_training(make(data={"train": [{"tsv": "many.tsv"}]}))
+    with pytest.raises(DataError, match=r"has 2 labels, but model\.n_labels is 3"):
+        plan_training(make(model={"n_labels": 3}))
+
+
+def test_a_plan_shows_an_example_and_doubts(make, tmp_path):
+    plan = plan_training(make())
+    assert plan.target_tokens == 1.0
+    assert plan.example[0].target == plan.example[2][0]
+    (tmp_path / "head.tsv").write_text("text\tlabel\n" + (tmp_path / "b.tsv").read_text())
+    (doubt,) = plan_training(make(data={"train": [{"tsv": "head.tsv"}]})).doubts
+    assert 'its first line ("text", "label") looks like names of columns' in doubt
+    (doubt,) = plan_training(make(data={"valid": []})).doubts
+    assert doubt.startswith("data.valid: names no corpus")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"validation": {"metric": "bleu"}}, 'validation.metric: must be one of "accuracy", "mac'),
+        ({"training": {"inspect_every": 10}}, "training.inspect_every: follows the heads of task"),
+        ({"task": {"kind": "translate", "labels": ["a"]}}, "task.labels: needs kind = "),
+        ({"task": {"labels": ["a", " a"]}}, "task.labels: must differ"),
+        ({"model": {"tied_embeddings": "none"}}, "model.tied_embeddings: with n_decoder_layers = "),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(make, changes, message):
+    with pytest.raises(RecipeError, match=message):
+        make(**changes)
+
+
+def test_a_preset_loses_its_decoder(make):
+    assert make(model={"preset": "tiny"}).model.n_decoder_layers == 0
+
+
+def test_other_commands_refuse_a_classifier_and_damage_is_one_line(make, tmp_path):
+    run = tmp_path / "run"
+    train(make(training={"max_steps": 1}), run, device="cpu")
+    from tformer_cli.workflows.opening.translator import open_translator
+
+    for open_model in (load_model_directory, open_translator):
+        with pytest.raises(ArtifactError, match=r"is a classifier, .* use `tformer classify`"):
+            open_model(run)
+    directory = load_model_directory(run, tasks=("classify",))
+    assert directory.classifier.config.n_labels == 2
+    with pytest.raises(ArtifactError, match="use `tformer classify`"):
+        replace(directory).model  # noqa: B018
+    values = json.loads((run / CONFIG).read_text())
+    for labels in ([], ["up", "up"], ["up", "down", "x"]):
+        (run / CONFIG).write_text(json.dumps({**values, "labels": labels}))
+        with pytest.raises(ArtifactError, match="labels: must be 2 different ones"):
+            read_config(run)
+
+
+def test_translators_are_no_classifiers(model):
+    with pytest.raises(ArtifactError, match="is a translation model; use `tformer translate`"):
+        load_model_directory(model, tasks=("classify",))

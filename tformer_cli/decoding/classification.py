@@ -1,0 +1,50 @@
+"""Probabilities of labels: in padded batches, and for each text whatever the others are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from tformer_cli.decoding.source_batches import plan_source_batches, source_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tformer_cli.model.classifier import Classifier
+
+TOKENS_PER_BATCH = 4096
+_MOST_TEXTS = 1024
+
+
+@torch.inference_mode()
+def label_probabilities(
+    model: Classifier,
+    texts: Sequence[Sequence[int]],
+    batch_tokens: int = TOKENS_PER_BATCH,
+    before_batch: Callable[[], None] | None = None,
+) -> list[list[float]]:
+    """Computes the probability of every label for every text.
+
+    Args:
+        model: in evaluation mode.
+        texts: N lists of token ids, without special tokens, none too long for the model.
+        batch_tokens: padded tokens of a batch.
+        before_batch: called before each batch.
+
+    Returns:
+        (N, L) probabilities that sum to 1.
+    """
+    device = next(model.parameters()).device
+    found: list[list[float]] = [[] for _ in texts]
+    lengths = [len(ids) + 1 for ids in texts]
+    for indices in plan_source_batches(lengths, batch_tokens, _MOST_TEXTS):
+        if before_batch is not None:
+            before_batch()
+        batch = source_batch(
+            [texts[i] for i in indices], model.max_positions, device, eos=model.source_eos
+        )
+        rows = torch.softmax(model(*batch).double(), dim=1).tolist()
+        for index, row in zip(indices, rows, strict=True):
+            found[index] = row
+    return found

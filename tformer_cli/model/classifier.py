@@ -1,0 +1,89 @@
+"""An encoder alone with a label for the whole text: a classifier."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tformer_cli.model.attention import key_mask
+from tformer_cli.model.base import Model
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.operations import repeatable_linear
+from tformer_cli.model.transformer import initialize, make_encoder, make_input
+
+
+class Classifier(Model):
+    """The encoder of a Transformer, pooled to one vector that is compared with one row a label.
+
+    To training it is a model whose target is one token, its label: the pooled vector is the hidden
+    state that predicts it.
+    """
+
+    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
+        """Creates a model with fresh weights, drawn from torch's global generator.
+
+        Args:
+            config: the model's shape, with its number of labels.
+            vocab_size: V, entries of the vocabulary of texts.
+
+        Raises:
+            ValueError: if the shape is not that of a classifier.
+        """
+        super().__init__(config, vocab_size)
+        if not config.is_encoder_only or not config.n_labels:
+            raise ValueError("n_labels: a classifier has n_decoder_layers = 0 and some labels")
+        self.source_embedding = nn.Embedding(vocab_size, config.d_model)
+        self.output_projection = nn.Linear(config.d_model, config.n_labels, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(config.n_labels)) if config.bias else None
+        self.encoder_input = make_input(config, is_causal=False)
+        self.encoder = make_encoder(config, self.encoder_input.positions)
+        initialize(self)
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """(L, D) a row for each label."""
+        return self.output_projection.weight
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """Encodes texts.
+
+        Args:
+            source: (B, S) token ids.
+            source_mask: (B, S) True where a position is a token and not padding.
+
+        Returns:
+            (B, S, D) hidden states.
+        """
+        hidden = self.encoder_input(source, self.source_embedding.weight)
+        return self.encoder(hidden, key_mask(source_mask))
+
+    def pool(self, hidden: Tensor, source_mask: Tensor) -> Tensor:
+        """Turns the hidden states (B, S, D) of texts into a vector (B, D) for each.
+
+        That is their mean over the tokens, or the first of them (BERT's class token).
+        """
+        if self.config.pooling == "first":
+            return hidden[:, 0]
+        n_tokens = source_mask.sum(dim=1, keepdim=True)
+        return (hidden * source_mask.unsqueeze(2)).sum(dim=1) / n_tokens
+
+    def target_hidden(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
+        """See `Model`: (B, 1, D) the pooled vectors, whatever the target begins with."""
+        del target_input
+        return self.pool(self.encode(source, source_mask), source_mask).unsqueeze(1)
+
+    def forward(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """Computes logits (B, L) of the labels.
+
+        Args:
+            source: (B, S) token ids.
+            source_mask: (B, S) True where a position is a token and not padding.
+        """
+        pooled = self.pool(self.encode(source, source_mask), source_mask)
+        if torch.is_grad_enabled():
+            return functional.linear(pooled, self.output_matrix, self.output_bias)
+        return repeatable_linear(pooled, self.output_matrix, self.output_bias)
+
+    if TYPE_CHECKING:
+        __call__ = forward
