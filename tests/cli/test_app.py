@@ -33,6 +33,7 @@ COMMANDS = {
             "plot",
             "translate",
             "evaluate",
+            "compare",
             "info",
             "import",
             "export",
@@ -63,7 +64,7 @@ HELP_WRITTEN_BY = "0.29.2"
 NO_PATHS = {
     *("TEXT", "PROMPT", "TOKEN", "HEAD", "HEAD:TOKEN", "HEADS", "CODE"),
     *("TOPIC", "COMMAND", "DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY=VALUE"),
-    *("MIN:MAX", "HOST:PORT"),
+    *("MIN:MAX", "HOST:PORT", "CODE-CODE"),
 }
 """What texts are called that name neither a file nor a directory."""
 

@@ -38,6 +38,7 @@ READERS = {
     "translate -i -": ["translate", "MODEL", "-i", "-"],
     "score": ["score", "MODEL", "--source", "-", "--target-file", "FILE"],
     "evaluate": ["evaluate", "--hypothesis", "-", "--reference", "FILE"],
+    "compare": ["compare", "--reference", "FILE", "FILE", "other=-", "--metric", "bleu"],
     "benchmark": ["benchmark", "MODEL", "--source", "-", "--rounds", "1", "--beam-size", "1"],
     "inspect-heads": ["inspect-heads", "MODEL"],
     "inspect-heads --corpus": ["inspect-heads", "MODEL", "--corpus"],

@@ -128,10 +128,10 @@ def test_commands_stand_in_panels():
     assert places == sorted(places)
     names = re.findall(r"│ ([a-z-]+)  ", shown)
     assert names[:5] == ["quickstart", "guide", "recipes", "make-corpus", "help"]
-    assert names[5:11] == ["train", "plot", "tokenize", "translate", "generate", "evaluate"]
-    assert names[11] == "score"
-    assert names[12:17] == ["info", "import", "export", "shortlist", "benchmark"]
-    assert names[17] == "inspect-heads"
+    assert names[5:9] == ["train", "plot", "tokenize", "translate"]
+    assert names[9:13] == ["generate", "evaluate", "compare", "score"]
+    assert names[13:18] == ["info", "import", "export", "shortlist", "benchmark"]
+    assert names[18] == "inspect-heads"
 
 
 def test_common_options_come_first():

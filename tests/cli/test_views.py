@@ -21,9 +21,11 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import tformer_cli
+from tests.evaluation.comparison.test_compare import compared as compare_tiny
 from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.benchmark import show_speeds
+from tformer_cli.cli.commands.compare import show_comparison
 from tformer_cli.cli.commands.evaluate import show_evaluation
 from tformer_cli.cli.commands.guide import show_guide
 from tformer_cli.cli.commands.plot import show_chart
@@ -35,6 +37,7 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.evaluation.alignment_error import AlignmentCounts
+from tformer_cli.evaluation.comparison.report import sections_of
 from tformer_cli.evaluation.significance import PairedDifference
 from tformer_cli.inspection.ablation.record import (
     Ablation,
@@ -258,6 +261,9 @@ def draw(models, chart):
         training=SimpleNamespace(run=Path("runs/quickstart")),
         page=Path("runs/quickstart/heads.html"),
     )
+    systems = {"a": (TARGET, SOURCE), LONG: (f"{TARGET} x", WIDE)}
+    compared = compare_tiny(("bleu", "ter"), systems, references=(TARGET, SOURCE))
+    sections = sections_of([compared, compared])
     shown = [HeadId("enc", 0, 0), HeadId("dec", 1, 3), HeadId("cross", 1, 15)]
     ways = {
         "show_record": [lambda c: show_record(c, record, shown)],
@@ -284,6 +290,7 @@ def draw(models, chart):
         "show_pruning": [lambda c: show_pruning(c, pruning_of(model.name))],
         "show_speeds": [lambda c: show_speeds(c, speeds_of())],
         "show_statistics": [lambda c: show_statistics(c, statistics)],
+        "show_comparison": [lambda c: show_comparison(c, sections)],
         "show_evaluation": [lambda c: show_evaluation(c, evaluation)],
         "show_help": [lambda c, name=name: show_help(c, context_of(name)) for name in HELP],
         "show_list": [
@@ -347,8 +354,8 @@ def _views():
 
 
 VIEWS = _views()
-COPIED = ("tformer ", "echo ", "Every head of the first two sentences")
-"""How lines begin that are not wrapped: commands to be copied."""
+COPIED = ("tformer ", "echo ", "nrefs:", "Every head of the first two sentences")
+"""How lines begin that are not wrapped: commands and signatures, to be copied."""
 
 
 def lines_of(text):

@@ -192,6 +192,7 @@ COMMANDS = {
     "translate": TRANSLATE,
     "generate": TRANSLATE,
     "evaluate": TRANSLATE,
+    "compare": TRANSLATE,
     "score": TRANSLATE,
     "info": DEPLOY,
     "import": DEPLOY,

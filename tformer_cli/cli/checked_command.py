@@ -20,7 +20,7 @@ from tformer_cli.artifacts.overwriting import (
 from tformer_cli.artifacts.resumable import parts_of
 from tformer_cli.cli.console import note
 from tformer_cli.cli.help_screen import ReadableHelp
-from tformer_cli.cli.path_roles import PathRole, path_roles
+from tformer_cli.cli.path_roles import PathRole, named_path, path_roles
 from tformer_cli.cli.text_io import STANDARD_STREAM, STDIN, STDOUT, open_stream
 from tformer_cli.errors import UsageError
 
@@ -121,7 +121,8 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         outputs = [*standard_stream("stdout", STDOUT)]
         for parameter, role in self._paths():
             for value in _paths_of(values.get(str(parameter.name))):
-                name, path = name_of(parameter), Path(value)
+                is_named = role is PathRole.reads_system
+                name, path = name_of(parameter), Path(named_path(value)[1] if is_named else value)
                 if isinstance(role.value, Writes):
                     if value == STANDARD_STREAM and role is not PathRole.writes_file:
                         raise UsageError(f"{name}: a directory cannot go to stdout; name one")

@@ -31,6 +31,8 @@ ENDINGS: dict[str, tuple[str, ...]] = {
     "json": ("json", "jsonl", "ndjson"),
     "jsonl": ("jsonl", "json", "ndjson"),
     "html": ("html", "htm"),
+    "markdown": ("md", "markdown"),
+    "latex": ("tex",),
     "svg": ("svg",),
     "png": ("png",),
     "npz": ("npz",),
@@ -41,7 +43,7 @@ ENDINGS: dict[str, tuple[str, ...]] = {
 """The endings of files in each format, the one to recommend first."""
 OF_NO_FORMAT = (
     *("pdf", "eps", "ps", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff"),
-    *("csv", "xlsx", "ods", "parquet", "arrow", "xml", "yaml", "yml", "toml", "md", "tex"),
+    *("csv", "xlsx", "ods", "parquet", "arrow", "xml", "yaml", "yml", "toml"),
     *("doc", "docx", "odt", "rtf", "ppt", "pptx"),
     *("npy", "pt", "pth", "pkl", "onnx", "h5", "gz", "xz", "bz2", "zst", "zip", "tar"),
 )
@@ -67,6 +69,11 @@ def format_option(
         what: its help sentence.
         panel: its panel in the help; None: Common.
     """
+    shown: str | bool = True
+    if in_a_pipe == "text":
+        shown = "text; or by FILE's name"
+    elif in_a_pipe is not None:
+        shown = f"text on a terminal or into a file, {in_a_pipe} in a pipe; or by FILE's name"
     return typer.Option(
         "--format",
         parser=_reader(formats),
@@ -74,8 +81,7 @@ def format_option(
         autocompletion=lambda: list(formats),
         help=what,
         rich_help_panel=panel,
-        show_default=in_a_pipe is None
-        or f"text on a terminal or into a file, {in_a_pipe} in a pipe; or by FILE's name",
+        show_default=shown,
     )
 
 

@@ -7,6 +7,7 @@ A parameter that names one declares its role behind its `typer.Option` or `typer
 import inspect
 from collections.abc import Callable
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from tformer_cli.artifacts.overwriting import Writes
@@ -22,6 +23,8 @@ class PathRole(Enum):
     """A model directory, or a foreign model, which is imported when it is first used."""
     reads_adapter = "adapter's directory"
     """The directory of a low-rank adapter, or that of its run."""
+    reads_system = "system"
+    """A file or a model directory, which a name may stand before: see `named_path`."""
     writes_file = Writes.FILE
     writes_directory = Writes.DIRECTORY
     """A directory of its own: all that is in it is replaced."""
@@ -33,7 +36,7 @@ class PathRole(Enum):
     @property
     def names(self) -> str:
         """The kind of path to name: a file or a directory."""
-        is_file = self in (PathRole.reads_file, PathRole.writes_file)
+        is_file = self in (PathRole.reads_file, PathRole.reads_system, PathRole.writes_file)
         return "file" if is_file else "directory"
 
 
@@ -46,3 +49,12 @@ def path_roles(command: Callable[..., Any]) -> dict[str, PathRole]:
         for role in getattr(parameter.annotation, "__metadata__", ())
         if isinstance(role, PathRole)
     }
+
+
+def named_path(value: str) -> tuple[str, str]:
+    """Separates ``NAME=PATH`` into both; the name is empty if there is none.
+
+    A file whose name has an equals sign is found as it is.
+    """
+    name, sign, path = value.partition("=")
+    return ("", value) if not (name and sign) or Path(value).exists() else (name, path)

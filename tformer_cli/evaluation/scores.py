@@ -11,6 +11,9 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from tformer_cli.errors import DataError
+from tformer_cli.evaluation.tokenizers import check_tokenizer
+
+TextMetric = BLEU | CHRF | TER
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,33 @@ class Score:
     """0 to 100; TER counts errors, so less is better and it may pass 100."""
     signature: str
     """sacreBLEU's signature, which another measurement must share to be comparable."""
+
+
+def make_metric(name: str, *, lowercase: bool = False, tokenize: str = "13a") -> TextMetric:
+    """Makes sacreBLEU's metric: BLEU (Papineni et al. 2002; Post 2018), chrF2 or TER.
+
+    Args:
+        name: "bleu", "chrf" or "ter".
+        lowercase: compare in lower case.
+        tokenize: sacreBLEU's tokenizer for BLEU.
+
+    Raises:
+        ValueError: if it has another name.
+        UsageError: if the tokenizer needs a package or a file that is not there.
+    """
+    if name == "chrf":
+        return CHRF(lowercase=lowercase)
+    if name == "ter":
+        return TER(case_sensitive=not lowercase)
+    if name == "bleu":
+        return make_bleu(lowercase=lowercase, tokenize=tokenize)
+    raise ValueError(f"name: must be bleu, chrf or ter, but is {name}")
+
+
+def make_bleu(*, lowercase: bool = False, tokenize: str = "13a") -> BLEU:
+    """Makes sacreBLEU's BLEU, whose `tokenizer` splits any text into words; see `make_metric`."""
+    check_tokenizer(tokenize)
+    return BLEU(lowercase=lowercase, tokenize=tokenize)
 
 
 def bleu(
@@ -43,21 +73,22 @@ def bleu(
     Raises:
         DataError: if the streams differ in length.
     """
-    return _score(BLEU(lowercase=lowercase, tokenize=tokenize), "BLEU", hypotheses, references)
+    metric = make_metric("bleu", lowercase=lowercase, tokenize=tokenize)
+    return _score(metric, "BLEU", hypotheses, references)
 
 
 def chrf(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False
 ) -> Score:
     """Computes corpus chrF2, characters up to 6-grams, β = 2 (Popović 2015); see `bleu`."""
-    return _score(CHRF(lowercase=lowercase), "chrF2", hypotheses, references)
+    return _score(make_metric("chrf", lowercase=lowercase), "chrF2", hypotheses, references)
 
 
 def ter(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False
 ) -> Score:
     """Computes the translation edit rate (Snover et al. 2006); see `bleu`."""
-    return _score(TER(case_sensitive=not lowercase), "TER", hypotheses, references)
+    return _score(make_metric("ter", lowercase=lowercase), "TER", hypotheses, references)
 
 
 def check_counts(counts: Sequence[tuple[str, int]]) -> None:
@@ -81,7 +112,7 @@ def check_counts(counts: Sequence[tuple[str, int]]) -> None:
 
 
 def _score(
-    metric: BLEU | CHRF | TER,
+    metric: TextMetric,
     name: str,
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],

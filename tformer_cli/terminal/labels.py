@@ -44,7 +44,7 @@ ASCII_SIGNS = str.maketrans(
     }
 )
 """ASCII forms of signs in formulas, for terminals that are not UTF-8."""
-ASCII_FOR = str.maketrans({SPACE_LABEL: "_", "→": ">", "…": "~", "’": "'"})
+ASCII_FOR = str.maketrans({SPACE_LABEL: "_", "→": ">", "…": "~", "’": "'", "±": "+-", "–": "-"})
 
 
 def is_ascii_only(console: Console) -> bool:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
 from tformer_cli.data.given_lines import check_lines, given_lines
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.decoding.hypothesis import longest_source
-from tformer_cli.evaluation.scores import Score, bleu, check_counts, chrf, ter
+from tformer_cli.evaluation.comparison.measured import MeasuredMetric
+from tformer_cli.evaluation.comparison.paired_tests import (
+    TestedMetric,
+    TestSettings,
+    paired_test,
+)
+from tformer_cli.evaluation.scores import Score, bleu, check_counts, chrf, make_metric, ter
 from tformer_cli.workflows.opening.translator import Opened, open_translator
 from tformer_cli.workflows.translate import TranslationCounts
 
@@ -31,6 +37,8 @@ class Evaluation:
     """BLEU, chrF2 and TER."""
     hypotheses: tuple[str, ...]
     """Scored texts."""
+    tested: tuple[TestedMetric, ...] = ()
+    """With a baseline: the same metrics of the baseline and of the hypotheses, tested."""
     loss: float | None = None
     """With a model: mean -ln p of the tokens of the first reference, ends of sentence included."""
 
@@ -38,6 +46,33 @@ class Evaluation:
     def perplexity(self) -> float | None:
         """exp(loss)."""
         return None if self.loss is None else math.exp(min(self.loss, LARGEST_EXPONENT))
+
+
+def with_baseline(
+    evaluation: Evaluation,
+    baseline: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    lowercase: bool = False,
+    tokenize: str = "13a",
+) -> Evaluation:
+    """Tests an evaluation's scores against those of other translations: paired bootstrap.
+
+    It is the short form of `tformer_cli.workflows.compare`.
+
+    Raises:
+        DataError: if the texts differ in the number of lines.
+    """
+    _check_texts(references, baseline=baseline)
+    check_counts([("the baseline", len(baseline)), ("the hypotheses", len(evaluation.hypotheses))])
+    names = ("bleu", "chrf", "ter")
+    metrics = [make_metric(one, lowercase=lowercase, tokenize=tokenize) for one in names]
+    tested = paired_test(
+        [("baseline", baseline), ("hypothesis", evaluation.hypotheses)],
+        [MeasuredMetric(one, references) for one in metrics],
+        TestSettings(),
+    )
+    return replace(evaluation, tested=tuple(tested))
 
 
 def score_hypotheses(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
@@ -17,6 +17,7 @@ from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import QuietOption, option
 from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.scoring_options import LowercaseOption, TokenizeOption
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
@@ -55,6 +56,15 @@ class TextOptions:
         option("Translation to score, without a model; - is stdin.", metavar="FILE"),
         PathRole.reads_file,
     ] = None
+    baseline: Annotated[
+        Path | None,
+        option(
+            "Other translations of the same text: their scores, and tests of the differences as "
+            "`tformer compare` makes them.",
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None
     output: Annotated[
         Path | None,
         option("Also write MODEL's translations to this file.", "--output", "-o", metavar="FILE"),
@@ -63,8 +73,9 @@ class TextOptions:
 
     @property
     def files(self) -> list[Path]:
-        """The text that is scored or translated, then the references."""
-        return [self.hypothesis or self.source or Path(), *self.reference]
+        """The text that is scored or translated, the references, then the baseline."""
+        baseline = [] if self.baseline is None else [self.baseline]
+        return [self.hypothesis or self.source or Path(), *self.reference, *baseline]
 
     def check(self, model: Path | None) -> None:
         """Checks that there is one thing to score.
@@ -97,11 +108,8 @@ class ScoreOptions:
         TextOrJson,
         format_option(TextOrJson, what="A table with sacreBLEU's signatures, or one JSON object."),
     ] = TextOrJson.text
-    lowercase: Annotated[bool, option("Ignore case when scoring.", "--lowercase")] = False
-    tokenize: Annotated[
-        Literal["13a", "intl", "char", "zh", "none"],
-        option("sacreBLEU's tokenizer for BLEU."),
-    ] = "13a"
+    lowercase: LowercaseOption = False
+    tokenize: TokenizeOption = "13a"
 
 
 @takes_decoding_options
@@ -128,7 +136,7 @@ def evaluate(
     Examples:
         tformer evaluate runs/quickstart -i corpus/test.en --reference corpus/test.fr
         tformer evaluate --hypothesis a.fr --reference ref1.fr --reference ref2.fr
-        tformer evaluate --hypothesis a.fr --reference ref.fr --format json
+        tformer evaluate --hypothesis new.fr --reference ref.fr --baseline old.fr --format json
     """
     texts.check(model)
     if model is None:
@@ -141,6 +149,7 @@ def evaluate(
     prompt_at_terminal(files=texts.files, quiet=quiet)
     # All texts are read before a model is loaded: different line counts are an error at once
     scored, *references = workflow.read_texts(texts.files, read)
+    baseline = None if texts.baseline is None else references.pop()
     how: dict[str, Any] = {"lowercase": scores.lowercase, "tokenize": scores.tokenize}
     if model is None:
         result = workflow.score_hypotheses(scored, references, **how)
@@ -159,6 +168,8 @@ def evaluate(
                 )
             if stream is not None:
                 stream.writelines(utf8_line(line) for line in result.hypotheses)
+    if baseline is not None:
+        result = workflow.with_baseline(result, baseline, references, **how)
     # Warnings last on stderr, where they are not scrolled away by the progress
     warn_of_bytes(read)
     warn_of_lengths(translated)
@@ -200,13 +211,23 @@ def _warn_of_sides(sources: list[str], references: list[str], info: "ModelInfo")
 
 
 def _show_json(result: "Evaluation") -> None:
-    record: dict[str, object] = {"lines": len(result.hypotheses)}
+    record: dict[str, Any] = {"lines": len(result.hypotheses)}
     for score in result.scores:
-        key = score.name.lower().removesuffix("2")
-        record[key] = {"score": score.value, "signature": score.signature}
+        record[_key(score.name)] = {"score": score.value, "signature": score.signature}
+    for metric in result.tested:
+        before, after = metric.scores
+        record[_key(metric.name)] |= {
+            "baseline": before.value,
+            "p_value": after.p_value,
+            "test": metric.signature,
+        }
     if result.loss is not None:
         record |= {"loss": result.loss, "perplexity": result.perplexity}
     write_line(json.dumps(record, ensure_ascii=False))
+
+
+def _key(name: str) -> str:
+    return name.lower().removesuffix("2")
 
 
 def _write_text(result: "Evaluation") -> None:
@@ -233,6 +254,11 @@ def show_evaluation(console: "Console", result: "Evaluation") -> None:
 
 def _rows(result: "Evaluation") -> list[tuple[str, str, str]]:
     rows = [(score.name, f"{score.value:.2f}", score.signature) for score in result.scores]
+    for metric in result.tested:
+        before, after = metric.scores
+        change = f"{after.value - before.value:+.2f}"
+        how = f"from {before.value:.2f}, p = {after.p_value:.4f}  {metric.signature}"
+        rows.append((f"{metric.name} change", change, how))
     if result.loss is not None:
         rows.append(("loss", f"{result.loss:.4f}", "nats per reference token"))
         rows.append(("perplexity", f"{result.perplexity:.2f}", "exp(loss)"))

@@ -1,15 +1,18 @@
 r"""The page with a script: one HTML file put together from the parts in `page/`, and its data.
 
-`page/page.html` is the frame, `page/style.css` the style, and each ``.js`` does one job; joined in
-the order of `SCRIPTS` they are one script. The data are JSON in a script element where every ``<``
-is written ``\u003c``, so that no token can end the element. Whoever adds a view writes a
-``tab_NAME.js`` that calls ``addTab``, lists it here, and puts its data into the sentence.
+`page/page.html` is the frame, `page/style.css` the style, which follows that of all pages, and each
+``.js`` does one job; joined in the order of `SCRIPTS` they are one script. The data are JSON in a
+script element where every ``<`` is written ``\u003c``, so that no token can end the element.
+Whoever adds a view writes a ``tab_NAME.js`` that calls ``addTab``, lists it here, and puts its data
+into the sentence.
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+
+from tformer_cli.figures.page_style import base_style
 
 SCRIPTS = (
     "dom.js",
@@ -69,15 +72,20 @@ def fill_page(title: str, data: Mapping[str, object], scripts: Sequence[str] = (
 def empty_page(title: str, scripts: Sequence[str] = ()) -> str:
     """Puts the parts of the page together, other parts of the script behind those of the tabs."""
     page = _part("page.html").replace("{{title}}", title)
-    page = page.replace("{{style}}", _part("style.css").rstrip())
+    page = page.replace("{{style}}", (_plain(base_style()) + _part("style.css")).rstrip())
     *parts, last, main = map(_part, SCRIPTS)
     return page.replace("{{script}}", "\n".join([*parts, *scripts, last, main]).rstrip())
 
 
 def _part(name: str) -> str:
-    """Reads a part without its comments and indentation, which would be a fifth of the code.
+    return _plain(
+        files("tformer_cli.inspection").joinpath("page", name).read_text(encoding="utf-8")
+    )
+
+
+def _plain(text: str) -> str:
+    """Leaves comments and indentation out of a part: they would be a fifth of the code.
 
     No text of the parts goes over the end of a line, and comments have lines of their own.
     """
-    text = files("tformer_cli.inspection").joinpath("page", name).read_text(encoding="utf-8")
     return _INDENTATION.sub("", _COMMENT.sub("", text))

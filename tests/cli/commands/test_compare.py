@@ -1,0 +1,199 @@
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.cli.test_app import only_line, run, run_here
+from tests.evaluation.comparison.systems import FIRST, REFERENCES, SECOND, SOURCE, THIRD
+from tformer_cli.cli.app import app
+
+SYSTEMS = ("--reference", "ref", "first=a", "b", "--samples", "20", "--quiet")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = {"ref": REFERENCES, "a": FIRST, "b": SECOND, "c": THIRD, "src": SOURCE}
+    for name, lines in texts.items():
+        Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path
+
+
+def compare(*arguments):
+    return run_here("compare", *arguments)
+
+
+def test_tables_and_sentences_are_on_stdout():
+    done = compare(*SYSTEMS, "-i", "src", "--examples", "1")
+    assert (done.exit_code, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "60 sentences"
+    assert lines[2] == "BLEU"
+    assert lines[3].split()[:2] == ["System", "BLEU"]
+    assert lines[4].split()[:3] == ["first", "(baseline)", "91.13"]
+    assert lines[5].split()[:2] == ["b", "76.04"]
+    assert lines[6].startswith("nrefs:1|bs:20|seed:12345|case:mixed|eff:no|tok:13a|")
+    assert "F1 of words by their frequency" in lines
+    assert max(len(line) for line in lines if "|" not in line) <= 80  # signatures are whole
+    assert done.stdout.count("\nsource ") == 1
+
+
+def test_json_says_how_and_is_the_same_for_the_same_seed():
+    options = ("--format", "json", "--test", "paired-approximate-randomization", "--seed", "9")
+    first, again = compare(*SYSTEMS, *options), compare(*SYSTEMS, *options)
+    assert first.stdout == again.stdout
+    record = json.loads(first.stdout)
+    assert record["schema"] == "tformer.compare/1"
+    assert (record["test"], record["samples"], record["seed"]) == (
+        *("paired-approximate-randomization", 20, 9),
+    )
+    (found,) = record["test_sets"]
+    assert found["systems"] == ["first", "b"]
+    assert [metric["name"] for metric in found["metrics"]] == ["BLEU", "chrF2", "TER"]
+    score = found["metrics"][0]["scores"][1]
+    assert score["wins"] == {"better": 0, "worse": 45, "equal": 15}
+    assert 0.0 < score["p_value"] <= 1.0
+    assert "|ar:20|" in found["metrics"][0]["signature"]
+
+
+@pytest.mark.parametrize(
+    ("name", "beginning"),
+    [
+        ("o.md", "# Comparison of systems\n"),
+        ("o.tex", "% Comparison of systems. Needs "),
+        ("o.html", "<!DOCTYPE html>\n"),
+        ("o.json", '{"schema": "tformer.compare/1"'),
+        ("o.txt", "60 sentences\n"),
+    ],
+)
+def test_the_format_follows_the_files_name(name, beginning):
+    done = compare(*SYSTEMS, "-o", name)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert Path(name).read_text(encoding="utf-8").startswith(beginning)
+
+
+def test_the_order_the_baseline_and_the_metrics_are_as_asked():
+    done = compare(
+        *SYSTEMS, "c", "--baseline", "c", "--metric", "ter", "--metric", "chrf", "--format", "json"
+    )
+    (found,) = json.loads(done.stdout)["test_sets"]
+    assert found["systems"] == ["c", "first", "b"]
+    assert [metric["name"] for metric in found["metrics"]] == ["TER", "chrF2"]
+    assert found["metrics"][0]["less_is_better"]
+
+
+def test_several_test_sets_come_from_a_manifest():
+    Path("m.toml").write_text(
+        "[one]\nreference='ref'\nsystems={a='a',b='b'}\n[two]\nreference='c'\nsystems={a='a',b='b'}"
+    )
+    done = compare("--manifest", "m.toml", "--metric", "bleu", "--samples", "20", "-q")
+    assert done.stdout.startswith("All test sets\n\nBLEU\nSystem    one    two   Mean\n")
+    assert "\none: 60 sentences\n" in done.stdout
+    assert "\ntwo: 60 sentences\n" in done.stdout
+
+
+def test_one_text_may_be_stdin():
+    options = ("compare", "--reference", "ref", "a", "last=-", "--samples", "20", "--metric")
+    done = run(*options, "bleu", "-q", input=Path("b").read_bytes())
+    assert done.stderr == b""
+    assert b"\nlast " in done.stdout
+    twice = run(*options, "bleu", "new=-", input=b"")
+    assert "stdin can be read only once" in only_line(twice.stderr.decode())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a"], "SYSTEM: nothing to compare; give two or more, or --manifest FILE"),
+        (["a", "b"], "--reference: is missing; name a file, or a --test-set"),
+        (["--reference", "ref", "a", "x=a", "a"], "SYSTEM: two are called a; give names, as in"),
+        (["--reference", "ref", "a", "nowhere"], "nowhere: no such file"),
+        (["--reference", "ref", "a", "n=nowhere"], "error: nowhere: no such file"),
+        (["--reference", "ref", "a", "short"], "ref, short: different numbers of lines (60 and 1"),
+        (["--reference", "short", "a", "b"], "short, a: different numbers of lines (1 and 60)"),
+        (["--reference", "empty", "empty", "x=empty"], "empty: has no lines"),
+        (["--reference", "ref", "a", "binary"], "binary: "),
+        (["--reference", "ref", "a", ""], "SYSTEM: is empty"),
+        (["--reference", "ref", "a", "b", "-o", "b"], "--output: b is also the input (SYSTEM"),
+        (["--reference", "ref", "a", "n=b", "-o", "b"], "--output: b is also the input (SYSTEM"),
+        (["--reference", "ref", "a", "b", "-o", "o.pdf"], "would not be a .pdf file"),
+        (["--reference", "ref", "a", "b", "--seed", "0"], "--seed: must be at least 1"),
+        (["--reference", "ref", "a", "b", "--baseline", "firs"], "--baseline: firs is no system"),
+        (["--manifest", "m.toml", "--reference", "ref"], "--reference: the manifest has its own"),
+        (["--manifest", "m.toml", "a"], "SYSTEM: the manifest has its own"),
+        (["--manifest", "m.toml", "-o", "c"], "--output: c is also the input (--manifest)"),
+        (["--manifest", "a"], "a: is not TOML"),
+        (["--test-set", "wmt", "a", "b"], "--test-set: sacreBLEU has no wmt; did you mean"),
+        (["--test-set", "wmt20", "a", "b"], "--language-pair: wmt20 has"),
+        (["--test-set", "wmt20", "--reference", "ref", "a", "b"], "--test-set: has source and ref"),
+        (["--language-pair", "en-de", "--reference", "ref", "a", "b"], "--language-pair: is that"),
+        (["--reference", "ref", "a", "b", "--tokenize", "made-up"], "--tokenize: "),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line_and_status_two(arguments, message):
+    Path("short").write_text("one\n")
+    Path("empty").write_text("")
+    Path("binary").write_bytes(bytes(range(256)) * 4)
+    Path("m.toml").write_text("[x]\nreference = 'ref'\nsystems = {a = 'a', c = 'c'}\n")
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    done = compare("--quiet", *arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in only_line(done.stderr)
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+
+
+def test_bytes_that_are_not_utf8_are_counted_in_one_warning():
+    lines = Path("b").read_bytes().splitlines(keepends=True)
+    Path("b").write_bytes(b"".join([lines[0].replace(b"The", b"T\xe9e"), *lines[1:]]))
+    done = compare(*SYSTEMS, "--metric", "bleu")
+    assert done.exit_code == 0
+    assert done.stderr == (
+        "warning: 1 line with bytes that are not UTF-8; they were read as U+FFFD\n"
+    )
+
+
+def test_stdout_may_not_be_a_file_of_the_manifest():
+    Path("m.toml").write_text("[x]\nreference = 'ref'\nsystems = {a = 'a', c = 'c'}\n")
+    before = Path("c").read_bytes()
+    with Path("c").open("ab") as stream:
+        import subprocess
+
+        done = subprocess.run(
+            [sys.executable, "-m", "tformer_cli", "compare", "--manifest", "m.toml"],
+            stdout=stream,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert "stdout" in only_line(done.stderr.decode())
+    assert Path("c").read_bytes() == before
+
+
+def test_names_that_a_terminal_without_unicode_cannot_show_are_written_otherwise():
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = run("compare", *SYSTEMS, "ü=c", "--metric", "bleu", env=env)
+    assert done.returncode == 0
+    assert b"Mean +- 95 %" in done.stdout
+
+
+def test_the_short_form_is_evaluate_with_a_baseline():
+    long = compare(*SYSTEMS[:4], "--format", "json", "-q")
+    short = CliRunner().invoke(
+        app,
+        [
+            *("evaluate", "--hypothesis", "b", "--reference", "ref", "--baseline", "a"),
+            *("--format", "json"),
+        ],
+    )
+    assert short.exit_code == 0, short.stderr
+    record = json.loads(short.stdout)
+    for metric in json.loads(long.stdout)["test_sets"][0]["metrics"]:
+        before, after = metric["scores"]
+        found = record[metric["name"].lower().removesuffix("2")]
+        assert found["baseline"] == before["value"]
+        assert found["score"] == pytest.approx(after["value"])
+        assert found["p_value"] == after["p_value"]
+        assert found["test"] == metric["signature"]

@@ -1,0 +1,378 @@
+"""`tformer compare`: several systems on one test set or several."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tformer_cli.artifacts.overwriting import NamedPath, Output, check_outputs, standard_stream
+from tformer_cli.cli.console import note, utf8_line
+from tformer_cli.cli.format_choice import chosen_format, format_option
+from tformer_cli.cli.option_groups import takes_groups
+from tformer_cli.cli.options import (
+    DeviceOption,
+    OutputOption,
+    QuietOption,
+    ThreadsOption,
+    option,
+)
+from tformer_cli.cli.path_roles import PathRole, named_path
+from tformer_cli.cli.process import torch_preparation
+from tformer_cli.cli.scoring_options import LowercaseOption, TokenizeOption
+from tformer_cli.cli.text_io import (
+    STANDARD_STREAM,
+    STDOUT,
+    check_stdin_is_read_once,
+    open_stream,
+    prompt_at_terminal,
+    results,
+    text_console,
+    warn_of_bytes,
+)
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import UsageError
+from tformer_cli.evaluation.choices import MetricName, TestName
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tformer_cli.evaluation.comparison.compare import Comparison
+    from tformer_cli.evaluation.comparison.report import Section, Table
+    from tformer_cli.workflows.compare import CompareSettings, TestSetFiles
+
+SCHEMA = "tformer.compare/1"
+"""Of the JSON."""
+SCORES, TEST_SETS = "Scores and tests", "Test sets"
+"""Panels of the help."""
+
+
+class CompareFormat(StrEnum):
+    """Values of `--format`."""
+
+    text = "text"
+    json = "json"
+    markdown = "markdown"
+    latex = "latex"
+    html = "html"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """The test sets, besides the systems' translations."""
+
+    reference: Annotated[
+        list[Path] | None,
+        option("Reference translation. Repeat for several references.", metavar="FILE"),
+        PathRole.reads_file,
+    ] = None
+    source: Annotated[
+        Path | None,
+        option(
+            "Source text: shown beside the translations, and translated by SYSTEMs that are model "
+            "directories.",
+            "--source",
+            "-i",
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None
+    manifest: Annotated[
+        Path | None,
+        option(
+            "Several test sets and their systems, in TOML, instead of SYSTEM and "
+            "--reference; see `tformer guide comparing`.",
+            panel=TEST_SETS,
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None
+    test_set: Annotated[
+        str | None,
+        option(
+            "sacreBLEU's test set of this name, such as wmt20, instead of --reference and "
+            "--source; it is downloaded once.",
+            panel=TEST_SETS,
+            metavar="CODE",
+        ),
+    ] = None
+    language_pair: Annotated[
+        str | None,
+        option("Its language pair, such as en-de.", panel=TEST_SETS, metavar="CODE-CODE"),
+    ] = None
+    train_text: Annotated[
+        Path | None,
+        option(
+            "Target side of the training text, to sort words by their frequency in it.",
+            shown="the first reference",
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None
+
+    def test_sets(self, systems: Sequence[str]) -> "dict[str, TestSetFiles]":
+        """Makes the test sets of the arguments, or reads those of the manifest.
+
+        Raises:
+            UsageError: if both or none are given, or something is missing.
+            DataError: if the manifest cannot be used.
+        """
+        from tformer_cli.workflows.compare import TestSetFiles, read_manifest
+
+        own = {
+            "SYSTEM": systems,
+            "--reference": self.reference,
+            "--source": self.source,
+            "--test-set": self.test_set,
+            "--language-pair": self.language_pair,
+        }
+        if self.manifest is not None:
+            twice = next((name for name, value in own.items() if value), None)
+            if twice is not None:
+                raise UsageError(f"{twice}: the manifest has its own; omit one of the two")
+            return read_manifest(self.manifest)
+        if len(systems) < 2:
+            raise UsageError("SYSTEM: nothing to compare; give two or more, or --manifest FILE")
+        if not self.reference and self.test_set is None:
+            raise UsageError("--reference: is missing; name a file, or a --test-set")
+        if self.test_set is not None and (self.reference or self.source):
+            raise UsageError("--test-set: has source and references; omit it or those")
+        if self.language_pair is not None and self.test_set is None:
+            raise UsageError("--language-pair: is that of a --test-set; name one or omit it")
+        files = TestSetFiles(
+            systems=_named(systems),
+            reference=tuple(map(str, self.reference or ())),
+            source=None if self.source is None else str(self.source),
+            test_set=self.test_set,
+            language_pair=self.language_pair,
+        )
+        return {self.test_set or "": files}
+
+
+def _named(systems: Sequence[str]) -> dict[str, str]:
+    """Separates NAME=FILE into names and files; without a name it is that of the file."""
+    found: dict[str, str] = {}
+    for one in systems:
+        name, path = named_path(one)
+        name = name or Path(path).name
+        if name in found:
+            raise UsageError(f"SYSTEM: two are called {name}; give names, as in NAME={path}")
+        found[name] = path
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions:
+    """How systems are scored and tested."""
+
+    metric: Annotated[
+        list[MetricName] | None,
+        option(
+            "Metric. Repeatable; lengths and sentences are compared by the first. comet needs the "
+            "extra comet, and --source.",
+            panel=SCORES,
+            shown="bleu, chrf, ter",
+        ),
+    ] = None
+    baseline: Annotated[
+        str | None,
+        option(
+            "Name of the system that the others are tested against.",
+            panel=SCORES,
+            shown="the first",
+            metavar="TEXT",
+        ),
+    ] = None
+    test: Annotated[TestName, option("Test of significance, sacreBLEU's.", panel=SCORES)] = (
+        "paired-bootstrap"
+    )
+    samples: Annotated[
+        int | None,
+        option(
+            "Resamples or trials of the test.",
+            panel=SCORES,
+            min=1,
+            shown="1000 resamples or 10000 trials",
+        ),
+    ] = None
+    seed: Annotated[
+        int, option("Seed of the test; the default is sacreBLEU's.", panel=SCORES, min=1)
+    ] = 12345
+    tokenize: TokenizeOption = "13a"
+    lowercase: LowercaseOption = False
+    examples: Annotated[
+        int,
+        option("Sentences to show of each system that differ most, in each direction.", min=0),
+    ] = 3
+    comet_model: Annotated[
+        str,
+        option(
+            "Model for comet: a name on the Hugging Face hub, or a checkpoint.",
+            panel=SCORES,
+            metavar="NAME|FILE",
+        ),
+        PathRole.reads_file,
+    ] = "Unbabel/wmt22-comet-da"
+
+    def settings(self, train_text: Path | None, device: str, threads: int) -> "CompareSettings":
+        """Makes the settings of the workflow."""
+        from tformer_cli.evaluation.comparison.paired_tests import TestSettings
+        from tformer_cli.workflows.compare import DEFAULT_METRICS, CompareSettings
+
+        return CompareSettings(
+            metrics=self.metric or DEFAULT_METRICS,
+            test=TestSettings(name=self.test, samples=self.samples or 0, seed=self.seed),
+            baseline=self.baseline,
+            tokenize=self.tokenize,
+            lowercase=self.lowercase,
+            train_text=train_text,
+            n_examples=self.examples,
+            comet_model=self.comet_model,
+            device=device,
+            threads=threads,
+        )
+
+
+@takes_groups
+def compare(
+    systems: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SYSTEM",
+            help="A file of translations or a model directory; NAME=FILE gives it a name. The "
+            "first is the baseline.",
+        ),
+        PathRole.reads_system,
+    ] = None,
+    *,
+    texts: TextOptions,
+    scores: ScoreOptions,
+    output: OutputOption = STANDARD_STREAM,
+    output_format: Annotated[
+        CompareFormat | None,
+        format_option(CompareFormat, "text"),
+    ] = None,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Compare translations of several systems: scores, significance, and where they differ.
+
+    Scores, confidence intervals and tests against the baseline are sacreBLEU's. Below them stand
+    the scores by length of the reference, F1 of words by their frequency, and the sentences that
+    differ most.
+
+    Examples:
+        tformer compare --reference ref.de a.de b.de
+        tformer compare --reference ref.de --source src.en old=a.de new=runs/quickstart -o new.html
+        tformer compare --manifest systems.toml --metric chrf --metric ter --format latex
+    """
+    chosen = chosen_format(output_format, output, CompareFormat, CompareFormat.text)
+    test_sets = texts.test_sets(systems or ())
+    _check_files(test_sets, texts, output)
+    from tformer_cli.workflows import compare as workflow
+
+    files = [path for one in test_sets.values() for path in one.paths]
+    prompt_at_terminal(files=files, quiet=quiet)
+    read = LineCounts()
+    settings = scores.settings(texts.train_text, device, threads)
+    found = workflow.compare(
+        test_sets,
+        settings,
+        counts=read,
+        tell=partial(note, quiet=quiet),
+        before_torch=torch_preparation(threads),
+    )
+    warn_of_bytes(read)
+    with results(output) as stream:
+        if chosen == CompareFormat.text:
+            from tformer_cli.evaluation.comparison.report import sections_of
+
+            show_comparison(text_console(output, stream), sections_of(found))
+        else:
+            stream.write(utf8_line(_rendered(found, settings, chosen)))
+
+
+def _check_files(test_sets: "dict[str, TestSetFiles]", texts: TextOptions, output: str) -> None:
+    """Checks that stdin is read once, and that a manifest's files are not written over."""
+    named = [path for one in test_sets.values() for path in one.paths]
+    given = [*named, *(one for one in (texts.train_text, texts.manifest) if one is not None)]
+    check_stdin_is_read_once(given)
+    inputs = [NamedPath(name="--manifest", path=path) for path in named]
+    outputs = standard_stream("stdout", STDOUT)
+    if open_stream(output) is None:
+        outputs.append(Output(name="--output", path=Path(output)))
+    check_outputs(outputs, inputs)
+
+
+def _rendered(
+    found: "Sequence[Comparison]", settings: "CompareSettings", chosen: CompareFormat
+) -> str:
+    """Renders comparisons as the text of a format, without its last line end."""
+    if chosen == CompareFormat.json:
+        test = settings.test
+        record = {
+            "schema": SCHEMA,
+            "test": test.name,
+            "samples": test.n_samples,
+            "seed": test.seed,
+            "test_sets": [asdict(one) for one in found],
+        }
+        return json.dumps(record, ensure_ascii=False)
+    from tformer_cli.evaluation.comparison.html import render_html
+    from tformer_cli.evaluation.comparison.latex import render_latex
+    from tformer_cli.evaluation.comparison.markdown import render_markdown
+    from tformer_cli.evaluation.comparison.report import sections_of
+
+    render = {
+        CompareFormat.html: render_html,
+        CompareFormat.latex: render_latex,
+        CompareFormat.markdown: render_markdown,
+    }
+    return render[chosen](sections_of(found)).removesuffix("\n")
+
+
+def show_comparison(console: "Console", sections: "Sequence[Section]") -> None:
+    """Prints tables that fit the terminal, and sentences."""
+    from rich.text import Text
+
+    from tformer_cli.terminal.labels import is_ascii_only, sentence_lines, shown
+
+    is_ascii = is_ascii_only(console)
+    for number, section in enumerate(sections):
+        if number:
+            console.print()
+        console.print(Text(shown(section.title, is_ascii=is_ascii), style="bold"))
+        for table in section.tables:
+            _show_table(console, table, is_ascii=is_ascii)
+        for heading, sentences in section.sentences:
+            console.print(Text(f"\n{shown(heading, is_ascii=is_ascii)}", style="bold"))
+            for sentence in sentences:
+                console.print(Text(f"\n{shown(sentence.heading, is_ascii=is_ascii)}"))
+                console.print(sentence_lines(console, sentence.texts))
+
+
+def _show_table(console: "Console", table: "Table", *, is_ascii: bool) -> None:
+    from rich.text import Text
+
+    from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
+    from tformer_cli.terminal.labels import shown
+
+    columns = [
+        Column(
+            shown(head, is_ascii=is_ascii),
+            [Text(shown(one.text, is_ascii=is_ascii), "bold" * one.is_best) for one in cells]
+            if place
+            else [shown(one.text, is_ascii=is_ascii) for one in cells],
+            is_label=not place,
+        )
+        for place, (head, *cells) in enumerate(zip(table.head, *table.rows, strict=True))
+    ]
+    console.print(Text(f"\n{shown(table.title, is_ascii=is_ascii)}", style="bold"))
+    print_lines(console, table_lines(columns, console.width, is_ascii=is_ascii))
+    if table.note:
+        console.print(Text(table.note, style="dim"), soft_wrap=True)

@@ -1,0 +1,145 @@
+"""Tests of significance and confidence intervals of sacreBLEU, for systems against a baseline.
+
+Paired bootstrap resampling (Koehn 2004) and paired approximate randomization (Riezler & Maxwell
+2005), as `sacrebleu --paired-bs` and `--paired-ar` compute them from the same seed.
+(`tformer_cli.evaluation.significance` is for many variants of one model, whose losses are drawn
+with their translations.)
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import cast
+
+from sacrebleu.significance import PairedTest, Result
+
+from tformer_cli.evaluation.choices import TestName
+from tformer_cli.evaluation.comparison.measured import MeasuredMetric
+
+SEED = 12345
+"""sacreBLEU's own."""
+SAMPLES: Mapping[TestName, int] = {
+    "paired-bootstrap": 1000,
+    "paired-approximate-randomization": 10000,
+}
+"""sacreBLEU's own numbers of resamples or trials."""
+_SEED_VARIABLE = "SACREBLEU_SEED"
+_seed_is_set = Lock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSettings:
+    """A test of significance.
+
+    Raises:
+        ValueError: if the seed or the number of samples is not positive.
+    """
+
+    __test__ = False  # no test of pytest's
+
+    name: TestName = "paired-bootstrap"
+    """The test."""
+    samples: int = 0
+    """Resamples or trials; 0: sacreBLEU's own number."""
+    seed: int = SEED
+    """Seed of the samples."""
+
+    def __post_init__(self) -> None:
+        if self.samples < 0:
+            raise ValueError(f"samples: must be at least 0, but is {self.samples}")
+        if self.seed < 1:  # sacreBLEU takes a seed of 0 to mean any
+            raise ValueError(f"seed: must be at least 1, but is {self.seed}")
+
+    @property
+    def n_samples(self) -> int:
+        """Resamples or trials."""
+        return self.samples or SAMPLES[self.name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestedScore:
+    """The score of a system, its uncertainty, and its difference from the baseline."""
+
+    __test__ = False
+
+    value: float
+    """The score of the whole text."""
+    mean: float
+    """Mean of the scores of resampled texts …"""
+    interval: float
+    """… of which 95 % are no further from it than this."""
+    p_value: float | None
+    """Chance of such a difference from the baseline if there were none; None: the baseline."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestedMetric:
+    """A metric's scores of several systems."""
+
+    __test__ = False
+
+    name: str
+    """Name of the metric, such as "BLEU" or "chrF2"."""
+    signature: str
+    """sacreBLEU's signature, with the test's seed and samples."""
+    scores: tuple[TestedScore, ...]
+    """Of each system, the baseline first."""
+
+
+def paired_test(
+    systems: Sequence[tuple[str, Sequence[str]]],
+    metrics: Sequence[MeasuredMetric],
+    settings: TestSettings,
+) -> list[TestedMetric]:
+    """Scores systems and tests their differences from the first of them.
+
+    Args:
+        systems: names and texts, the baseline first.
+        metrics: the metrics, of the same references.
+        settings: the test.
+    """
+    is_bootstrap = settings.name == "paired-bootstrap"
+    with _sacrebleu_seed(settings.seed):
+        test = PairedTest(
+            [(name, tuple(texts)) for name, texts in systems],
+            {str(number): one.metric for number, one in enumerate(metrics)},
+            metrics[0].references,
+            test_type="bs" if is_bootstrap else "ar",
+            n_samples=settings.n_samples,
+            n_ar_confidence=-1 if is_bootstrap else SAMPLES["paired-bootstrap"],
+        )
+        signatures, results = test()
+    return [
+        TestedMetric(
+            name=name,
+            signature=str(signatures[name]),
+            scores=tuple(_score(cast("Result", one)) for one in results[name]),
+        )
+        for name in signatures
+    ]
+
+
+def _score(found: Result) -> TestedScore:
+    return TestedScore(
+        value=float(found.score),
+        mean=float(found.mean or 0.0),
+        interval=float(found.ci or 0.0),
+        p_value=None if found.p_value is None else float(found.p_value),
+    )
+
+
+@contextmanager
+def _sacrebleu_seed(seed: int) -> Iterator[None]:
+    """Sets the seed where alone sacreBLEU reads it, and takes it back."""
+    with _seed_is_set:
+        before = os.environ.get(_SEED_VARIABLE)
+        os.environ[_SEED_VARIABLE] = str(seed)
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_SEED_VARIABLE]
+            else:
+                os.environ[_SEED_VARIABLE] = before

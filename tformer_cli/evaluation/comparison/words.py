@@ -1,0 +1,76 @@
+"""How well words are translated, by how often training has seen them.
+
+For each bucket of frequencies the F1 of its words, as compare-mt does (Neubig et al. 2019): a word
+of a translation is matched by the same word of its reference, each once.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+
+import numpy as np
+
+from tformer_cli.evaluation.comparison.buckets import FREQUENCIES, bucket_of
+
+Words = list[list[str]]
+Tokenizer = Callable[[str], str]
+
+
+def words_of(lines: Iterable[str], tokenize: Tokenizer, *, lowercase: bool = False) -> Words:
+    """Splits lines into words by one of sacreBLEU's tokenizers."""
+    return [tokenize(line.lower() if lowercase else line).split() for line in lines]
+
+
+def frequencies(
+    lines: Iterable[str],
+    wanted: Iterable[Words],
+    tokenize: Tokenizer,
+    *,
+    lowercase: bool = False,
+) -> Counter[str]:
+    """Counts in a text, such as that of the training, the words that other texts have.
+
+    Args:
+        lines: the text, which may be large: only the wanted words are kept.
+        wanted: the other texts.
+        tokenize: one of sacreBLEU's tokenizers.
+        lowercase: count words in lower case.
+    """
+    counts = dict.fromkeys(chain.from_iterable(chain.from_iterable(wanted)), 0)
+    for line in lines:
+        for word in tokenize(line.lower() if lowercase else line).split():
+            if word in counts:
+                counts[word] += 1
+    return Counter(counts)
+
+
+def word_f1(
+    hypotheses: Words,
+    references: Words,
+    counts: Counter[str],
+    edges: Sequence[int] = FREQUENCIES,
+) -> tuple[list[float], list[int]]:
+    """Computes the F1 of the words in each bucket.
+
+    With m matches, h words of the translations and r of the references in a bucket, precision is
+    m/h, recall m/r and F1 = 2·m / (h + r).
+
+    Args:
+        hypotheses: words of the translations.
+        references: words of the references, line by line.
+        counts: frequency of each word; those it lacks have 0.
+        edges: of the buckets.
+
+    Returns:
+        (buckets) F1 from 0 to 100, 0 where there is no word; and the references' words in each.
+    """
+    # rows: matches, words of translations, words of references
+    sums = np.zeros((3, len(edges) + 1), np.int64)
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        ours, theirs = Counter(hypothesis), Counter(reference)
+        for row, found in enumerate((ours & theirs, ours, theirs)):
+            for word, number in found.items():
+                sums[row, bucket_of(counts[word], edges)] += number
+    matches, n_ours, n_theirs = sums
+    f1 = 200.0 * matches / np.maximum(n_ours + n_theirs, 1)
+    return f1.tolist(), n_theirs.tolist()

@@ -1,0 +1,242 @@
+"""Comparing several systems on several test sets."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tformer_cli.data.lines import LineCounts, read_lines
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.evaluation.choices import MetricName
+from tformer_cli.evaluation.comet import MODEL as COMET_MODEL
+from tformer_cli.evaluation.comet import Comet, check_installed
+from tformer_cli.evaluation.comparison.compare import SystemTexts, TestSet, compare_systems
+from tformer_cli.evaluation.comparison.paired_tests import TestSettings
+from tformer_cli.evaluation.scores import make_bleu, make_metric
+from tformer_cli.evaluation.test_sets import files_of_test_set
+from tformer_cli.structure import StructureError, structure
+from tformer_cli.wording import did_you_mean, suggestions
+from tformer_cli.workflows.evaluate import read_texts
+from tformer_cli.workflows.opening.translator import open_translator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from sacrebleu.metrics.base import Metric
+
+    from tformer_cli.evaluation.comparison.compare import Comparison
+
+DEFAULT_METRICS = (MetricName.bleu, MetricName.chrf, MetricName.ter)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSetFiles:
+    """A test set and the systems that translated it; a table of a manifest.
+
+    Raises:
+        ValueError: if it has no reference, or fewer than two systems.
+    """
+
+    __test__ = False  # no test of pytest's
+
+    systems: dict[str, str]
+    """For each system the file of its translations, or the model directory that makes them."""
+    reference: tuple[str, ...] = ()
+    """Files of reference translations."""
+    source: str | None = None
+    """File of the source sentences."""
+    test_set: str | None = None
+    """Name of one of sacreBLEU's test sets, which has source and references."""
+    language_pair: str | None = None
+    """Its language pair, such as "en-de"."""
+
+    def __post_init__(self) -> None:
+        if len(self.systems) < 2:
+            raise ValueError("systems: name at least two")
+        if (self.test_set is None) == (not self.reference):
+            raise ValueError("reference: give files, or a test_set of sacreBLEU's instead")
+        if self.test_set is not None and self.source is not None:
+            raise ValueError("source: a test_set has its own; omit one of the two")
+
+    @property
+    def paths(self) -> list[Path]:
+        """All the files and directories that it names."""
+        texts = [*self.reference, *([] if self.source is None else [self.source])]
+        return [Path(one) for one in (*texts, *self.systems.values())]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareSettings:
+    """How systems are compared.
+
+    Raises:
+        UsageError: if there is no such metric.
+    """
+
+    metrics: Sequence[MetricName] = DEFAULT_METRICS
+    """The metrics; by the first one lengths and sentences are compared."""
+    test: TestSettings = field(default_factory=TestSettings)
+    """The test of significance."""
+    baseline: str | None = None
+    """Name of the system that the others are tested against; None: the first."""
+    tokenize: str = "13a"
+    """sacreBLEU's tokenizer, for BLEU and for words."""
+    lowercase: bool = False
+    """True to compare in lower case."""
+    train_text: Path | None = None
+    """Text to count word frequencies in; None: the first reference."""
+    n_examples: int = 3
+    """Sentences to list of each system that differ most, in each direction."""
+    comet_model: str = COMET_MODEL
+    """Model for COMET."""
+    device: str = "auto"
+    """Device for COMET, and for systems that are model directories."""
+    threads: int = 0
+    """CPU threads of such systems."""
+
+    def __post_init__(self) -> None:
+        unknown = next((one for one in self.metrics if one not in set(MetricName)), None)
+        if unknown is not None or not self.metrics:
+            raise UsageError(f"--metric: must be of {', '.join(MetricName)}; found {unknown}")
+
+
+def read_manifest(path: Path) -> dict[str, TestSetFiles]:
+    """Reads a TOML file with a table for each test set.
+
+    Raises:
+        DataError: if it is no such file.
+    """
+    try:
+        tables = tomllib.loads("\n".join(read_lines(path)))
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"{path}: is not TOML ({error}); correct it") from None
+    if not tables:
+        raise DataError(f"{path}: has no test set; write a table for each")
+    found = {}
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise DataError(f"{path}: {name}: must be a table, [{name}]; correct it")
+        one = table.get("reference")
+        values = table | {"reference": [one]} if isinstance(one, str) else table
+        try:
+            found[name] = structure(TestSetFiles, values)
+        except StructureError as error:
+            where = f"{name}.{error.key}" if error.key else name
+            raise DataError(f"{path}: {where}: {error.problem}; correct it") from None
+    systems = [list(one.systems) for one in found.values()]
+    if any(set(one) != set(systems[0]) for one in systems):
+        raise DataError(f"{path}: test sets have different systems; name the same ones in each")
+    return found
+
+
+def compare(
+    test_sets: Mapping[str, TestSetFiles],
+    settings: CompareSettings,
+    *,
+    counts: LineCounts | None = None,
+    tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005 - the default is silent
+    before_torch: Callable[[], None] | None = None,
+) -> list[Comparison]:
+    """Compares systems on test sets: scores with tests, and where the systems differ.
+
+    Args:
+        test_sets: files by the test set's name, which is empty if there is only one.
+        settings: how.
+        counts: counts every line that is read.
+        tell: is told what takes long.
+        before_torch: of `open_translator`.
+
+    Raises:
+        DataError: if a file cannot be read, or two have different numbers of lines.
+        UsageError: if a setting does not fit, or something that it needs is not installed.
+    """
+    counts = counts if counts is not None else LineCounts()
+    names = list(next(iter(test_sets.values())).systems)
+    baseline = names[0] if settings.baseline is None else settings.baseline
+    if baseline not in names:
+        hint = did_you_mean(suggestions(baseline, names)) or f"name one of {', '.join(names)}"
+        raise UsageError(f"--baseline: {baseline} is no system; {hint}")
+    order = [baseline, *(name for name in names if name != baseline)]
+    if MetricName.comet in settings.metrics:
+        check_installed()  # before anything is read
+    translate = partial(_translated, settings=settings, tell=tell, before_torch=before_torch)
+    read = [_read(name, files, order, counts, translate) for name, files in test_sets.items()]
+    tell(f"testing {len(order) - 1} of {len(order)} systems against {baseline}")
+    return [_compared(one, settings, counts) for one in read]
+
+
+def _read(
+    name: str,
+    files: TestSetFiles,
+    order: Sequence[str],
+    counts: LineCounts,
+    translate: Callable[[str, Sequence[str]], tuple[str, ...]],
+) -> TestSet:
+    """Reads the texts of a test set; those of models are made."""
+    source: Path | None = None if files.source is None else Path(files.source)
+    references = [Path(one) for one in files.reference]
+    if files.test_set is not None:
+        source, references = files_of_test_set(files.test_set, files.language_pair)
+    is_model = {one: Path(files.systems[one]).is_dir() for one in order}
+    texts = [Path(files.systems[one]) for one in order if not is_model[one]]
+    sources = [] if source is None else [source]
+    found = iter(map(tuple, read_texts([*references, *sources, *texts], counts)))
+    reference_lines = tuple(next(found) for _ in references)
+    source_lines = next(found) if source is not None else None
+    systems = []
+    for one in order:
+        if is_model[one] and source_lines is None:
+            raise UsageError(
+                f"--source: is missing; {files.systems[one]} is a model: name its text"
+            )
+        lines = translate(files.systems[one], source_lines or ()) if is_model[one] else next(found)
+        systems.append(SystemTexts(name=one, lines=lines))
+    return TestSet(
+        name=name, references=reference_lines, systems=tuple(systems), source=source_lines
+    )
+
+
+def _translated(
+    model: str,
+    sources: Sequence[str],
+    settings: CompareSettings,
+    tell: Callable[[str], None],
+    before_torch: Callable[[], None] | None,
+) -> tuple[str, ...]:
+    tell(f"translating {len(sources):,} lines with {model}")
+    opened = open_translator(
+        model,
+        device=settings.device,
+        threads=settings.threads,
+        tell=tell,
+        before_torch=before_torch,
+    )
+    return tuple(one.text for one in opened.translator.stream(sources))
+
+
+def _compared(test_set: TestSet, settings: CompareSettings, counts: LineCounts) -> Comparison:
+    words = make_bleu(lowercase=settings.lowercase, tokenize=settings.tokenize)
+    train = settings.train_text
+    return compare_systems(
+        test_set,
+        list(_metrics(test_set, settings)),
+        settings.test,
+        tokenize=words.tokenizer,
+        lowercase=settings.lowercase,
+        train_lines=None if train is None else partial(read_lines, train, counts),
+        n_examples=settings.n_examples,
+    )
+
+
+def _metrics(test_set: TestSet, settings: CompareSettings) -> Iterator[Metric]:
+    for name in dict.fromkeys(settings.metrics):
+        if name != MetricName.comet:
+            yield make_metric(name, lowercase=settings.lowercase, tokenize=settings.tokenize)
+        elif test_set.source is None:
+            raise UsageError("--metric: comet needs the source sentences; give --source FILE")
+        else:
+            on_gpu = settings.device.startswith("cuda")
+            yield Comet(test_set.source, settings.comet_model, on_gpu=on_gpu)
