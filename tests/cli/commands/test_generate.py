@@ -100,7 +100,7 @@ def test_what_cannot_be_is_one_line(language_model, options, message):
 def test_models_of_other_tasks_are_refused_with_the_right_command(model, language_model):
     done = run("generate", model, "A")
     assert done.exit_code == 2
-    assert "has an encoder and translates; use `tformer translate`" in done.stderr
+    assert "is a translation model; use `tformer translate`" in done.stderr
     for command in (["translate"], ["evaluate", "--source", "x", "--reference", "x"]):
         done = run(command[0], language_model, *command[1:], *(["A"] if len(command) == 1 else []))
         assert done.exit_code == 2

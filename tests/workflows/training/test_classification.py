@@ -13,6 +13,7 @@ from tformer_cli.recipe import make_recipe
 from tformer_cli.training.events import StepReport, ValidationReport
 from tformer_cli.workflows.train import train
 from tformer_cli.workflows.training.plan import plan_training
+from tformer_cli.workflows.training.start import completion
 
 ADJECTIVES = {"good": 1, "fine": 1, "nice": 1, "bad": 0, "awful": 0, "poor": 0}
 
@@ -166,6 +167,31 @@ def test_other_commands_refuse_a_classifier_and_damage_is_one_line(make, tmp_pat
         (run / CONFIG).write_text(json.dumps({**values, "labels": labels}))
         with pytest.raises(ArtifactError, match="labels: must be 2 different ones"):
             read_config(run)
+
+
+def test_a_run_that_starts_from_a_classifier_keeps_its_labels(make, tmp_path):
+    train(make(training={"max_steps": 2}), tmp_path / "first", device="cpu")
+    (tmp_path / "few.tsv").write_text("the bar was bad\tdown\nthe bar was poor\tdown\n" * 4)
+    few, start = [{"tsv": "few.tsv"}], {"from": str(tmp_path / "first")}
+    values = {
+        "task": {"kind": "classify"},
+        "data": {
+            "train": few, "valid": few, "directory": str(tmp_path),
+            "cache_directory": str(tmp_path / "cache"),
+        },
+        "model": start,
+        "training": {"max_steps": 1, "precision": "float32"},
+    }  # fmt: skip
+    run = tmp_path / "second"
+    complete = completion(run, print)
+    train(make_recipe(values, "test", complete), run, device="cpu")
+    record = read_config(run)
+    assert (record.labels, record.start.model) == (("down", "up"), start["from"])
+    recipe = make_recipe(values, "test", completion(run, print))  # now by the run's own record
+    assert train(recipe, run, device="cpu").was_finished
+    values["task"]["labels"] = ["up", "down"]
+    with pytest.raises(RecipeError, match=r"task\.labels: are others in"):
+        make_recipe(values, "test", complete)
 
 
 def test_translators_are_no_classifiers(model):

@@ -49,17 +49,20 @@ def open_generator(
             differ from the model's defaults. A beam size without `sampling` asks for a search.
 
     Raises:
-        UsageError: if the model is of another task, or a setting is impossible.
-        ArtifactError: if the model directory cannot be used.
+        UsageError: if a setting is impossible.
+        ArtifactError: if the model directory cannot be used, or the model is of another task.
     """
     settings, overrides = split_options(options)
     if overrides.get("beam_size") is not None and overrides.get("sampling") is None:
         overrides["sampling"] = False
     place = device_of(settings)
     directory, _ = read_model_directory(
-        resolved(model, settings), place, takes_int8=True, adapter=settings.adapter
+        resolved(model, settings),
+        place,
+        takes_int8=True,
+        adapter=settings.adapter,
+        tasks=("language-model",),
     )
-    check_generates(directory)
     decoding = overridden(directory.decoding, settings.tell, **overrides)
     if decoding.coverage_penalty:
         raise UsageError("--coverage-penalty: there is no source to cover; omit it")
@@ -77,15 +80,3 @@ def open_generator(
     return OpenedGenerator(
         directory=directory, generator=generator, place=place, precision=precision
     )
-
-
-def check_generates(directory: ModelDirectory) -> None:
-    """Refuses models of other tasks.
-
-    Raises:
-        UsageError: naming the command for such a model.
-    """
-    if not directory.config.is_decoder_only:
-        raise UsageError(
-            f"{directory.path}: has an encoder and translates; use `tformer translate`"
-        )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
+from tformer_cli.artifacts.config_file import check_task
+from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory, read_model_directory
 from tformer_cli.decoding.config import MOST_HYPOTHESES
 from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.sentences import sentence_splitter
@@ -89,7 +90,7 @@ def open_translator(
         directory, weights = read_model_directory(
             resolved(model, settings), place, takes_int8=takes_int8, adapter=settings.adapter
         )
-    check_translates(directory)
+    check_task(directory.path, directory.config, TRANSLATORS)
     directory = _for_languages(directory, settings)
     decoding = overridden(directory.decoding, settings.tell, **overrides)
     precision = choose_precision(directory, settings.precision, place)
@@ -121,18 +122,6 @@ def open_translator(
         precision=precision,
         engine=settings.engine,
     )
-
-
-def check_translates(directory: ModelDirectory) -> None:
-    """Refuses models of other tasks.
-
-    Raises:
-        UsageError: naming the command for such a model.
-    """
-    if directory.config.is_decoder_only:
-        raise UsageError(
-            f"{directory.path}: is a language model, which continues texts; use `tformer generate`"
-        )
 
 
 def resolved(model: Path | str, settings: OpeningSettings) -> Path:
@@ -218,7 +207,6 @@ def _searched_model(
         others = []
         for path in settings.ensemble:
             other, _ = read_model_directory(resolved(path, settings), place, takes_int8=True)
-            check_translates(other)
             other = _for_languages(other, settings)
             chosen = choose_precision(other, precision, place)
             others.append(in_precision(other, chosen, settings, may_change=True))

@@ -15,7 +15,7 @@ from tformer_cli.artifacts.config_file import (
     ImportOrigin,
     read_config,
 )
-from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.artifacts.model_directory import read_model_directory
 from tformer_cli.converters.assembly import NEVER
 from tformer_cli.data.tokenizer import BOS_ID, Tokenizer
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
@@ -27,7 +27,7 @@ from tformer_cli.recipe import Completion, Recipe, load_recipe
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.training.config import StartConfig, TrainingConfig
 from tformer_cli.workflows.import_model import resolve_model
-from tformer_cli.workflows.training.tasks import task_of
+from tformer_cli.workflows.training.tasks import TASKS, task_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,6 +65,8 @@ class StartSettings:
     """Entries of its vocabulary."""
     weights_hash: str
     """SHA-256 of its weights file."""
+    labels: tuple[str, ...] = ()
+    """Its labels, if it is a classifier."""
 
 
 def completion(run: Path, say: Callable[[str], None], *, fresh: bool = False) -> Completion:
@@ -244,7 +246,7 @@ def load_start(model: "Model", start: StartConfig) -> None:
         raise ArtifactError(f"{path / WEIGHTS}: has changed since the run began; restore the file")
     import torch
 
-    weights = load_model_directory(path).model.state_dict()
+    weights = read_model_directory(path, tasks=TASKS)[0].load().state_dict()
     for name, fresh in model.state_dict().items():
         n_new = len(fresh) - len(weights[name])
         if n_new:
@@ -271,6 +273,12 @@ def _completed(
     settings = _of_run(run, name) or _of_model(name, n_new, say)
     _check_shape(model, settings, name)
     _check_tokenizer(tokenizer, settings, name)
+    task = values.get("task", {})
+    if settings.labels and isinstance(task, Mapping):
+        labels = task.get("labels") or settings.labels
+        if tuple(labels) != settings.labels:
+            raise StructureError("task.labels", f"are others in {name}; omit them")
+        values = {**values, "task": {**task, "labels": settings.labels}}
     return {
         **values,
         "model": {**settings.model, **model, "from_hash": settings.weights_hash},
@@ -308,6 +316,7 @@ def _of_run(run: Path | None, name: str) -> StartSettings | None:
         algorithm=Tokenizer.from_file(run / TOKENIZER).algorithm,
         vocab_size=recipe.tokenizer.vocab_size,
         weights_hash=recipe.start.weights_hash,
+        labels=recipe.task.labels,
     )
 
 
@@ -327,6 +336,7 @@ def _of_model(name: str, n_new: int, say: Callable[[str], None]) -> StartSetting
         algorithm=Tokenizer.from_file(path / TOKENIZER).algorithm,
         vocab_size=record.vocab_size,
         weights_hash=hash_file(path / WEIGHTS),
+        labels=record.labels,
     )
 
 
