@@ -50,7 +50,15 @@ def no_waits_for_the_disk():
 def a_core_for_each_worker():
     """Tests run side by side: each computes on one thread, and so do the programs it starts."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    torch.set_num_threads(1)
+
+
+def pytest_runtest_setup():
+    """Takes back what a test before, or a command that it called, said of threads.
+
+    Two threads on a core that others use wait for each other, and a test takes ten times as long.
+    """
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
 
 
 def pytest_report_header():

@@ -7,7 +7,9 @@ import sys
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from tformer_cli.cli.app import app
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.search.scoring import score_pairs
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
@@ -17,15 +19,21 @@ from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.translate import translate_lines
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "the street", "A woman and a dog."]
-PROGRAM = (
-    "import sys\n"
-    "from tformer_cli.__main__ import main\n"
-    "if __name__ == '__main__':\n"
-    "    try:\n"
-    "        main()\n"
-    "    finally:\n"
-    "        print('torch' in sys.modules, file=sys.stderr)\n"
-)
+ASKED = 77
+PROGRAM = f"""
+import os, sys
+from tformer_cli.__main__ import main
+
+class Torch:
+    def find_spec(self, name, path, target=None):
+        if name == "torch":
+            os._exit({ASKED})
+
+if __name__ == "__main__":
+    sys.meta_path.insert(0, Torch())
+    main()
+"""
+"""`tformer`, ended by the first import of torch."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -39,20 +47,32 @@ def kernels():
 @pytest.fixture(scope="module")
 def int8_model(model, tmp_path_factory):
     path = tmp_path_factory.mktemp("int8") / "model"
-    run("export", model, "--format", "int8", "-o", path, imports_torch=True)
+    with_torch("export", model, "--format", "int8", "-o", path)
     return path
 
 
-def run(*arguments, imports_torch, text=""):
-    """Runs a command in a process of its own; returns its output."""
-    done = subprocess.run(
+def started(*arguments, text=""):
+    """Runs a command in a process that ends when it asks for torch."""
+    return subprocess.run(
         [sys.executable, "-c", PROGRAM, *map(str, arguments)],
         input=text,
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    assert done.stderr.splitlines()[-1] == str(imports_torch), done.stderr
+
+
+def without_torch(*arguments, text=""):
+    """Runs a command in a process that has no torch; returns its output."""
+    done = started(*arguments, text=text)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    return done.stdout
+
+
+def with_torch(*arguments, text=""):
+    """Runs a command in this process, which has torch; returns its output."""
+    done = CliRunner().invoke(app, [*map(str, arguments)], input=text)
+    assert done.exit_code == 0, done.stderr
     return done.stdout
 
 
@@ -69,20 +89,17 @@ def run(*arguments, imports_torch, text=""):
 )
 def test_translate_writes_the_same_bytes_without_torch(model, options):
     text = "\n".join(LINES) + "\n"
-    without = run("translate", model, *options, imports_torch=False, text=text)
+    without = without_torch("translate", model, *options, text=text)
     # heads are selected in a model of torch's, which the kernels then search with
-    with_torch = run("translate", model, *options, "--heads", "*", imports_torch=True, text=text)
-    assert without == with_torch
+    assert without == with_torch("translate", model, *options, "--heads", "*", text=text)
     assert without.count("\n") >= len(LINES)
 
 
 def test_stored_integers_are_translated_without_torch(model, int8_model):
     text = "\n".join(LINES) + "\n"
     options = ("--n-best", 2, "--format", "jsonl")
-    stored = run("translate", int8_model, *options, imports_torch=False, text=text)
-    quantized = run(
-        "translate", model, *options, "--precision", "int8", imports_torch=False, text=text
-    )
+    stored = without_torch("translate", int8_model, *options, text=text)
+    quantized = without_torch("translate", model, *options, "--precision", "int8", text=text)
     assert stored == quantized
 
 
@@ -93,9 +110,9 @@ def test_a_glossary_is_held_to_without_torch(model, tmp_path, precision):
     text = "\n".join(LINES) + "\n"
     options = ("--glossary", glossary, "--max-length", 20, "--precision", precision)
     options += ("--format", "jsonl", "--n-best", 2)
-    found = run("translate", model, *options, imports_torch=False, text=text)
-    by_torch = run("translate", model, *options, "--engine", "torch", imports_torch=True, text=text)
-    for ours, theirs in zip(found.splitlines(), by_torch.splitlines(), strict=True):
+    found = without_torch("translate", model, *options, text=text)
+    expected = with_torch("translate", model, *options, "--engine", "torch", text=text)
+    for ours, theirs in zip(found.splitlines(), expected.splitlines(), strict=True):
         ours, theirs = json.loads(ours), json.loads(theirs)
         assert ours["translation"] == theirs["translation"]
         assert ours["score"] == pytest.approx(theirs["score"], abs=0.1)
@@ -108,15 +125,13 @@ def test_score_evaluate_and_benchmark_do_without_torch(model, tmp_path, options)
     (tmp_path / "source").write_text("\n".join(LINES) + "\n")
     (tmp_path / "target").write_text("\n".join(reversed(LINES)) + "\n")
     source, target = tmp_path / "source", tmp_path / "target"
-    lines = run(
+    lines = without_torch(
         *("score", model, "-i", source, "--target-file", target, "--format", "jsonl", *options),
-        imports_torch=False,
     ).splitlines()
     scores = [json.loads(line) for line in lines]
     evaluated = json.loads(
-        run(
+        without_torch(
             *("evaluate", model, "-i", source, "--reference", target, "--format", "json", *options),
-            imports_torch=False,
         )
     )
     n_tokens = sum(len(score["token_log_probabilities"]) for score in scores)
@@ -127,10 +142,9 @@ def test_score_evaluate_and_benchmark_do_without_torch(model, tmp_path, options)
     for score, hypothesis in zip(scores, expected, strict=True):
         assert score["log_probability"] == pytest.approx(hypothesis.log_probability, abs=tolerance)
         assert score["score"] == pytest.approx(hypothesis.score, abs=tolerance)
-    measured = run(
+    measured = without_torch(
         *("benchmark", model, "-i", source, "--rounds", 1, "--beam-size", 2, *options),
         *("--format", "json"),
-        imports_torch=False,
     )
     record = json.loads(measured)
     assert record["kernels"] == "native"
@@ -150,12 +164,14 @@ def expected_scores(path, options):
         ["--precision", "bfloat16"],
         ["--engine", "torch"],
         ["--coverage-penalty", "0.2"],
+        ["--heads", "*"],
     ],
     ids=" ".join,
 )
 def test_what_the_kernels_do_not_know_is_for_torch(model, options):
     text = "\n".join(LINES) + "\n"
-    found = run("translate", model, *options, imports_torch=True, text=text)
+    assert started("translate", model, *options, text=text).returncode == ASKED
+    found = with_torch("translate", model, *options, text=text)
     assert found.count("\n") == len(LINES)
 
 

@@ -1,6 +1,7 @@
 """Backward passes in forked processes that sum their gradients; a script for tests.
 
-Arguments: the number of processes, then a scenario. Standard output gets a JSON list, one entry a
+Arguments: pairs of a number of processes and a scenario, which are done one after the other.
+Standard output gets a JSON list with an entry for each pair, itself a list with one for each
 process, of digests of all gradients after each step.
 """
 
@@ -13,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+import torch._dynamo  # DistributedDataParallel would import it in every process
 import torch.distributed as dist
 
 from tformer_cli.data.batching import collate
@@ -90,9 +92,8 @@ def work(rank, n, scenario):
     return {"steps": found, "parts": parts, "n_sent": n_sent}
 
 
-def main():
-    n, scenario = int(sys.argv[1]), sys.argv[2]
-    torch.set_num_threads(1)
+def forked(n, scenario):
+    """What each of n processes finds."""
     with TemporaryDirectory() as directory:
         pids = []
         for rank in range(n):
@@ -111,9 +112,10 @@ def main():
             pids.append(pid)
         for pid in pids:
             assert os.waitpid(pid, 0)[1] == 0
-        found = [json.loads(Path(directory, str(rank)).read_text()) for rank in range(n)]
-    json.dump(found, sys.stdout)
+        return [json.loads(Path(directory, str(rank)).read_text()) for rank in range(n)]
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    pairs = zip(sys.argv[1::2], sys.argv[2::2], strict=True)
+    json.dump([forked(int(n), scenario) for n, scenario in pairs], sys.stdout)

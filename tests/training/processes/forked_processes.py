@@ -15,6 +15,7 @@ import signal
 import sys
 from pathlib import Path
 
+import torch._dynamo  # noqa: F401 - DistributedDataParallel would import it in every process
 from torch.distributed import TCPStore
 
 import tformer_cli.workflows.train  # noqa: F401 - imported once, before forking
