@@ -11,7 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tests.converters.test_marian import OPTIONS, VARIANTS, D, V, bergamot, weights, write
+from tests.converters.marian.test_importing import OPTIONS, VARIANTS, D, V, bergamot, weights, write
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError, UsageError

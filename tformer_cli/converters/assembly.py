@@ -188,7 +188,7 @@ def assembled(
         vocab_size: entries of the target's vocabulary.
         table: for each module of a layer (``self_attention.in_projection``) the foreign names of
             the parts that are stacked: templates of ``{side}``, ``{n}`` and of the word for a
-            weight or bias.
+            weight or bias. Where the sides differ, the module's name begins with its side.
         read: returns the array of a foreign name, (out, in) if it is a matrix.
         given: weights that no table names, by tformer's names.
         where: the foreign file, for messages.
@@ -244,7 +244,7 @@ def foreign_names(name: str, table: Mapping[str, Sequence[str]]) -> list[str]:
     words: dict[str, Any] = _WEIGHT if part == "weight" else _BIAS
     return [
         template.format(side=side, n=int(number or 0), n1=int(number or 0) + 1, **words)
-        for template in table.get(module, ())
+        for template in table.get(f"{side}.{module}", table.get(module, ()))
     ]
 
 

@@ -165,14 +165,14 @@ def export_marian(model: Path | str, output: Path | str, adapter: Path | None = 
         UsageError: if it has files, or the model has what Marian cannot hold.
         ArtifactError: if the model cannot be read or the directory cannot be written.
     """
-    from tformer_cli.converters import marian_export
+    from tformer_cli.converters.marian import exporting as marian
 
     path = Path(output)
     _check_free(path)
     directory, weights = read_model_directory(
         resolve_model(model), takes_int8=True, adapter=adapter
     )
-    marian_export.export_marian(directory, weights, path)
+    marian.export_marian(directory, weights, path)
 
 
 def _check_free(path: Path) -> None:

@@ -133,9 +133,11 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     Raises:
         ArtifactError: if a file that tells the kind is damaged.
     """
-    from tformer_cli.converters import argos, checkpoints, eole, marian, peft
+    from tformer_cli.converters import argos, checkpoints, eole, peft
     from tformer_cli.converters.ctranslate2 import importing as ctranslate2
     from tformer_cli.converters.hugging_face import importing as hugging_face
+    from tformer_cli.converters.marian import importing as marian
+    from tformer_cli.converters.marian.source import find_source
 
     if path.is_dir() and hugging_face.is_hugging_face(path):
         return lambda _: hugging_face.convert(path)
@@ -150,7 +152,7 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     binary = ctranslate2.find_source(path)
     if binary is not None:
         return lambda weights: ctranslate2.convert(binary, weights)
-    source = marian.find_source(path)
+    source = find_source(path)
     if source is not None:
         return lambda weights: marian.convert(source, weights)
     checkpoint = checkpoints.find_checkpoint(path)

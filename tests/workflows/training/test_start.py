@@ -7,8 +7,8 @@ import torch
 from typer.testing import CliRunner
 
 from tests.converters.hugging_face.test_importing import marian, multilingual
-from tests.converters.test_marian import OPTIONS, weights, write
-from tests.converters.test_marian import VARIANTS as MARIAN
+from tests.converters.marian.test_importing import OPTIONS, weights, write
+from tests.converters.marian.test_importing import VARIANTS as MARIAN
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors

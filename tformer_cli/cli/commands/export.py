@@ -8,6 +8,7 @@ from tformer_cli.cli.options import AdapterOption, ModelArgument, QuietOption, o
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
 
+TOKENIZER = "tokenizer.json"
 Format = Literal["ctranslate2", "huggingface", "marian", "int8", "tformer"]
 
 
@@ -48,10 +49,10 @@ def export(
 
     `tformer translate MODEL --engine ctranslate2` then uses the CTranslate2 model; so does that
     engine alone. The huggingface directory is loaded by AutoModelForSeq2SeqLM and AutoTokenizer of
-    that library; its README.md is a model card, in which you fill in the license. Marian can hold
-    models that were imported from Marian or Firefox, or trained from such a model. The int8 model
-    is a model directory for translate, evaluate, score and benchmark; its translations are those of
-    `--precision int8` with MODEL.
+    that library; its README.md is a model card, in which you fill in the license. The marian
+    directory needs Marian 1.12, which for one of tformer's own models reads and writes the pieces
+    of `tformer tokenize`. The int8 model is a model directory for translate, evaluate, score and
+    benchmark; its translations are those of `--precision int8` with MODEL.
 
     Examples:
         tformer export runs/quickstart --format int8 -o quickstart-int8
@@ -91,7 +92,10 @@ def _write(model: Path, output: Path, export_format: Format, adapter: Path | Non
         return f"int8 weights, {after / 1e6:,.1f} MB instead of {before / 1e6:,.1f} MB"
     if export_format == "marian":
         workflow.export_marian(model, output, adapter)
-        decoder = f"marian-decoder -c {output / 'decoder.yml'}"
+        decoder, tokenizer = f"marian-decoder -c {output / 'decoder.yml'}", output / TOKENIZER
+        if tokenizer.is_file():
+            cut, joined = (f"tformer tokenize {verb} {tokenizer}" for verb in ("encode", "decode"))
+            decoder = f"{cut} | {decoder} | {joined}"
         return f"Marian model; to translate with it, `{decoder}`"
     name = workflow.export_hugging_face(model, output, adapter)
     upload = f"fill in the license in README.md, then `hf upload OWNER/NAME {output}`"

@@ -1,4 +1,4 @@
-"""Models that Marian itself has trained translate with Marian's scores, both ways."""
+"""Marian itself gives the scores of tformer: of models that it trained, and of tformer's own."""
 
 import os
 import re
@@ -6,13 +6,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests.converters.marian.test_exporting import OWN, own_model
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
+from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.workflows.export import export_marian
 from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.make_corpus import make_corpus
+from tformer_cli.workflows.opening.translator import open_translator
+from tformer_cli.workflows.score import score_lines
 from tformer_cli.workflows.translate import translate_lines
 
 PYMARIAN = "TFORMER_PYMARIAN"
@@ -23,6 +30,8 @@ import _pymarian
 kind, options, lines = sys.argv[1], sys.argv[2], sys.stdin.read().splitlines()
 if kind == "train":
     _pymarian.Trainer(options).train()
+elif kind == "score":
+    sys.exit(_pymarian.main([kind, *options.split()]))
 else:
     print("\\n".join(_pymarian.Translator(options).translate(lines)))
 """
@@ -37,6 +46,25 @@ VARIANTS = {
     "three matrices": "--vocabs v.spm v.spm --dim-vocabs 800 800 --transformer-postprocess-top n",
     "ssru": f"{TIED} --transformer-decoder-autoreg rnn --dec-cell ssru",
 }
+
+RECIPE = """
+[data]
+train = [{{source = "{corpus}/train.en", target = "{corpus}/train.fr"}}]
+valid = [{{source = "{corpus}/valid.en", target = "{corpus}/valid.fr"}}]
+[tokenizer]
+vocab_size = 500
+[model]
+d_model = 64
+n_heads = 4
+d_ff = 128
+n_encoder_layers = 2
+n_decoder_layers = 2
+[training]
+max_steps = 600
+warmup_steps = 100
+tokens_per_batch = 1500
+"""
+"""Model of tformer's own."""
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +158,40 @@ def assert_same_scores(found, wanted, least=0.5):
                 )
     assert len(differences) >= least * n_all
     assert sum(one <= 1e-4 for one in differences) >= 0.95 * len(differences)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", OWN)
+def test_pairs_have_the_scores_of_tformers_own_models(tmp_path, corpus, variant):
+    texts = [(corpus / f"test.{side}").read_text().splitlines()[:N_LINES] for side in ("en", "fr")]
+    tokenizer = train_tokenizer([*texts[0], *texts[1]] * 20, TokenizerConfig(vocab_size=400))
+    own_model(tmp_path / "ours", tokenizer, **OWN[variant])
+    export_marian(tmp_path / "ours", tmp_path / "again")
+    for side, lines in zip(("en", "fr"), texts, strict=True):
+        labels = [tokenizer.pieces(tokenizer.encode(line)) for line in lines]
+        (tmp_path / side).write_text("".join(f"{' '.join(one)}\n" for one in labels))
+    files = "-m again/model.npz -v again/vocab.yml again/vocab.yml -t en fr --mini-batch 1"
+    found = [float(score) for score in marian("score", files, tmp_path).split()]
+    opened = open_translator(tmp_path / "ours")
+    wanted = [pair.result.log_probability for pair in score_lines(opened, *texts)]
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_model_of_tformers_own_translates_the_same_in_marian(tmp_path, corpus):
+    lines = (corpus / "test.en").read_text().splitlines()[:N_LINES]
+    (tmp_path / "recipe.toml").write_text(RECIPE.format(corpus=corpus))
+    arguments = ["train", str(tmp_path / "recipe.toml"), "-o", str(tmp_path / "ours"), "--quiet"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.stderr
+    export_marian(tmp_path / "ours", tmp_path / "again")
+    tokenizer = load_model_directory(tmp_path / "ours").tokenizer
+    labels = [" ".join(tokenizer.source.pieces(tokenizer.source.encode(line))) for line in lines]
+    for beam_size in (1, BEAM):
+        options = f"-c again/decoder.yml --normalize 1 --beam-size {beam_size}"
+        written = marian("translate", options, tmp_path, "\n".join(labels)).splitlines()
+        ids = [[tokenizer.target.id_of(label) for label in line.split()] for line in written]
+        ours = translate_lines(
+            tmp_path / "ours", lines, beam_size=beam_size, length_normalization="average"
+        )
+        assert [tokenizer.target.decode(one) for one in ids] == [one.text for one in ours]

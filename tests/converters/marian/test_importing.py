@@ -5,6 +5,7 @@ The reference computes with x·W as Marian does, one sentence at a time, in floa
 
 import json
 import os
+import re
 import struct
 from itertools import pairwise
 from pathlib import Path
@@ -105,32 +106,80 @@ def weights(options):
     return found
 
 
+def legacy_name(name):
+    """The name that a weight of the kind "transformer-new" has in the kind "transformer"."""
+    if "->" not in name:
+        return name
+    side = "encoder" if name.startswith("TransformerBatchEncoder->encoder->") else "decoder"
+    layer = re.search(r"layers->at\((\d+)\)->as<marian::nn::Transformer\w+Layer\w*>", name)
+    names = {
+        "positionEmbedding->embeddings": f"{side}_positions",
+        r"(self|cross)Attention->(\w)Proj->weight": r"\1_W\2",
+        r"(self|cross)Attention->(\w)Proj->bias": r"\1_b\2",
+        "cell->iProj->weight": "rnn_W",
+        "cell->fProj->weight": "rnn_Wf",
+        "cell->fProj->bias": "rnn_bf",
+        r"filterBlock->layers->at\(0\)->.*weight": "ffn_W1",
+        r"filterBlock->layers->at\(0\)->.*bias": "ffn_b1",
+        r"filterBlock->layers->at\([13]\)->.*weight": "ffn_W2",
+        r"filterBlock->layers->at\([13]\)->.*bias": "ffn_b2",
+        r"selfAttentionBlock->(p\w+)->norm->(\w+)": r"self_Wo_ln_\2\1",
+        r"crossAttentionBlock->(p\w+)->norm->(\w+)": r"cross_Wo_ln_\2\1",
+        r"autoRegressiveBlock->(p\w+)->norm->(\w+)": r"AUTO_ln_\2\1",
+        r"filterBlock->(p\w+)->norm->(\w+)": r"ffn_ffn_ln_\2\1",
+        r"encoder->preprocessor->norm->(\w+)": r"encoder_emb_ln_\1",
+        r"decoder->preprocessor->norm->(\w+)": r"decoder_emb_ln_\1",
+        r"encoder->postprocessor->norm->(\w+)": r"encoder_top_ln_\1",
+        r"decoder->postprocessor->norm->(\w+)": r"decoder_top_ln_\1",
+    }
+    for pattern, wanted in names.items():
+        match = re.search(f"{pattern}$", name)
+        if match:
+            found = match.expand(wanted).replace("cross_", "context_")
+            break
+    else:
+        raise AssertionError(name)
+    found = re.sub("_ln_weight", "_ln_scale", found)
+    found = found.replace("preprocessor", "_pre").replace("postprocessor", "")
+    return f"{side}_l{int(layer[1]) + 1}_{found}" if layer else found
+
+
 def reference(w, options, source, target):
     """Marian's logits of each position of a target, as its graph computes them."""
     w = {name: array.astype(np.float64) for name, array in w.items()}
+    is_new = options.get("type") == "transformer-new"
+    if is_new:
+        w = {legacy_name(name): array for name, array in w.items()}
+    width, heads = options["dim-emb"], options["transformer-heads"]
+    epsilon = 1e-5 if is_new else 1e-9
     is_pre = options["transformer-preprocess"] == "n"
     pre = "_pre" if is_pre else ""
 
     def norm(x, name, pre=pre):
-        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-9)
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
         return x * w[f"{name}_ln_scale{pre}"] + w[f"{name}_ln_bias{pre}"]
 
-    def embed(table, ids):
-        rows = np.array([np.zeros(D) if n is None else table[n] for n in ids]) * np.sqrt(D)
-        angles = np.arange(len(ids))[:, None] * 10000 ** -(np.arange(D // 2) / (D // 2 - 1))
-        return rows + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    def embed(side, table, ids):
+        rows = np.array([np.zeros(width) if n is None else table[n] for n in ids])
+        if is_new:
+            x = rows + w[f"{side}_positions"][: len(ids)]
+            has_norm = "n" in options["transformer-postprocess-emb"]
+            return norm(x, f"{side}_emb", "") if has_norm else x
+        half = width // 2
+        angles = np.arange(len(ids))[:, None] * 10000 ** -(np.arange(half) / (half - 1))
+        return rows * np.sqrt(width) + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
     def attend(q, kv, name, is_causal):
         parts = [
-            (x @ w[f"{name}_W{p}"] + w[f"{name}_b{p}"]).reshape(len(x), HEADS, -1).swapaxes(0, 1)
+            (x @ w[f"{name}_W{p}"] + w[f"{name}_b{p}"]).reshape(len(x), heads, -1).swapaxes(0, 1)
             for p, x in (("q", q), ("k", kv), ("v", kv))
         ]
-        scores = parts[0] @ parts[1].swapaxes(1, 2) / np.sqrt(D / HEADS)
+        scores = parts[0] @ parts[1].swapaxes(1, 2) / np.sqrt(width / heads)
         if is_causal:
             scores = np.where(np.tri(len(q), dtype=bool), scores, -1e9)
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         mixed = (scores / scores.sum(-1, keepdims=True)) @ parts[2]
-        return mixed.swapaxes(0, 1).reshape(len(q), D) @ w[f"{name}_Wo"] + w[f"{name}_bo"]
+        return mixed.swapaxes(0, 1).reshape(len(q), width) @ w[f"{name}_Wo"] + w[f"{name}_bo"]
 
     def sublayer(x, name, function):
         if is_pre:
@@ -149,7 +198,7 @@ def reference(w, options, source, target):
     def recur(name):
         def function(x):
             forget = 1 / (1 + np.exp(-(x @ w[f"{name}_rnn_Wf"] + w[f"{name}_rnn_bf"])))
-            state, found = np.zeros(D), []
+            state, found = np.zeros(width), []
             for gate, new in zip(forget, x @ w[f"{name}_rnn_W"], strict=True):
                 state = gate * state + (1 - gate) * new
                 found.append(np.maximum(state, 0))
@@ -157,9 +206,12 @@ def reference(w, options, source, target):
 
         return function
 
+    is_recurrent = options["transformer-decoder-autoreg"] == "rnn"
+    auto = "rnn_ffn" if is_recurrent else "self_Wo"
+    w = {name.replace("AUTO", auto): array for name, array in w.items()}
     has_top = options.get("transformer-postprocess-top") == "n"
-    memory = embed(w.get("Wemb", w.get("encoder_Wemb")), source)
-    for n in range(1, N_ENCODER + 1):
+    memory = embed("encoder", w.get("Wemb", w.get("encoder_Wemb")), source)
+    for n in range(1, options["enc-depth"] + 1):
         name = f"encoder_l{n}"
         memory = sublayer(
             memory, f"{name}_self_Wo", lambda x, name=name: attend(x, x, f"{name}_self", False)
@@ -167,10 +219,10 @@ def reference(w, options, source, target):
         memory = sublayer(memory, f"{name}_ffn_ffn", feed(name))
     memory = norm(memory, "encoder_top", "") if has_top else memory
     table = w.get("Wemb", w.get("decoder_Wemb"))
-    x = embed(table, [None, *target])
-    for n in range(1, N_DECODER + 1):
+    x = embed("decoder", table, [None, *target])
+    for n in range(1, options["dec-depth"] + 1):
         name = f"decoder_l{n}"
-        if options["transformer-decoder-autoreg"] == "rnn":
+        if is_recurrent:
             x = sublayer(x, f"{name}_rnn_ffn", recur(name))
         else:
             x = sublayer(

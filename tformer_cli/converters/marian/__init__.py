@@ -1,0 +1,1 @@
+"""Marian's models: `layout` names their parts; `importing` reads and `exporting` writes them."""
