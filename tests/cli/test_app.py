@@ -50,6 +50,11 @@ COMMANDS = {
             "inspect-ablate",
             "inspect-diff",
             "inspect-report",
+            "data",
+            "data check",
+            "data clean",
+            "data dedupe",
+            "data split",
             "tokenize",
             "tokenize train",
             "tokenize encode",
@@ -64,7 +69,7 @@ HELP_WRITTEN_BY = "0.29.2"
 NO_PATHS = {
     *("TEXT", "PROMPT", "TOKEN", "HEAD", "HEAD:TOKEN", "HEADS", "CODE"),
     *("TOPIC", "COMMAND", "DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY=VALUE"),
-    *("MIN:MAX", "HOST:PORT", "CODE-CODE"),
+    *("MIN:MAX", "HOST:PORT", "CODE-CODE", "COLUMN", "CHECK"),
 }
 """What texts are called that name neither a file nor a directory."""
 

@@ -128,10 +128,10 @@ def test_commands_stand_in_panels():
     assert places == sorted(places)
     names = re.findall(r"│ ([a-z-]+)  ", shown)
     assert names[:5] == ["quickstart", "guide", "recipes", "make-corpus", "help"]
-    assert names[5:9] == ["train", "plot", "tokenize", "translate"]
-    assert names[9:13] == ["generate", "evaluate", "compare", "score"]
-    assert names[13:18] == ["info", "import", "export", "shortlist", "benchmark"]
-    assert names[18] == "inspect-heads"
+    assert names[5:9] == ["train", "plot", "data", "tokenize"]
+    assert names[9:14] == ["translate", "generate", "evaluate", "compare", "score"]
+    assert names[14:19] == ["info", "import", "export", "shortlist", "benchmark"]
+    assert names[19] == "inspect-heads"
 
 
 def test_common_options_come_first():

@@ -188,6 +188,7 @@ COMMANDS = {
     "help": START,
     "train": TRAIN,
     "plot": TRAIN,
+    "data": TRAIN,
     "tokenize": TRAIN,
     "translate": TRANSLATE,
     "generate": TRANSLATE,

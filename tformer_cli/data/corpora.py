@@ -23,12 +23,22 @@ class SentencePair(NamedTuple):
     target: str
 
 
+class CorpusRecord(NamedTuple):
+    """One aligned example with its place."""
+
+    number: int
+    """Of its line, or of the example in a dataset, from 1."""
+    pair: SentencePair
+    lines: tuple[str, ...] = ()
+    """The line in each text file of the corpus; none of datasets and the like."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CorpusFormat:
     """A format of corpora: its reader, and the content that a tokenized copy depends on."""
 
-    read: Callable[[CorpusConfig, str, LineCounts], Iterator[SentencePair]]
-    """Yields the pairs, given the directory where relative paths start."""
+    read: Callable[[CorpusConfig, str, LineCounts], Iterator[CorpusRecord]]
+    """Yields the examples, given the directory where relative paths start."""
     content: Callable[[CorpusConfig, str], list[str]]
     """Returns texts that differ whenever the pairs do, apart from `source_field` and
     `target_field`."""
@@ -68,6 +78,13 @@ def read_corpus(
         DataError: if a file is missing or damaged, sides differ in length, or a record is not a
             pair; it names the file and line.
     """
+    return (record.pair for record in read_records(config, directory, counts))
+
+
+def read_records(
+    config: CorpusConfig, directory: str = "", counts: LineCounts | None = None
+) -> Iterator[CorpusRecord]:
+    """Yields the pairs of a corpus with their lines; see `read_corpus`."""
     counts = counts if counts is not None else LineCounts()
     return format_of(config).read(config, directory, counts)
 
@@ -108,18 +125,19 @@ def _content_of_files(config: CorpusConfig, directory: str) -> list[str]:
     return [config.format, *map(hash_file, files)]
 
 
-def _aligned(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[SentencePair]:
+def _aligned(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[CorpusRecord]:
     # checked at the call, not when the first pair is asked for
     paths = corpus_file(config.source, directory), corpus_file(config.target, directory)
     return _line_by_line(*paths, counts)
 
 
-def _line_by_line(source: Path, target: Path, counts: LineCounts) -> Iterator[SentencePair]:
+def _line_by_line(source: Path, target: Path, counts: LineCounts) -> Iterator[CorpusRecord]:
     n_lines = {source: 0, target: 0}
     lines = zip_longest(read_lines(source, counts), read_lines(target, counts))
     for place, (source_line, target_line) in enumerate(lines):
         if source_line is not None and target_line is not None:
-            yield SentencePair(source_line, target_line)
+            pair = SentencePair(source_line, target_line)
+            yield CorpusRecord(place + 1, pair, pair)
             continue
         longer, shorter = (target, source) if source_line is None else (source, target)
         n_lines = {shorter: place, longer: place + 1 + sum(1 for _ in lines)}
@@ -129,11 +147,11 @@ def _line_by_line(source: Path, target: Path, counts: LineCounts) -> Iterator[Se
         )
 
 
-def _tsv(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[SentencePair]:
+def _tsv(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[CorpusRecord]:
     return _rows(corpus_file(config.tsv, directory), config, counts)
 
 
-def _rows(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[SentencePair]:
+def _rows(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[CorpusRecord]:
     source = _column(config.source_field, 1, "source_field")
     target = _column(config.target_field, 2, "target_field")
     for number, line in enumerate(read_lines(path, counts), start=1):
@@ -144,7 +162,8 @@ def _rows(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[Sent
                 f"{max(source, target)} is asked for; columns are split at tabs"
                 + (f', so give a CSV file as {{ dataset = "{config.tsv}" }}' if "," in line else "")
             )
-        yield SentencePair(cells[source - 1], cells[target - 1])
+        pair = SentencePair(cells[source - 1], cells[target - 1])
+        yield CorpusRecord(number, pair, (line,))
 
 
 def _column(field: str, default: int, key: str) -> int:
@@ -155,11 +174,11 @@ def _column(field: str, default: int, key: str) -> int:
     return int(field)
 
 
-def _jsonl(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[SentencePair]:
+def _jsonl(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[CorpusRecord]:
     return _objects(corpus_file(config.jsonl, directory), config, counts)
 
 
-def _objects(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[SentencePair]:
+def _objects(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[CorpusRecord]:
     source, target = field_names(config)
     for number, line in enumerate(read_lines(path, counts), start=1):
         if not line.strip():
@@ -171,23 +190,23 @@ def _objects(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[S
             raise DataError(f"{where}: is not JSON ({error}); write one object per line") from None
         if not isinstance(record, dict):
             raise DataError(f"{where}: is not a JSON object; write one object per line")
-        pair = (text_of(record, field, where) for field in (source, target))
-        yield SentencePair(*map(without_surrogates, pair))
+        sides = (text_of(record, field, where) for field in (source, target))
+        yield CorpusRecord(number, SentencePair(*map(without_surrogates, sides)), (line,))
 
 
 def _built_in(
     config: CorpusConfig,
     directory: str,  # noqa: ARG001 - it comes from no file
     counts: LineCounts,  # noqa: ARG001
-) -> Iterator[SentencePair]:
+) -> Iterator[CorpusRecord]:
     from tformer_cli.grammar.generate import generate_corpus, split_sizes
 
     stream = generate_corpus(config.pairs, config.seed)
     wanted = (pair for split, pair in stream if split == config.built_in)
     # The test corpus of millions of pairs is complete long before the training corpus.
     n_pairs = split_sizes(config.pairs)[config.built_in]
-    for pair in islice(wanted, n_pairs):
-        yield SentencePair(pair.source, pair.target)
+    for number, pair in enumerate(islice(wanted, n_pairs), start=1):
+        yield CorpusRecord(number, SentencePair(pair.source, pair.target))
 
 
 def _content_of_built_in(config: CorpusConfig, directory: str) -> list[str]:  # noqa: ARG001
@@ -203,14 +222,14 @@ def _dataset(
     config: CorpusConfig,
     directory: str,
     counts: LineCounts,  # noqa: ARG001 - its builders read text
-) -> Iterator[SentencePair]:
+) -> Iterator[CorpusRecord]:
     # Importing `datasets` takes a second that other corpora need not spend.
     from tformer_cli.data.hub import open_dataset, read_fields
 
     dataset = open_dataset(config, directory)
     fields: Iterable[tuple[str, str]] = read_fields(dataset, field_names(config), config.dataset)
-    for source, target in fields:
-        yield SentencePair(source, target)
+    for number, pair in enumerate(fields, start=1):
+        yield CorpusRecord(number, SentencePair(*pair))
 
 
 def _content_of_dataset(config: CorpusConfig, directory: str) -> list[str]:

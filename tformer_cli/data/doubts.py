@@ -6,6 +6,7 @@ from itertools import islice
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus, text_files
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, looks_swapped
+from tformer_cli.data.quality.content import is_same_text
 
 MOST_PAIRS = 1000
 """Pairs of each corpus that are examined, from its beginning."""
@@ -35,17 +36,26 @@ def doubts(data: DataConfig) -> Iterator[str]:
         )
     for corpus in data.train:
         if text_files(corpus):
-            pairs = list(islice(read_corpus(corpus, data.directory), MOST_PAIRS))
-            for doubt in _of_pairs(pairs, corpus, data):
-                yield f"{corpus_name(corpus)}: {doubt}"
+            yield from doubts_about(corpus, data)
+
+
+def doubts_about(corpus: CorpusConfig, data: DataConfig) -> Iterator[str]:
+    """Yields doubts about a corpus of text files as a whole.
+
+    Raises:
+        DataError: if it cannot be read.
+    """
+    pairs = list(islice(read_corpus(corpus, data.directory), MOST_PAIRS))
+    for doubt in _of_pairs(pairs, corpus, data):
+        yield f"{corpus_name(corpus)}: {doubt}"
 
 
 def share_of_equal(pairs: Sequence[tuple[str, str]]) -> float:
-    """The share of pairs whose sides are the same, blank ones aside; 0 of too few."""
+    """The share of pairs whose sides are the same text, blank ones aside; 0 of too few."""
     filled = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
     if len(filled) < FEWEST_PAIRS:
         return 0.0
-    return sum(source.strip() == target.strip() for source, target in filled) / len(filled)
+    return sum(is_same_text(*pair) for pair in filled) / len(filled)
 
 
 def _of_pairs(

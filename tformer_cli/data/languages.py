@@ -4,6 +4,7 @@ Two languages are told apart by their scripts, or by the function words that onl
 Nothing is learned, and no guess is made where that does not suffice.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -11,18 +12,21 @@ from functools import cache
 FUNCTION_WORDS = {
     "cs": "a je se na v že to s není jako by do ale jsem který i za po",
     "da": "og at det er en som på for af den ikke med et har jeg til de var",
-    "de": "der die das und ist nicht ein eine mit auf für den von zu sich auch es wird dem ich",
-    "en": "the of and to is that it was for with are this on he not you his they have at a in",
-    "es": "el los las y es una por con para que en un del se lo su no está de la",
+    "de": "der die das und ist nicht ein eine mit auf für den von zu sich auch es wird dem ich in "
+    "an im am was so wir sie er war einen einer einem bei aus",
+    "en": "the of and to is that it was for with are this on he not you his they have at a in i be "
+    "but we she my me her what do if so can an as who",
+    "es": "el los las y es una por con para que en un del se lo su no está de la me a mi más",
     "et": "ja on ei see et ta oli mis kui aga ma siis ka oma nad",
     "fi": "ja on ei se että hän oli mutta kun ovat minä mitä niin myös",
-    "fr": "le les des et est une dans pour que qui pas sur avec il ce au elle du un de la",
+    "fr": "le les des et est une dans pour que qui pas sur avec il ce au elle du un de la on a me "
+    "je tu nous vous y ne se son sa",
     "hu": "a az és nem hogy egy is van volt meg de ez csak már",
     "id": "yang dan di itu dengan untuk tidak ini dari dalam akan pada juga saya",
-    "it": "il di che è una per non con sono del della gli le si un nel la e i lo",
+    "it": "il di che è una per non con sono del della gli le si un nel la e i lo in a mi si da",
     "lt": "ir yra kad ne į su tai jis buvo bet kaip iš už",
     "nb": "og å det er en som på for av den ikke med et har jeg til de var",
-    "nl": "het een en van is dat niet op te voor zijn met de aan die ik in er",
+    "nl": "het een en van is dat niet op te voor zijn met de aan die ik in er we me was hij ze",
     "pl": "i w nie na jest się to z do że jak o ale za po był dla",
     "pt": "o os as e é uma que não com para em um do da se no na de por",
     "ro": "și de la în este nu o cu pe să un că din mai care",
@@ -57,6 +61,7 @@ SCRIPTS = {
 }
 """Scripts of other languages, as Unicode's names of letters begin."""
 SAME = {"no": "nb", "nn": "nb", "iw": "he"}
+WORD = re.compile(r"[^\W\d_]+")
 MOST_LINES = 500
 FEWEST_UNITS = 30
 """Words, or letters, that a side must have to be judged."""
@@ -74,7 +79,7 @@ def looks_swapped(pairs: Sequence[tuple[str, str]], source: str, target: str) ->
         target: that of targets.
     """
     pairs = pairs[:MOST_LINES]
-    languages = _code(source), _code(target)
+    languages = main_code(source), main_code(target)
     return all(
         _is_more_like(other, own, [pair[side] for pair in pairs])
         for side, (own, other) in enumerate((languages, languages[::-1]))
@@ -82,39 +87,50 @@ def looks_swapped(pairs: Sequence[tuple[str, str]], source: str, target: str) ->
 
 
 def _is_more_like(other: str, own: str, lines: Iterable[str]) -> bool:
-    scripts = _scripts(other), _scripts(own)
+    latin = frozenset(["LATIN"])
+    scripts = scripts_of(other) or latin, scripts_of(own) or latin
     if scripts[0].isdisjoint(scripts[1]):
-        found = [_script(letter) for line in lines for letter in line if letter.isalpha()]
+        found = [script_of(letter) for line in lines for letter in line if letter.isalpha()]
         kinds: tuple[frozenset[str], frozenset[str]] = scripts
     else:
-        words = _words(other), _words(own)
-        kinds = words[0] - words[1], words[1] - words[0]
-        found = [word for line in lines for word in _split(line)]
+        kinds = telling_words(other, own), telling_words(own, other)
+        found = [word for line in lines for word in words_of(line)]
     if len(found) < FEWEST_UNITS or not all(kinds):
         return False
     shares = [sum(unit in kind for unit in found) / len(found) for kind in kinds]
     return shares[0] > max(2.0 * shares[1], LEAST_SHARE)
 
 
-def _code(language: str) -> str:
+def main_code(language: str) -> str:
+    """The code of a language without script and region: "en" of "en-US" or "eng_Latn"'s "eng"."""
     code = language.lower().replace("_", "-").partition("-")[0]
     return SAME.get(code, code)
 
 
-def _scripts(language: str) -> frozenset[str]:
-    if language in FUNCTION_WORDS:
+def scripts_of(language: str) -> frozenset[str]:
+    """Scripts of a language, as Unicode's names of letters begin; none of an unknown one."""
+    code = main_code(language)
+    if code in FUNCTION_WORDS:
         return frozenset(["LATIN"])
-    return frozenset(SCRIPTS.get(language, "").split() or ["LATIN"])
+    return frozenset(SCRIPTS.get(code, "").split())
+
+
+@cache
+def telling_words(language: str, other: str) -> frozenset[str]:
+    """The commonest words of a language that are not among those of another one."""
+    return _words(language) - _words(other)
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a line in lower case, without anything but letters."""
+    return WORD.findall(line.lower())
+
+
+@cache
+def script_of(letter: str) -> str:
+    """The script of a letter, as its name in Unicode begins."""
+    return unicodedata.name(letter, "").partition(" ")[0]
 
 
 def _words(language: str) -> frozenset[str]:
     return frozenset(FUNCTION_WORDS.get(language, "").split())
-
-
-def _split(line: str) -> list[str]:
-    return "".join(c if c.isalpha() else " " for c in line.lower()).split()
-
-
-@cache
-def _script(letter: str) -> str:
-    return unicodedata.name(letter, "").partition(" ")[0]

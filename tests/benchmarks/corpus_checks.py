@@ -1,0 +1,114 @@
+"""How well and how fast `tformer data check` finds damage.
+
+python tests/benchmarks/corpus_checks.py --data DIR [--source en --target de] quality
+python tests/benchmarks/corpus_checks.py --data DIR speed --pairs 100000,1000000
+
+`quality` damages a clean corpus in known ways at known lines (tests/data/quality/damage.py) and
+prints recall and precision. `speed` repeats a corpus, with a number in each line so that pairs
+differ, and runs each command in a process of its own: pairs a second and peak memory.
+"""
+
+import argparse
+import gzip
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.data.quality.damage import FOREIGN, KINDS, measure, write_damaged
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="directory of parallel text")
+    parser.add_argument("--source", default="en", help="ending of the source files [en]")
+    parser.add_argument("--target", default="de", help="ending of the target files [de]")
+    parser.add_argument("--train", default="train", help="name of the files to damage [train]")
+    parser.add_argument("--held-out", default="test_2016_flickr", help="name of the test files")
+    parser.add_argument("--foreign", help="ending of files in a third language")
+    parser.add_argument("--of-kind", type=int, default=200, help="lines of each kind [200]")
+    parser.add_argument("--pairs", default="100000,1000000", help="sizes for speed")
+    parser.add_argument("what", choices=("quality", "speed"))
+    given = parser.parse_args()
+    pairs = read_pairs(given, given.train)
+    with tempfile.TemporaryDirectory() as directory:
+        if given.what == "quality":
+            quality(given, pairs, Path(directory))
+        else:
+            for size in map(int, given.pairs.split(",")):
+                speed(given, pairs, size, Path(directory))
+
+
+def read_pairs(given: argparse.Namespace, name: str) -> list[tuple[str, str]]:
+    sides = (read_side(given.data / f"{name}.{end}") for end in (given.source, given.target))
+    return list(zip(*sides, strict=True))
+
+
+def read_side(file: Path) -> list[str]:
+    packed = file.with_name(f"{file.name}.gz")
+    with gzip.open(packed, "rb") if packed.exists() else file.open("rb") as stream:
+        return stream.read().decode("utf-8").removesuffix("\n").split("\n")
+
+
+def quality(given: argparse.Namespace, pairs: list[tuple[str, str]], directory: Path) -> None:
+    held_out = read_pairs(given, given.held_out)
+    languages = given.source, given.target
+    foreign = read_side(given.data / f"{given.train}.{given.foreign}") if given.foreign else FOREIGN
+    damaged = write_damaged(pairs, held_out, directory, languages, given.of_kind, foreign)
+    found = measure(damaged)
+    show("| damage | check | recall |\n|---|---|---|")
+    for kind, (_, check) in KINDS.items():
+        show(f"| {kind} | {check} | {found.recall[kind]:.1%} |")
+    show("\n| check | precision |\n|---|---|")
+    for check, precision in found.precision.items():
+        show(f"| {check} | {precision:.1%} |")
+    show(f"\nundamaged pairs that would be dropped: {found.false_alarms:.2%}")
+
+
+def speed(
+    given: argparse.Namespace, pairs: list[tuple[str, str]], size: int, directory: Path
+) -> None:
+    files = [directory / f"all.{ending}" for ending in (given.source, given.target)]
+    for side, file in enumerate(files):
+        with file.open("w", encoding="utf-8") as stream:
+            for number in range(size):
+                # every tenth pair is one that was there before
+                mark = number // len(pairs) if number % 10 else 0
+                stream.write(f"{pairs[number % len(pairs)][side]} {mark or ''}\n")
+    commands = {
+        "check": ["--format", "json"],
+        "clean": ["-o", str(directory / "clean")],
+        "dedupe": ["-o", str(directory / "dedupe")],
+        "split": ["-o", str(directory / "split")],
+    }
+    for name, options in commands.items():
+        begun = time.perf_counter()
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tformer_cli", "data", name, *map(str, files), *options, "-q"],
+            stdout=subprocess.DEVNULL,
+        )
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise SystemExit(f"{name}: exit status {child.returncode}")
+        show(row(name, size, time.perf_counter() - begun, usage))
+
+
+def row(name: str, size: int, seconds: float, usage: resource.struct_rusage) -> str:
+    computing = usage.ru_utime + usage.ru_stime
+    return (
+        f"| {name} | {size:,} | {seconds:.1f} s | {computing:.1f} s of CPU | "
+        f"{size / computing:,.0f} pairs/s of CPU | {usage.ru_maxrss / 1024:,.0f} MB |"
+    )
+
+
+def show(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,297 @@
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.data.quality.test_checks import ENGLISH, FRENCH
+from tformer_cli.cli.app import app
+from tformer_cli.grammar.generate import generate_corpus
+
+N = 60
+
+
+def run(*args):
+    return CliRunner().invoke(app, ["data", *map(str, args)], prog_name="tformer")
+
+
+def made(n_pairs, seed=1):
+    return [(pair.source, pair.target) for _, pair in generate_corpus(n_pairs, seed)][:n_pairs]
+
+
+@pytest.fixture
+def noisy(tmp_path, monkeypatch):
+    """A corpus with damage in lines 11 to 15."""
+    monkeypatch.chdir(tmp_path)
+    pairs = made(N)
+    pairs[10] = ("", pairs[10][1])
+    pairs[11] = (f"<p>{pairs[11][0]}</p>", pairs[11][1])
+    pairs[12] = (pairs[0][0].upper(), pairs[0][1])
+    pairs[13] = (pairs[13][0], pairs[13][1] + " \x07")
+    pairs[14] = (pairs[1][0], FRENCH)
+    write("a.en", [pair[0] for pair in pairs])
+    write("a.fr", [pair[1] for pair in pairs])
+    return pairs
+
+
+def write(name, lines):
+    with open(name, "w", encoding="utf-8", newline="\n") as file:  # noqa: PTH123
+        file.writelines(line + "\n" for line in lines)
+
+
+def read(path):
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+CHECKS = "empty,markup,invisible,duplicate"
+
+
+def test_check_counts_shows_and_names_the_command_that_mends(noisy, tmp_path):
+    result = run("check", "a.en", "a.fr", "--only", CHECKS, "--format", "json")
+    assert result.exit_code == 0
+    report = json.loads(result.stdout)
+    assert (report["schema"], report["pairs"], report["dropped"]) == ("tformer.datacheck/1", N, 4)
+    assert report["languages"] == ["en", "fr"]
+    found = {one["check"]: one for one in report["checks"]}
+    assert {name: one["pairs"] for name, one in found.items()} == dict.fromkeys(
+        CHECKS.split(","), 1
+    )
+    assert found["duplicate"]["examples"] == [
+        {
+            "corpus": "a.en, a.fr",
+            "line": 13,
+            "source": noisy[12][0],
+            "target": noisy[12][1],
+            "why": "as line 1",
+        }
+    ]
+    assert report["commands"] == ["tformer data clean a.en a.fr -o cleaned"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.en", "a.fr"]
+
+
+def test_check_shows_a_table_that_no_line_can_spoil(noisy, tmp_path):
+    result = run("check", "a.en", "a.fr", "--only", CHECKS, "--format", "text")
+    lines = result.stdout.splitlines()
+    assert lines[:2] == ["a.en, a.fr", "60 pairs; 56 raise no doubt"]
+    assert "markup         1  1.67%      yes  tags, entities, other markup" in lines
+    assert "  line 12: source has <p>" in lines
+    assert any("<U+0007>" in line for line in lines)
+    assert "\x07" not in result.stdout
+    assert lines[-2:] == ["to mend it", "  tformer data clean a.en a.fr -o cleaned"]
+
+
+def test_a_corpus_whose_sides_are_swapped_raises_one_doubt(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write("a.en", [FRENCH] * 10)
+    write("a.fr", [ENGLISH] * 10)
+    report = json.loads(run("check", "a.en", "a.fr", "--format", "json").stdout)
+    assert [doubt[:50] for doubt in report["doubts"]] == [
+        'a.en, a.fr: the source looks like "fr" and the tar'
+    ]
+
+
+def test_clean_keeps_lines_in_order_and_says_why_each_other_was_dropped(noisy, tmp_path):
+    result = run("clean", "a.en", "a.fr", "-o", "out", "--only", CHECKS)
+    assert (result.exit_code, result.stdout) == (0, "out\n")
+    kept = [n for n in range(N) if n not in (10, 11, 12, 13)]
+    assert read(tmp_path / "out/a.en") == [noisy[n][0] for n in kept]
+    assert read(tmp_path / "out/a.fr") == [noisy[n][1] for n in kept]
+    dropped = [json.loads(line) for line in read(tmp_path / "out/dropped.jsonl")]
+    assert [(one["line"], one["checks"]) for one in dropped] == [
+        (11, {"empty": "source blank"}),
+        (12, {"markup": "source has <p>"}),
+        (13, {"duplicate": "as line 1"}),
+        (14, {"invisible": "target has the character U+0007"}),
+    ]
+    assert [(one["source"], one["target"]) for one in dropped] == [noisy[n] for n in range(10, 14)]
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert (report["pairs"], report["kept"], report["dropped"]) == (N, N - 4, 4)
+    assert "kept 56 of 60 pairs" in result.stderr
+    assert run("clean", "a.en", "a.fr", "-o", "out", "--only", CHECKS, "-q").stderr == ""
+
+
+def test_what_was_cleaned_has_nothing_left_to_drop(noisy):
+    run("clean", "a.en", "a.fr", "-o", "out")
+    report = json.loads(run("check", "out/a.en", "out/a.fr", "--format", "json").stdout)
+    assert (report["dropped"], report["commands"]) == (0, [])
+
+
+def test_tables_keep_all_their_columns_and_fields(noisy, tmp_path):
+    write("a.tsv", [f"{n}\t{s}\t{t}\tmore" for n, (s, t) in enumerate(noisy)])
+    fields = ["--source-field", 2, "--target-field", 3]
+    run("clean", "a.tsv", *fields, "--only", CHECKS, "-o", "tsv")
+    assert [line.split("\t")[0] for line in read(tmp_path / "tsv/a.tsv")] == [
+        str(n) for n in range(N) if n not in (10, 11, 12, 13)
+    ]
+    lines = [json.dumps({"id": n, "t": {"en": s, "fr": t}}) for n, (s, t) in enumerate(noisy)]
+    lines.insert(5, "")  # blank lines of JSONL are nothing
+    with gzip.open("a.jsonl.gz", "wt") as file:
+        file.writelines(line + "\n" for line in lines)
+    result = run(
+        "dedupe", "a.jsonl.gz", "--source-field", "t.en", "--target-field", "t.fr", "-o", "d"
+    )
+    assert result.exit_code == 0
+    assert read(tmp_path / "d/a.jsonl") == [one for n, one in enumerate(lines) if n not in (5, 13)]
+    assert json.loads(read(tmp_path / "d/dropped.jsonl")[0])["line"] == 14
+
+
+@pytest.mark.parametrize(
+    ("by", "kept"), [("pair", "acde"), ("source", "ade"), ("target", "acd"), ("either", "ad")]
+)
+def test_dedupe_keeps_the_first_by_what_is_asked_for(tmp_path, monkeypatch, by, kept):
+    monkeypatch.chdir(tmp_path)
+    rows = {"a": "x\ty", "b": "X!\tY.", "c": "x\tz", "d": "v\tw", "e": "u\tw"}
+    write("a.tsv", rows.values())
+    assert run("dedupe", "a.tsv", "-o", "out", "--by", by).exit_code == 0
+    assert read(tmp_path / "out/a.tsv") == [rows[name] for name in kept]
+
+
+def test_held_out_sentences_of_either_side_are_dropped(noisy, tmp_path):
+    write("test.en", [noisy[3][0].lower()])
+    write("test.tsv", [f"none\t{noisy[5][1]}"])
+    held_out = ["--held-out", "test.en", "--held-out", "test.tsv"]
+    run("dedupe", "a.en", "a.fr", "-o", "out", *held_out)
+    dropped = [json.loads(line) for line in read(tmp_path / "out/dropped.jsonl")]
+    reasons = {one["line"]: list(one["checks"]) for one in dropped}
+    assert reasons == {4: ["held-out"], 6: ["held-out"], 13: ["duplicate"]}
+
+
+def test_split_shares_no_sentence_and_loses_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs = [pair for pair in made(300, seed=4) for _ in range(1)]
+    pairs += [(s.upper(), f"{t} autre") for s, t in pairs[:150]]
+    write("a.en", [s for s, _ in pairs])
+    write("a.fr", [t for _, t in pairs])
+    result = run("split", "a.en", "a.fr", "-o", "out", "--valid", 20, "--test", 30)
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[-1] == "400 train, 20 valid, 30 test pairs"
+    parts = {
+        name: list(
+            zip(*(read(tmp_path / f"out/{name}.{end}") for end in ("en", "fr")), strict=True)
+        )
+        for name in ("train", "valid", "test")
+    }
+    assert sorted(pair for part in parts.values() for pair in part) == sorted(pairs)
+    for name, part in parts.items():
+        others = {s.lower() for other in parts if other != name for s, _ in parts[other]}
+        assert others.isdisjoint(s.lower() for s, _ in part)
+        assert [pair for pair in pairs if pair in part] == part  # in their order
+    first = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    run("split", "a.en", "a.fr", "-o", "out", "--valid", 20, "--test", 30)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == first
+    run("split", "a.en", "a.fr", "-o", "out", "--valid", 20, "--test", 30, "--seed", 2)
+    assert (tmp_path / "out/test.en").read_bytes() != first["test.en"]
+
+
+def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
+    write("b.tsv", [f"{noisy[2][0]}\t{noisy[2][1]}", "The end.\tLa fin."])
+    write("valid.tsv", [f"{noisy[20][0]}\tAutre chose"])
+    (tmp_path / "mine.toml").write_text(
+        '[data]\nsource_language = "en"\ntarget_language = "fr"\n'
+        'train = [{ source = "a.en", target = "a.fr" }, { tsv = "b.tsv" }]\n'
+        'valid = [{ tsv = "valid.tsv" }]\n[training]\nmax_steps = 1\n'
+    )
+    result = run("check", "mine.toml", "--format", "json", "--only", "held-out,duplicate")
+    report = json.loads(result.stdout)
+    found = {
+        one["check"]: [(e["corpus"], e["line"], e["why"]) for e in one["examples"]]
+        for one in report["checks"]
+    }
+    assert found["held-out"] == [("a.en, a.fr", 21, "a held-out file has the source or the target")]
+    assert found["duplicate"] == [
+        ("a.en, a.fr", 13, "as line 1 of corpus 1"),
+        ("b.tsv", 1, "as line 3 of corpus 1"),
+    ]
+    assert report["commands"] == [
+        "tformer data clean a.en a.fr -o cleaned-1",
+        "tformer data clean b.tsv -o cleaned-2",
+    ]
+    built_in = run("check", "quickstart", "--format", "json", "--only", "markup")
+    assert json.loads(built_in.stdout)["dropped"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check", "a.en"], "error: FILE: a.en is one file of text; name SOURCE and TARGET, whose"),
+        (["check", "a.en", "a.fr", "a.en"], "error: FILE: found 3 files; name SOURCE and TARGET"),
+        (["check", "a.en", "none.fr"], "error: none.fr: no such file; check the path"),
+        (["check", "a.en", "short.fr"], "error: a.en, short.fr: different numbers of lines (60"),
+        (["clean", "a.en", "a.fr", "-o", "."], "error: --output: . holds the input (FILE…); name"),
+        (["clean", "a.en", "a.fr", "-o", "there"], "error: --output: there holds other files;"),
+        (["clean", "mine.toml", "-o", "o"], "error: FILE: is a recipe; name the files of one"),
+        (["clean", "a.en", "a.fr", "-o", "a.en/o"], "error: "),
+        (["check", "a.en", "a.fr", "--only", "mark"], '--only: there is no check "mark"; did you '),
+        (["check", "a.en", "a.fr", "--source-field", "2"], "error: --source-field, --tar"),
+        (["check", "a.tsv", "--source-field", "x"], 'source_field: must be a column'),
+        (["check", "a.en", "a.fr", "--max-deviation", "-1"], "--max-deviation: must be above"),
+        (["check", "a.en", "a.fr", "-o", "a.fr"], "error: --output: a.fr is also the input"),
+        (["check", "a.en", "a.fr", "--held-out", "h"], "error: h: no such file; check the path"),
+        (["split", "a.en", "a.fr", "-o", "o"], "error: FILE: has too few pairs whose"),
+        (["dedupe", "a.en", "a.fr", "-o", "o", "--by", "x"], "error: --by: 'x' is not one of"),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line_and_leave_nothing(noisy, tmp_path, arguments, message):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/notes").write_text("mine")
+    write("short.fr", ["a"])
+    write("a.tsv", ["a\tb"])
+    (tmp_path / "mine.toml").write_text(
+        '[data]\ntrain = [{ tsv = "a.tsv" }]\n[training]\nmax_steps = 1\n'
+    )
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert not (tmp_path / "o").exists()
+
+
+def test_an_interrupted_clean_leaves_the_earlier_output(noisy, tmp_path, monkeypatch):
+    run("clean", "a.en", "a.fr", "-o", "out")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tformer_cli.workflows.quality.clean_data.write_report", fail)
+    assert run("clean", "a.en", "a.fr", "-o", "out", "--only", "empty").exit_code != 0
+    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
+    assert {path.name for path in tmp_path.iterdir()} == {"a.en", "a.fr", "out"}
+
+
+def test_names_that_two_files_share_become_those_of_their_sides(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for side in ("en", "fr"):
+        (tmp_path / side).mkdir()
+        write(f"{side}/train", [f"{side} {n}" for n in "abcdefghij"])
+    assert run("clean", "en/train", "fr/train", "-o", "out", "-q").exit_code == 0
+    assert {"source.train", "target.train"} < {file.name for file in (tmp_path / "out").iterdir()}
+    assert run("split", "en/train", "fr/train", "-o", "s", "--valid", 1, "--test", 1).exit_code == 0
+    assert {"train.source", "test.target"} < {file.name for file in (tmp_path / "s").iterdir()}
+
+
+def test_lines_are_kept_byte_for_byte(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    odd = ["a\u2028b", "c\x0cd", "e\u0301 \u00a0", "\U0001f600 ok", "\ttab"]
+    write("a.x", odd)
+    write("a.y", [f"{line}y" for line in odd])
+    run("clean", "a.x", "a.y", "-o", "out", "--only", "empty")
+    assert (tmp_path / "out/a.x").read_bytes() == (tmp_path / "a.x").read_bytes()
+
+
+def test_no_heavy_package_is_imported(noisy):
+    code = (
+        "import sys\nfrom tformer_cli.__main__ import main\n"
+        "sys.argv = ['tformer', 'data', 'check', 'a.en', 'a.fr', '-q']\n"
+        "try:\n    main()\nfinally:\n"
+        "    print([n for n in ('torch', 'datasets', 'tokenizers') if n in sys.modules], "
+        "file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[]"

@@ -1,0 +1,64 @@
+import math
+import random
+
+import pytest
+
+from tformer_cli.data.corpora import SentencePair
+from tformer_cli.data.quality.facts import Limits, Sample, deviation, estimate_facts
+
+
+def pairs_of(ratio, spread, n=4000):
+    """Pairs whose lengths are drawn as the model of Gale and Church says."""
+    rng = random.Random(1)
+    for _ in range(n):
+        source = rng.randrange(40, 200)
+        target = ratio * source + rng.gauss(0, 1) * math.sqrt(spread * ratio * source)
+        yield SentencePair("a" * source, "b" * round(target))
+
+
+@pytest.mark.parametrize(("ratio", "spread"), [(1.2, 2.0), (0.4, 4.0), (2.0, 6.8)])
+def test_ratio_and_spread_are_those_that_lengths_were_drawn_with(ratio, spread):
+    facts = estimate_facts(list(pairs_of(ratio, spread)), ("", ""), Limits())
+    assert facts.ratio == pytest.approx(ratio, rel=0.03)
+    assert facts.spread == pytest.approx(spread, rel=0.15)
+
+
+def test_the_deviation_is_that_of_the_paper_with_the_mean_length():
+    assert deviation(100, 110, 1.0, 6.8) == pytest.approx(10 / math.sqrt(6.8 * 105))
+    assert deviation(110, 100, 1.0, 6.8) == -deviation(100, 110, 1.0, 6.8)
+
+
+def test_little_or_blank_text_gives_no_facts():
+    facts = estimate_facts(
+        [SentencePair("", "")] * 100 + [SentencePair("a", "b")], ("", ""), Limits()
+    )
+    assert (facts.spread, facts.scripts) == (0.0, (frozenset(), frozenset()))
+
+
+def test_scripts_are_those_of_the_languages_else_of_the_letters():
+    pairs = [SentencePair("Мы дома", "We are at home")] * 40
+    guessed = estimate_facts(pairs, ("", ""), Limits()).scripts
+    assert guessed == (frozenset(["CYRILLIC"]), frozenset(["LATIN"]))
+    assert estimate_facts(pairs, ("el", "xx"), Limits()).scripts == (
+        frozenset(["GREEK"]),
+        guessed[1],
+    )
+
+
+def test_a_sample_has_its_size_and_every_pair_the_same_chance():
+    counts = [0] * 10
+    sample = Sample(1000)
+    for number in range(10_000):
+        sample.add(SentencePair(str(number), ""))
+    for pair in sample.pairs:
+        counts[int(pair.source) // 1000] += 1
+    assert sum(counts) == len({pair.source for pair in sample.pairs}) == 1000
+    assert min(counts) > 60 and max(counts) < 140  # noqa: PT018 - four standard deviations
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_characters": 0}, {"max_deviation": 0.0}, {"max_deviation": math.nan}]
+)
+def test_impossible_limits_are_refused(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}: must be"):
+        Limits(**wrong)

@@ -1,0 +1,398 @@
+"""`tformer data`: check, clean, split and deduplicate parallel corpora."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tformer_cli.cli.checked_command import CheckedCommand
+from tformer_cli.cli.console import note, utf8_line, warn, write_line
+from tformer_cli.cli.format_choice import chosen_format, format_option
+from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.option_groups import takes_groups
+from tformer_cli.cli.options import OutputOption, QuietOption, option
+from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.text_io import results, text_console
+from tformer_cli.cli.usage import HelpfulGroup
+from tformer_cli.errors import UsageError
+from tformer_cli.wording import count_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tformer_cli.data.quality.facts import Limits
+    from tformer_cli.workflows.quality.check_data import DataReport
+    from tformer_cli.workflows.quality.clean_data import CleanReport
+    from tformer_cli.workflows.quality.given import Fields
+
+data_app = typer.Typer(
+    name="data",
+    cls=HelpfulGroup,
+    help="Check, clean, split and deduplicate parallel corpora.\n\nExamples:\n"
+    "  tformer data check train.en train.de\n"
+    "  tformer data clean train.en train.de -o cleaned",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class ReportFormat(StrEnum):
+    """Values of `--format`."""
+
+    text = "text"
+    json = "json"
+
+
+CorpusArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE…",
+        help="Two aligned files, or one .tsv or .jsonl file; also .gz, .xz and .bz2.",
+    ),
+    PathRole.reads_file,
+]
+CheckedArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE…",
+        help="Two aligned files, one .tsv or .jsonl file, or a recipe: all that it trains on.",
+    ),
+    PathRole.reads_file,
+]
+DirectoryOption = Annotated[
+    Path,
+    option(
+        "Directory to write; an earlier one of this command is replaced.",
+        "--output",
+        "-o",
+        metavar="DIR",
+    ),
+    PathRole.writes_directory,
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldOptions:
+    """Where sentences are, and their languages."""
+
+    source_field: Annotated[
+        str, option("Column (from 1) or JSON field of the source.", shown="1, or source",
+                    metavar="COLUMN")
+    ] = ""  # fmt: skip
+    target_field: Annotated[
+        str, option("Column or JSON field of the target.", shown="2, or target", metavar="COLUMN")
+    ] = ""
+    source_language: Annotated[
+        str, option("Source language, such as en.", shown="the file's ending", metavar="CODE")
+    ] = ""
+    target_language: Annotated[
+        str, option("Target language.", shown="the file's ending", metavar="CODE")
+    ] = ""
+
+    def fields(self) -> "Fields":
+        """The same for the workflow."""
+        from tformer_cli.workflows.quality.given import Fields
+
+        return Fields(**vars(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """Which checks are made, and how strict they are."""
+
+    only: Annotated[
+        list[str] | None,
+        option("Make only these checks; repeatable, or separated by commas.", shown="all",
+               metavar="CHECK"),
+    ] = None  # fmt: skip
+    without: Annotated[
+        list[str] | None,
+        option("Do not make these checks.", shown="none", metavar="CHECK"),
+    ] = None
+    held_out: Annotated[
+        list[str] | None,
+        option(
+            "File of test or validation sentences that no pair may have: text, .tsv or .jsonl; "
+            "repeatable.",
+            shown="none",
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None
+    max_characters: Annotated[int, option("Most characters of a side.", min=1)] = 1500
+    max_deviation: Annotated[
+        float,
+        option(
+            "Most standard deviations by which the ratio of a pair's lengths may differ from the "
+            "corpus's.",
+        ),
+    ] = 4.0
+
+    def chosen(self, default: frozenset[str]) -> frozenset[str]:
+        """The checks to make.
+
+        Raises:
+            UsageError: if there is none of a name, or none is left.
+        """
+        from tformer_cli.data.quality.checks import HELD_OUT, known_checks
+
+        chosen = known_checks(self.only, "--only") if self.only else default
+        chosen -= known_checks(self.without or (), "--without")
+        if self.held_out:
+            chosen |= {HELD_OUT}
+        if not chosen:
+            raise UsageError("--without: leaves no check; name fewer")
+        return chosen
+
+    def limits(self) -> "Limits":
+        """The limits, for the workflow.
+
+        Raises:
+            UsageError: if one is impossible.
+        """
+        from tformer_cli.data.quality.facts import Limits
+
+        try:
+            return Limits(max_characters=self.max_characters, max_deviation=self.max_deviation)
+        except ValueError as error:
+            raise UsageError(f"--{str(error).replace('_', '-', 1)}; change it") from None
+
+
+@data_app.command("check", cls=CheckedCommand)
+@takes_groups
+def check(
+    files: CheckedArgument,
+    *,
+    output: OutputOption = "-",
+    format_: Annotated[
+        ReportFormat | None,
+        format_option(ReportFormat, "json", "A table with examples, or one JSON object."),
+    ] = None,
+    examples: Annotated[int, option("Pairs to show of each check.", min=0, max=1000)] = 3,
+    checks: CheckOptions,
+    fields: FieldOptions,
+    quiet: QuietOption = False,
+) -> None:
+    """Report what is doubtful in a corpus, with examples and the commands that mend it.
+
+    Encoding damage, blank and identical sides, lengths, languages, swapped sides, numbers,
+    addresses, markup, noise, repeats, and held-out sentences. Nothing is changed.
+
+    Examples:
+        tformer data check train.en train.de
+        tformer data check pairs.tsv --held-out test.en --held-out test.de -o report.json
+        tformer data check my-recipe.toml
+    """
+    from tformer_cli.data.quality.checks import CHECKS
+    from tformer_cli.workflows.quality.check_data import check_data
+    from tformer_cli.workflows.quality.given import given_data
+
+    wanted, limits = checks.chosen(frozenset(CHECKS)), checks.limits()
+    chosen = chosen_format(format_, output, ReportFormat, ReportFormat.json)
+    with results(output) as stream:
+        given = given_data(files, fields.fields(), checks.held_out or ())
+        with line_progress(None, "checking", quiet=quiet) as progress:
+            report = check_data(
+                given,
+                wanted=wanted,
+                limits=limits,
+                n_examples=examples,
+                progress=progress.update,
+            )
+        if chosen is ReportFormat.json:
+            import json
+
+            text = json.dumps(report.summary(), ensure_ascii=False, indent=2)
+            stream.write(utf8_line(text))
+        else:
+            show_report(text_console(output, stream), report)
+
+
+@data_app.command("clean", cls=CheckedCommand)
+@takes_groups
+def clean(
+    files: CorpusArgument,
+    *,
+    output: DirectoryOption,
+    checks: CheckOptions,
+    fields: FieldOptions,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a corpus without its doubtful pairs, and a line with the reasons for each of them.
+
+    DIR gets the kept lines under their files' names, dropped.jsonl and report.json. Repeated
+    sources and targets are kept, unless --only names these checks.
+
+    Examples:
+        tformer data clean train.en train.de -o cleaned
+        tformer data clean pairs.tsv --without numbers,copied -o cleaned
+    """
+    from tformer_cli.data.quality.checks import DROPPING
+
+    _clean(files, output, checks.chosen(DROPPING), checks, fields, quiet=quiet)
+
+
+@data_app.command("dedupe", cls=CheckedCommand)
+@takes_groups
+def dedupe(
+    files: CorpusArgument,
+    *,
+    output: DirectoryOption,
+    by: Annotated[
+        Literal["pair", "source", "target", "either"],
+        option("Of pairs with the same pair, source, target or either, only the first is kept."),
+    ] = "pair",
+    held_out: Annotated[
+        list[str] | None,
+        option(
+            "File of test or validation sentences; pairs that have one are dropped, too.",
+            shown="none",
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None,
+    fields: FieldOptions,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a corpus without repeats, apart from case, punctuation and spaces.
+
+    DIR gets the kept lines under their files' names, dropped.jsonl and report.json.
+
+    Examples:
+        tformer data dedupe train.en train.de -o unique
+        tformer data dedupe pairs.jsonl --by source --held-out test.en -o unique
+    """
+    from tformer_cli.data.quality.checks import (
+        DUPLICATE,
+        HELD_OUT,
+        REPEATED_SOURCE,
+        REPEATED_TARGET,
+    )
+
+    dropping = {DUPLICATE}
+    dropping |= {REPEATED_SOURCE} if by in ("source", "either") else set()
+    dropping |= {REPEATED_TARGET} if by in ("target", "either") else set()
+    dropping |= {HELD_OUT} if held_out else set()
+    checks = CheckOptions(held_out=held_out)
+    _clean(files, output, frozenset(dropping), checks, fields, quiet=quiet)
+
+
+@data_app.command("split", cls=CheckedCommand)
+@takes_groups
+def split(
+    files: CorpusArgument,
+    *,
+    output: DirectoryOption,
+    valid: Annotated[int, option("Pairs to hold out for validation.", min=0)] = 2000,
+    test: Annotated[int, option("Pairs to hold out for testing.", min=0)] = 2000,
+    seed: Annotated[int, option("Random seed; another one makes other sets.", min=0)] = 1,
+    fields: FieldOptions,
+    quiet: QuietOption = False,
+) -> None:
+    """Split a corpus into train, valid and test, which share no source and no target.
+
+    Pairs with the same source or target, apart from case, punctuation and spaces, stay together.
+    DIR gets train, valid and test with the endings of the files, and report.json.
+
+    Examples:
+        tformer data split all.en all.de -o corpus --valid 1000 --test 1000
+        tformer data split pairs.tsv -o corpus --seed 2
+    """
+    from tformer_cli.workflows.quality.given import given_data
+    from tformer_cli.workflows.quality.split_data import split_data
+
+    given = given_data(files, fields.fields())
+    with line_progress(None, "splitting", quiet=quiet) as progress:
+        report = split_data(
+            given, output, n_valid=valid, n_test=test, seed=seed, progress=progress.update
+        )
+    note(", ".join(f"{n:,} {name}" for name, n in report.pairs.items()) + " pairs", quiet=quiet)
+    write_line(str(output))
+
+
+def _clean(
+    files: Sequence[str],
+    output: Path,
+    dropping: frozenset[str],
+    checks: CheckOptions,
+    fields: FieldOptions,
+    *,
+    quiet: bool,
+) -> None:
+    """Writes the kept pairs, and says on stderr how many each check dropped."""
+    from tformer_cli.workflows.quality.clean_data import clean_data
+    from tformer_cli.workflows.quality.given import given_data
+
+    given = given_data(files, fields.fields(), checks.held_out or ())
+    with line_progress(None, "cleaning", quiet=quiet) as progress:
+        report = clean_data(
+            given, output, dropping=dropping, limits=checks.limits(), progress=progress.update
+        )
+    _note_dropped(report, quiet=quiet)
+    write_line(str(output))
+
+
+def _note_dropped(report: "CleanReport", *, quiet: bool) -> None:
+    found = {name: n for name, n in report.checks.items() if n}
+    for name, n_pairs in found.items():
+        note(f"{name}: {count_of(n_pairs, 'pair')}", quiet=quiet)
+    note(
+        f"kept {report.kept:,} of {count_of(report.pairs, 'pair')}; dropped.jsonl says why the "
+        "others were dropped",
+        quiet=quiet,
+    )
+    if report.pairs and not report.kept:
+        warn("no pair was kept; look into dropped.jsonl, and omit checks with --without")
+
+
+def show_report(console: "Console", report: "DataReport") -> None:
+    """Prints a report: counts, examples, doubts and commands."""
+    from rich.text import Text
+
+    from tformer_cli.data.quality.checks import CHECKS, DROPPING
+    from tformer_cli.data.quality.encoding import written_out
+    from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
+    from tformer_cli.terminal.labels import is_ascii_only, shown
+
+    is_ascii = is_ascii_only(console)
+
+    def line(text: str, style: str = "") -> None:
+        console.print(Text(shown(text, is_ascii=is_ascii), style=style), soft_wrap=True)
+
+    line(", ".join(report.corpora), "bold")
+    kept = report.pairs - report.dropped
+    line(f"{count_of(report.pairs, 'pair')}; {kept:,} raise no doubt")
+    rows = [(name, count) for name, count in report.found.items() if count.pairs]
+    if rows:
+        n_pairs = max(report.pairs, 1)
+        columns = [
+            Column("check", [name for name, _ in rows], is_label=False, at_left=True),
+            Column("pairs", [f"{count.pairs:,}" for _, count in rows]),
+            Column("share", [f"{count.pairs / n_pairs:.2%}" for _, count in rows]),
+            Column("dropped", ["yes" if name in DROPPING else "no" for name, _ in rows]),
+            Column("meaning", [CHECKS[name].meaning for name, _ in rows], is_label=True),
+        ]
+        console.print()
+        print_lines(console, table_lines(columns, console.width, is_ascii=is_ascii))
+    for name, count in rows:
+        for number, one in enumerate(count.examples):
+            if not number:
+                console.print()
+                line(name, "bold")
+            where = f"{report.corpora[one.corpus]}, " if len(report.corpora) > 1 else ""
+            line(f"  {where}line {one.record.number:,}: {one.found[name]}")
+            for side in one.record.pair:
+                rest = "…" * (len(side) > LONGEST_EXAMPLE)
+                line(f"    {written_out(side[:LONGEST_EXAMPLE])}{rest}", "dim")
+    for title, texts in (("doubts", report.doubts), ("to mend it", report.commands)):
+        if texts:
+            console.print()
+            line(title, "bold")
+            for text in texts:
+                line(f"  {text}")
+
+
+LONGEST_EXAMPLE = 300
+"""Characters of a side that a table shows."""

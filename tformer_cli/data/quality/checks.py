@@ -1,0 +1,107 @@
+"""The registry of checks: a check is a function and a name.
+
+A check of a side takes a text, a check of a pair takes the pair and the facts of its corpus. Both
+return why the pair is doubtful, in words, or an empty text. Checks of repeats compare pairs with
+each other, which `examine` does.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tformer_cli.data.corpora import SentencePair
+from tformer_cli.data.quality import content, encoding, lengths, noise, wrong_language
+from tformer_cli.data.quality.facts import CorpusFacts
+from tformer_cli.errors import UsageError
+from tformer_cli.wording import did_you_mean, suggestions
+
+EMPTY, HELD_OUT, DUPLICATE = "empty", "held-out", "duplicate"
+REPEATED_SOURCE, REPEATED_TARGET = "repeated-source", "repeated-target"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What a name finds; it has one function, or none if it compares pairs with each other."""
+
+    meaning: str
+    """What is found, in a few words."""
+    of_side: Callable[[str], str] | None = None
+    """Finds it in a side."""
+    of_pair: Callable[[SentencePair, CorpusFacts], str] | None = None
+    """Finds it in a pair."""
+    drops: bool = True
+    """True if pairs that have it are dropped unless others are asked for."""
+
+    def find(self, pair: SentencePair, facts: CorpusFacts) -> str:
+        """Returns why a pair is doubtful; empty if it is not."""
+        if self.of_pair is not None:
+            return self.of_pair(pair, facts)
+        if self.of_side is not None:
+            for name, side in zip(("source", "target"), pair, strict=True):
+                if found := self.of_side(side):
+                    return f"{name} {found}"
+        return ""
+
+
+CHECKS: Mapping[str, Check] = MappingProxyType(
+    {
+        EMPTY: Check(meaning="a side is blank", of_pair=lengths.empty),
+        "encoding": Check(meaning="characters were lost", of_side=encoding.undecodable),
+        "mojibake": Check(meaning="UTF-8 was read as another encoding", of_side=encoding.mojibake),
+        "invisible": Check(meaning="control or invisible characters", of_side=encoding.invisible),
+        "markup": Check(meaning="tags, entities, other markup", of_side=content.markup),
+        "identical": Check(meaning="both sides are the same", of_pair=content.identical),
+        "copied": Check(meaning="most of the target is copied", of_pair=content.copied),
+        "too-long": Check(meaning="a side is very long", of_pair=lengths.too_long),
+        "long-word": Check(meaning="a very long word", of_side=lengths.long_word),
+        "length-ratio": Check(meaning="lengths do not fit", of_pair=lengths.unlike_lengths),
+        "swapped": Check(meaning="sides are swapped", of_pair=wrong_language.swapped),
+        "script": Check(meaning="another script", of_pair=wrong_language.wrong_script),
+        "language": Check(meaning="another language", of_pair=wrong_language.wrong_language),
+        "numbers": Check(meaning="numbers differ", of_pair=content.numbers),
+        "addresses": Check(meaning="web or mail addresses differ", of_pair=content.addresses),
+        "repetition": Check(meaning="one side repeats itself", of_pair=noise.repetition),
+        "symbols": Check(meaning="mostly no letters", of_side=noise.symbols),
+        "spaced-letters": Check(meaning="spaces between letters", of_side=noise.spaced_letters),
+        HELD_OUT: Check(meaning="a held-out file has a side"),
+        DUPLICATE: Check(meaning="an earlier pair is the same"),
+        REPEATED_SOURCE: Check(meaning="an earlier pair has the source", drops=False),
+        REPEATED_TARGET: Check(meaning="an earlier pair has the target", drops=False),
+    }
+)
+"""All checks by name, in the order in which they are shown."""
+DROPPING = frozenset(name for name, check in CHECKS.items() if check.drops)
+"""Checks for which pairs are dropped unless others are asked for."""
+_OF_ONE_PAIR = {name: c for name, c in CHECKS.items() if c.of_side or c.of_pair}
+
+
+def known_checks(names: Iterable[str], where: str) -> frozenset[str]:
+    """Returns names that are names of checks.
+
+    Args:
+        names: what was written; several may stand in one text, separated by commas.
+        where: the option, for messages.
+
+    Raises:
+        UsageError: if one is unknown; it names the nearest.
+    """
+    given = [one.strip() for name in names for one in name.split(",")]
+    for name in given:
+        if name not in CHECKS:
+            hint = did_you_mean(suggestions(name, CHECKS)) or f"checks are {', '.join(CHECKS)}"
+            raise UsageError(f'{where}: there is no check "{name}"; {hint}')
+    return frozenset(given)
+
+
+def findings_of(
+    pair: SentencePair, facts: CorpusFacts, wanted: frozenset[str]
+) -> Iterator[tuple[str, str]]:
+    """Yields the checks that find a pair doubtful, each with why; of a blank one only that."""
+    blank = lengths.empty(pair, facts)
+    if blank:
+        if EMPTY in wanted:
+            yield EMPTY, blank
+        return
+    for name, check in _OF_ONE_PAIR.items():
+        if name in wanted and (why := check.find(pair, facts)):
+            yield name, why

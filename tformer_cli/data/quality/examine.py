@@ -1,0 +1,191 @@
+"""Two passes over corpora: one learns what they are like, the other judges each pair.
+
+Memory does not grow with the corpora, apart from eight bytes for each pair while keys are sorted,
+and sixteen for each pair that has an equal.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from tformer_cli.data.config import CorpusConfig
+from tformer_cli.data.corpora import CorpusRecord, read_records
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.data.quality.checks import (
+    DUPLICATE,
+    EMPTY,
+    HELD_OUT,
+    REPEATED_SOURCE,
+    REPEATED_TARGET,
+    findings_of,
+)
+from tformer_cli.data.quality.facts import CorpusFacts, Limits, Sample, estimate_facts
+from tformer_cli.data.quality.keys import key_of, keys_of_pair, normalized
+from tformer_cli.data.quality.repeats import NEVER, Keys, Repeated, key_files
+
+CHUNK = 4096
+"""Pairs that are read together."""
+REPEATS = (DUPLICATE, REPEATED_SOURCE, REPEATED_TARGET)
+"""Checks of repeats, in the order of the keys of a pair."""
+CORPUS_BITS = 40
+"""Bits of a place that hold the line; those above hold the corpus."""
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpora:
+    """Corpora that are examined together, one after another."""
+
+    configs: Sequence[CorpusConfig]
+    directory: str = ""
+    """Where relative paths start."""
+    languages: tuple[str, str] = ("", "")
+    """Codes of source and target language; empty: unknown."""
+    counts: LineCounts = field(default_factory=LineCounts)
+    """Of the last pass."""
+
+    def chunks(self, progress: Progress | None = None) -> Iterator[tuple[int, list[CorpusRecord]]]:
+        """Yields examples of all corpora, some thousands together, with the corpus's number."""
+        n_read = 0
+        self.counts.lines = self.counts.not_utf8 = 0
+        for number, config in enumerate(self.configs):
+            records = read_records(config, self.directory, self.counts)
+            while chunk := list(islice(records, CHUNK)):
+                yield number, chunk
+                n_read += len(chunk)
+                if progress is not None:
+                    progress(n_read)
+
+
+class Judged(NamedTuple):
+    """An example with what checks found."""
+
+    corpus: int
+    """Number of its corpus, from 0."""
+    record: CorpusRecord
+    found: dict[str, str]
+    """Why each check finds it doubtful."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What a first pass has found."""
+
+    facts: CorpusFacts
+    repeated: Sequence[Repeated]
+    """Keys of pairs, sources and targets that occur more than once."""
+    n_pairs: int
+
+
+def survey(
+    corpora: Corpora,
+    wanted: frozenset[str],
+    limits: Limits,
+    progress: Progress | None = None,
+) -> Survey:
+    """Reads corpora once.
+
+    Args:
+        corpora: what to read.
+        wanted: checks that will be made.
+        limits: set by the user.
+        progress: called with the number of pairs read.
+
+    Raises:
+        DataError: if a corpus cannot be read.
+    """
+    sample, n_pairs = Sample(), 0
+    with key_files(len(REPEATS)) as files:
+        for _, chunk in corpora.chunks(progress):
+            n_pairs += len(chunk)
+            for record in chunk:
+                sample.add(record.pair)
+            if not wanted.isdisjoint(REPEATS):
+                files.add(_keys(chunk))
+        repeated = files.repeated()
+    facts = estimate_facts(sample.pairs, corpora.languages, limits)
+    return Survey(facts=facts, repeated=repeated, n_pairs=n_pairs)
+
+
+def judge(
+    corpora: Corpora,
+    surveyed: Survey,
+    wanted: frozenset[str],
+    dropping: frozenset[str],
+    held_out: frozenset[int] = frozenset(),
+    progress: Progress | None = None,
+) -> Iterator[Judged]:
+    """Yields every example with what checks find.
+
+    Only examples that no other check would drop count as the first of equal ones: so one of them
+    is kept.
+
+    Args:
+        corpora: those surveyed.
+        surveyed: what the survey has found.
+        wanted: checks to make.
+        dropping: those for which an example is dropped.
+        held_out: keys of sentences that no example may have.
+        progress: called with the number of pairs judged.
+
+    Raises:
+        DataError: if a corpus cannot be read.
+    """
+    needs_keys = bool(held_out) or not wanted.isdisjoint(REPEATS)
+    several = len(corpora.configs) > 1
+    for number, chunk in corpora.chunks(progress):
+        keys = _keys(chunk) if needs_keys else None
+        slots = None if keys is None else _slots(surveyed.repeated, keys)
+        for place, record in enumerate(chunk):
+            found = dict(findings_of(record.pair, surveyed.facts, wanted))
+            if keys is not None and slots is not None and EMPTY not in found:
+                if HELD_OUT in wanted and not held_out.isdisjoint(keys[1:, place].tolist()):
+                    found[HELD_OUT] = "a held-out file has the source or the target"
+                if dropping.isdisjoint(found):
+                    where = number << CORPUS_BITS | record.number
+                    found |= _before(slots[place], surveyed.repeated, wanted, several=several)
+                    if dropping.isdisjoint(found):
+                        _see(slots[place], surveyed.repeated, where)
+            yield Judged(number, record, found)
+
+
+def held_out_keys(lines: Iterable[str]) -> frozenset[int]:
+    """Keys of sentences, blank ones aside."""
+    return frozenset(key_of(normalized(line)) for line in lines if line.strip())
+
+
+def _keys(chunk: Sequence[CorpusRecord]) -> Keys:
+    """Keys of pairs, sources and targets: (3, pairs)."""
+    return np.array([keys_of_pair(*record.pair) for record in chunk], dtype=np.uint64).T
+
+
+def _slots(repeated: Sequence[Repeated], keys: Keys) -> list[list[int]]:
+    """Finds the keys of each pair among those that occur more than once."""
+    rows = [one.slots(some) for one, some in zip(repeated, keys, strict=True)]
+    found: list[list[int]] = np.stack(rows, axis=1).tolist()
+    return found
+
+
+def _before(
+    slots: Sequence[int], repeated: Sequence[Repeated], wanted: frozenset[str], *, several: bool
+) -> dict[str, str]:
+    """Compares an example with those before it; of an equal pair only that is said."""
+    found = {}
+    for name, slot, one in zip(REPEATS, slots, repeated, strict=True):
+        first = NEVER if slot < 0 or name not in wanted else one.first(slot)
+        if first != NEVER:
+            of = f" of corpus {(first >> CORPUS_BITS) + 1}" if several else ""
+            found[name] = f"as line {first & ((1 << CORPUS_BITS) - 1):,}{of}"
+            if name == DUPLICATE:
+                break
+    return found
+
+
+def _see(slots: Sequence[int], repeated: Sequence[Repeated], where: int) -> None:
+    for slot, one in zip(slots, repeated, strict=True):
+        if slot >= 0:
+            one.see(slot, where)

@@ -1,0 +1,139 @@
+"""Facts about a corpus as a whole that its pairs are judged by, estimated from a sample."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tformer_cli.data.corpora import SentencePair
+from tformer_cli.data.languages import main_code, script_of, scripts_of, telling_words, words_of
+
+SAMPLE_PAIRS = 10_000
+"""Pairs that facts are estimated from."""
+WORD_SHARE = 0.05
+"""Of a side's lines that a word must be in to be common there."""
+FEWEST_PAIRS = 30
+"""Filled pairs below which nothing is estimated."""
+SCRIPT_SHARE = 0.2
+"""Of a side's letters that a script must have to be expected there."""
+LEAST_SPREAD = 1.0
+"""Variance of a length for each character that is assumed at least: generated text has none."""
+MEDIAN_OF_SQUARE = 0.4549
+"""Median of the square of a normal variable of variance 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits that a user sets."""
+
+    max_characters: int = 1500
+    """Longest side, in characters."""
+    max_deviation: float = 4.0
+    """Largest deviation of the lengths' ratio from the corpus's, in standard deviations."""
+
+    def __post_init__(self) -> None:
+        if self.max_characters < 1:
+            raise ValueError(f"max_characters: must be at least 1, but is {self.max_characters}")
+        if not self.max_deviation > 0:
+            raise ValueError(f"max_deviation: must be above 0, but is {self.max_deviation}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusFacts:
+    """What is known of a corpus before its pairs are judged."""
+
+    languages: tuple[str, str] = ("", "")
+    """Codes of source and target language; empty: unknown."""
+    scripts: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+    """Scripts that each side may have; empty: any."""
+    ratio: float = 1.0
+    """Characters of a target for each of its source, the median."""
+    spread: float = 0.0
+    """Variance of a target's length for each character; 0: unknown."""
+    common_words: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+    """Words that many lines of each side have, but none of the other language's."""
+    limits: Limits = Limits()
+
+
+class Sample:
+    """A fixed number of the pairs of a stream, each with the same chance (Vitter 1985, R)."""
+
+    def __init__(self, size: int = SAMPLE_PAIRS) -> None:
+        self.pairs: list[SentencePair] = []
+        self._size, self._n_seen = size, 0
+        self._random = random.Random(1)
+
+    def add(self, pair: SentencePair) -> None:
+        """Takes account of the next pair."""
+        self._n_seen += 1
+        if len(self.pairs) < self._size:
+            self.pairs.append(pair)
+        elif (place := int(self._random.random() * self._n_seen)) < self._size:
+            self.pairs[place] = pair
+
+
+def estimate_facts(
+    pairs: Sequence[SentencePair], languages: tuple[str, str], limits: Limits
+) -> CorpusFacts:
+    """Estimates the facts of a corpus.
+
+    Scripts are those of the languages if these are known, else those that a side mostly has.
+
+    Args:
+        pairs: a sample of the corpus.
+        languages: codes of its languages; empty ones are unknown.
+        limits: set by the user.
+    """
+    filled = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
+    scripts = [
+        scripts_of(language) or _common_scripts(pair[side] for pair in filled)
+        for side, language in enumerate(languages)
+    ]
+    ratio, spread = _lengths(filled)
+    codes = main_code(languages[0]), main_code(languages[1])
+    common = [_common_words([pair[side] for pair in filled]) for side in (0, 1)]
+    # Where many pairs are swapped or copied, words of one side are common on the other
+    others = [telling_words(codes[1 - side], codes[side]) for side in (0, 1)]
+    return CorpusFacts(
+        languages=codes,
+        scripts=(scripts[0], scripts[1]),
+        ratio=ratio,
+        spread=spread,
+        common_words=(common[0] - others[0], common[1] - others[1]),
+        limits=limits,
+    )
+
+
+def deviation(source: int, target: int, ratio: float, spread: float) -> float:
+    """Standard deviations by which a target's length differs from what its source's lets expect.
+
+    Source: Gale and Church 1993, section 3.2, with the mean of both lengths in the denominator, so
+    that swapping the sides changes the sign only.
+    """
+    expected = ratio * source
+    return float((target - expected) / (spread * (expected + target) / 2) ** 0.5)
+
+
+def _lengths(filled: Sequence[SentencePair]) -> tuple[float, float]:
+    if len(filled) < FEWEST_PAIRS:
+        return 1.0, 0.0
+    lengths = [(len(source), len(target)) for source, target in filled]
+    ratio = median(target / source for source, target in lengths)
+    squares = (deviation(*pair, ratio, 1.0) ** 2 for pair in lengths)
+    return ratio, max(median(squares) / MEDIAN_OF_SQUARE, LEAST_SPREAD)
+
+
+def _common_scripts(lines: Iterable[str]) -> frozenset[str]:
+    """Scripts that have a good share of the letters; none if there are few letters."""
+    counts = Counter(script_of(letter) for line in lines for letter in line if letter.isalpha())
+    if counts.total() < FEWEST_PAIRS:
+        return frozenset()
+    return frozenset(n for n, count in counts.items() if count >= SCRIPT_SHARE * counts.total())
+
+
+def _common_words(lines: Sequence[str]) -> frozenset[str]:
+    if len(lines) < FEWEST_PAIRS:
+        return frozenset()
+    counts = Counter(word for line in lines for word in set(words_of(line)))
+    return frozenset(word for word, n in counts.items() if n >= WORD_SHARE * len(lines))

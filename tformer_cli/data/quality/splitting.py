@@ -1,0 +1,118 @@
+"""Sets for training, validation and testing that share no sentence.
+
+Pairs with the same source or the same target, apart from case, punctuation and spaces, belong
+together, and so do those that are linked through others. All pairs that belong together go to one
+set. Which set it is follows from the text and the seed: a larger corpus keeps most of its parts.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tformer_cli.data.quality.repeats import Keys
+from tformer_cli.errors import DataError
+from tformer_cli.wording import count_of
+
+TRAIN, VALID, TEST = 0, 1, 2
+LARGEST_SHARE = 0.01
+"""Of a set, pairs that may belong together in it; one pair may always."""
+Labels = npt.NDArray[np.int64]
+
+
+def assign(keys: Keys, n_valid: int, n_test: int, seed: int) -> npt.NDArray[np.uint8]:
+    """Decides the set of each pair.
+
+    Args:
+        keys: of sources and targets: (2, pairs).
+        n_valid: pairs to hold out for validation.
+        n_test: pairs to hold out for testing.
+        seed: another one makes other sets.
+
+    Returns:
+        The set of each pair: (pairs,).
+
+    Raises:
+        DataError: if there are too few pairs that do not belong together.
+    """
+    sets = np.full(keys.shape[1], TRAIN, dtype=np.uint8)
+    labels = components(keys)
+    _, first, sizes = np.unique(labels, return_index=True, return_counts=True)
+    order = np.argsort(_mixed(keys[0][first] ^ _mixed(keys[1][first]), seed), kind="stable")
+    chosen = {TEST: n_test, VALID: n_valid}
+    of_label = np.full(keys.shape[1], TRAIN, dtype=np.uint8)
+    place = 0
+    for name, wanted in chosen.items():
+        most = max(1, int(LARGEST_SHARE * wanted))
+        n_taken = 0
+        while n_taken < wanted:
+            if place == len(order):
+                raise DataError(
+                    f"FILE: has too few pairs whose sentences are in no other pair to hold out "
+                    f"{count_of(n_test, 'pair')} and {count_of(n_valid, 'pair')}; hold out fewer"
+                )
+            group = order[place]
+            place += 1
+            if sizes[group] <= min(most, wanted - n_taken):
+                of_label[first[group]] = name
+                n_taken += int(sizes[group])
+    sets[:] = of_label[labels]
+    return sets
+
+
+def components(keys: Keys) -> Labels:
+    """Labels pairs that belong together by the first of them.
+
+    Args:
+        keys: of sources and targets: (2, pairs).
+
+    Returns:
+        The place of the first pair that each pair is linked to: (pairs,).
+    """
+    labels = np.arange(keys.shape[1], dtype=np.int64)
+    linked = np.zeros(keys.shape[1], dtype=bool)
+    for side in keys:
+        linked |= _is_repeated(side)
+    places = np.flatnonzero(linked)
+    if not len(places):
+        return labels
+    groups = [_groups(side[places]) for side in keys]
+    found = np.arange(len(places), dtype=np.int64)
+    while True:
+        before = found.copy()
+        for order, starts, sizes in groups:
+            # the least label of each group goes to all of it
+            found[order] = np.repeat(np.minimum.reduceat(found[order], starts), sizes)
+        found = found[found]  # a label is a place: its own label is as low or lower
+        if np.array_equal(found, before):
+            break
+    labels[places] = places[found]
+    return labels
+
+
+def _is_repeated(keys: Keys) -> npt.NDArray[np.bool_]:
+    in_order = np.sort(keys)
+    repeated = np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
+    if not len(repeated):
+        return np.zeros(len(keys), dtype=bool)
+    found = np.searchsorted(repeated, keys)
+    found[found == len(repeated)] = 0
+    same: npt.NDArray[np.bool_] = repeated[found] == keys
+    return same
+
+
+def _groups(keys: Keys) -> Sequence[Labels]:
+    """Places in the order of their keys, where each key begins there, and how often it is."""
+    order = np.argsort(keys, kind="stable")
+    in_order = keys[order]
+    starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
+    return order, starts, np.diff(np.append(starts, len(keys)))
+
+
+def _mixed(keys: Keys, seed: int = 0) -> Keys:
+    """Mixes numbers of 64 bits (the finalizer of SplitMix64, Steele et al. 2014)."""
+    mixed = keys + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % (1 << 64))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    found: Keys = mixed ^ (mixed >> np.uint64(31))
+    return found

@@ -1,0 +1,97 @@
+"""Checks of languages, by scripts and by the commonest words; a detector may judge instead."""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+
+from tformer_cli.data.corpora import SentencePair
+from tformer_cli.data.languages import FUNCTION_WORDS, script_of, telling_words, words_of
+from tformer_cli.data.quality.facts import CorpusFacts
+
+FEWEST_LETTERS, SCRIPT_SHARE = 4, 0.25
+"""Letters of a side, and the share of them in its scripts below which the script is wrong."""
+FEWEST_WORDS = 3
+"""Common words of another language by which it is recognized."""
+LAST_LATIN = "\u024f"
+"""Letters up to this one are Latin, nearly all."""
+SIDES = ("source", "target")
+
+
+def swapped(pair: SentencePair, facts: CorpusFacts) -> str:
+    """Finds pairs each side of which is in the other's language, by its script or its words."""
+    scripts = facts.scripts
+    if all(scripts) and scripts[0].isdisjoint(scripts[1]):
+        is_swapped = all(
+            _share(side, expected) < SCRIPT_SHARE <= _share(side, other)
+            for side, expected, other in zip(pair, scripts, scripts[::-1], strict=True)
+        )
+    else:
+        telling = _telling(facts)
+        words = [words_of(side) for side in pair]
+        wrong = [sum(map(telling[1 - n].__contains__, some)) for n, some in enumerate(words)]
+        right = [sum(map(telling[n].__contains__, some)) for n, some in enumerate(words)]
+        is_swapped = all(wrong) and sum(wrong) >= FEWEST_WORDS and sum(wrong) > 3 * sum(right)
+    return "each side is in the other's language" if is_swapped else ""
+
+
+def wrong_script(pair: SentencePair, facts: CorpusFacts) -> str:
+    """Finds sides that are mostly in a script which the side should not have."""
+    for name, side, expected in zip(SIDES, pair, facts.scripts, strict=True):
+        if not expected or ("LATIN" in expected and (side.isascii() or max(side) <= LAST_LATIN)):
+            continue
+        letters = [letter for letter in side if letter.isalpha()]
+        if len(letters) < FEWEST_LETTERS or _share(side, expected) >= SCRIPT_SHARE:
+            continue
+        found = Counter(map(script_of, letters)).most_common(1)[0][0]
+        return f"{name} is in the script {found}, not {' or '.join(sorted(expected))}"
+    return ""
+
+
+def wrong_language(pair: SentencePair, facts: CorpusFacts) -> str:
+    """Finds sides with the commonest words of another language than theirs."""
+    for name, side, own, known in zip(
+        SIDES, pair, facts.languages, facts.common_words, strict=True
+    ):
+        if own not in FUNCTION_WORDS:
+            continue
+        words = words_of(side)
+        codes = {word: _TABLE[word] for word in set(words) if word in _TABLE}
+        theirs = {word: some for word, some in codes.items() if own not in some}
+        others = Counter(code for word in theirs.keys() - known for code in theirs[word])
+        other, n_words = max(others.items(), key=lambda one: one[1], default=(own, 0))
+        if n_words < FEWEST_WORDS:
+            continue
+        ours = known | telling_words(own, other)
+        n_own = sum(word in ours and other not in codes.get(word, ()) for word in words)
+        if n_words > 2 * n_own:
+            return f"{name} has {n_words} common words of {other}, {n_own} of {own}"
+    return ""
+
+
+@lru_cache(maxsize=4)
+def _telling(facts: CorpusFacts) -> tuple[frozenset[str], frozenset[str]]:
+    """Words that tell one side of a corpus from the other: commonest of the languages, and own."""
+    (one, other), (ours, theirs) = facts.languages, facts.common_words
+    if one == other:
+        return ours - theirs, theirs - ours
+    return telling_words(one, other) | (ours - theirs), telling_words(other, one) | (theirs - ours)
+
+
+def _share(text: str, scripts: frozenset[str]) -> float:
+    """The share of a text's letters that are in some scripts; 1 without letters."""
+    letters = [letter for letter in text if letter.isalpha()]
+    return (
+        sum(script_of(letter) in scripts for letter in letters) / len(letters) if letters else 1.0
+    )
+
+
+def _languages_of_words() -> dict[str, Sequence[str]]:
+    table: dict[str, list[str]] = {}
+    for code, words in FUNCTION_WORDS.items():
+        for word in dict.fromkeys(words.split()):
+            table.setdefault(word, []).append(code)
+    return {word: tuple(codes) for word, codes in table.items()}
+
+
+_TABLE = _languages_of_words()
+"""Languages that have each word among their commonest."""

@@ -1,0 +1,160 @@
+"""A report of what is doubtful in corpora, and commands that mend it."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tformer_cli.data.config import CorpusConfig
+from tformer_cli.data.corpora import corpus_name, text_files
+from tformer_cli.data.doubts import doubts_about
+from tformer_cli.data.quality.checks import CHECKS, DROPPING, DUPLICATE
+from tformer_cli.data.quality.examine import Corpora, Judged, Progress, judge, survey
+from tformer_cli.data.quality.facts import CorpusFacts, Limits
+from tformer_cli.workflows.quality.given import GivenData
+
+SCHEMA = "tformer.datacheck/1"
+ALL_CHECKS = frozenset(CHECKS)
+
+
+@dataclass
+class CheckCount:
+    """Pairs that a check finds."""
+
+    pairs: int = 0
+    examples: list[Judged] = field(default_factory=list)
+    """The first of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataReport:
+    """What was found in corpora."""
+
+    corpora: Sequence[str]
+    """Their names."""
+    facts: CorpusFacts
+    pairs: int
+    """Pairs of all corpora."""
+    dropped: int
+    """Pairs that `tformer data clean` would drop."""
+    not_utf8: int
+    """Lines with bytes that are not UTF-8."""
+    found: dict[str, CheckCount]
+    """Each check that was made."""
+    doubts: Sequence[str]
+    """About corpora as a whole."""
+    commands: Sequence[str]
+    """Commands that mend them."""
+
+    def summary(self) -> dict[str, Any]:
+        """The report as an object for JSON; formats.md describes its fields."""
+        facts = self.facts
+        return {
+            "schema": SCHEMA,
+            "corpora": list(self.corpora),
+            "pairs": self.pairs,
+            "dropped": self.dropped,
+            "not_utf8": self.not_utf8,
+            "languages": list(facts.languages),
+            "scripts": [sorted(side) for side in facts.scripts],
+            "length_ratio": facts.ratio,
+            "checks": [
+                {
+                    "check": name,
+                    "meaning": CHECKS[name].meaning,
+                    "drops": name in DROPPING,
+                    "pairs": count.pairs,
+                    "examples": [self._example(name, one) for one in count.examples],
+                }
+                for name, count in self.found.items()
+            ],
+            "doubts": list(self.doubts),
+            "commands": list(self.commands),
+        }
+
+    def _example(self, name: str, one: Judged) -> dict[str, Any]:
+        return {
+            "corpus": self.corpora[one.corpus],
+            "line": one.record.number,
+            "source": one.record.pair.source,
+            "target": one.record.pair.target,
+            "why": one.found[name],
+        }
+
+
+def check_data(
+    given: GivenData,
+    *,
+    wanted: frozenset[str] = ALL_CHECKS,
+    limits: Limits | None = None,
+    n_examples: int = 3,
+    progress: Progress | None = None,
+) -> DataReport:
+    """Reads corpora twice and reports what is doubtful in them.
+
+    Args:
+        given: what to read.
+        wanted: checks to make.
+        limits: of lengths.
+        n_examples: pairs to show of each check.
+        progress: called with the number of pairs read, of both passes.
+
+    Raises:
+        DataError: if a corpus cannot be read.
+    """
+    data = given.data
+    languages = data.source_language, data.target_language
+    corpora = Corpora(configs=data.train, directory=data.directory, languages=languages)
+    surveyed = survey(corpora, wanted, limits or Limits(), progress)
+    dropping = DROPPING & wanted
+    found = {name: CheckCount() for name in CHECKS if name in wanted}
+    n_dropped = 0
+    judged = judge(
+        corpora, surveyed, wanted, dropping, given.held_out, _after(surveyed.n_pairs, progress)
+    )
+    for one in judged:
+        n_dropped += not dropping.isdisjoint(one.found)
+        for name in one.found:
+            found[name].pairs += 1
+            if len(found[name].examples) < n_examples:
+                found[name].examples.append(one)
+    files = [corpus for corpus in data.train if text_files(corpus)]
+    return DataReport(
+        corpora=[corpus_name(corpus) for corpus in data.train],
+        facts=surveyed.facts,
+        pairs=surveyed.n_pairs,
+        dropped=n_dropped,
+        not_utf8=corpora.counts.not_utf8,
+        found=found,
+        doubts=[doubt for corpus in files for doubt in doubts_about(corpus, data)],
+        commands=list(_commands(files, data.directory, found, n_dropped)),
+    )
+
+
+def _after(n_pairs: int, progress: Progress | None) -> Progress | None:
+    """Progress of a second pass."""
+    return None if progress is None else lambda n_read: progress(n_pairs + n_read)
+
+
+def _commands(
+    files: Sequence[CorpusConfig], directory: str, found: dict[str, CheckCount], n_dropped: int
+) -> Iterator[str]:
+    """Writes the commands that drop what was found."""
+    if not n_dropped:
+        return
+    others = (name for name, count in found.items() if count.pairs and name in DROPPING)
+    command = "dedupe" if set(others) == {DUPLICATE} else "clean"
+    for number, corpus in enumerate(files, start=1):
+        names = [
+            shlex.quote(f"{directory}/{one}" if directory else one) for one in text_files(corpus)
+        ]
+        fields = [
+            f"{option} {shlex.quote(value)}"
+            for option, value in (
+                ("--source-field", corpus.source_field),
+                ("--target-field", corpus.target_field),
+            )
+            if value
+        ]
+        output = "cleaned" if len(files) == 1 else f"cleaned-{number}"
+        yield " ".join(["tformer data", command, *names, *fields, "-o", output])

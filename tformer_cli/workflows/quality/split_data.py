@@ -1,0 +1,106 @@
+"""A corpus split into files for training, validation and testing that share no sentence."""
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tformer_cli.data.config import CorpusConfig
+from tformer_cli.data.corpora import text_files
+from tformer_cli.data.quality.examine import Corpora, Progress
+from tformer_cli.data.quality.keys import keys_of_pair
+from tformer_cli.data.quality.splitting import TEST, TRAIN, VALID, assign
+from tformer_cli.files.atomic import directory_aside
+from tformer_cli.workflows.quality.clean_data import (
+    check_output,
+    corpus_of_files,
+    text_outputs,
+    write_report,
+)
+from tformer_cli.workflows.quality.given import GivenData, ending_of
+
+SCHEMA = "tformer.datasplit/1"
+SETS = {TRAIN: "train", VALID: "valid", TEST: "test"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitReport:
+    """What went where."""
+
+    pairs: dict[str, int]
+    """Pairs of each set."""
+    seed: int
+    files: list[str]
+
+    def summary(self) -> dict[str, Any]:
+        """The report as an object for JSON."""
+        return {"schema": SCHEMA, **vars(self)}
+
+
+def split_data(
+    given: GivenData,
+    output: Path,
+    *,
+    n_valid: int,
+    n_test: int,
+    seed: int = 1,
+    progress: Progress | None = None,
+) -> SplitReport:
+    """Writes a corpus as three, whole or not at all; lines are kept as they are, in their order.
+
+    No two sets have the same source or the same target, apart from case, punctuation and spaces.
+
+    Args:
+        given: a corpus of text files.
+        output: directory to write; it must not exist, be empty or be an earlier output.
+        n_valid: pairs to hold out for validation.
+        n_test: pairs to hold out for testing.
+        seed: another one makes other sets.
+        progress: called with the number of pairs read, of both passes.
+
+    Raises:
+        UsageError: if the directory holds other files, or the corpus has no text files.
+        DataError: if the corpus cannot be read, or has too few pairs.
+        ArtifactError: if the directory cannot be written.
+    """
+    corpus = corpus_of_files(given)
+    check_output(output)
+    corpora = Corpora(configs=[corpus], directory=given.data.directory)
+    keys = array("Q")
+    for _, chunk in corpora.chunks(progress):
+        for record in chunk:
+            keys.extend(keys_of_pair(*record.pair)[1:])
+    sets = assign(np.frombuffer(keys, dtype=np.uint64).reshape(-1, 2).T, n_valid, n_test, seed)
+
+    def report(n_read: int) -> None:
+        if progress is not None:
+            progress(len(sets) + n_read)
+
+    names = {number: [f"{name}{end}" for end in _endings(corpus)] for number, name in SETS.items()}
+    files = [name for some in names.values() for name in some]
+    with directory_aside(output) as aside:
+        with text_outputs([aside / name for name in files]) as streams:
+            n_sides, place = len(names[TRAIN]), 0
+            for _, chunk in corpora.chunks(report):
+                for record in chunk:
+                    first = int(sets[place]) * n_sides
+                    for number, line in enumerate(record.lines):
+                        streams[first + number].write(line + "\n")
+                    place += 1
+        counts = Counter(sets.tolist())
+        found = SplitReport(
+            pairs={name: counts[number] for number, name in SETS.items()}, seed=seed, files=files
+        )
+        write_report(aside, found.summary())
+    return found
+
+
+def _endings(corpus: CorpusConfig) -> list[str]:
+    """Endings of the files: those of the corpus's, else its sides."""
+    endings = [ending_of(file) for file in text_files(corpus)]
+    if len(set(endings)) < len(endings) or not all(endings):
+        return [".source", ".target"]
+    return endings
