@@ -30,6 +30,10 @@ VARIANTS = [
     {"similarity": "cosine", "positions": "alibi"},
     {"similarity": "distance", "norm": "pre"},
     {"similarity": "additive", "positions": "relative"},
+    {"norm_kind": "rms", "embedding_norm": True},
+    {"norm_kind": "rms", "norm": "pre", "bias": False, "gated": True, "activation": "gelu-tanh"},
+    {"gated": True},
+    {"activation": "gelu-tanh"},
     {"decoder_cell": "ssru"},
     {"decoder_cell": "ssru", "norm": "pre", "bias": False, "positions": "learned"},
 ]

@@ -3,12 +3,18 @@
 One sentence pair, whole sentences, no cache, no batch: what a layer computes is a line each.
 """
 
+import functools
 import math
 
 import torch
 from torch.nn import functional
 
-ACTIVATIONS = {"relu": torch.relu, "gelu": functional.gelu, "swish": functional.silu}
+ACTIVATIONS = {
+    "relu": torch.relu,
+    "gelu": functional.gelu,
+    "gelu-tanh": functools.partial(functional.gelu, approximate="tanh"),
+    "swish": functional.silu,
+}
 
 
 def plain_logits(config, weights, source, target_input):
@@ -30,7 +36,7 @@ def plain_logits(config, weights, source, target_input):
         return result if get(f"{name}.bias") is None else result + weights[f"{name}.bias"]
 
     def norm(x, name):
-        centered = x - x.mean(-1, keepdim=True)
+        centered = x if config.norm_kind == "rms" else x - x.mean(-1, keepdim=True)
         normed = centered / (centered.square().mean(-1, keepdim=True) + config.norm_epsilon).sqrt()
         shift = get(f"{name}.bias")
         return normed * weights[f"{name}.weight"] + (0.0 if shift is None else shift)
@@ -85,7 +91,12 @@ def plain_logits(config, weights, source, target_input):
         return 0.0
 
     def feed_forward(x, name):
-        return linear(ACTIVATIONS[config.activation](linear(x, f"{name}.inner")), f"{name}.outer")
+        activation = ACTIVATIONS[config.activation]
+        if config.gated:
+            inner = activation(linear(x, f"{name}.gate")) * linear(x, f"{name}.inner")
+        else:
+            inner = activation(linear(x, f"{name}.inner"))
+        return linear(inner, f"{name}.outer")
 
     def recurrence(x, name):
         gate, new = torch.sigmoid(linear(x, f"{name}.forget")), linear(x, f"{name}.input")

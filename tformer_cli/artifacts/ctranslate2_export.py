@@ -25,7 +25,7 @@ from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import WITH_DECODER, WITH_ENCODER
 from tformer_cli.model.embedding import PositionedEmbedding
-from tformer_cli.model.feed_forward import ACTIVATIONS, FeedForward
+from tformer_cli.model.feed_forward import FeedForward
 
 EXPORT = "ctranslate2"
 """Folder of the export inside a model directory, where `translate` looks for it."""
@@ -49,7 +49,9 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         # of training alone
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
-        "activation": ACTIVATIONS,
+        "norm_kind": ("layer",),
+        "gated": (False,),
+        "activation": ("relu", "gelu", "swish"),
         "positions": ("sinusoidal", "learned", "rotary", "table"),
         "similarity": ("scaled",),
         **dict.fromkeys(("relative_buckets", "relative_distance"), ANY),  # of others alone

@@ -21,8 +21,8 @@ class AdapterConfig:
     dropout: float = 0.0
     """Dropout of what adapters read."""
     targets: tuple[str, ...] = ("query", "value")
-    """Patterns of the matrices that are adapted: "query", "key", "value", "out_projection", "inner"
-    or "outer", or those of some layers, such as `"decoder.*.cross_attention.*"`."""
+    """Patterns of the matrices that are adapted: "query", "key", "value", "out_projection",
+    "inner", "outer" or "gate", or those of some layers, such as `"decoder.*.cross_attention.*"`."""
 
     def __post_init__(self) -> None:
         if self.rank < 0:
@@ -71,7 +71,7 @@ def adaptable_parts(config: ModelConfig) -> list[AdaptedPart]:
             for place, name in enumerate(("query", "key", "value")):
                 rows = place * joined, (place + 1) * joined
                 parts.append(AdaptedPart(f"{module}.{name}", f"{module}.{kind}", *rows, shape[1]))
-        elif kind in ("out_projection", "inner", "outer"):
+        elif kind in ("out_projection", "inner", "outer", "gate"):
             parts.append(AdaptedPart(f"{module}.{kind}", f"{module}.{kind}", 0, *shape))
     return parts
 

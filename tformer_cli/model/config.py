@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 Norm = Literal["post", "pre"]
-Activation = Literal["relu", "gelu", "swish"]
+NormKind = Literal["layer", "rms"]
+Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
 PositionKind = Literal["sinusoidal", "learned", "rotary", "relative", "alibi", "none", "table"]
 SimilarityKind = Literal["scaled", "dot", "cosine", "distance", "additive"]
 TiedEmbeddings = Literal["all", "decoder", "none"]
@@ -79,10 +80,17 @@ class ModelConfig:
     """Dropout after the feed-forward activation (the paper has none)."""
     norm: Norm = "post"
     """Layer norm after the residual sum ("post", the paper) or before each sub-layer ("pre")."""
+    norm_kind: NormKind = "layer"
+    """Layer norm, or "rms": what is normed is divided by its root mean square, without bias, as in
+    T5 and LLaMA (Zhang & Sennrich 2019)."""
     norm_epsilon: float = 1e-5
-    """Added to the variance in layer norms."""
+    """Added to the variance in layer norms, to the mean square in the others."""
     activation: Activation = "relu"
-    """Feed-forward activation; "gelu" is the exact form x·Φ(x), "swish" is x·σ(x), or SiLU."""
+    """Feed-forward activation; "gelu" is the exact form x·Φ(x), "gelu-tanh" its approximation by
+    tanh (GPT-2, T5), "swish" is x·σ(x), or SiLU."""
+    gated: bool = False
+    """The activation is of a third product, which multiplies the inner one (Shazeer 2020): SwiGLU
+    with "swish", GEGLU with one of the others."""
     positions: PositionKind = "sinusoidal"
     """Sinusoids of the paper's section 3.5, one learned vector a position, or "rotary": queries and
     keys are turned (Su et al. 2021). "relative" (T5's learned biases) and "alibi" (Press et al.
@@ -382,7 +390,8 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
 
     def add_norm(name: str) -> None:
         shapes[f"{name}.weight"] = (d,)
-        vectors[f"{name}.bias"] = (d,)
+        if config.norm_kind == "layer":
+            vectors[f"{name}.bias"] = (d,)
 
     def add_attention(name: str, n_heads: int) -> None:
         # W_Q, W_K and W_V share a matrix
@@ -418,6 +427,8 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
                 add_recurrence(f"{layer}.recurrence")
             add_projection(f"{layer}.feed_forward.inner", config.d_ff, d)
             add_projection(f"{layer}.feed_forward.outer", d, config.d_ff)
+            if config.gated:
+                add_projection(f"{layer}.feed_forward.gate", config.d_ff, d)
             add_norm(f"{layer}.feed_forward_norm")
         if config.has_final_norm:
             add_norm(f"{side}.final_norm")

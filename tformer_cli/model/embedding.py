@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tformer_cli.model.norms import Norm
 from tformer_cli.model.operations import Dropout
 from tformer_cli.model.positions import Places, Positions
 
@@ -27,7 +28,7 @@ class PositionedEmbedding(nn.Module):
         positions: Positions,
         *,
         scales: bool = True,
-        norm: nn.LayerNorm | None = None,
+        norm: Norm | None = None,
         dropout: float = 0.0,
     ) -> None:
         """Creates the input of a stack.

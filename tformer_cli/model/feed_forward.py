@@ -1,5 +1,6 @@
 """The position-wise feed-forward layer."""
 
+import math
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -21,10 +22,20 @@ def swish(values: Tensor) -> Tensor:
     return values / (1.0 + torch.exp(-values))
 
 
+def gelu_tanh(values: Tensor) -> Tensor:
+    """Computes ½x·(1 + tanh u) = x·σ(2u), u = √(2/π)·(x + 0.044715x³) (Hendrycks & Gimpel 2016)."""
+    if torch.is_grad_enabled():
+        return functional.gelu(values, approximate="tanh")
+    # as of `swish`
+    doubled = values * (1.0 + 0.044715 * values * values) * (2.0 * math.sqrt(2.0 / math.pi))
+    return values / (1.0 + torch.exp(-doubled))
+
+
 ACTIVATIONS: MappingProxyType[Activation, Callable[[Tensor], Tensor]] = MappingProxyType(
     {
         "relu": functional.relu,
         "gelu": functional.gelu,  # x·Φ(x), exactly (Hendrycks & Gimpel 2016)
+        "gelu-tanh": gelu_tanh,
         "swish": swish,
     }
 )
@@ -32,7 +43,10 @@ ACTIVATIONS: MappingProxyType[Activation, Callable[[Tensor], Tensor]] = MappingP
 
 
 class FeedForward(nn.Module):
-    """FFN(x) = activation(x·W₁ + b₁)·W₂ + b₂ (Vaswani et al. 2017, section 3.3)."""
+    """FFN(x) = activation(x·W₁ + b₁)·W₂ + b₂ (Vaswani et al. 2017, section 3.3).
+
+    Gated it is (activation(x·W + b) ⊙ (x·W₁ + b₁))·W₂ + b₂ (Shazeer 2020, "GLU Variants").
+    """
 
     operations: Operations | None = None
     """Operations used where gradients are needed; None: torch's."""
@@ -43,6 +57,7 @@ class FeedForward(nn.Module):
         d_ff: int,
         *,
         activation: Activation = "relu",
+        gated: bool = False,
         dropout: float = 0.0,
         bias: bool = True,
     ) -> None:
@@ -52,12 +67,14 @@ class FeedForward(nn.Module):
             d_model: D.
             d_ff: F.
             activation: between the products.
+            gated: whether there is a gate, W and b.
             dropout: rate after the activation.
-            bias: whether b₁ and b₂ are there.
+            bias: whether b₁, b₂ and b are there.
         """
         super().__init__()
         self.inner = Linear(d_model, d_ff, bias=bias)
         self.outer = Linear(d_ff, d_model, bias=bias)
+        self.gate = Linear(d_model, d_ff, bias=bias) if gated else None
         self.activation = activation
         self.dropout = Dropout(dropout)
 
@@ -66,7 +83,8 @@ class FeedForward(nn.Module):
         """True if this is the paper's formula and nothing else."""
         has_dropout = self.training and self.dropout.rate > 0.0
         is_adapted = self.inner.low_ranks is not None or self.outer.low_ranks is not None
-        return self.activation == "relu" and not (has_dropout or is_adapted)
+        is_papers = self.activation == "relu" and self.gate is None
+        return is_papers and not (has_dropout or is_adapted)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Maps (B, T, D) to (B, T, D), each position by itself."""
@@ -79,10 +97,13 @@ class FeedForward(nn.Module):
 
     def _compute(self, hidden: Tensor) -> Tensor:
         # (…, D) -> (…, F) -> (…, D)
+        first = self.inner if self.gate is None else self.gate
         if self.activation == "relu":  # which products have built in
-            inner = self.inner.part(hidden, relu=True)
+            inner = first.part(hidden, relu=True)
         else:
-            inner = ACTIVATIONS[self.activation](self.inner(hidden))
+            inner = ACTIVATIONS[self.activation](first(hidden))
+        if self.gate is not None:
+            inner = inner * self.inner(hidden)
         return self.outer(self.dropout(inner))
 
     if TYPE_CHECKING:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.attention import MultiHeadAttention, Spans
     from tformer_cli.model.base import Model
     from tformer_cli.model.low_rank import LowRank
+    from tformer_cli.model.norms import Norm
 
 ROWS = 4
 """The number of rows is padded to a multiple of this ..."""
@@ -318,10 +319,11 @@ class Dropout(nn.Module):
         return hidden + self(values)
 
     def added_and_normed(
-        self, hidden: Tensor, values: Tensor, norm: nn.LayerNorm, *, rounds: bool
+        self, hidden: Tensor, values: Tensor, norm: Norm, *, rounds: bool
     ) -> tuple[Tensor, Tensor]:
-        """Computes hidden + dropout(values) and its layer norm; see `Operations`."""
-        if self.training and self.operations is not None and torch.is_grad_enabled():
+        """Computes hidden + dropout(values) and its norm; see `Operations`."""
+        trains = self.training and torch.is_grad_enabled()
+        if trains and self.operations is not None and isinstance(norm, nn.LayerNorm):
             return self.operations.add_dropout_norm(hidden, values, self.rate, norm, rounds=rounds)
         summed = self.added(hidden, values)
         return summed, norm(summed)

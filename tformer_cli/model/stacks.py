@@ -5,6 +5,7 @@ mask that of a decoder-only language model; with it, the decoder's. A stack comp
 sentences, or one position at a time with a cache of the positions before it.
 """
 
+import copy
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
@@ -13,7 +14,9 @@ from torch import Tensor, nn
 
 from tformer_cli.model.attention import EVERYTHING, Mask, MultiHeadAttention, key_mask
 from tformer_cli.model.cache import DecoderCache, StepCache
+from tformer_cli.model.config import NormKind
 from tformer_cli.model.feed_forward import FeedForward
+from tformer_cli.model.norms import Norm, make_norm
 from tformer_cli.model.operations import Dropout
 from tformer_cli.model.recurrence import Recurrence
 
@@ -36,15 +39,15 @@ class Layer(nn.Module):
 
     self_attention: MultiHeadAttention
     """Attention of the hidden states to themselves; missing where there is a recurrence."""
-    self_attention_norm: nn.LayerNorm
+    self_attention_norm: Norm
     """Its norm."""
     recurrence: Recurrence | None
     """The recurrent unit, if the layer has one."""
-    recurrence_norm: nn.LayerNorm
+    recurrence_norm: Norm
     """Its norm; missing where there is none."""
     cross_attention: MultiHeadAttention | None
     """Attention to the memory, if the layer has any."""
-    cross_attention_norm: nn.LayerNorm | None
+    cross_attention_norm: Norm | None
     """Its norm."""
 
     def __init__(
@@ -54,6 +57,7 @@ class Layer(nn.Module):
         cross_attention: MultiHeadAttention | None = None,
         *,
         is_pre_norm: bool = False,
+        norm_kind: NormKind = "layer",
         norm_epsilon: float = 1e-5,
         dropout: float = 0.0,
         bias: bool = True,
@@ -65,15 +69,16 @@ class Layer(nn.Module):
             feed_forward: the last sub-layer.
             cross_attention: attention to a memory, between the two.
             is_pre_norm: whether norms stand before sub-layers instead of after the sums.
+            norm_kind: the kind of norms.
             norm_epsilon: added to the variance in norms.
             dropout: rate of each sub-layer's output.
-            bias: whether norms have biases.
+            bias: whether layer norms have biases.
         """
         super().__init__()
         d_model = feed_forward.inner.in_features
 
-        def norm() -> nn.LayerNorm:
-            return nn.LayerNorm(d_model, eps=norm_epsilon, bias=bias)
+        def norm() -> Norm:
+            return make_norm(norm_kind, d_model, norm_epsilon, bias=bias)
 
         self.is_pre_norm = is_pre_norm
         self.recurrence = None
@@ -150,21 +155,21 @@ class Layer(nn.Module):
         return self._after(norm, hidden, self.feed_forward(self._before(norm, hidden)))
 
     @property
-    def first_norm(self) -> nn.LayerNorm:
+    def first_norm(self) -> Norm:
         """The norm of self-attention or of the recurrent unit."""
         return self.self_attention_norm if self.recurrence is None else self.recurrence_norm
 
-    def _before(self, norm: nn.LayerNorm, hidden: Tensor) -> Tensor:
+    def _before(self, norm: Norm, hidden: Tensor) -> Tensor:
         normed: Tensor = norm(hidden) if self.is_pre_norm else hidden
         return normed
 
-    def _after(self, norm: nn.LayerNorm, hidden: Tensor, output: Tensor) -> Tensor:
+    def _after(self, norm: Norm, hidden: Tensor, output: Tensor) -> Tensor:
         if self.is_pre_norm:
             return self.dropout.added(hidden, output)
         return self.dropout.added_and_normed(hidden, output, norm, rounds=False)[1]
 
     def _between(
-        self, norm: nn.LayerNorm, hidden: Tensor, output: Tensor, next_norm: nn.LayerNorm
+        self, norm: Norm, hidden: Tensor, output: Tensor, next_norm: Norm
     ) -> tuple[Tensor, Tensor]:
         """Ends one sub-layer and begins the next: the hidden states, and what the next is given."""
         if self.is_pre_norm:
@@ -180,7 +185,7 @@ class DecoderLayer(Layer):
     """A layer that has cross-attention; that of a language model has none, and is a `Layer`."""
 
     cross_attention: MultiHeadAttention
-    cross_attention_norm: nn.LayerNorm
+    cross_attention_norm: Norm
 
 
 AnyLayer = TypeVar("AnyLayer", bound=Layer)
@@ -195,9 +200,8 @@ class Stack(nn.Module, Generic[AnyLayer]):
         # torch's types do not say what a ModuleList holds
         self.layers = cast("Sequence[AnyLayer]", nn.ModuleList(layers))
         last = self.layers[-1]
-        norm = last.feed_forward_norm
         self.final_norm = (
-            nn.LayerNorm(norm.normalized_shape, eps=norm.eps, bias=norm.bias is not None)
+            copy.deepcopy(last.feed_forward_norm)
             if last.is_pre_norm or has_final_norm
             else nn.Identity()
         )

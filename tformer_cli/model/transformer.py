@@ -16,6 +16,7 @@ from tformer_cli.model.cache import DecoderCache, StepCache
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.feed_forward import FeedForward
+from tformer_cli.model.norms import Norm, make_norm
 from tformer_cli.model.operations import Product, repeatable_linear
 from tformer_cli.model.positions import METHODS, Positions, RelativePositions, TablePositions
 from tformer_cli.model.recurrence import Recurrence
@@ -172,7 +173,7 @@ def make_input(config: ModelConfig, *, is_causal: bool) -> PositionedEmbedding:
     positions = METHODS[config.positions](config, is_causal)
     norm = None
     if config.embedding_norm:
-        norm = nn.LayerNorm(config.d_model, eps=config.norm_epsilon, bias=config.bias)
+        norm = make_norm(config.norm_kind, config.d_model, config.norm_epsilon, bias=config.bias)
     return PositionedEmbedding(
         config.d_model,
         config.max_positions,
@@ -218,6 +219,7 @@ def make_feed_forward(config: ModelConfig) -> FeedForward:
         config.d_model,
         config.d_ff,
         activation=config.activation,
+        gated=config.gated,
         dropout=config.activation_dropout,
         bias=config.bias,
     )
@@ -235,6 +237,7 @@ def make_layer(
         make_feed_forward(config),
         cross,
         is_pre_norm=config.norm == "pre",
+        norm_kind=config.norm_kind,
         norm_epsilon=config.norm_epsilon,
         dropout=config.dropout,
         bias=config.bias,
@@ -280,7 +283,7 @@ def initialize(model: Model) -> None:
                                         unit variance and logits start near it
     learned and relative positions      normal with deviation D^-1/2
     similarities                        as their classes say
-    layer norms                         1, biases 0 everywhere
+    norms                               1, biases 0 everywhere
     ==================================  =====================================================
     """
     deviation = model.config.d_model**-0.5
@@ -295,10 +298,12 @@ def initialize(model: Model) -> None:
             module.table, nn.Parameter
         ):
             nn.init.normal_(module.table, std=deviation)
-        elif isinstance(module, nn.LayerNorm):
+        elif isinstance(module, Norm):
             nn.init.ones_(module.weight)
     for name, parameter in model.named_parameters():
-        if name.endswith(("inner.weight", "outer.weight", "input.weight", "forget.weight")):
+        if name.endswith(
+            ("inner.weight", "outer.weight", "gate.weight", "input.weight", "forget.weight")
+        ):
             nn.init.xavier_uniform_(parameter)
         elif name == "output_projection.weight":
             nn.init.normal_(parameter, std=deviation)

@@ -34,7 +34,8 @@ def translations(model, sentences, config, batch_tokens):
         (66, 3, 130, {"positions": "rotary", "activation": "swish"}),
         (66, 3, 130, {"positions": "relative", "similarity": "cosine"}),
         (66, 3, 130, {"positions": "alibi", "similarity": "distance"}),
-        (66, 3, 130, {"similarity": "additive"}),
+        (66, 3, 130, {"similarity": "additive", "gated": True, "norm_kind": "rms"}),
+        (66, 3, 130, {"norm": "pre", "norm_kind": "rms", "activation": "gelu-tanh"}),
         (66, 3, 130, {"decoder_cell": "ssru", "output_bias": True, "embedding_norm": True}),
     ],
 )

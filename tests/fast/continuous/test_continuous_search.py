@@ -99,7 +99,7 @@ def test_it_finds_what_beam_search_finds(with_bfloat16_shapes, settings):
         {"positions": "learned", "tied_embeddings": "none", "norm": "post"},
         {"positions": "rotary"},
         {"positions": "relative", "relative_buckets": 8, "relative_distance": 6},
-        {"positions": "alibi"},
+        {"positions": "alibi", "norm_kind": "rms", "gated": True},
         {"positions": "none"},
         {"decoder_heads": (1, 2), "cross_heads": (2, 0), "bias": False},
     ],

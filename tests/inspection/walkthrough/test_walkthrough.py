@@ -102,6 +102,17 @@ def test_a_bias_of_positions_is_a_part_of_the_scaled_scores(positions, head):
     assert len(scaled.formulas) == (2 if has_bias else 1)
 
 
+@pytest.mark.parametrize("head", HEADS, ids=str)
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_other_norms_are_explained(norm, head):
+    model = made_model(norm, norm_kind="rms", gated=True, embedding_norm=True)
+    record = walk_through(model, subject_of(model, head, 2))
+    assert record.difference < 1e-5
+    shown = record.steps[0 if norm == "pre" else 9].formulas[-1]
+    assert shown.startswith("RMS(")
+    assert "LN(" not in str(record.steps)
+
+
 @pytest.mark.parametrize(
     ("changes", "formula", "then", "title"),
     [

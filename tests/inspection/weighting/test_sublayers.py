@@ -19,9 +19,11 @@ def test_every_attention_is_taken_down_with_the_weights_of_the_maps(make_model):
         torch.testing.assert_close(sublayer.weights(), expected, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("norm_kind", ["layer", "rms"])
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_stream_and_attention_add_up_to_the_output(make_model, norm):
-    for sublayer in observe_sublayers(make_model(torch.float64, norm=norm), SOURCE, TARGET_INPUT):
+def test_stream_and_attention_add_up_to_the_output(make_model, norm, norm_kind):
+    model = make_model(torch.float64, norm=norm, norm_kind=norm_kind)
+    for sublayer in observe_sublayers(model, SOURCE, TARGET_INPUT):
         summed = sublayer.stream + sublayer.attended
         if sublayer.norm is not None:
             summed = sublayer.norm.apply(summed) + sublayer.norm.shift

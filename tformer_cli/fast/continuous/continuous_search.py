@@ -77,6 +77,8 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "n_labels": (0,),
         "pooling": ("mean",),
         "norm": ("post", "pre"),
+        "norm_kind": ("layer", "rms"),
+        "gated": (False, True),
         "activation": ACTIVATIONS,
         "positions": ("sinusoidal", "learned", "rotary", "relative", "alibi", "none", "table"),
         "similarity": ("scaled",),

@@ -64,6 +64,8 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         # of training alone
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
+        "norm_kind": ("layer",),
+        "gated": (False,),
         "activation": ACTIVATIONS,
         "positions": POSITIONS,
         "similarity": ("scaled",),

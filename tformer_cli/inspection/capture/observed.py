@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tformer_cli.inspection.capture.forced import forced_pass
 from tformer_cli.inspection.capture.heads import Kind
 from tformer_cli.model.attention import AttentionTap, MultiHeadAttention
+from tformer_cli.model.norms import Norm
 from tformer_cli.model.transformer import Transformer
 
 
@@ -60,9 +61,9 @@ class Place(NamedTuple):
     """The modules around one attention."""
 
     attention: MultiHeadAttention
-    own_norm: nn.LayerNorm
+    own_norm: Norm
     """Its layer norm: before it in a pre-norm model, after the residual sum in a post-norm one."""
-    next_norm: nn.LayerNorm
+    next_norm: Norm
     """The layer norm of the sub-layer after it."""
     embedding: nn.Module
     """The input of its stack."""

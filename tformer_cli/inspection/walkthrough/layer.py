@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tformer_cli.inspection.capture.observed import Observed
 from tformer_cli.inspection.walkthrough.step import Check, Step, Subject, Table, check
-from tformer_cli.inspection.walkthrough.trace import HeadTrace, LayerNormTrace
+from tformer_cli.inspection.walkthrough.trace import HeadTrace
 from tformer_cli.wording import count_of
 
 CANDIDATES = 8
@@ -116,14 +116,14 @@ def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
     )
     if trace.norm_after is not None and observed.normed is not None:
         norm = trace.norm_after
-        summed = (*summed, norm.standardised, norm.scale, norm.shift, norm.after)
-        labels = (*labels, "(r − μ)/√(σ²+ε)", "γ", "β", "LN(r)")
-        formulas = (*formulas, "LN(r) = γ·(r − μ) / √(σ² + ε) + β")
+        summed = (*summed, *(values for _, values in norm.rows))
+        labels = (*labels, *(label for label, _ in norm.rows))
+        formulas = (*formulas, norm.formula("r"))
         says = (
             "The output is added to what the layer began with; then the sum is normalized "
-            f"(post-norm). {_mean_and_deviation(norm)}"
+            f"(post-norm). {norm.numbers}"
         )
-        checks.append(check("LN(r)", norm.after, observed.normed[row]))
+        checks.append(check(f"{norm.name}(r)", norm.after, observed.normed[row]))
     return Step(
         number=9,
         name="residual",
@@ -134,10 +134,6 @@ def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
         tables=(Table("residual", "before and after", labels, torch.stack(summed)),),
         checks=tuple(checks),
     )
-
-
-def _mean_and_deviation(norm: LayerNormTrace) -> str:
-    return f"Here μ = {norm.mean:.4f} and √(σ² + ε) = {norm.deviation:.4f}."
 
 
 def _word(observed: Observed, subject: Subject, output_matrix: Tensor, bias: Tensor | None) -> Step:

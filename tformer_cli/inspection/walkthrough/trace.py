@@ -26,31 +26,9 @@ from torch.nn import functional
 
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.capture.observed import Observed, place_of
+from tformer_cli.inspection.walkthrough.norms import NormTrace, norm_trace, normed
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.transformer import Transformer
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerNormTrace:
-    """LN(r) = γ ⊙ (r − μ) / √(σ² + ε) + β, of one position (Ba et al. 2016)."""
-
-    before: Tensor
-    """(D) r."""
-    mean: float
-    """μ."""
-    deviation: float
-    """√(σ² + ε), with the variance that divides by D."""
-    scale: Tensor
-    """(D) γ."""
-    shift: Tensor
-    """(D) β."""
-    after: Tensor
-    """(D) the result."""
-
-    @property
-    def standardised(self) -> Tensor:
-        """(D) (r − μ) / √(σ² + ε)."""
-        return (self.before - self.mean) / self.deviation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +44,7 @@ class EmbeddingTrace:
     """(D) √d_model · E[token], or E[token]."""
     position: Tensor | None
     """(D) PE(position); None where positions do something else."""
-    norm: LayerNormTrace | None
+    norm: NormTrace | None
     """The layer norm of the sum, if there is one."""
 
     @property
@@ -83,7 +61,7 @@ class HeadTrace:
 
     embedding: EmbeddingTrace | None
     """Parts of x in the first layer of a stack."""
-    norm_before: LayerNormTrace | None
+    norm_before: NormTrace | None
     """The layer norm before the projections (pre-norm models)."""
     has_bias: bool
     """True if the projections have biases."""
@@ -141,7 +119,7 @@ class HeadTrace:
     """(Q, D) the layer's output, joined·W_O + b_O."""
     summed: Tensor
     """(Q, D) stream + attended."""
-    norm_after: LayerNormTrace | None
+    norm_after: NormTrace | None
     """The layer norm after the sum (post-norm models)."""
 
     @property
@@ -171,7 +149,7 @@ def trace_head(
         stream = stream.clone()
         stream[row] = embedding.result
     is_pre_norm = model.config.norm == "pre"
-    entering = _layer_norm(stream, place.own_norm) if is_pre_norm else stream
+    entering = normed(stream, place.own_norm) if is_pre_norm else stream
     memory = observed.memory if head.kind == "cross" else entering
     projected = _project(place.attention, entering, memory, observed.query)
     all_weights, all_context = _all_heads(projected, observed.visible)
@@ -187,7 +165,7 @@ def trace_head(
     return HeadTrace(
         embedding=embedding,
         has_bias=place.attention.in_projection.bias is not None,
-        norm_before=_norm_trace(stream[row], place.own_norm) if is_pre_norm else None,
+        norm_before=norm_trace(stream[row], place.own_norm) if is_pre_norm else None,
         stream=stream,
         entering=entering,
         memory=memory,
@@ -208,7 +186,7 @@ def trace_head(
         share=functional.linear(numbers["context"], of_head),
         attended=attended,
         summed=summed,
-        norm_after=None if is_pre_norm else _norm_trace(summed[row], place.own_norm),
+        norm_after=None if is_pre_norm else norm_trace(summed[row], place.own_norm),
         **numbers,
     )
 
@@ -320,7 +298,7 @@ def _embedding(model: Transformer, head: HeadId, row: int, token_id: int) -> Emb
     position = None if rows is None else rows[0].detach().cpu().double()
     norm = None
     if stack_input.norm is not None:
-        norm = _norm_trace(scaled if position is None else scaled + position, stack_input.norm)
+        norm = norm_trace(scaled if position is None else scaled + position, stack_input.norm)
     return EmbeddingTrace(
         is_scaled=model.config.scale_embeddings, scaled=scaled, position=position, norm=norm
     )
@@ -336,30 +314,3 @@ def _thirds(projection: nn.Linear) -> list[tuple[Tensor, Tensor | None]]:
 def _exact(linear: nn.Linear) -> tuple[Tensor, Tensor | None]:
     bias = None if linear.bias is None else linear.bias.detach().cpu().double()
     return linear.weight.detach().cpu().double(), bias
-
-
-def _layer_norm(rows: Tensor, norm: nn.LayerNorm) -> Tensor:
-    mean = rows.mean(dim=-1, keepdim=True)
-    deviation = ((rows - mean).square().mean(dim=-1, keepdim=True) + norm.eps).sqrt()
-    scale, shift = _scale_and_shift(norm)
-    return (rows - mean) / deviation * scale + shift
-
-
-def _norm_trace(before: Tensor, norm: nn.LayerNorm) -> LayerNormTrace:
-    mean = before.mean()
-    deviation = ((before - mean).square().mean() + norm.eps).sqrt()
-    scale, shift = _scale_and_shift(norm)
-    return LayerNormTrace(
-        before=before,
-        mean=mean.item(),
-        deviation=deviation.item(),
-        scale=scale,
-        shift=shift,
-        after=_layer_norm(before, norm),
-    )
-
-
-def _scale_and_shift(norm: nn.LayerNorm) -> tuple[Tensor, Tensor]:
-    scale = norm.weight.detach().cpu().double()
-    shift = torch.zeros_like(scale) if norm.bias is None else norm.bias.detach().cpu().double()
-    return scale, shift

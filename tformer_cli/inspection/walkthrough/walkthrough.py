@@ -80,10 +80,11 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
         place = f"{head.kind}.{head.layer}"
         says = f"x is the hidden state that the model hands to {place}, taken as it is."
     if trace.norm_before is not None:
-        rows, labels = [*rows, trace.norm_before.after], [*labels, "LN(x)"]
-        formulas.append("LN(x) = γ·(x − μ) / √(σ² + ε) + β")
-        checks.append(check("LN(x)", trace.entering, observed.entering))
-        says += " This model normalizes first (pre-norm): below, x is LN(x)."
+        name = f"{trace.norm_before.name}(x)"
+        rows, labels = [*rows, trace.norm_before.after], [*labels, name]
+        formulas.append(trace.norm_before.formula("x"))
+        checks.append(check(name, trace.entering, observed.entering))
+        says += f" This model normalizes first (pre-norm): below, x is {name}."
     if head.kind == "cross":
         says += " Keys and values come from m, the encoder's output for each source token."
     tables = [
@@ -110,8 +111,8 @@ def _embedded(embedding: EmbeddingTrace) -> tuple[list[Tensor], list[str], str]:
         rows = [embedding.scaled, embedding.position]
         labels = [f"{short}E[token]", "PE(position)"]
     if embedding.norm is not None:
-        formula = f"LN({formula})"
-        rows, labels = [*rows, embedding.norm.before], [*labels, "before LN"]
+        formula = f"{embedding.norm.name}({formula})"
+        rows, labels = [*rows, embedding.norm.before], [*labels, f"before {embedding.norm.name}"]
     return rows, labels, f"x = {formula}"
 
 

@@ -10,7 +10,8 @@ model then takes LN(r_i). With the deviation σ_i of r_i at hand, that is linear
 
     LN(r_i) = L_i(r_i) + β,   L_i(v) = γ ⊙ (v − mean(v)) / σ_i,   σ_i = √(var(r_i) + ε)
 
-with the variance that divides by D (Ba et al. 2016; Kobayashi et al. 2021, section 3). So each
+with the variance that divides by D (Ba et al. 2016; Kobayashi et al. 2021, section 3). An RMS norm
+takes no mean off: L_i(v) = γ ⊙ v / σ_i, σ_i = √(mean(r²) + ε), and there is no β. So each
 token's part of the output is known, and the parts and the biases add up to it exactly.
 
 The inputs are the model's own, recorded in one forced pass; what is made of them is computed in
@@ -26,12 +27,13 @@ from torch import Tensor, nn
 from tformer_cli.inspection.capture.heads import Kind, attentions
 from tformer_cli.inspection.capture.observed import Observed, observe, place_of
 from tformer_cli.model.attention import attention_weights
+from tformer_cli.model.norms import Norm
 from tformer_cli.model.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearNorm:
-    """Layer norm with its deviations held fast: L_i(v) = γ ⊙ (v − mean(v)) / σ_i."""
+    """A norm with its deviations held fast: L_i(v) = γ ⊙ (v − mean(v)) / σ_i."""
 
     deviation: Tensor
     """(Q) σ_i."""
@@ -39,11 +41,15 @@ class LinearNorm:
     """(D) γ."""
     shift: Tensor
     """(D) β, which LN adds and L does not."""
+    is_centered: bool
+    """True if the mean is taken off; an RMS norm leaves it."""
 
     def apply(self, vectors: Tensor, rows: slice = slice(None)) -> Tensor:
         """Applies L_i to vectors of the queries in `rows`: (Q, …, D) to (Q, …, D)."""
         deviation = self.deviation[rows].view(-1, *[1] * (vectors.dim() - 1))
-        return self.scale * (vectors - vectors.mean(dim=-1, keepdim=True)) / deviation
+        if self.is_centered:
+            vectors = vectors - vectors.mean(dim=-1, keepdim=True)
+        return self.scale * vectors / deviation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,14 +164,16 @@ def _sublayer(model: Transformer, kind: Kind, layer: int, observed: Observed) ->
     )
 
 
-def _linear(norm: nn.LayerNorm, summed: Tensor) -> LinearNorm:
+def _linear(norm: Norm, summed: Tensor) -> LinearNorm:
     """Takes the layer norm of sums (Q, D) as a linear map."""
     width = summed.shape[-1]
-    variance = summed.var(dim=-1, correction=0)
+    is_centered = isinstance(norm, nn.LayerNorm)
+    variance = summed.var(dim=-1, correction=0) if is_centered else summed.square().mean(dim=-1)
     return LinearNorm(
-        deviation=(variance + norm.eps).sqrt(),
+        deviation=(variance + (norm.eps or 0.0)).sqrt(),
         scale=norm.weight.detach().cpu().double(),
         shift=_vector(norm.bias, width),
+        is_centered=is_centered,
     )
 
 
