@@ -408,7 +408,8 @@ class Translator:
     ) -> Translation:
         """Turns the hypotheses of a line's parts into its translations."""
         n_best = min(map(len, parts), default=0)
-        shares = self._shares([part[0][0].n_tokens for part in parts]) if n_best else []
+        several = n_best and len(parts) > 1
+        shares = self._shares([part[0][0].n_tokens for part in parts]) if several else []
         texts = tuple(
             self._joined([part[rank] for part in parts], shares, prepared.blanks)
             for rank in range(n_best)
@@ -444,6 +445,17 @@ class Translator:
 
         Where the source has none between sentences, as in Chinese, the translation has a space.
         """
+        if len(spelled) == 1:  # nearly always, and nothing needs to be joined
+            ((part, text),) = spelled
+            return TranslatedText(
+                text.translate(LINE_ENDS),
+                part.log_probability,
+                part.score,
+                part.token_ids,
+                part.is_finished,
+                (len(part.token_ids),),
+                part.token_log_probabilities,
+            )
         parts, texts = zip(*spelled, strict=True)
         pairs = zip_longest(texts, (blank or " " for blank in blanks), fillvalue="")
         return TranslatedText(
