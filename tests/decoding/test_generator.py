@@ -18,7 +18,7 @@ PROMPTS = ["A man", "", "the street", "Two dogs run", "A", "a dog"]
 
 @pytest.fixture(scope="module")
 def directory(language_model):
-    return load_model_directory(language_model)
+    return load_model_directory(language_model, tasks=("language-model",))
 
 
 @pytest.fixture
