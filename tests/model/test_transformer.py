@@ -34,6 +34,10 @@ VARIANTS = [
     {"norm_kind": "rms", "norm": "pre", "bias": False, "gated": True, "activation": "gelu-tanh"},
     {"gated": True},
     {"activation": "gelu-tanh"},
+    {"n_key_heads": 2, "similarity": "cosine"},
+    {"n_key_heads": 1, "bias": False, "positions": "relative"},
+    {"projections": False},
+    {"projections": False, "norm": "pre", "similarity": "distance", "positions": "alibi"},
     {"decoder_cell": "ssru"},
     {"decoder_cell": "ssru", "norm": "pre", "bias": False, "positions": "learned"},
 ]

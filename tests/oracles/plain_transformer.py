@@ -50,11 +50,9 @@ def plain_logits(config, weights, source, target_input):
         return norm(x, f"{side}_input.norm") if config.embedding_norm else x
 
     def attention(x, memory, name, is_causal=False):
-        w_q, w_k, w_v = weights[f"{name}.in_projection.weight"].chunk(3)
-        b_q, b_k, b_v = get(f"{name}.in_projection.bias", torch.zeros(3 * len(w_q))).chunk(3)
-        q, k, v = x @ w_q.T + b_q, memory @ w_k.T + b_k, memory @ w_v.T + b_v
+        q, k, v = projected(x, memory, name)
         heads = []
-        for start in range(0, len(w_q), config.head_width):
+        for start in range(0, q.shape[1], config.head_width):
             some = slice(start, start + config.head_width)
             scores = similarity(q[:, some], k[:, some], start // config.head_width, name)
             if memory is x:
@@ -62,7 +60,28 @@ def plain_logits(config, weights, source, target_input):
             if is_causal:
                 scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -math.inf)
             heads.append(torch.softmax(scores, -1) @ v[:, some])
-        return linear(torch.cat(heads, -1), f"{name}.out_projection")
+        joined = torch.cat(heads, -1)
+        return linear(joined, f"{name}.out_projection") if config.projections else joined
+
+    def projected(x, memory, name):
+        if not config.projections:
+            return x, memory, memory
+        weight = weights[f"{name}.in_projection.weight"]
+        n_keys = config.n_key_heads * config.head_width or len(weight) // 3
+        sizes = (len(weight) - 2 * n_keys, n_keys, n_keys)
+        three = zip(
+            (x, memory, memory),
+            weight.split(sizes),
+            get(f"{name}.in_projection.bias", torch.zeros(len(weight))).split(sizes),
+            strict=True,
+        )
+        q, k, v = (given @ w.T + b for given, w, b in three)
+        if config.n_key_heads:  # each group of heads has the columns of its own key head
+            head = torch.arange(config.n_heads) // (config.n_heads // config.n_key_heads)
+            first = head[:, None] * config.head_width
+            columns = (first + torch.arange(config.head_width)).flatten()
+            k, v = k[:, columns], v[:, columns]
+        return q, k, v
 
     def similarity(q, k, head, name):
         root = math.sqrt(config.head_width)

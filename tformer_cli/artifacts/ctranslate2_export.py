@@ -49,6 +49,8 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         # of training alone
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
+        "n_key_heads": (0,),
+        "projections": (True,),
         "norm_kind": ("layer",),
         "gated": (False,),
         "activation": ("relu", "gelu", "swish"),

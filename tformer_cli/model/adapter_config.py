@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import NamedTuple
 
 from tformer_cli.model.config import ModelConfig, parameter_shapes
@@ -67,9 +68,9 @@ def adaptable_parts(config: ModelConfig) -> list[AdaptedPart]:
         if not weight.endswith(".weight") or 0 in shape:
             continue
         if kind == "in_projection":
-            joined = shape[0] // 3
-            for place, name in enumerate(("query", "key", "value")):
-                rows = place * joined, (place + 1) * joined
+            n_keys = config.n_key_heads * config.head_width or shape[0] // 3
+            ends = shape[0] - 2 * n_keys, shape[0] - n_keys, shape[0]
+            for name, rows in zip(("query", "key", "value"), pairwise((0, *ends)), strict=True):
                 parts.append(AdaptedPart(f"{module}.{name}", f"{module}.{kind}", *rows, shape[1]))
         elif kind in ("out_projection", "inner", "outer", "gate"):
             parts.append(AdaptedPart(f"{module}.{kind}", f"{module}.{kind}", 0, *shape))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tformer_cli.model.cache import StepCache
+from tformer_cli.model.copies import Copies
 from tformer_cli.model.operations import Linear, Operations, by_sentence, dropout
 from tformer_cli.model.positions import Places, Positions
 from tformer_cli.model.similarity import Similarity
@@ -198,7 +199,8 @@ class MultiHeadAttention(nn.Module):
 
     Source: Vaswani et al. 2017, section 3.2.2. The projections W_Q, W_K and W_V of all heads lie
     in one matrix of 3·H·E rows, so that self-attention needs one product instead of three. H·E is D
-    unless heads were pruned.
+    unless heads were pruned. Where several heads share keys and values (Ainslie et al. 2023, "GQA")
+    W_K and W_V have fewer rows.
     """
 
     operations: Operations | None = None
@@ -216,6 +218,8 @@ class MultiHeadAttention(nn.Module):
         n_heads: int,
         head_width: int,
         *,
+        n_key_heads: int = 0,
+        has_projections: bool = True,
         similarity: Similarity | None = None,
         positions: Positions | None = None,
         bias_heads: Sequence[int] = (),
@@ -228,6 +232,8 @@ class MultiHeadAttention(nn.Module):
             d_model: D.
             n_heads: H; 0 leaves the bias of W_O.
             head_width: E.
+            n_key_heads: heads of keys and values, which divide H; 0: H.
+            has_projections: whether there are W_Q, W_K, W_V and W_O; else H·E is D.
             similarity: how queries and keys are compared; None: by the scaled dot product.
             positions: what positions do to queries, keys and scores of self-attention; None:
                 nothing.
@@ -240,11 +246,18 @@ class MultiHeadAttention(nn.Module):
         self.head_width = head_width
         self.similarity = Similarity(n_heads, head_width) if similarity is None else similarity
         self.dropout_rate = dropout
-        joined = n_heads * head_width
+        self.n_key_heads = n_key_heads or n_heads
+        joined, keys = n_heads * head_width, self.n_key_heads * head_width
+        self.row_counts = (joined, keys, keys)
+        self.in_projection: Linear | Copies
+        self.out_projection: Linear | Copies
         with warnings.catch_warnings():  # a layer without heads has matrices without elements
             warnings.filterwarnings("ignore", message="Initializing zero-element tensors")
-            self.in_projection = Linear(d_model, 3 * joined, bias=bias)
-            self.out_projection = Linear(joined, d_model, bias=bias)
+            if has_projections:
+                self.in_projection = Linear(d_model, joined + 2 * keys, bias=bias)
+                self.out_projection = Linear(joined, d_model, bias=bias)
+            else:
+                self.in_projection, self.out_projection = Copies(d_model, 3), Copies(d_model, 1)
         # Not a child module: layers share it with the embedding, which its parameters are named by
         self.__dict__["positions"] = positions or Positions()
         self.bias_heads = list(bias_heads)
@@ -257,10 +270,20 @@ class MultiHeadAttention(nn.Module):
 
     @property
     def is_plain(self) -> bool:
-        """True if this is the paper's formula alone: no bias, dropout, gate or tap."""
+        """True if this is the paper's formula alone: no bias, dropout, gate, tap or shared keys."""
         has_dropout = self.training and self.dropout_rate > 0.0
         is_watched = bool(self._listeners) or self.gate is not None
-        return self.is_scaled_product and not (has_dropout or is_watched or self.positions.biases)
+        is_papers = self.is_scaled_product and self.n_key_heads == self.n_heads
+        return (
+            is_papers
+            and self.has_projections
+            and not (has_dropout or is_watched or self.positions.biases)
+        )
+
+    @property
+    def has_projections(self) -> bool:
+        """True if there are W_Q, W_K, W_V and W_O."""
+        return isinstance(self.in_projection, Linear)
 
     @property
     def is_scaled_product(self) -> bool:
@@ -310,13 +333,17 @@ class MultiHeadAttention(nn.Module):
         return self.attend(query, key, value, mask.visible, bias)
 
     def project_all(self, hidden: Tensor, at: Places) -> tuple[Tensor, Tensor, Tensor]:
-        """Projects (B, Q, D) to queries, keys and values, (B, H, Q, E) each, in one product.
+        """Projects (B, Q, D) to queries, keys and values in one product.
 
         Args:
             hidden: (B, Q, D).
             at: positions, which turn queries and keys; as a tensor (B, 1, Q).
+
+        Returns:
+            (B, H, Q, E) queries; keys and values likewise, of as many heads as keys have.
         """
-        query, key, value = map(self._split_heads, self.in_projection(hidden).chunk(3, dim=-1))
+        parts = self.in_projection(hidden).split_with_sizes(self.row_counts, dim=-1)
+        query, key, value = map(self._split_heads, parts)
         if self.positions.turns:
             query, key = self.positions.turned(query, at), self.positions.turned(key, at)
         return self.similarity.queries(query), self.similarity.keys(key), value
@@ -337,14 +364,13 @@ class MultiHeadAttention(nn.Module):
 
     def project_query(self, hidden: Tensor) -> Tensor:
         """Projects (B, Q, D) to queries (B, H, Q, E)."""
-        joined = self.n_heads * self.head_width
-        query = self._split_heads(self.in_projection.part(hidden, slice(joined)))
+        query = self._split_heads(self.in_projection.part(hidden, slice(self.row_counts[0])))
         return self.similarity.queries(query)
 
     def project_memory(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Projects (B, K, D) to keys and values, (B, H, K, E) each, in one product."""
-        joined = self.n_heads * self.head_width
-        key, value = self.in_projection.part(memory, slice(joined, None)).chunk(2, dim=-1)
+        """Projects (B, K, D) to keys and values in one product, of as many heads as keys have."""
+        both = self.in_projection.part(memory, slice(self.row_counts[0], None))
+        key, value = both.chunk(2, dim=-1)
         return self.similarity.keys(self._split_heads(key)), self._split_heads(value)
 
     def attend(
@@ -359,14 +385,17 @@ class MultiHeadAttention(nn.Module):
 
         Args:
             query: (B, H, Q, E) queries.
-            key: (B, H, K, E) keys.
-            value: (B, H, K, E) values.
+            key: (B, ·, K, E) keys, of as many heads as keys have.
+            value: (B, ·, K, E) values.
             mask: boolean, broadcastable to (B, H, Q, K).
             bias: likewise, added by positions to the scaled scores.
 
         Returns:
             (B, Q, D) output of the projection W_O.
         """
+        if self.n_key_heads != self.n_heads:
+            n_sharing = self.n_heads // self.n_key_heads
+            key, value = (part.repeat_interleave(n_sharing, dim=1) for part in (key, value))
         dropout_rate = self.dropout_rate if self.training else 0.0
         is_fused = query.is_cuda or (
             key.shape[-2] >= FUSED_FROM_KEYS and query.shape[-2] >= FUSED_FROM_QUERIES
@@ -393,8 +422,8 @@ class MultiHeadAttention(nn.Module):
 
     def _split_heads(self, projected: Tensor) -> Tensor:
         # (B, Q, H·E) -> (B, Q, H, E) -> (B, H, Q, E)
-        n_sentences, n_positions, _ = projected.shape
-        split = projected.view(n_sentences, n_positions, self.n_heads, self.head_width)
+        n_heads = projected.shape[-1] // self.head_width
+        split = projected.view(*projected.shape[:-1], n_heads, self.head_width)
         return split.transpose(1, 2)
 
     if TYPE_CHECKING:

@@ -81,7 +81,7 @@ class DecoderCache:
             source_mask: (B, S) True where a source position is a token.
             beam_size: W, rows for each sentence.
             max_length: positions that will be decoded at most.
-            n_heads: H of the self-attention of each layer; 0 of a recurrent one.
+            n_heads: heads of keys of the self-attention of each layer; 0 of a recurrent one.
         """
         self._n_layers, self._most_heads = len(n_heads), max(n_heads)
         self.memory_heads = memory_heads

@@ -29,6 +29,7 @@ _RANGES = {
     "n_labels": (0, 1 << 20),
     "max_positions": (2, 1 << 20),
     "source_vocab_size": (0, 1 << 24),
+    "n_key_heads": (0, 1 << 10),
     "relative_buckets": (4, 1 << 16),
     "relative_distance": (2, 1 << 20),
 }
@@ -66,6 +67,12 @@ class ModelConfig:
     """Width of embeddings, of every sub-layer's output and of the residual stream."""
     n_heads: int = 8
     """Attention heads of every layer; each is `d_model / n_heads` wide."""
+    n_key_heads: int = 0
+    """Heads of keys and values, which groups of `n_heads` / `n_key_heads` query heads share
+    (Ainslie et al. 2023; 0: each has its own)."""
+    projections: bool = True
+    """Attention has the projections W_Q, W_K, W_V and W_O; false: heads compare and sum their parts
+    of the hidden states themselves."""
     d_ff: int = 2048
     """Inner width of the position-wise feed-forward layers."""
     n_encoder_layers: int = 6
@@ -160,6 +167,7 @@ class ModelConfig:
                 f"n_heads: {self.n_heads} does not divide d_model = {self.d_model}; "
                 f"choose a number of heads that does"
             )
+        self._check_key_heads()
         self._check_layer_heads()
         self._check_decoder_only()
         self._check_encoder_only()
@@ -294,6 +302,17 @@ class ModelConfig:
                 f'"{self.decoder_cell}" has not; choose others'
             )
 
+    def _check_key_heads(self) -> None:
+        if self.n_key_heads and self.n_heads % self.n_key_heads:
+            raise ValueError(
+                f"n_key_heads: {self.n_key_heads} does not divide n_heads = {self.n_heads}; choose "
+                "a number that does"
+            )
+        if self.n_key_heads and not self.projections:
+            raise ValueError(
+                "n_key_heads: without projections every head has its own keys; leave it at 0"
+            )
+
     def _check_layer_heads(self) -> None:
         if self.decoder_heads and self.decoder_cell != "attention":
             raise ValueError(
@@ -312,6 +331,10 @@ class ModelConfig:
                 raise ValueError(
                     f"{name}: must be 0 to n_heads = {self.n_heads}, but is {list(heads)}"
                 )
+        is_special = self.n_key_heads or not self.projections
+        if is_special and any((self.encoder_heads, self.decoder_heads, self.cross_heads)):
+            name = "n_key_heads" if self.n_key_heads else "projections"
+            raise ValueError(f"{name}: needs the same heads in every layer; name none for some")
         in_all = sum(self.layer_heads.encoder) + sum(self.layer_heads.decoder)
         if self.bias_heads and len(self.bias_heads) != in_all:
             raise ValueError(
@@ -394,9 +417,11 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> dict[str, tuple[in
             vectors[f"{name}.bias"] = (d,)
 
     def add_attention(name: str, n_heads: int) -> None:
-        # W_Q, W_K and W_V share a matrix
-        add_projection(f"{name}.in_projection", 3 * n_heads * width, d)
-        add_projection(f"{name}.out_projection", d, n_heads * width)
+        if config.projections:
+            # W_Q, W_K and W_V share a matrix
+            n_rows = (n_heads + 2 * (config.n_key_heads or n_heads)) * width
+            add_projection(f"{name}.in_projection", n_rows, d)
+            add_projection(f"{name}.out_projection", d, n_heads * width)
         if config.similarity == "cosine":
             shapes[f"{name}.similarity.log_factor"] = (n_heads,)
         if config.similarity == "additive":

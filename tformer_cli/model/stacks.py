@@ -240,7 +240,8 @@ class Stack(nn.Module, Generic[AnyLayer]):
                 # contiguous (B, H, S, E), as every later step reads them
                 memory_heads.append((key.contiguous(), value.contiguous()))
         n_heads = [
-            layer.self_attention.n_heads if layer.recurrence is None else 0 for layer in self.layers
+            layer.self_attention.n_key_heads if layer.recurrence is None else 0
+            for layer in self.layers
         ]
         return DecoderCache(memory_heads, source_mask, beam_size, max_length, n_heads)
 

@@ -205,6 +205,8 @@ def make_attention(
         config.d_model,
         n_heads,
         config.head_width,
+        n_key_heads=config.n_key_heads,
+        has_projections=config.projections,
         similarity=SIMILARITIES[config.similarity](n_heads, config.head_width),
         positions=positions,
         bias_heads=bias_heads,
@@ -289,9 +291,10 @@ def initialize(model: Model) -> None:
     deviation = model.config.d_model**-0.5
     for module in model.modules():
         if isinstance(module, MultiHeadAttention):
-            for part in module.in_projection.weight.chunk(3):
-                nn.init.xavier_uniform_(part)
-            nn.init.xavier_uniform_(module.out_projection.weight)
+            if module.has_projections:
+                for part in module.in_projection.weight.split_with_sizes(module.row_counts):
+                    nn.init.xavier_uniform_(part)
+                nn.init.xavier_uniform_(module.out_projection.weight)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, std=deviation)
         elif isinstance(module, TablePositions | RelativePositions) and isinstance(

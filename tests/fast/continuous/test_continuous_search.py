@@ -100,7 +100,8 @@ def test_it_finds_what_beam_search_finds(with_bfloat16_shapes, settings):
         {"positions": "rotary"},
         {"positions": "relative", "relative_buckets": 8, "relative_distance": 6},
         {"positions": "alibi", "norm_kind": "rms", "gated": True},
-        {"positions": "none"},
+        {"positions": "none", "n_key_heads": 1},
+        {"projections": False},
         {"decoder_heads": (1, 2), "cross_heads": (2, 0), "bias": False},
     ],
 )

@@ -116,6 +116,7 @@ def test_gates_come_off_even_after_an_error(model):
         {"positions": "alibi"},
         {"similarity": "cosine"},
         {"similarity": "additive"},
+        {"n_key_heads": 2, "similarity": "cosine"},
     ],
     ids=str,
 )

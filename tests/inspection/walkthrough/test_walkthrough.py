@@ -103,6 +103,28 @@ def test_a_bias_of_positions_is_a_part_of_the_scaled_scores(positions, head):
 
 
 @pytest.mark.parametrize("head", HEADS, ids=str)
+def test_shared_keys_are_explained(head):
+    model = made_model("post", n_key_heads=2, positions="rotary", similarity="distance")
+    record = walk_through(model, subject_of(model, head, 2))
+    assert record.difference < 1e-5
+    first = head.head // 2 * 2
+    place = f"{head.kind}.{head.layer}"
+    says = f"Heads {place}.{first} to {place}.{first + 1} share keys and values."
+    assert says in record.steps[1].says
+
+
+@pytest.mark.parametrize("head", HEADS, ids=str)
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_heads_without_projections_are_explained(norm, head):
+    model = made_model(norm, projections=False)
+    record = walk_through(model, subject_of(model, head, 2))
+    assert record.difference < 1e-5
+    shown = [line for step in record.steps for line in (*step.formulas, step.says)]
+    assert not any("W_" in line for line in shown)
+    assert record.steps[1].formulas[0] == "q = x"
+
+
+@pytest.mark.parametrize("head", HEADS, ids=str)
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_other_norms_are_explained(norm, head):
     model = made_model(norm, norm_kind="rms", gated=True, embedding_norm=True)

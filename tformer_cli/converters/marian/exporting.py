@@ -56,6 +56,8 @@ _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
         "pooling": ("mean",),
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
+        "n_key_heads": (0,),
+        "projections": (True,),
         "norm_kind": ("layer",),
         "gated": (False,),
         "activation": ("relu", "swish"),

@@ -77,6 +77,8 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "n_labels": (0,),
         "pooling": ("mean",),
         "norm": ("post", "pre"),
+        "n_key_heads": ANY,
+        "projections": (False, True),
         "norm_kind": ("layer", "rms"),
         "gated": (False, True),
         "activation": ACTIVATIONS,

@@ -61,7 +61,7 @@ class FixedCache:
             _, n_heads, _, width = key.shape
             shape = (n_places, n_heads, n_source, width)
             memory_heads.append((key.new_zeros(shape), key.new_zeros(shape)))
-            shape = (n_places, room * beam_size, layer.self_attention.n_heads, width)
+            shape = (n_places, room * beam_size, layer.self_attention.n_key_heads, width)
             heads.append((key.new_zeros(shape), key.new_zeros(shape)))
         like = memory.device
         source_mask = torch.zeros(n_places, n_source, dtype=torch.bool, device=like)

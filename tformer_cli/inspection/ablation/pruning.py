@@ -31,12 +31,17 @@ def prune_heads(model: Transformer, heads: Iterable[HeadId]) -> Transformer:
 
     Returns:
         A model in evaluation mode whose outputs are those of `model` with the heads switched off.
+
+    Raises:
+        ValueError: if the model has no projections, which heads are taken out of.
     """
+    if not model.config.projections:
+        raise ValueError("heads without projections cannot be taken out: they have no weights")
     kept = _kept_heads(model, set(heads))
     weights = dict(model.state_dict())
     for (kind, layer), numbers in kept.items():
         name = _NAMES[kind].format(layer)
-        weights |= _without(weights, name, numbers, model.config.head_width)
+        weights |= _without(weights, name, numbers, model.config)
     with shapes_alone():
         pruned = Transformer(_pruned_config(model, kept), model.vocab_size)
     pruned.load_state_dict(weights, assign=True)
@@ -58,6 +63,7 @@ def _pruned_config(model: Transformer, kept: dict[tuple[Kind, int], list[int]]) 
 
     return replace(
         model.config,
+        n_key_heads=0,
         encoder_heads=of("enc"),
         decoder_heads=of("dec"),
         cross_heads=of("cross"),
@@ -79,13 +85,22 @@ def _bias_heads(model: Transformer, kept: dict[tuple[Kind, int], list[int]]) -> 
 
 
 def _without(
-    weights: dict[str, Tensor], name: str, heads: list[int], head_width: int
+    weights: dict[str, Tensor], name: str, heads: list[int], config: ModelConfig
 ) -> dict[str, Tensor]:
-    """The tensors of a layer with only the rows and columns of some heads."""
-    joined = weights[f"{name}.out_projection.weight"].shape[1]
+    """The tensors of a layer with only the rows and columns of some heads.
+
+    Heads that shared keys and values get their own.
+    """
+    width, joined = config.head_width, weights[f"{name}.out_projection.weight"].shape[1]
+    n_sharing = config.n_heads // (config.n_key_heads or config.n_heads)
+
+    def places(first: int, n_sharing: int = 1) -> Tensor:
+        starts = [first + head // n_sharing * width for head in heads]
+        return torch.tensor([start + e for start in starts for e in range(width)]).long()
+
     # which of the H·E columns of W_O stay, and which rows of W_Q, W_K and W_V below each other
-    columns = torch.tensor([h * head_width + e for h in heads for e in range(head_width)]).long()
-    rows = torch.cat([part * joined + columns for part in range(3)])
+    columns, keys = places(0), joined // n_sharing
+    rows = torch.cat((columns, places(joined, n_sharing), places(joined + keys, n_sharing)))
     output = f"{name}.out_projection.weight"
     found = {output: weights[output][:, columns]}
     for part in (f"{name}.in_projection.weight", f"{name}.in_projection.bias"):

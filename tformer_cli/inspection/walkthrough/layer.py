@@ -75,13 +75,15 @@ def _matrix_form(trace: HeadTrace, observed: Observed, subject: Subject) -> Step
 def _concatenation(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     head, row = subject.head, subject.row
     n_heads = len(trace.all_context)
+    product, times = ("·W_O", ", times W_O") if trace.has_projections else ("", "")
+    bias = " + b_O" if trace.has_bias else ""
     return Step(
         number=8,
         name="concatenation",
-        title="Put the heads side by side and mix them",
-        formulas=("MultiHead = Concat(z_0, …, z_h)·W_O" + (" + b_O" if trace.has_bias else ""),),
+        title="Put the heads side by side" + (" and mix them" if trace.has_projections else ""),
+        formulas=(f"MultiHead = Concat(z_0, …, z_h){product}{bias}",),
         says=f"The z of the layer's {count_of(n_heads, 'head')} in one row of "
-        f"{trace.joined.shape[1]} numbers, times W_O. The share of {head} is what it alone puts "
+        f"{trace.joined.shape[1]} numbers{times}. The share of {head} is what it alone puts "
         f"in; the shares of all heads {'and b_O ' if trace.has_bias else ''}add up to the output.",
         tables=(
             Table(
@@ -93,7 +95,7 @@ def _concatenation(trace: HeadTrace, observed: Observed, subject: Subject) -> St
             ),
             Table(
                 "attended",
-                "after W_O",
+                "after W_O" if trace.has_projections else "side by side",
                 ("output", f"share of {head}"),
                 torch.stack((trace.attended[row], trace.share)),
             ),

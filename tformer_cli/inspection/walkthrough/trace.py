@@ -21,13 +21,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.capture.observed import Observed, place_of
 from tformer_cli.inspection.walkthrough.norms import NormTrace, norm_trace, normed
 from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.copies import Copies
+from tformer_cli.model.operations import Linear
 from tformer_cli.model.transformer import Transformer
 
 
@@ -63,6 +65,10 @@ class HeadTrace:
     """Parts of x in the first layer of a stack."""
     norm_before: NormTrace | None
     """The layer norm before the projections (pre-norm models)."""
+    has_projections: bool
+    """True if there are projections."""
+    n_sharing: int
+    """Heads that share keys and values with this one, itself included."""
     has_bias: bool
     """True if the projections have biases."""
     stream: Tensor
@@ -164,6 +170,8 @@ def trace_head(
     similarity = place.attention.similarity
     return HeadTrace(
         embedding=embedding,
+        has_projections=place.attention.has_projections,
+        n_sharing=place.attention.n_heads // place.attention.n_key_heads,
         has_bias=place.attention.in_projection.bias is not None,
         norm_before=norm_trace(stream[row], place.own_norm) if is_pre_norm else None,
         stream=stream,
@@ -230,13 +238,14 @@ def _project(
 ) -> _Projected:
     """Projects the input; the number of heads and their width are those of the model's queries."""
     n_heads, width = models.shape[0], models.shape[-1]
-    queries, keys, values = (
+    queries, *others = (
         # (·, H·E) -> (·, H, E) -> (H, ·, E)
-        functional.linear(inputs, weight, bias).view(-1, n_heads, width).transpose(0, 1)
+        functional.linear(inputs, weight, bias).view(len(inputs), -1, width).transpose(0, 1)
         for inputs, (weight, bias) in zip(
-            (entering, memory, memory), _thirds(attention.in_projection), strict=True
+            (entering, memory, memory), _thirds(attention), strict=True
         )
     )
+    keys, values = (part.repeat_interleave(n_heads // len(part), dim=0) for part in others)
     positions, similarity, bias = attention.positions, attention.similarity, None
     turned = [queries, keys]
     if positions.turns:
@@ -304,13 +313,13 @@ def _embedding(model: Transformer, head: HeadId, row: int, token_id: int) -> Emb
     )
 
 
-def _thirds(projection: nn.Linear) -> list[tuple[Tensor, Tensor | None]]:
+def _thirds(attention: MultiHeadAttention) -> list[tuple[Tensor, Tensor | None]]:
     """The weights and biases of W_Q, W_K and W_V, which share a matrix."""
-    weight, bias = _exact(projection)
-    biases = (None, None, None) if bias is None else bias.chunk(3)
-    return list(zip(weight.chunk(3), biases, strict=True))
+    weight, bias = _exact(attention.in_projection)
+    biases = (None, None, None) if bias is None else bias.split_with_sizes(attention.row_counts)
+    return list(zip(weight.split_with_sizes(attention.row_counts), biases, strict=True))
 
 
-def _exact(linear: nn.Linear) -> tuple[Tensor, Tensor | None]:
+def _exact(linear: Linear | Copies) -> tuple[Tensor, Tensor | None]:
     bias = None if linear.bias is None else linear.bias.detach().cpu().double()
     return linear.weight.detach().cpu().double(), bias

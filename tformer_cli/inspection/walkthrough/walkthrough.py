@@ -128,7 +128,7 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         name="projections",
         title="Query, keys, values",
         formulas=tuple(
-            f"{name} = {of}·W_{matrix}" + (f" + b_{matrix}" if trace.has_bias else "")
+            f"{name} = {of}" + _projection(trace, matrix)
             for name, of, matrix in (
                 ("q", "x", "Q"),
                 ("k_j", f"{source}_j", "K"),
@@ -136,7 +136,7 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
             )
         ),
         says=f"The token asks with q; every token it may look at answers with its key k and hands "
-        f"over its value v. Each has d_k = {width} numbers.",
+        f"over its value v. Each has d_k = {width} numbers.{_shared(trace, subject)}",
         tables=(
             Table("q", "query", (query,), trace.query[None]),
             Table("k", "keys", keys, trace.key, marked_row=worked),
@@ -168,6 +168,25 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         tables=(Table("z", "sum", ("z",), trace.context[None]),),
         checks=(check("z", trace.context, observed.context[number, row]),),
     )
+
+
+def _projection(trace: HeadTrace, matrix: str) -> str:
+    """What x or m is multiplied by and what is added."""
+    if not trace.has_projections:
+        return ""
+    return f"·W_{matrix}" + (f" + b_{matrix}" if trace.has_bias else "")
+
+
+def _shared(trace: HeadTrace, subject: Subject) -> str:
+    """What there is to say of keys that are not this head's alone, or not projected."""
+    if not trace.has_projections:
+        return " This model has no projections: each head has its own numbers of x."
+    if trace.n_sharing == 1:
+        return ""
+    kind, layer, head = subject.head
+    first = head - head % trace.n_sharing
+    last = first + trace.n_sharing - 1
+    return f" Heads {kind}.{layer}.{first} to {kind}.{layer}.{last} share keys and values."
 
 
 def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:

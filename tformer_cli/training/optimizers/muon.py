@@ -47,7 +47,8 @@ def layer_matrices(model: nn.Module) -> dict[Tensor, int]:
             found[module.weight] = 1
     for module in model.modules():
         if isinstance(module, MultiHeadAttention) and module.in_projection.weight in found:
-            found[module.in_projection.weight] = 3
+            # heads that share keys have a W_Q of several times as many rows, taken one by one
+            found[module.in_projection.weight] = 2 + module.n_heads // module.n_key_heads
     return found
 
 

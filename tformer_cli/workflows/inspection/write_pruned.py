@@ -66,6 +66,11 @@ def write_pruned(
         ArtifactError: if it cannot be written.
     """
     check_free(directory)
+    if not opened.directory.model.config.projections:
+        raise UsageError(
+            "--write-pruned: the model's heads have no projections, so that there is nothing to "
+            "take out; omit it"
+        )
     chosen = AblationSettings() if settings is None else settings
     _save(opened.directory, heads, directory)
     pruned = _opened_like(opened, directory)
