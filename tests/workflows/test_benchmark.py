@@ -9,11 +9,13 @@ import pytest
 from rich.console import Console
 
 from tformer_cli.artifacts.shortlist_file import save_shortlist
-from tformer_cli.cli.commands.benchmark import _notes, show_speeds
+from tformer_cli.cli.commands.benchmark import MeasuringOptions, _notes, show_speeds
+from tformer_cli.cli.options import DecodingPrecision
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.shortlist import Shortlist
-from tformer_cli.errors import DataError, UsageError
-from tformer_cli.workflows.benchmark import Setting, benchmark, percentile
+from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.workflows.benchmark import Setting, benchmark, percentile, stored_precision
+from tformer_cli.workflows.export import export_int8
 from tformer_cli.workflows.translate import translate_lines
 
 SETTING = Setting(engine="tformer", precision="float32", beam_size=2)
@@ -39,6 +41,18 @@ def test_measures_a_setting_in_a_process_of_its_own(model):
     assert speed.peak_memory > 50e6
     assert told == [3]
     assert speed.record()["beam_size"] == 2
+
+
+def test_integers_are_measured_as_they_are(model, tmp_path):
+    export_int8(model, tmp_path / "int8")
+    assert stored_precision(model) == "float32"
+    assert stored_precision(tmp_path / "int8") == "int8"
+    (setting,) = MeasuringOptions(beam_size=[1]).settings(tmp_path / "int8")
+    (speed,) = benchmark(tmp_path / "int8", ["A dog"], [setting], rounds=1, threads=1)
+    assert speed.record()["precision"] == "int8"
+    given = MeasuringOptions(beam_size=[1], precision=[DecodingPrecision.float32])
+    with pytest.raises(ArtifactError, match="holds int8 weights"):
+        benchmark(tmp_path / "int8", ["A dog"], given.settings(tmp_path / "int8"), rounds=1)
 
 
 @pytest.fixture

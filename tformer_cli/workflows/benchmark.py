@@ -141,6 +141,18 @@ def benchmark(
     return [_speed(setting, runs, expected) for setting, runs in measured.items()]
 
 
+def stored_precision(model: Path | str) -> PrecisionChoice:
+    """Returns the precision that a model's weights are stored in, of integers "int8".
+
+    Raises:
+        ArtifactError: if it is no model, or a foreign one that cannot be imported.
+    """
+    from tformer_cli.artifacts.config_file import read_config
+    from tformer_cli.workflows.import_model import resolve_model
+
+    return read_config(resolve_model(model)).weight_type
+
+
 def _references_of(lines: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[str]]:
     """Returns the references of the lines that are not blank.
 

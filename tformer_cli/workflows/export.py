@@ -15,7 +15,7 @@ from tformer_cli.artifacts.model_directory import (
 )
 from tformer_cli.artifacts.shortlist_file import copy_shortlist
 from tformer_cli.errors import UsageError
-from tformer_cli.files.atomic import directory_aside
+from tformer_cli.files.atomic import directory_aside, not_writable
 from tformer_cli.workflows.import_model import resolve_model
 
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
@@ -52,8 +52,7 @@ def export(
     path = own if output is None else Path(output)
     if adapter is not None and path.resolve() == own.resolve():
         raise UsageError(f"--output: {own} is for MODEL without --adapter; name another directory")
-    if not (path / ORIGIN).is_file():
-        _check_free(path)
+    _check_free(path, unless=ORIGIN)
     directory = load_model_directory(source, adapter=adapter)
     export_ctranslate2(directory, path, quantization)
     return path
@@ -175,7 +174,12 @@ def export_marian(model: Path | str, output: Path | str, adapter: Path | None = 
     marian.export_marian(directory, weights, path)
 
 
-def _check_free(path: Path) -> None:
-    """Refuses a path with files, which would be lost."""
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+def _check_free(path: Path, unless: str | None = None) -> None:
+    """Refuses a path with files, which would be lost; not if one has the name `unless`."""
+    try:
+        is_ours = unless is not None and (path / unless).is_file()
+        is_free = is_ours or not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    except OSError as error:  # a name too long
+        raise not_writable(path, error) from None
+    if not is_free:
         raise UsageError(f"--output: {path} is already there; name a new directory")

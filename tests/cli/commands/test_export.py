@@ -94,3 +94,11 @@ def test_integers_are_not_inspected(model, tmp_path):
         assert refused.exit_code == 2
         assert refused.stderr.startswith(f"error: {tmp_path / 'int8'}: holds int8 weights, ")
         assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["ctranslate2", "huggingface", "marian", "int8"])
+def test_a_name_that_cannot_be_is_one_line(model, kind):
+    result = run(app, ["export", str(model), "--format", kind, "-o", "x" * 300])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {'x' * 300}: cannot be written (file name too long)")
+    assert result.stderr.count("\n") == 1

@@ -276,6 +276,26 @@ def test_a_model_that_is_named_has_its_own_decoder_file(tmp_path):
     assert import_model(str(source / "model.npz"), None).decoding.beam_size == 6
 
 
+@pytest.mark.parametrize(
+    ("normalize", "kind", "said"),
+    [
+        ("1", "average", None),
+        ("0", "gnmt", None),
+        ("0.6", "average", "--length-normalization gnmt --length-penalty 0.6 comes near"),
+        ("-1", "average", 'normalize = "-1" is taken as 1, division by the length$'),
+        ("much", "average", 'normalize = "much" is taken as 1, division by the length$'),
+    ],
+)
+def test_another_exponent_of_the_length_is_told(tmp_path, normalize, kind, said):
+    source = write(tmp_path / "marian", weights(OPTIONS), OPTIONS)
+    decoder = source / "model.npz.decoder.yml"
+    decoder.write_text(decoder.read_text().replace("normalize: 1", f"normalize: {normalize}"))
+    model = import_model(str(source), None)
+    assert model.decoding.length_normalization == kind
+    assert len(model.notes) == (said is not None)
+    assert said is None or re.search(said, model.notes[0])
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_are_those_of_the_reference(tmp_path, variant):
     options = OPTIONS | VARIANTS[variant]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from tformer_cli.decoding.config import PrecisionChoice
     from tformer_cli.workflows.benchmark import Setting, Speed
 
 COLUMNS = (
@@ -52,7 +53,11 @@ class MeasuringOptions:
     ] = None
     precision: Annotated[
         list[DecodingPrecision] | None,
-        option("Precision to measure. Repeat to compare.", panel=MACHINE, shown="float32"),
+        option(
+            "Precision to measure. Repeat to compare.",
+            panel=MACHINE,
+            shown="float32; int8 if MODEL is stored in it",
+        ),
     ] = None
     engine: Annotated[
         list[Engine] | None,
@@ -70,21 +75,23 @@ class MeasuringOptions:
     ] = None
     rounds: Annotated[int, option("Measure every setting N times, in turns.", min=1)] = 3
 
-    def settings(self) -> "list[Setting]":
-        """Returns every combination of beam size, engine, precision and shortlist."""
-        from tformer_cli.workflows.benchmark import Setting
+    def settings(self, model: Path) -> "list[Setting]":
+        """Returns every combination of beam size, engine, precision and shortlist for a model."""
+        from tformer_cli.workflows.benchmark import Setting, stored_precision
 
+        given: list[PrecisionChoice] = [one.value for one in self.precision or ()]
+        precisions = given or [stored_precision(model)]
         shortlists: Sequence[str | None] = self.shortlist or [None]
         return [
             Setting(
                 engine=engine.value,
-                precision=precision.value,
+                precision=precision,
                 beam_size=beam_size,
                 shortlist=shortlist,
             )
             for beam_size in self.beam_size or [1, 5]
             for engine in self.engine or [Engine.tformer]
-            for precision in self.precision or [DecodingPrecision.float32]
+            for precision in precisions
             for shortlist in shortlists
         ]
 
@@ -130,7 +137,7 @@ def benchmark(
     """
     from tformer_cli.workflows.benchmark import benchmark as workflow
 
-    settings = measuring.settings()
+    settings = measuring.settings(model)
     files = [source, *(reference or ())]
     check_stdin_is_read_once(files)
     prompt_at_terminal(files=files, quiet=quiet)

@@ -5,6 +5,7 @@ translation starts from a row of zeros, and vocabularies have neither padding no
 `layout` names the source.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -37,7 +38,7 @@ from tformer_cli.converters.marian.source import MarianSource
 from tformer_cli.converters.marian.vocabularies import read_vocabularies
 from tformer_cli.converters.positions import tensor2tensor_halves
 from tformer_cli.data.tokenizer import BOS_ID
-from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.config import LARGEST_LENGTH_PENALTY, DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 
@@ -138,14 +139,16 @@ def convert(
     reader.ignore(name for name in arrays if name.endswith(_STATIC) or name.startswith("special:"))
     reader.check_all_taken()
     shortlist_file, shortlist = read_shortlist(source, rows)
+    decoding, notes = _decoding(source.settings)
     return ForeignModel(
         kind="Bergamot (Firefox)" if multipliers else "Marian",
         config=config,
         weights=found,
         tokenizer=tokenizer,
-        decoding=_decoding(source.settings),
+        decoding=decoding,
         files=(source.model, *files, *shortlist_file),
         shortlist=shortlist,
+        notes=notes,
         ids=rows[1].foreign,
         weight_type="int8" if in_integers else "float32",
     )
@@ -252,12 +255,34 @@ def _less_start(table: Array, embedding: Weight, scale: float) -> Array:
     return found
 
 
-def _decoding(settings: Mapping[str, Any]) -> DecodingConfig:
-    """Turns the decoder's settings into defaults of the search."""
+def _decoding(settings: Mapping[str, Any]) -> tuple[DecodingConfig, tuple[str, ...]]:
+    """Turns the decoder's settings into defaults of the search.
+
+    Returns:
+        The defaults, and what is to be said of them.
+    """
     beams = str(settings.get("beam-size", 4))
-    normalize = str(settings.get("normalize", 0.0))
-    return DecodingConfig(
+    exponent = _exponent(settings)
+    decoding = DecodingConfig(
         beam_size=min(max(int(beams), 1), 1000) if beams.isdecimal() and len(beams) < 5 else 4,
-        length_normalization="average" if normalize not in ("0", "0.0") else "gnmt",
-        length_penalty=1.0 if normalize not in ("0", "0.0") else 0.0,
+        length_normalization="average" if exponent else "gnmt",
+        length_penalty=1.0 if exponent else 0.0,
     )
+    if exponent in (0.0, 1.0):
+        return decoding, ()
+    said = json.dumps(settings["normalize"])[:60]
+    advice = ""
+    if 0.0 < exponent <= LARGEST_LENGTH_PENALTY:
+        advice = f"; --length-normalization gnmt --length-penalty {exponent:g} comes near it"
+    return decoding, (f"normalize = {said} is taken as 1, division by the length{advice}",)
+
+
+def _exponent(settings: Mapping[str, Any]) -> float:
+    """Returns the exponent of the length that Marian divides a log-probability by.
+
+    NaN if it is not a number.
+    """
+    try:
+        return float(settings.get("normalize", 0.0))
+    except (TypeError, ValueError):
+        return math.nan
