@@ -14,18 +14,21 @@ def _sized(number, data):
     return _field(number, 2, size + bytes([length]) + data)
 
 
-def spm(pieces, specials=None, algorithm=1):
+def spm(pieces, specials=None, algorithm=1, special_score=None):
     """A model of pieces, without a table of replacements.
 
     Args:
         pieces: the pieces; their scores fall.
         specials: types of some pieces (2: unknown, 3: control), by the piece.
         algorithm: 1 is Unigram, 2 is BPE.
+        special_score: score of those; None: as of any other piece.
     """
     specials = {"<unk>": 2, "<s>": 3, "</s>": 3} if specials is None else specials
     found = b""
     for number, piece in enumerate(pieces):
-        entry = _sized(1, piece.encode()) + _field(2, 5, struct.pack("<f", -1.0 - number / 16))
+        is_given = special_score is not None and piece in specials
+        score = special_score if is_given else -1.0 - number / 16
+        entry = _sized(1, piece.encode()) + _field(2, 5, struct.pack("<f", score))
         if piece in specials:
             entry += _field(3, 0, bytes([specials[piece]]))
         found += _sized(1, entry)

@@ -199,6 +199,43 @@ def test_multilingual_logits_are_equal(tmp_path, kind):
     assert logits_differ(tmp_path / "hf", model, tmp_path / "ours") <= 2e-5
 
 
+def pegasus(path):
+    """Writes a directory of Pegasus as Google's are."""
+    pieces = ["<pad>", "</s>", "<unk>", *PIECES[3:]]
+    size = len(pieces) + 103
+    options = {"activation_function": "relu", "scale_embedding": True}
+    config = transformers.PegasusConfig(vocab_size=size, **{**SMALL, **options})
+    model = transformers.PegasusForConditionalGeneration(config)
+    positions = {n: m.weight.clone() for n, m in model.named_modules() if "embed_positions" in n}
+    model = randomized(model, None)
+    for name, module in model.named_modules():
+        if name in positions:
+            module.weight.data = positions[name]
+    path.mkdir()
+    model.save_pretrained(path)
+    types = {"<pad>": 3, "</s>": 3, "<unk>": 2}
+    (path / "spiece.model").write_bytes(spm(pieces, types, special_score=0.0))
+    return model
+
+
+def test_pegasus_has_the_logits_and_ids_of_the_library(tmp_path):
+    model = pegasus(tmp_path / "hf")
+    assert logits_differ(tmp_path / "hf", model, tmp_path / "ours") <= 2e-5
+    theirs = transformers.PegasusTokenizer.from_pretrained(tmp_path / "hf")
+    directory = load_model_directory(tmp_path / "ours")
+    runs = directory.info.origin.ids
+    foreign = [n for first, length in runs for n in range(first, first + length)]
+    for text in ("a cat", "the old house is green", "é"):
+        ids = directory.tokenizer.source.encode(text)
+        assert [*(foreign[n] for n in ids), 1] == theirs(text).input_ids
+    assert theirs.convert_ids_to_tokens(foreign[4:]) == directory.tokenizer.target.pieces(
+        range(4, len(foreign))
+    )
+    (tmp_path / "hf" / "tokenizer_config.json").write_text('{"offset": 0}')
+    with pytest.raises(ArtifactError, match="offset = 0 is not supported"):
+        import_model(str(tmp_path / "hf"), None)
+
+
 def test_what_is_wrong_on_purpose_is_noticed(tmp_path, monkeypatch):
     """Each detail, done wrong, moves the logits far more than rounding does."""
     model, _, _ = marian(tmp_path / "hf")

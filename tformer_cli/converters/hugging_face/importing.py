@@ -74,7 +74,6 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             scale_embedding=True,
             activation="relu",
         ),
-        # only what `tformer export` writes: the original's tokenizer is not supported
         "pegasus": Family(title="Pegasus", norm="pre", positions="paper"),
         "mbart": Family(title="mBART", norm="pre", positions="learned", embedding_norm=True),
     }

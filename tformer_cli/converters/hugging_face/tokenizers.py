@@ -1,9 +1,9 @@
-"""Tokenizers of Hugging Face's Marian, M2M-100, NLLB and mBART directories.
+"""Tokenizers of Hugging Face's Marian, M2M-100, NLLB, mBART and Pegasus directories.
 
 Marian numbers the pieces of two SentencePiece models by a vocab.json; M2M-100 those of one, with
 languages behind it. NLLB and mBART number them as fairseq does: four special tokens first, so that
-piece i of the SentencePiece model has the id i + 1, with languages behind. A directory that tformer
-has exported has one of its own tokenizers.
+piece i of the SentencePiece model has the id i + 1, with languages behind. Pegasus has tokens of
+its pre-training before them. A directory that tformer has exported has one of its own tokenizers.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tformer_cli.converters.assembly import UNUSED, Rows
-from tformer_cli.converters.foreign_model import read_bytes, read_json_file
+from tformer_cli.converters.foreign_model import read_bytes, read_json_file, shown
 from tformer_cli.data.joint_tokenizer import JointTokenizer
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.data.sentencepiece.spm_file import read_spm
@@ -27,6 +27,8 @@ M2M_TOKEN = re.compile("__.+__")
 """How M2M-100 names languages."""
 _TAG = re.compile(r">>(.+)<<")
 _JOINT_SPM = ("sentencepiece.bpe.model", "spm.model")
+_PEGASUS_FIRST = ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{n}>" for n in range(2, 103)))
+"""Ids 0 to 104 of Pegasus; the third piece of its SentencePiece model, `<unk>`, has the next."""
 _MOST_ENTRIES = 1 << 20
 
 
@@ -133,6 +135,8 @@ def read_vocabulary(
         return exported
     if settings["model_type"] == "marian":
         return _read_marian(path, settings)
+    if settings["model_type"] == "pegasus":
+        return _read_pegasus(path)
     spm = next((path / name for name in _JOINT_SPM if (path / name).is_file()), None)
     if spm is None:
         raise ArtifactError(
@@ -178,6 +182,26 @@ def _read_exported(path: Path) -> JointVocabulary | None:
     except DataError:
         return None
     return JointVocabulary(joint=joint, files=(file,))
+
+
+def _read_pegasus(path: Path) -> HuggingFaceVocabulary:
+    spm, config_file = path / "spiece.model", path / "tokenizer_config.json"
+    names = read_json_file(config_file) if config_file.is_file() else {}
+    if (offset := names.get("offset", 103)) != 103:
+        raise ArtifactError(
+            f"{config_file}: offset = {shown(offset)} is not supported; import another model"
+        )
+    pieces = read_spm(read_bytes(spm), str(spm)).pieces
+    ids = {piece: n for n, piece in enumerate((*_PEGASUS_FIRST, *pieces[2:]))}
+    return HuggingFaceVocabulary(
+        source_spm=spm,
+        target_spm=None,
+        source=ids,
+        target=ids,
+        unk=ids.get("<unk>", -1),
+        languages=NO_LANGUAGES,
+        files=(spm, *([config_file] if config_file.is_file() else [])),
+    )
 
 
 def _read_marian(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabulary:
