@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tformer_cli import __version__
 from tformer_cli.acceleration import require_fast
 from tformer_cli.artifacts.adapter_directory import merge_adapter
 from tformer_cli.artifacts.array_file import write_arrays
@@ -37,6 +36,7 @@ from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weight
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
+from tformer_cli.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping

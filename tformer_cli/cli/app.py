@@ -13,13 +13,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from tformer_cli import __version__
 from tformer_cli.cli.checked_command import CheckedCommand
 from tformer_cli.cli.console import error_line
 from tformer_cli.cli.help_screen import DEPLOY, EXAMPLES, LOOK_INSIDE, START, TRAIN, TRANSLATE
 from tformer_cli.cli.standard_streams import discard_stdout, prepare_standard_streams
 from tformer_cli.cli.usage import HelpfulGroup, usage_message
 from tformer_cli.errors import TformerError
+from tformer_cli.version import __version__
 
 CLOSED_PIPE_STATUS = 141
 """Status that a shell reports for a program ended by a closed pipe (128 + SIGPIPE)."""

@@ -183,6 +183,17 @@ class Translator:
         other._searcher = Searcher(model, self._engines, self._before_batch, self._scorers)
         return other
 
+    def with_config(self, config: DecodingConfig) -> Translator:
+        """Makes a translator that searches otherwise, with the same engines.
+
+        Raises:
+            UsageError: if no engine supports the settings.
+        """
+        other = copy(self)
+        other.config = config
+        other.check()
+        return other
+
     def translate(
         self,
         lines: Sequence[str],

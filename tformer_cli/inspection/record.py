@@ -122,6 +122,20 @@ class HeadsRecord:
             raise ValueError("a blank line has no attention maps")
         return self.maps
 
+    def _repr_html_(self) -> str:
+        """The page of the heads in a frame, for a notebook: its style and script stay inside."""
+        from html import escape
+
+        from tformer_cli.inspection.page.heads_data import render_html
+
+        if self.maps is None:
+            return "<p>a blank line has no attention maps</p>"
+        page = escape(render_html([self]))
+        return (
+            f'<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" '
+            'style="width: 100%; height: 720px; border: 0"></iframe>'
+        )
+
     def row_labels(self, kind: Kind) -> tuple[str, ...]:
         """Labels of the rows of a kind's maps: the query, or what it predicts."""
         return self.source_pieces if kind == "enc" else self.target_pieces

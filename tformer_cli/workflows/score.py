@@ -66,9 +66,9 @@ def score_lines(
         DataError: if one side has more lines.
     """
     counts = counts if counts is not None else ScoreCounts()
-    pairs = _aligned(given_lines(sources, "sources"), given_lines(targets, "targets"))
+    pairs = aligned_pairs(given_lines(sources, "sources"), given_lines(targets, "targets"))
     while buffer := list(islice(pairs, PAIRS_AT_ONCE)):
-        yield from _scored(opened, buffer, counts)
+        yield from scored_pairs(opened, buffer, counts)
 
 
 def rank_again(
@@ -94,7 +94,7 @@ def rank_again(
     for index, group in groupby(entries, key=lambda entry: entry[0]):
         candidates = list(group)
         pairs = [(sources[index], text) for _, text, _ in candidates]
-        scored = zip(candidates, _scored(opened, pairs, counts), strict=True)
+        scored = zip(candidates, scored_pairs(opened, pairs, counts), strict=True)
         for (_, text, features), pair in sorted(scored, key=lambda item: -item[1].result.score):
             result = pair.result
             added = f"{features} ForcedLogProbability= {result.log_probability:.6f}".lstrip()
@@ -130,9 +130,10 @@ def format_score(pair: ScoredPair, output_format: ScoreFormat) -> str:
     return json.dumps(record, ensure_ascii=False)
 
 
-def _scored(
+def scored_pairs(
     opened: Opened, pairs: Sequence[tuple[str, str]], counts: ScoreCounts
 ) -> list[ScoredPair]:
+    """Scores pairs of sentences, all at once; `counts` has the number of the first."""
     tokenizer = opened.directory.tokenizer
     longest = longest_source(opened.directory.config.max_positions)
     whole = [
@@ -154,7 +155,12 @@ def _scored(
     return scored
 
 
-def _aligned(sources: Iterable[str], targets: Iterable[str]) -> Iterator[tuple[str, str]]:
+def aligned_pairs(sources: Iterable[str], targets: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yields each source with its target.
+
+    Raises:
+        DataError: if one side has more lines.
+    """
     for number, (source, target) in enumerate(zip_longest(sources, targets), 1):
         if source is None or target is None:
             option = "--source" if source is None else "--target-file"

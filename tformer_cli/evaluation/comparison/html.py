@@ -10,7 +10,7 @@ _STYLE = """\
 header { padding: 16px 24px; background: var(--panel); border-bottom: 1px solid var(--line); }
 header p { color: var(--soft); font-size: 13px; max-width: 110ch; margin: 6px 0 0; }
 main { padding: 0 24px 16px; max-width: 1320px; }
-.tables { display: flex; flex-wrap: wrap; gap: 16px; margin: 0 0 16px; }
+.tables { display: flex; flex-wrap: wrap; align-items: start; gap: 16px; margin: 0 0 16px; }
 .tables .panel { max-width: 100%; margin: 0; }
 section > h2 { font-size: 17px; margin: 20px 0 12px; }
 .panel { background: var(--panel); border: 1px solid var(--line); border-radius: 12px;

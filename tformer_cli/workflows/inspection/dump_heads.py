@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tformer_cli import __version__
 from tformer_cli.artifacts.array_file import size_of, write_arrays
 from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.shard_directory import ShardDirectory, shard_directory
@@ -27,6 +26,7 @@ from tformer_cli.inspection.heads.dump import (
 )
 from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.inspection.weighting.weighting import ALPHA
+from tformer_cli.version import __version__
 from tformer_cli.workflows.inspection.align import in_buffers, read_pairs
 from tformer_cli.workflows.inspection.corpus_pairs import BUFFER_LINES, corpus_pairs
 

@@ -129,21 +129,39 @@ class HeadInspector:
         self, lines: Iterable[str], targets: Iterable[str] | None = None
     ) -> Iterator[HeadsRecord]:
         """Yields the record of each line; see `inspect_heads`."""
+        for index, (line, target) in enumerate(self.pairs(lines, targets)):
+            yield self.inspect_line(index, line, target)
+
+    def pairs(
+        self, lines: Iterable[str], targets: Iterable[str] | None = None
+    ) -> Iterator[tuple[str, str | None]]:
+        """Yields each line with its target; None: the model's translation is to be looked at.
+
+        Raises:
+            UsageError: if there are targets for the mode "live".
+            DataError: if there are more or fewer targets than lines.
+        """
         if targets is not None and self._recorder is not None:
             raise UsageError(LIVE_TARGETS)
         lines = given_lines(lines)
-        targets = None if targets is None else given_lines(targets, "targets")
         if targets is None:
-            for index, line in enumerate(lines):
-                yield self._inspect_translation(index, line)
-            return
-        for index, (line, target) in enumerate(zip_longest(lines, targets)):
-            if line is None or target is None:
-                more, fewer = ("targets", "lines") if line is None else ("lines", "targets")
-                raise DataError(
-                    f"line {index + 1}: there are more {more} than {fewer}; give one for each"
-                )
-            yield self._inspect_pair(index, line, target)
+            return ((line, None) for line in lines)
+        return _with_targets(lines, given_lines(targets, "targets"))
+
+    def inspect_line(self, index: int, line: str, target: str | None = None) -> HeadsRecord:
+        """Makes the record of a line.
+
+        Args:
+            index: its number, from 0.
+            line: the source sentence.
+            target: from `pairs`.
+
+        Raises:
+            DataError: if it is too long.
+        """
+        if target is None:
+            return self._inspect_translation(index, line)
+        return self._inspect_pair(index, line, target)
 
     def _inspect_translation(self, index: int, line: str) -> HeadsRecord:
         if not line.strip():
@@ -282,6 +300,14 @@ class HeadInspector:
                 f"line {index + 1}: has {count_of(len(ids), 'token')}, but the model takes "
                 f"{longest}; inspect a shorter sentence"
             )
+
+
+def _with_targets(lines: Iterable[str], targets: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for number, (line, target) in enumerate(zip_longest(lines, targets), 1):
+        if line is None or target is None:
+            more, fewer = ("targets", "lines") if line is None else ("lines", "targets")
+            raise DataError(f"line {number}: there are more {more} than {fewer}; give one for each")
+        yield line, target
 
 
 def summary_of(directory: ModelDirectory) -> ModelSummary:

@@ -1,0 +1,199 @@
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from html.parser import HTMLParser
+from itertools import count
+
+import numpy as np
+import pytest
+import torch
+
+import tformer_cli
+from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.inspection.json_lines import describe
+from tformer_cli.workflows import loaded_model
+from tformer_cli.workflows.inspection.heads import inspect_heads
+from tformer_cli.workflows.opening.translator import open_translator
+from tformer_cli.workflows.score import score_lines
+from tformer_cli.workflows.translate import translate_lines
+
+LINES = ["A man sleeps.", "", "Two dogs run in the snow.", "the street"]
+TARGETS = ["Ein Mann", "", "Zwei Hunde im Schnee", "die Straße"]
+
+
+@pytest.fixture(scope="module")
+def loaded(model):
+    return tformer_cli.load(model, device="cpu", precision="float32")
+
+
+def as_data(records):
+    return [
+        (describe(record), [record.captured.weights(head).tolist() for head in record.heads])
+        for record in records
+    ]
+
+
+def test_results_are_those_of_the_workflows(loaded, model):
+    fixed = {"device": "cpu", "precision": "float32"}
+    assert list(loaded.translate(LINES)) == list(translate_lines(model, LINES, **fixed))
+    found = list(loaded.translate(LINES, beam_size=3, n_best=2, buffer_lines=1))
+    assert found == list(translate_lines(model, LINES, beam_size=3, n_best=2, **fixed))
+    opened = open_translator(model, **fixed)
+    assert list(loaded.score(LINES, TARGETS)) == list(score_lines(opened, LINES, TARGETS))
+    for options in ({"heads": ["cross"]}, {"targets": TARGETS}, {"mode": "live", "rank": 2}):
+        theirs = inspect_heads(model, LINES, device="cpu", **options)
+        assert as_data(loaded.heads(LINES, **options)) == as_data(theirs)
+    # the settings of one call are of that call
+    assert list(loaded.translate(LINES)) == list(translate_lines(model, LINES, **fixed))
+
+
+def test_a_model_is_opened_once(model, monkeypatch):
+    opened = []
+
+    def opening(path, **options):
+        opened.append(options["precision"])
+        return open_translator(path, **options)
+
+    monkeypatch.setattr(loaded_model, "open_translator", opening)
+    one = tformer_cli.load(model, device="cpu", precision="int8")
+    for _ in range(2):
+        assert len(list(one.translate(LINES, beam_size=2))) == 4
+        assert len(list(one.score(LINES, TARGETS))) == 4
+    assert opened == ["int8"]
+    assert "int8 on cpu" in repr(one)
+    for _ in range(2):
+        (record,) = one.heads(LINES[:1])
+    assert opened == ["int8", "float32"]  # maps are of float32
+    assert as_data([record]) == as_data(inspect_heads(model, LINES[:1], device="cpu"))
+
+
+def test_several_threads_get_what_each_would_get_alone(loaded):
+    jobs = {
+        "greedy": lambda: list(loaded.translate(LINES, beam_size=1, buffer_lines=1)),
+        "beam": lambda: list(loaded.translate(LINES, beam_size=4, n_best=3)),
+        "torch": lambda: list(loaded.translate(LINES, no_repeat_ngram=2)),
+        "score": lambda: list(loaded.score(LINES, TARGETS)),
+        "heads": lambda: as_data(loaded.heads(LINES, heads=["dec"], mode="live")),
+    }
+    alone = {name: job() for name, job in jobs.items()}
+    with ThreadPoolExecutor(10) as pool:
+        running = [(name, pool.submit(job)) for _ in range(4) for name, job in jobs.items()]
+        for name, one in running:
+            assert one.result() == alone[name], name
+
+
+def test_results_come_while_lines_are_still_being_made(loaded):
+    made = []
+
+    def lines():
+        for number in count():
+            made.append(number)
+            yield LINES[2]
+
+    translations = loaded.translate(lines(), buffer_lines=2)
+    assert made == []
+    assert [next(translations).index for _ in range(3)] == [0, 1, 2]
+    assert made == [0, 1, 2, 3]
+    made.clear()
+    assert next(loaded.heads(lines())).index == 0
+    assert made == [0]
+
+
+def test_one_result_may_be_the_input_of_the_next(loaded):
+    translated = (one.text for one in loaded.translate(LINES))
+    scored = list(loaded.score(LINES, translated))
+    assert [one.target for one in scored] == [one.text for one in loaded.translate(LINES)]
+
+
+def test_wrong_arguments_are_refused_at_once(loaded, tmp_path):
+    with pytest.raises(TypeError, match="lines: is one str; give a list of str"):
+        loaded.translate("A man")
+    with pytest.raises(UsageError, match="--beam-size: must be"):
+        loaded.translate(LINES, beam_size=0)
+    with pytest.raises(ValueError, match="buffer_lines: must be at least 1, but is 0"):
+        loaded.translate(LINES, buffer_lines=0)
+    with pytest.raises(TypeError, match="made_up"):
+        loaded.translate(LINES, made_up=1)
+    with pytest.raises(TypeError, match="targets: is one str"):
+        loaded.score(LINES, "Ein Mann")
+    with pytest.raises(UsageError, match=r"cross\.77"):
+        loaded.heads(LINES, heads=["cross.77"])
+    with pytest.raises(UsageError, match="a given target was not searched for"):
+        loaded.heads(LINES, targets=TARGETS, mode="live")
+    with pytest.raises(DataError, match="there are more lines than targets"):
+        list(loaded.heads(LINES, targets=TARGETS[:3]))
+    with pytest.raises(ArtifactError, match="no such"):
+        tformer_cli.load(tmp_path / "nowhere")
+
+
+def state_of_the_process():
+    return {
+        "environment": dict(os.environ),
+        "directory": os.getcwd(),  # noqa: PTH109
+        "threads": torch.get_num_threads(),
+        "precision": torch.get_default_dtype(),
+        "gradients": torch.is_grad_enabled(),
+        "determinism": torch.are_deterministic_algorithms_enabled(),
+        "random of torch": torch.get_rng_state().tolist(),
+        "random of numpy": str(np.random.get_state()),  # noqa: NPY002
+        "random": random.getstate(),
+        "warnings": list(warnings.filters),
+        "logging": (logging.root.level, list(logging.root.handlers)),
+        "signals": [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)],
+        "streams": (sys.stdin, sys.stdout, sys.stderr),
+        "recursion": sys.getrecursionlimit(),
+    }
+
+
+def test_nothing_of_the_process_is_changed(model, capfd):
+    before = state_of_the_process()
+    one = tformer_cli.load(model, device="cpu", threads=2, seed=3)
+    list(one.translate(LINES, sampling=True, temperature=0.5))
+    list(one.translate(LINES, beam_size=2))
+    list(one.score(LINES, TARGETS))
+    list(one.heads(LINES))
+    assert state_of_the_process() == before
+    assert capfd.readouterr() == ("", "")
+
+
+def test_neither_the_package_nor_translating_imports_torch(model, kernels):
+    code = (
+        "import sys, tformer_cli\n"
+        "heavy = {'torch', 'numpy', 'tokenizers', 'tformer_cli.workflows'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+        f"model = tformer_cli.load({str(model)!r}, device='cpu')\n"
+        f"print(len(list(model.translate({LINES!r}))), len(list(model.score({LINES!r},"
+        f" {TARGETS!r}))), 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n4 4 False\n"
+
+
+class Frame(HTMLParser):
+    """Collects the frames of a piece of HTML."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.frames = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        assert tag == "iframe"
+        self.frames.append(dict(attributes))
+
+
+def test_a_notebook_shows_the_page_of_the_heads_in_a_frame(loaded):
+    record, blank = loaded.heads(['A <b>man</b> & "dog"', ""], heads=["cross"])
+    (frame,) = Frame(record._repr_html_()).frames
+    page = frame["srcdoc"]
+    assert page.startswith("<!DOCTYPE html>")
+    assert "allow-same-origin" not in frame["sandbox"]
+    data = page.split('<script type="application/json" id="data">')[1].split("</script>")[0]
+    assert json.loads(data)["sentences"][0]["source"] == record.source
+    assert blank._repr_html_() == "<p>a blank line has no attention maps</p>"
