@@ -41,6 +41,7 @@ COMMANDS = {
             "benchmark",
             "score",
             "generate",
+            "classify",
             "inspect-heads",
             "inspect-step",
             "inspect-positions",

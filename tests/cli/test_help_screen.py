@@ -129,9 +129,10 @@ def test_commands_stand_in_panels():
     names = re.findall(r"│ ([a-z-]+)  ", shown)
     assert names[:5] == ["quickstart", "guide", "recipes", "make-corpus", "help"]
     assert names[5:9] == ["train", "plot", "data", "tokenize"]
-    assert names[9:14] == ["translate", "generate", "evaluate", "compare", "score"]
-    assert names[14:19] == ["info", "import", "export", "shortlist", "benchmark"]
-    assert names[19] == "inspect-heads"
+    assert names[9:12] == ["translate", "generate", "classify"]
+    assert names[12:15] == ["evaluate", "compare", "score"]
+    assert names[15:20] == ["info", "import", "export", "shortlist", "benchmark"]
+    assert names[20] == "inspect-heads"
 
 
 def test_common_options_come_first():
@@ -204,5 +205,5 @@ def test_the_input_is_i_everywhere():
         for option in getattr(command, "params", []):
             if {"--input", "--source"} & set(option.opts):
                 assert "-i" in option.opts, words
-                is_input = words[0] in ("translate", "generate", "tokenize")
+                is_input = words[0] in ("translate", "generate", "classify", "tokenize")
                 assert option.opts[0] == ("--input" if is_input else "--source")

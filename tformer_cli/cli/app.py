@@ -192,6 +192,7 @@ COMMANDS = {
     "tokenize": TRAIN,
     "translate": TRANSLATE,
     "generate": TRANSLATE,
+    "classify": TRANSLATE,
     "evaluate": TRANSLATE,
     "compare": TRANSLATE,
     "score": TRANSLATE,

@@ -18,6 +18,7 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tformer_cli.workflows.classify import OpenedClassifier
     from tformer_cli.workflows.opening.generator import OpenedGenerator
     from tformer_cli.workflows.opening.translator import Opened
     from tformer_cli.workflows.translate import TranslationCounts
@@ -206,7 +207,7 @@ def check_not_compressed(output: str | Path) -> None:
         )
 
 
-def note_choices(opened: "Opened | OpenedGenerator", *, quiet: bool) -> None:
+def note_choices(opened: "Opened | OpenedGenerator | OpenedClassifier", *, quiet: bool) -> None:
     """Notes the device, precision and engine of a model, which "auto" may have chosen."""
     by = "" if opened.engine == "tformer" else f" by {opened.engine}"
     note(f"computing on {opened.place} in {opened.precision}{by}", quiet=quiet)

@@ -53,7 +53,7 @@ class LabelValidator:
             loss = mean_loss(model, self.pairs, self.tokenizer, self.precision, before_batch)
             ids = self.tokenizer.source.encode_batch([pair.source for pair in self.pairs])
             rows = label_probabilities(
-                model, [one[:longest] for one in ids], before_batch=before_batch
+                model, [one[:longest] for one in ids], self.precision, before_batch=before_batch
             )
         names = self.tokenizer.target.names
         predicted = [names[row.index(max(row))] for row in rows]

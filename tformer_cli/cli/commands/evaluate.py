@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
+from tformer_cli.cli.commands.evaluate_labels import evaluate_labels
 from tformer_cli.cli.console import stdout_console, utf8_line, warn, write_line
 from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
 from tformer_cli.cli.format_choice import TextOrJson, format_option
@@ -43,12 +44,20 @@ class TextOptions:
 
     source: Annotated[
         Path | None,
-        option("Source text that MODEL translates; - is stdin.", "--source", "-i", metavar="FILE"),
+        option(
+            "Source text that MODEL translates or labels; - is stdin.",
+            "--source",
+            "-i",
+            metavar="FILE",
+        ),
         PathRole.reads_file,
     ] = None
     reference: Annotated[
         list[Path],
-        option("Reference translation. Repeat for several references.", metavar="FILE"),
+        option(
+            "Reference translation, or right labels. Repeat for several references.",
+            metavar="FILE",
+        ),
         PathRole.reads_file,
     ]
     hypothesis: Annotated[
@@ -67,7 +76,12 @@ class TextOptions:
     ] = None
     output: Annotated[
         Path | None,
-        option("Also write MODEL's translations to this file.", "--output", "-o", metavar="FILE"),
+        option(
+            "Also write MODEL's translations or labels to this file.",
+            "--output",
+            "-o",
+            metavar="FILE",
+        ),
         PathRole.writes_file,
     ] = None
 
@@ -117,7 +131,7 @@ class ScoreOptions:
 def evaluate(
     model: Annotated[
         Path | None,
-        typer.Argument(metavar="MODEL", help="Model directory to translate --source with."),
+        typer.Argument(metavar="MODEL", help="Model directory to translate or label --source."),
         PathRole.reads_model,
     ] = None,
     *,
@@ -131,16 +145,28 @@ def evaluate(
 
     Scores are on raw, detokenized text. With MODEL and --source, MODEL first translates the source;
     its loss per token (natural logarithm) and perplexity on the first reference are measured too.
-    Otherwise --hypothesis is scored.
+    Otherwise --hypothesis is scored. A classifier labels the source: accuracy, precision, recall
+    and F1 of each label, their mean (macro F1) and the confusion matrix.
 
     Examples:
         tformer evaluate runs/quickstart -i corpus/test.en --reference corpus/test.fr
         tformer evaluate --hypothesis a.fr --reference ref1.fr --reference ref2.fr
         tformer evaluate --hypothesis new.fr --reference ref.fr --baseline old.fr --format json
+        tformer evaluate runs/ratings -i corpus/test.txt --reference corpus/test.label
     """
     texts.check(model)
+    from tformer_cli.workflows.classify import is_classifier
+
+    if model is not None and is_classifier(model):
+        is_other = scores.lowercase or scores.tokenize != "13a"
+        given = {"baseline": texts.baseline, "lowercase or --tokenize": is_other or None}
+        _check_has_no_search(options, {**given, **decoding}, "MODEL is a classifier; omit it")
+        check_stdin_is_read_once(texts.files)
+        as_json = scores.report_format == TextOrJson.json
+        evaluate_labels(model, texts.files, texts.output, options, as_json=as_json, quiet=quiet)
+        return
     if model is None:
-        _check_needs_no_model(options, decoding)
+        _check_has_no_search(options, decoding, "needs a MODEL; name one or omit it")
     check_stdin_is_read_once(texts.files)
     from tformer_cli.workflows import evaluate as workflow
     from tformer_cli.workflows.translate import TranslationCounts
@@ -176,7 +202,9 @@ def evaluate(
     (_show_json if scores.report_format == TextOrJson.json else _write_text)(result)
 
 
-def _check_needs_no_model(options: TranslatorOptions, decoding: Mapping[str, object]) -> None:
+def _check_has_no_search(
+    options: TranslatorOptions, decoding: Mapping[str, object], why: str
+) -> None:
     """Refuses options of a search where no model searches."""
     given = {
         "heads": options.heads or None,
@@ -190,7 +218,7 @@ def _check_needs_no_model(options: TranslatorOptions, decoding: Mapping[str, obj
     idle = next((name for name, value in given.items() if value is not None), None)
     if idle is not None:
         option = f"--{idle.replace('_', '-')}"
-        raise UsageError(f"{option}: needs a MODEL; name one or omit it")
+        raise UsageError(f"{option}: {why}")
 
 
 def _warn_of_sides(sources: list[str], references: list[str], info: "ModelInfo") -> None:

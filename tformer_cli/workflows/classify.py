@@ -1,0 +1,299 @@
+"""Labelling texts with a classifier."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal
+
+from tformer_cli.artifacts.config_file import CONFIG, read_config
+from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.prefetch import buffers
+from tformer_cli.decoding.formats import TSV_ENDS
+from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.evaluation.labels import ClassificationScores, score_labels
+from tformer_cli.workflows.import_model import resolve_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from tformer_cli.model.config import Precision
+
+LabelFormat = Literal["text", "tsv", "jsonl"]
+TooLong = Literal["truncate", "error"]
+BUFFER_LINES = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledText:
+    """A text and its labels."""
+
+    index: int
+    """Number of the line, from 0."""
+    text: str
+    labels: tuple[tuple[str, float], ...]
+    """Labels with their probabilities, the most probable first; none for a blank text."""
+    is_truncated: bool = False
+    """True if the text was longer than the model takes; its end was cut off."""
+
+    @property
+    def label(self) -> str:
+        """The most probable label; empty for a blank text."""
+        return self.labels[0][0] if self.labels else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedClassifier:
+    """A classifier ready to label texts, and where and how it computes."""
+
+    directory: ModelDirectory
+    place: str
+    """Name of the device."""
+    precision: Precision
+    engine: str = "tformer"
+
+    def label(
+        self, texts: Sequence[str], too_long: TooLong = "truncate", first_index: int = 0
+    ) -> list[LabelledText]:
+        """Labels texts; in float32 on a CPU what a text gets does not depend on the others.
+
+        Args:
+            texts: the texts; a blank one has no label.
+            first_index: number of the first one.
+            too_long: what becomes of texts longer than the model takes.
+
+        Raises:
+            DataError: if one is too long and `too_long` is "error".
+        """
+        from tformer_cli.decoding.classification import label_probabilities
+
+        longest = self.directory.config.max_positions - 1
+        ids = self.directory.tokenizer.source.encode_batch(
+            [text if text.strip() else "" for text in texts]
+        )
+        there = [number for number, one in enumerate(ids) if one]
+        for number in there if too_long == "error" else ():
+            if len(ids[number]) > longest:
+                raise DataError(
+                    f"line {first_index + number + 1}: has {len(ids[number])} tokens, but the "
+                    f"model takes {longest}; shorten it, or --too-long truncate"
+                )
+        rows = label_probabilities(
+            self.directory.classifier, [ids[n][:longest] for n in there], self.precision
+        )
+        found = dict(zip(there, rows, strict=True))
+        return [
+            LabelledText(
+                index=first_index + number,
+                text=text,
+                labels=self._ranked(found.get(number, [])),
+                is_truncated=len(ids[number]) > longest,
+            )
+            for number, text in enumerate(texts)
+        ]
+
+    def _ranked(self, row: Sequence[float]) -> tuple[tuple[str, float], ...]:
+        """Pairs probabilities with labels, the most probable first; of equals the first named."""
+        pairs = zip(self.directory.info.labels, row, strict=False)  # none of a blank
+        return tuple(sorted(pairs, key=lambda pair: -pair[1]))
+
+
+def open_classifier(
+    model: Path | str,
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+    tell: Callable[[str], None] | None = None,
+    before_torch: Callable[[], None] | None = None,
+) -> OpenedClassifier:
+    """Reads the directory of a classifier.
+
+    Args:
+        model: the model directory.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        precision: "auto" and "float32" compute in float32, "bfloat16" products in that.
+        tell: told of what takes long.
+        before_torch: called before torch computes.
+
+    Raises:
+        UsageError: if the device is not there, or the precision is of translation alone.
+        ArtifactError: if the directory cannot be used, or the model is of another task.
+    """
+    if precision not in ("auto", "float32", "bfloat16"):
+        raise UsageError(f"--precision: classifiers do not compute in {precision}; omit it")
+    if before_torch is not None:
+        before_torch()
+    from tformer_cli.runtime import resolve_device
+
+    try:
+        place = str(resolve_device(device))
+    except ValueError as error:
+        raise UsageError(f"--device: {error}") from None
+    path = resolve_model(model, tell, "float32")
+    directory = load_model_directory(path, place, tasks=("classify",))
+    chosen: Precision = "bfloat16" if precision == "bfloat16" else "float32"
+    return OpenedClassifier(directory=directory, place=place, precision=chosen)
+
+
+def classify_lines(
+    opened: OpenedClassifier,
+    lines: Iterable[str],
+    buffer_lines: int = BUFFER_LINES,
+    *,
+    too_long: TooLong = "truncate",
+    max_wait: float | None = None,
+) -> Iterator[list[LabelledText]]:
+    """Labels lines as they come, in order, a buffer at a time.
+
+    Args:
+        opened: from `open_classifier`.
+        lines: the texts.
+        buffer_lines: lines that are batched together; 1 answers line by line.
+        too_long: what becomes of lines longer than the model takes.
+        max_wait: seconds after which a buffer is labelled although it is not full.
+
+    Raises:
+        TypeError: if the lines are one string, or hold something else.
+        DataError: if a line is too long and `too_long` is "error".
+    """
+    first = 0
+    for buffer in buffers(given_lines(lines), buffer_lines, max_wait):
+        yield opened.label(buffer, too_long, first)
+        first += len(buffer)
+
+
+def format_label(labelled: LabelledText, output_format: LabelFormat, top: int = 1) -> str:
+    """Writes a labelled text as a line, without its end.
+
+    Args:
+        labelled: what to write.
+        output_format: "text": the label; "tsv": index, text, label, probability; "jsonl": an
+            object.
+        top: labels of "tsv" and "jsonl", each with its probability; "jsonl" lists them if that
+            is not 1. 0: all.
+    """
+    if output_format == "text":
+        return labelled.label.translate(TSV_ENDS)
+    shown = labelled.labels[: top or None]
+    if output_format == "tsv":
+        cells = [str(labelled.index), labelled.text.translate(TSV_ENDS)]
+        if not shown:
+            cells += ["", ""]
+        for label, probability in shown:
+            cells += [label.translate(TSV_ENDS), f"{probability:.6f}"]
+        return "\t".join(cells)
+    record: dict[str, Any] = {"index": labelled.index, "text": labelled.text}
+    record["label"] = labelled.label or None
+    record["probability"] = labelled.labels[0][1] if labelled.labels else None
+    if top != 1:
+        record["probabilities"] = dict(shown)
+    if labelled.is_truncated:
+        record["truncated"] = True
+    return json.dumps(record, ensure_ascii=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelEvaluation:
+    """Scores of a classifier on labelled texts, and its predictions."""
+
+    scores: ClassificationScores
+    loss: float
+    """Mean -ln p of the right labels."""
+    predicted: tuple[str, ...]
+    """The label of each text."""
+
+    def record(self) -> dict[str, Any]:
+        """Returns the scores as a JSON object; shares in percent."""
+        scores = self.scores
+        return {
+            "lines": scores.n_examples,
+            "accuracy": 100.0 * scores.accuracy,
+            "macro_f1": 100.0 * scores.macro_f1,
+            "loss": self.loss,
+            "labels": [
+                {
+                    "label": one.label,
+                    "precision": 100.0 * one.precision,
+                    "recall": 100.0 * one.recall,
+                    "f1": 100.0 * one.f1,
+                    "examples": one.n_examples,
+                }
+                for one in scores.labels
+            ],
+            "confusion": [list(row) for row in scores.confusion],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yields the scores as tables: of all examples, of each label, and the confusion matrix."""
+        scores = self.scores
+        names = [one.label.translate(TSV_ENDS) for one in scores.labels]
+        width = max(map(len, (*names, "macro F1")))
+        yield f"{'accuracy':<{width}}  {100 * scores.accuracy:>9.2f}"
+        yield f"{'macro F1':<{width}}  {100 * scores.macro_f1:>9.2f}"
+        yield f"{'loss':<{width}}  {self.loss:>9.4f}  nats per text"
+        yield f"{'texts':<{width}}  {scores.n_examples:>9,}"
+        yield ""
+        yield f"{'label':<{width}}  precision    recall        F1  examples"
+        for name, one in zip(names, scores.labels, strict=True):
+            shares = "".join(f"{100 * x:>9.2f} " for x in (one.precision, one.recall, one.f1))
+            yield f"{name:<{width}}  {shares}{one.n_examples:>9,}"
+        yield ""
+        yield "confusion matrix: a row is the right label, a column the given one"
+        cells = max(len(cell) for cell in (*names, *map(str, chain(*scores.confusion))))
+        yield " ".join([" " * width, *(f"{name:>{cells}}" for name in names)])
+        for name, row in zip(names, scores.confusion, strict=True):
+            yield " ".join([f"{name:<{width}}", *(f"{n:>{cells}}" for n in row)])
+
+
+def is_classifier(model: Path) -> bool:
+    """Returns whether a path is the directory of a classifier."""
+    try:
+        return (model / CONFIG).is_file() and read_config(model).task == "classify"
+    except ArtifactError:  # whoever opens it will say what is wrong
+        return False
+
+
+def evaluate_classifier(
+    opened: OpenedClassifier,
+    texts: Sequence[str],
+    labels: Sequence[str],
+    progress: Callable[[int], None] | None = None,
+) -> LabelEvaluation:
+    """Labels texts and compares the labels with the right ones.
+
+    Args:
+        opened: from `open_classifier`.
+        texts: the texts, none blank.
+        labels: the right label of each.
+        progress: called with the number of texts labelled.
+
+    Raises:
+        DataError: if the numbers differ, a text is blank, or a label is none of the model's.
+    """
+    known = opened.directory.info.labels
+    right = [label.strip() for label in labels]
+    if len(texts) != len(right):
+        raise DataError(
+            f"there are {len(texts):,} texts but {len(right):,} labels; give files whose lines "
+            "correspond"
+        )
+    for number, (text, label) in enumerate(zip(texts, right, strict=True), 1):
+        if not text.strip() or label not in known:
+            what = f'"{label}" is none of the model\'s labels' if text.strip() else "has no text"
+            raise DataError(f"line {number}: {what}; correct it, or remove the line")
+    predicted, losses = [], []
+    for buffer in classify_lines(opened, texts):
+        for one in buffer:
+            predicted.append(one.label)
+            losses.append(-math.log(max(dict(one.labels)[right[one.index]], 1e-300)))
+        if progress is not None:
+            progress(len(predicted))
+    return LabelEvaluation(
+        scores=score_labels(predicted, right, known),
+        loss=math.fsum(losses) / max(1, len(losses)),
+        predicted=tuple(predicted),
+    )
