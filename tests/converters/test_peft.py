@@ -159,6 +159,17 @@ def test_names_are_those_of_the_importer():
     assert set(MODULES) > {"self_attention.in_projection", "feed_forward.outer"}
 
 
+def test_every_part_has_a_name_of_its_own():
+    """Shared keys and gates, which the library's classes do not have, included."""
+    config = ModelConfig(n_encoder_layers=1, n_decoder_layers=1, n_key_heads=2, gated=True)
+    names = [library_name(part) for part in adaptable_parts(config)]
+    assert len(set(names)) == len(names) == 3 * 4 + 2 * 3
+    assert names[:4] == [
+        f"model.encoder.layers.0.self_attn.{x}_proj" for x in ("q", "k", "v", "out")
+    ]
+    assert "model.decoder.layers.0.gate" in names
+
+
 @pytest.mark.parametrize("kind", ["opus", "nllb", "mbart"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("rslora", [False, True])

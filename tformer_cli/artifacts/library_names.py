@@ -20,8 +20,15 @@ MODULES = {
 """Names of the modules that one of tformer's consists of there, in the order of its rows."""
 
 
+_PLACES = {"query": 0, "key": 1, "value": 2}
+
+
 def library_name(part: AdaptedPart) -> str:
-    """The name of a part in the library's classes: `model.encoder.layers.0.self_attn.q_proj`."""
+    """The name of a part in the library's classes: `model.encoder.layers.0.self_attn.q_proj`.
+
+    A part that those classes do not have, as the gate of a feed-forward layer, keeps its own name.
+    """
     stack, layers, number, module = part.module.split(".", 3)
-    place = part.first // (part.last - part.first)
-    return ".".join(("model", stack, layers, number, MODULES[module][place]))
+    own = part.name.rpartition(".")[2]
+    names = MODULES.get(module, (own,))
+    return ".".join(("model", stack, layers, number, names[_PLACES.get(own, 0)]))
