@@ -16,7 +16,7 @@ from typing import Any
 
 import tomli_w
 
-from tformer_cli.artifacts.config_file import task_kind
+from tformer_cli.artifacts.config_file import TaskKind, task_kind
 from tformer_cli.data.config import DataConfig, TokenizerConfig
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import RecipeError
@@ -26,7 +26,6 @@ from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.training.config import (
     METRICS,
-    SHAPES,
     StartConfig,
     TaskConfig,
     TrainingConfig,
@@ -38,6 +37,15 @@ LARGEST_RECIPE = 16 * MIB
 DECIDE_NOTHING = ("data.cache_directory", "data.origin", "training.inspect_every")
 """Keys that may change between two parts of a run: where caches lie, what is said of the data, how
 often heads are seen."""
+TASK_DEFAULTS: Mapping[TaskKind, Mapping[str, Mapping[str, Any]]] = {
+    "classify": {"model": {"n_decoder_layers": 0}},
+    "language-model": {
+        "model": {"n_encoder_layers": 0},
+        "training": {"label_smoothing": 0.0},
+        "decoding": {"sampling": True},
+    },
+}
+"""Defaults of a task where they are not those of the tables; a preset does not replace them."""
 OF_START = {"from": "model", "from_hash": "weights_hash", "frozen": "frozen"}
 """Keys of `[model]` that are no part of its shape, and their names in `StartConfig`."""
 Completion = Callable[[dict[str, Any]], dict[str, Any]]
@@ -89,6 +97,7 @@ class Recipe:
                 'training.inspect_every: follows the heads of task.kind = "translate" alone; omit '
                 "it"
             )
+        self._check_corpora()
         if self.validation.patience and not self.data.valid:
             raise ValueError("validation.patience: needs data.valid, which names no corpus")
         if self.training.average == "best" and not self.data.valid:
@@ -131,6 +140,18 @@ class Recipe:
                 f"not fit model.max_positions = {self.model.max_positions}; lower the one or "
                 "raise the other"
             )
+
+    def _check_corpora(self) -> None:
+        """Checks that a language model has text, and another one pairs."""
+        is_of_texts = self.task.kind == "language-model"
+        for table, corpora in (("train", self.data.train), ("valid", self.data.valid)):
+            for number, corpus in enumerate(corpora):
+                if bool(corpus.text) != is_of_texts:
+                    what = "text, a file" if is_of_texts else "pairs, not text"
+                    raise ValueError(
+                        f'data.{table}.{number}: for task.kind = "{self.task.kind}" a corpus must '
+                        f"be {what}"
+                    )
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns the recipe as nested mappings with every key, defaults included."""
@@ -227,9 +248,10 @@ def _structured(values: Mapping[str, Any], complete: Completion | None = None) -
         if isinstance(data, Mapping) and not isinstance(data.get(key, []), list | tuple):
             example = 'such as [{ source = "a.en", target = "a.de" }]'
             raise StructureError(f"data.{key}", f"must be a list of corpora, {example}")
+    values = _with_defaults(values)
     if "start" in values:
         raise StructureError("start", "unknown key; write from = … in [model]")
-    whole = _with_task({**values, "model": _with_preset(values.get("model", {}))})
+    whole = {**values, "model": _with_preset(values.get("model", {}))}
     if complete is not None:
         whole = complete(whole)
     try:
@@ -241,18 +263,20 @@ def _structured(values: Mapping[str, Any], complete: Completion | None = None) -
         raise
 
 
-def _with_task(values: dict[str, Any]) -> dict[str, Any]:
-    """Adds what follows from the task: the metric where none is named, and the model's layers."""
-    task, model, validation = (values.get(name, {}) for name in ("task", "model", "validation"))
+def _with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Adds what a task has in place of a table's defaults: the metric that it is judged by, say."""
+    task = values.get("task")
     kind = task.get("kind") if isinstance(task, Mapping) else None
-    found = next((known for known in METRICS if known == kind), None)
-    if found is None or not isinstance(model, Mapping) or not isinstance(validation, Mapping):
-        return values  # the default, or as wrong as before
-    return {
-        **values,
-        "model": {**model, **SHAPES.get(found, {})},
-        "validation": {"metric": METRICS[found][0], **validation},
-    }
+    metrics = next((known for name, known in METRICS.items() if name == kind), None)
+    if metrics is None:
+        return dict(values)  # the default, or as wrong as before
+    defaults = next((known for name, known in TASK_DEFAULTS.items() if name == kind), {})
+    whole = dict(values)
+    for table, keys in {**defaults, "validation": {"metric": metrics[0]}}.items():
+        given = values.get(table, {})
+        if isinstance(given, Mapping):
+            whole[table] = {**keys, **given}
+    return whole
 
 
 def _with_start(values: dict[str, Any]) -> dict[str, Any]:

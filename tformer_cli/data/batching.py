@@ -57,6 +57,7 @@ def collate(
     target_ids: Sequence[Sequence[int]],
     *,
     source_eos: bool = True,
+    target_bos: bool = True,
     target_eos: bool = True,
 ) -> Batch:
     """Pads pairs of ids into a batch.
@@ -65,14 +66,17 @@ def collate(
         source_ids: of each source, without special tokens.
         target_ids: of each target, likewise; without `target_eos` there is at least one.
         source_eos: see `ModelConfig.source_eos`.
+        target_bos: whether `<s>` stands before each target; else its first token is read only.
         target_eos: whether `</s>` is predicted behind each target; see `ModelConfig.ends_targets`.
     """
+    begin, end = [BOS_ID] * target_bos, [EOS_ID] * target_eos
+    targets = [[*begin, *ids, *end] for ids in target_ids]
     source = _padded([ended_source(ids, eos=source_eos) for ids in source_ids])
     return Batch(
         source=source,
         source_mask=source != PAD_ID,
-        target_input=_padded([[BOS_ID, *(ids if target_eos else ids[:-1])] for ids in target_ids]),
-        target_output=_padded([[*ids, EOS_ID] if target_eos else ids for ids in target_ids]),
+        target_input=_padded([ids[:-1] for ids in targets]),
+        target_output=_padded([ids[1:] for ids in targets]),
     )
 
 

@@ -33,6 +33,7 @@ KNOWN_OF_CORPUS: Mapping[str, Container[Any]] = MappingProxyType(
 KNOWN_OF_DATA: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(("max_length", "max_length_ratio"), ANY),
+        "text": ("lines", "stream"),
         # do not matter: names, places, and which corpora there are
         **dict.fromkeys(
             ("source_language", "target_language", "directory", "origin", "train", "valid",
@@ -61,5 +62,6 @@ def cache_key(config: CorpusConfig, data: DataConfig, tokenizer: Tokenizer) -> s
         "fields": [config.source_field, config.target_field],
         "filters": [data.max_length, data.max_length_ratio],
         "tokenizer": tokenizer.to_json(),
+        **({"text": data.text} if config.text and data.text != "lines" else {}),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 Algorithm = Literal["bpe", "unigram", "word", "char", "byte"]
+TextKind = Literal["lines", "stream"]
 MOST_PAIRS = 10_000_000
 """Of the built-in corpus; more would take hours before the grammar is found to have no more."""
 FEWEST_PIECES = 5
@@ -23,6 +24,7 @@ FORMAT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "jsonl": ("jsonl",),
         "dataset": ("dataset",),
         "built_in": ("built_in",),
+        "text": ("text",),
     }
 )
 """Formats of corpora, and the fields of `CorpusConfig` that name a corpus of each."""
@@ -30,7 +32,7 @@ FORMAT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
-    """One parallel corpus: exactly one of aligned files, TSV, JSONL, a dataset, or built in."""
+    """One corpus: exactly one of aligned files, TSV, JSONL, a dataset, built in, or text."""
 
     source: str = ""
     """File of source sentences, one per line (with `target`); `.gz`, `.xz`, `.bz2` are read."""
@@ -52,6 +54,8 @@ class CorpusConfig:
     """Training pairs of the built-in corpus to generate."""
     seed: int = 1
     """Seed of the built-in corpus."""
+    text: str = ""
+    """File of text for a language model, which has no source."""
     source_field: str = ""
     """Where the source is: a JSON or dataset field (dots descend: `translation.en`; default
     "source"), or a TSV column counted from 1 (default 1)."""
@@ -113,6 +117,10 @@ class DataConfig:
     cache_directory: str = ""
     """Cache of tokenized corpora (default: `$XDG_CACHE_HOME/tformer`, else
     `~/.cache/tformer`)."""
+    text: TextKind = "lines"
+    """Texts of a language model: "lines": each line is one, with a beginning and an end; "stream":
+    the files are one text each, line ends included, which is cut into blocks of `max_length`
+    tokens."""
 
     def __post_init__(self) -> None:
         if not self.train:

@@ -1,4 +1,4 @@
-"""Every kind of parallel corpus as a stream of sentence pairs."""
+"""Every kind of corpus as a stream of sentence pairs; texts are pairs with a blank source."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -98,7 +98,7 @@ def corpus_name(config: CorpusConfig) -> str:
     if config.dataset:
         names = filter(None, (config.dataset, config.dataset_config, config.split))
         return ", ".join(names)
-    return config.tsv or config.jsonl
+    return config.tsv or config.jsonl or config.text
 
 
 def corpus_file(name: str, directory: str) -> Path:
@@ -244,6 +244,11 @@ def _content_of_dataset(config: CorpusConfig, directory: str) -> list[str]:
     return ["dataset", config.split, config.dataset_config, content]
 
 
+def _text(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[SentencePair]:
+    path = corpus_file(config.text, directory)
+    return (SentencePair("", line) for line in read_lines(path, counts))
+
+
 FORMATS: Mapping[str, CorpusFormat] = MappingProxyType(
     {
         "aligned": CorpusFormat(read=_aligned, content=_content_of_files),
@@ -251,6 +256,7 @@ FORMATS: Mapping[str, CorpusFormat] = MappingProxyType(
         "jsonl": CorpusFormat(read=_jsonl, content=_content_of_files),
         "dataset": CorpusFormat(read=_dataset, content=_content_of_dataset, has_lines=False),
         "built_in": CorpusFormat(read=_built_in, content=_content_of_built_in, has_lines=False),
+        "text": CorpusFormat(read=_text, content=_content_of_files),
     }
 )
 """Formats by the names of `config.FORMAT_KEYS`."""

@@ -12,6 +12,10 @@ MOST_PAIRS = 1000
 """Pairs of each corpus that are examined, from its beginning."""
 FEWEST_PAIRS = 8
 """Pairs that a corpus must have for shares of them to mean something."""
+WITHOUT_VALIDATION = (
+    "data.valid: names no corpus, so no step is validated and the best cannot be chosen; hold out "
+    "some pairs for it"
+)
 COLUMN_NAMES = """
     source src source_text input original sentence sentence1 sentence2 text target tgt trg
     target_text output translation reference english german french spanish italian portuguese dutch
@@ -30,10 +34,7 @@ def doubts(data: DataConfig) -> Iterator[str]:
         DataError: if a corpus cannot be read.
     """
     if not data.valid:
-        yield (
-            "data.valid: names no corpus, so no step is validated and the best cannot be chosen; "
-            "hold out some pairs for it"
-        )
+        yield WITHOUT_VALIDATION
     for corpus in data.train:
         if text_files(corpus):
             yield from doubts_about(corpus, data)

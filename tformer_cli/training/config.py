@@ -12,18 +12,15 @@ Optimizer = Literal["adam", "adamw", "muon"]
 Schedule = Literal["noam", "inverse_sqrt", "linear", "cosine", "constant"]
 PrecisionChoice = Literal["auto", "float32", "bfloat16"]
 Averaging = Literal["last", "best", "ema", "none"]
-Metric = Literal["bleu", "chrf", "accuracy", "macro_f1", "loss", "perplexity"]
+Metric = Literal["bleu", "chrf", "accuracy", "macro_f1", "loss", "perplexity", "bits_per_byte"]
 METRICS: Mapping[TaskKind, tuple[Metric, ...]] = MappingProxyType(
     {
         "translate": ("bleu", "chrf", "loss", "perplexity"),
         "classify": ("accuracy", "macro_f1", "loss"),
+        "language-model": ("loss", "perplexity", "bits_per_byte"),
     }
 )
 """Scores that validation may be judged by, for each task; the first is the default."""
-SHAPES: Mapping[TaskKind, Mapping[str, int]] = MappingProxyType(
-    {"classify": MappingProxyType({"n_decoder_layers": 0})}
-)
-"""Keys of `[model]` that follow from the task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +28,8 @@ class TaskConfig:
     """What the model is trained for: the recipe's `[task]` table."""
 
     kind: TaskKind = "translate"
-    """"translate": a sentence to a sentence; "classify": a text to a label."""
+    """"translate": a sentence to a sentence; "classify": a text to a label; "language-model": a
+    text from its beginning."""
     labels: tuple[str, ...] = ()
     """Labels of "classify", in the order that results list them (empty: those of the training
     data, sorted)."""
@@ -246,7 +244,8 @@ class ValidationConfig:
     """Steps between two validations."""
     metric: Metric = "bleu"
     """What "best" means: "bleu", "chrf", "loss" or "perplexity" of a translation; "accuracy",
-    "macro_f1" or "loss" of a classifier, whose default is "accuracy"."""
+    "macro_f1" or "loss" of a classifier, whose default is "accuracy"; "loss", "perplexity" or
+    "bits_per_byte" of a language model."""
     patience: int = 0
     """Stop after this many validations in a row without a new best (0: never)."""
     beam_size: int = 1
@@ -262,4 +261,4 @@ class ValidationConfig:
     @property
     def higher_is_better(self) -> bool:
         """True if a larger value of the metric is the better one."""
-        return self.metric not in ("loss", "perplexity")
+        return self.metric not in ("loss", "perplexity", "bits_per_byte")

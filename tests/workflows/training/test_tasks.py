@@ -18,12 +18,18 @@ def test_every_kind_has_a_task_and_metrics():
     assert {metric for metrics in METRICS.values() for metric in metrics} == set(get_args(Metric))
 
 
+def values_of(kind):
+    """The least recipe of a task."""
+    corpus = {"text": "a.txt"} if kind == "language-model" else {"tsv": "a.tsv"}
+    return {**VALUES, "data": {"train": [corpus]}, "task": {"kind": kind}}
+
+
 @pytest.mark.parametrize("kind", TASKS)
 def test_a_task_is_judged_by_its_first_metric_unless_another_is_named(kind):
-    recipe = make_recipe({**VALUES, "task": {"kind": kind}}, "here")
+    recipe = make_recipe(values_of(kind), "here")
     assert task_of(recipe) is TASKS[kind]
     assert recipe.validation.metric == METRICS[kind][0]
-    given = make_recipe({**VALUES, "task": {"kind": kind}, "validation": {"metric": "loss"}}, "x")
+    given = make_recipe({**values_of(kind), "validation": {"metric": "loss"}}, "x")
     assert given.validation.metric == "loss"
 
 

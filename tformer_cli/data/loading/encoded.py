@@ -16,6 +16,7 @@ from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.data.loading.arrow_table import SCHEMA, ArrowTable, record_batch
+from tformer_cli.data.loading.text_stream import TextStream
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError
 from tformer_cli.files.aside import aside_in_shared
@@ -167,13 +168,20 @@ def _write_pairs(
 ) -> Counts:
     counts, lines = Counts(), LineCounts()
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+        stream = TextStream(tokenizer.target, data.max_length)
+        is_stream = bool(config.text) and data.text == "stream"
         for chunk in _chunks(read_corpus(config, data.directory, lines)):
-            rows = _encode(chunk, data, tokenizer, counts)
+            if is_stream:
+                rows = _blocks(stream.add(pair.target for pair in chunk), tokenizer)
+            else:
+                rows = _encode(chunk, config, data, tokenizer, counts)
             if rows.num_rows:
                 writer.write_batch(rows)
             counts.n_read += len(chunk)
             if progress is not None:
                 progress(counts.n_read)
+        if is_stream and (rest := stream.rest()):
+            writer.write_batch(_blocks([rest], tokenizer))
     counts.not_utf8 = lines.not_utf8
     counts.n_bytes = path.stat().st_size
     counts.crc32 = _crc32(path)
@@ -194,28 +202,42 @@ def _chunks(pairs: Iterator[SentencePair]) -> Iterator[list[SentencePair]]:
 
 
 def _encode(
-    chunk: list[SentencePair], data: DataConfig, tokenizer: Tokenizer, counts: Counts
+    chunk: list[SentencePair],
+    config: CorpusConfig,
+    data: DataConfig,
+    tokenizer: Tokenizer,
+    counts: Counts,
 ) -> pa.RecordBatch:
     """Tokenizes a chunk and filters it, counting the pairs dropped."""
-    pairs = [pair for pair in chunk if pair.source.strip() and pair.target.strip()]
+    is_text = bool(config.text)
+    pairs = [pair for pair in chunk if (is_text or pair.source.strip()) and pair.target.strip()]
     counts.dropped["blank"] += len(chunk) - len(pairs)
     ids = (
         tokenizer.source.encode_batch([pair.source for pair in pairs]),
         tokenizer.target.encode_batch([pair.target for pair in pairs]),
     )
     lengths = np.array([[len(one) for one in side] for side in ids], dtype=np.int64)
-    is_kept = _kept(lengths.T, data, counts)
+    is_kept = _kept(lengths.T, data, counts, has_source=not is_text)
     sources, targets = (list(compress(side, is_kept)) for side in ids)
     kept = list(compress(pairs, is_kept))
     return record_batch(sources, targets, [p.source for p in kept], [p.target for p in kept])
 
 
-def _kept(lengths: NDArray[np.int64], data: DataConfig, counts: Counts) -> list[bool]:
+def _blocks(blocks: Sequence[Sequence[int]], tokenizer: Tokenizer) -> pa.RecordBatch:
+    """Packs the blocks of a stream."""
+    nothing = [""] * len(blocks)
+    texts = tokenizer.target.decode_batch(blocks)
+    return record_batch([[] for _ in blocks], blocks, nothing, texts)
+
+
+def _kept(
+    lengths: NDArray[np.int64], data: DataConfig, counts: Counts, *, has_source: bool
+) -> list[bool]:
     """(N,) bool: the pairs that pass the filters, given their (N, 2) tokens."""
     shorter, longer = lengths.min(axis=1), lengths.max(axis=1)
     too_long = longer > data.max_length
     uneven = ~too_long & (longer > data.max_length_ratio * shorter)
-    if not data.max_length_ratio:
+    if not data.max_length_ratio or not has_source:
         uneven[:] = False
     counts.dropped["too_long"] += int(too_long.sum())
     counts.dropped["ratio"] += int(uneven.sum())

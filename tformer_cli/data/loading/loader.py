@@ -80,6 +80,7 @@ class TrainingLoader:
         prefetch: int = 8,
         *,
         source_eos: bool = True,
+        target_bos: bool = True,
         target_eos: bool = True,
     ) -> None:
         """Prepares a stream.
@@ -95,6 +96,7 @@ class TrainingLoader:
             position: where to start.
             prefetch: batches made ahead.
             source_eos: see `ModelConfig.source_eos`.
+            target_bos: see `ModelConfig.target_bos`.
             target_eos: see `ModelConfig.ends_targets`.
 
         Raises:
@@ -106,7 +108,9 @@ class TrainingLoader:
         self._bpe_dropout = bpe_dropout
         self._position = position
         self._prefetch = prefetch
-        self._collate = partial(collate, source_eos=source_eos, target_eos=target_eos)
+        self._collate = partial(
+            collate, source_eos=source_eos, target_bos=target_bos, target_eos=target_eos
+        )
         self._workers: list[Prefetcher[tuple[Batch, LoaderPosition]]] = []
         sizes = [len(corpus) for corpus in self._corpora]
         self._starts = np.concatenate(([0], np.cumsum(sizes)))

@@ -130,7 +130,7 @@ def encoded_corpora(
 def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
     """Reports for each training corpus how many pairs it has and why others were skipped."""
     reasons = {
-        "blank": "blank on one side",
+        "blank": "blank" if recipe.task.kind == "language-model" else "blank on one side",
         "too_long": f"over {recipe.data.max_length} tokens",
         "ratio": f"length ratio over {recipe.data.max_length_ratio:g}",
     }
@@ -141,7 +141,10 @@ def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
         broken = ""
         if corpus.not_utf8:
             broken = f"; {count_of(corpus.not_utf8, 'line')} not UTF-8, read as U+FFFD"
-        yield f"{corpus_name(config)}: {count_of(len(corpus), 'pair')}{cached}{left_out}{broken}"
+        what = "pair"
+        if config.text:
+            what = "text" if recipe.data.text == "lines" else "block"
+        yield f"{corpus_name(config)}: {count_of(len(corpus), what)}{cached}{left_out}{broken}"
 
 
 def fingerprint(pairs: Sequence[SentencePair]) -> str:

@@ -1,6 +1,6 @@
 """Plan of a run, from the recipe and a sample of its data; nothing is trained."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -9,6 +9,7 @@ import numpy as np
 from tformer_cli.data.batching import collate, plan_batches
 from tformer_cli.data.corpora import SentencePair, read_corpus
 from tformer_cli.data.lines import LineCounts
+from tformer_cli.data.loading.text_stream import TextStream
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
@@ -81,7 +82,7 @@ def plan_training(recipe: Recipe) -> Plan:
     # Trained on the sample where the recipe names none: close enough to estimate lengths
     tokenizer = _sample_tokenizer(recipe, sample)
     sides = task.sides(recipe, tokenizer)
-    encoded = [_encoded(sides, pair) for pair in sample]
+    encoded = _encoded(recipe, sides, sample)
     kept = [ids for ids in encoded if max(map(len, ids)) <= recipe.data.max_length]
     if not kept:
         raise DataError("data.train: no usable sentence pair at its start; check the corpora")
@@ -93,6 +94,7 @@ def plan_training(recipe: Recipe) -> Plan:
             [kept[i][0] for i in indices],
             [kept[i][1] for i in indices],
             source_eos=recipe.model.source_eos,
+            target_bos=recipe.model.target_bos,
             target_eos=recipe.model.ends_targets,
         )
         for indices in plan_batches(lengths[:, 0], lengths[:, 1], tokens_per_batch, seed=1, epoch=0)
@@ -131,12 +133,22 @@ def _sample(recipe: Recipe, counts: LineCounts) -> Iterator[SentencePair]:
     share = -(-SAMPLE // len(recipe.data.train))
     for corpus in recipe.data.train:
         for pair in islice(read_corpus(corpus, recipe.data.directory, counts), share):
-            if pair.source.strip() and pair.target.strip():
+            if (corpus.text or pair.source.strip()) and pair.target.strip():
                 yield pair
 
 
-def _encoded(tokenizer: Tokenizer, pair: SentencePair) -> tuple[list[int], list[int]]:
-    return tokenizer.source.encode(pair.source), tokenizer.target.encode(pair.target)
+def _encoded(
+    recipe: Recipe, tokenizer: Tokenizer, sample: Sequence[SentencePair]
+) -> list[tuple[list[int], list[int]]]:
+    """The ids of both sides of each example; those of a stream are blocks."""
+    if recipe.data.text == "stream":
+        stream = TextStream(tokenizer.target, recipe.data.max_length)
+        blocks = [*stream.add(pair.target for pair in sample), stream.rest()]
+        return [([], block) for block in blocks if block]
+    return [
+        (tokenizer.source.encode(pair.source), tokenizer.target.encode(pair.target))
+        for pair in sample
+    ]
 
 
 def _sample_tokenizer(recipe: Recipe, sample: list[SentencePair]) -> Tokenizer:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tformer_cli.data.doubts import doubts
 from tformer_cli.workflows.training.classification import Classification
+from tformer_cli.workflows.training.language_modeling import LanguageModeling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -121,7 +122,11 @@ class Translation:
 
 
 TASKS: Mapping[TaskKind, Task] = MappingProxyType(
-    {"translate": Translation(), "classify": Classification()}
+    {
+        "translate": Translation(),
+        "classify": Classification(),
+        "language-model": LanguageModeling(),
+    }
 )
 """Tasks by `task.kind`."""
 

@@ -1,0 +1,166 @@
+"""What a language model thinks of texts that are given, longer than it takes or not.
+
+A text is read in windows. With `<s>` before each, as the model was trained, a window of W positions
+predicts W tokens; without, all of its own but the first and the one behind it. The next window
+begins `stride` tokens later, and of it only what is new counts: each token but those of the first
+window has at least W - stride tokens before it. With a stride of W every token is read once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import torch
+
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from tformer_cli.decoding.source_batches import LARGEST_LOGITS, padded_length
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor
+
+    from tformer_cli.model.config import ModelConfig
+
+
+class TextModel(Protocol):
+    """A language model that can be given whole texts."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its settings."""
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+
+    def __call__(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
+        """Computes logits (B, T, V); see `Transformer.forward`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextScores:
+    """Scores of texts, all tokens alike."""
+
+    loss: float
+    """Mean -ln p of a token, in nats."""
+    bits_per_byte: float
+    """Σ -log₂ p of all tokens by the bytes of the texts in UTF-8."""
+    n_tokens: int
+    """Tokens that were predicted."""
+    n_bytes: int
+    """Bytes of the texts; the end of a text, where it is predicted, is one."""
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss)."""
+        return math.exp(min(self.loss, 700.0))
+
+
+class _Window(NamedTuple):
+    """Some tokens of a text: what is read, what is predicted, and how much of it is new."""
+
+    text: int
+    read: list[int]
+    predicted: list[int]
+    n_new: int
+
+
+def text_scores(log_probabilities: Sequence[Sequence[float]], n_bytes: int) -> TextScores:
+    """Sums up what `score_texts` has found of texts that have so many bytes."""
+    n_tokens = sum(map(len, log_probabilities))
+    total = -math.fsum(value for text in log_probabilities for value in text)
+    return TextScores(
+        loss=total / max(1, n_tokens),
+        bits_per_byte=total / math.log(2.0) / max(1, n_bytes),
+        n_tokens=n_tokens,
+        n_bytes=n_bytes,
+    )
+
+
+@torch.inference_mode()
+def score_texts(
+    model: TextModel,
+    texts: Sequence[Sequence[int]],
+    *,
+    window: int,
+    stride: int,
+    batch_tokens: int,
+    device: torch.device | str,
+    before_batch: Callable[[], None] | None = None,
+) -> list[list[float]]:
+    """Computes log p of every token of each text that has something before it, its end included.
+
+    Args:
+        model: in evaluation mode, on `device`.
+        texts: token ids without special tokens.
+        window: W, positions that are read at once; at most what the model takes.
+        stride: tokens between the beginnings of two windows, 1 to W.
+        batch_tokens: padded positions of a batch.
+        device: where to compute.
+        before_batch: called before each batch; what it raises ends the work.
+
+    Returns:
+        For each text log p of its tokens in turn. Without `<s>` its first token has none.
+    """
+    config = model.config
+    windows = [
+        one
+        for number, ids in enumerate(texts)
+        for one in _windows(number, ids, window, stride, config)
+    ]
+    by_length: dict[int, list[int]] = {}
+    for place, one in enumerate(windows):
+        by_length.setdefault(min(padded_length(len(one.read)), window), []).append(place)
+    found: list[list[float]] = [[] for _ in windows]
+    for length, places in sorted(by_length.items()):
+        most = min(batch_tokens // length, LARGEST_LOGITS // (model.vocab_size * length))
+        size = max(1, most)
+        for start in range(0, len(places), size):
+            if before_batch is not None:
+                before_batch()
+            chosen = places[start : start + size]
+            rows = _scored(model, [windows[place] for place in chosen], length, device)
+            for place, row in zip(chosen, rows, strict=True):
+                found[place] = row
+    scored: list[list[float]] = [[] for _ in texts]
+    for one, row in zip(windows, found, strict=True):
+        scored[one.text] += row
+    return scored
+
+
+def _windows(
+    number: int, ids: Sequence[int], window: int, stride: int, config: ModelConfig
+) -> Iterator[_Window]:
+    tokens = [*ids, EOS_ID] if config.target_eos else list(ids)
+    begin = [BOS_ID] if config.target_bos else []
+    n_done, start = 1 - len(begin), 0
+    while n_done < len(tokens):
+        read = [*begin, *tokens[start : start + window - len(begin)]]
+        predicted = tokens[start + 1 - len(begin) : start + 1 - len(begin) + window]
+        n_new = start + 1 - len(begin) + len(predicted) - n_done
+        yield _Window(number, read[: len(predicted)], predicted, n_new)
+        n_done += n_new
+        start += stride
+
+
+def _scored(
+    model: TextModel, windows: Sequence[_Window], length: int, device: torch.device | str
+) -> list[list[float]]:
+    """Computes log p of the new tokens of windows that are padded to one length."""
+    read = _padded([one.read for one in windows], length)
+    predicted = _padded([one.predicted for one in windows], length)
+    nothing = torch.full((len(windows), 1), EOS_ID, device=device)
+    logits = model(nothing, nothing == EOS_ID, read.to(device)).float()
+    own = logits.gather(-1, predicted.to(device).unsqueeze(-1)).squeeze(-1)
+    steps = (own - logits.logsumexp(dim=-1)).clamp(max=0.0).tolist()
+    return [
+        row[len(one.predicted) - one.n_new : len(one.predicted)]
+        for row, one in zip(steps, windows, strict=True)
+    ]
+
+
+def _padded(rows: Sequence[Sequence[int]], length: int) -> Tensor:
+    return torch.tensor([[*row, *[PAD_ID] * (length - len(row))] for row in rows])

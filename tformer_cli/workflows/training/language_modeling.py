@@ -1,0 +1,71 @@
+"""The task of a language model: texts from their beginning, by a decoder alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tformer_cli.data.doubts import WITHOUT_VALIDATION
+from tformer_cli.data.loading.text_stream import joined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import torch
+
+    from tformer_cli.data.corpora import SentencePair
+    from tformer_cli.data.tokenizer import Tokenizer
+    from tformer_cli.model.base import Model
+    from tformer_cli.model.config import ModelConfig, Precision
+    from tformer_cli.recipe import Recipe
+    from tformer_cli.training.validation import ModelValidator
+
+
+class LanguageModeling:
+    """Texts, each the target of an example with an empty source; see `tasks.Task`."""
+
+    def completed(self, recipe: Recipe, progress: Callable[[str, int], None] | None) -> Recipe:  # noqa: ARG002 - nothing is read
+        """See `Task`. Blocks of a stream have no end of their own."""
+        has_ends = recipe.data.text == "lines"
+        return replace(recipe, model=replace(recipe.model, target_eos=has_ends))
+
+    def texts(self, pair: SentencePair) -> Iterable[str]:
+        """See `Task`; line ends are tokens of a stream."""
+        return (joined([pair.target]),)
+
+    def sides(self, recipe: Recipe, tokenizer: Tokenizer) -> Tokenizer:  # noqa: ARG002 - has both
+        """See `Task`."""
+        return tokenizer
+
+    def new_model(self, config: ModelConfig, vocab_size: int) -> Model:
+        """See `Task`."""
+        from tformer_cli.model.transformer import Transformer
+
+        return Transformer(config, vocab_size)
+
+    def validator(
+        self,
+        recipe: Recipe,
+        pairs: Sequence[SentencePair],
+        tokenizer: Tokenizer,
+        device: torch.device,
+        precision: Precision,
+    ) -> ModelValidator:
+        """See `Task`."""
+        from tformer_cli.decoding.search.torch_engine import TorchEngine
+        from tformer_cli.training.text_validation import TextValidator, stream_or_lines
+
+        lines = [pair.target for pair in pairs]
+        return TextValidator(
+            stream_or_lines(lines, is_stream=recipe.data.text == "stream"),
+            tokenizer,
+            recipe.decoding,
+            [TorchEngine(device, precision)],
+            device,
+            precision,
+            recipe.data.max_length + recipe.model.target_eos,
+        )
+
+    def doubts(self, recipe: Recipe) -> Iterable[str]:
+        """See `Task`."""
+        return () if recipe.data.valid else (WITHOUT_VALIDATION,)
