@@ -23,7 +23,8 @@ COMMANDS: Mapping[TaskKind, str] = MappingProxyType(
     {
         "translate": "is a translation model; use `tformer translate`",
         "classify": "is a classifier, which labels texts; use `tformer classify`",
-        "language-model": "is a language model, which continues texts; use `tformer generate`",
+        "language-model": "is a language model, which continues texts; use `tformer generate`, or "
+        "`tformer evaluate --text`",
     }
 )
 """What to say of a model of each task to whom wants another one."""

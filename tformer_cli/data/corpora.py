@@ -244,9 +244,9 @@ def _content_of_dataset(config: CorpusConfig, directory: str) -> list[str]:
     return ["dataset", config.split, config.dataset_config, content]
 
 
-def _text(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[SentencePair]:
-    path = corpus_file(config.text, directory)
-    return (SentencePair("", line) for line in read_lines(path, counts))
+def _text(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[CorpusRecord]:
+    lines = enumerate(read_lines(corpus_file(config.text, directory), counts), start=1)
+    return (CorpusRecord(number, SentencePair("", line), (line,)) for number, line in lines)
 
 
 FORMATS: Mapping[str, CorpusFormat] = MappingProxyType(

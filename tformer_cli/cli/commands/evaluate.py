@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 import typer
 
 from tformer_cli.cli.commands.evaluate_labels import evaluate_labels
+from tformer_cli.cli.commands.evaluate_texts import TextScoringOptions, evaluate_texts
 from tformer_cli.cli.console import stdout_console, utf8_line, warn, write_line
 from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
 from tformer_cli.cli.format_choice import TextOrJson, format_option
@@ -53,13 +54,14 @@ class TextOptions:
         PathRole.reads_file,
     ] = None
     reference: Annotated[
-        list[Path],
+        list[Path] | None,
         option(
             "Reference translation, or right labels. Repeat for several references.",
+            shown="none",
             metavar="FILE",
         ),
         PathRole.reads_file,
-    ]
+    ] = None
     hypothesis: Annotated[
         Path | None,
         option("Translation to score, without a model; - is stdin.", metavar="FILE"),
@@ -89,7 +91,7 @@ class TextOptions:
     def files(self) -> list[Path]:
         """The text that is scored or translated, the references, then the baseline."""
         baseline = [] if self.baseline is None else [self.baseline]
-        return [self.hypothesis or self.source or Path(), *self.reference, *baseline]
+        return [self.hypothesis or self.source or Path(), *(self.reference or ()), *baseline]
 
     def check(self, model: Path | None) -> None:
         """Checks that there is one thing to score.
@@ -97,6 +99,11 @@ class TextOptions:
         Raises:
             UsageError: if there is nothing, or more than one thing.
         """
+        if not self.reference:
+            raise UsageError(
+                "--reference: is missing; name the file of a reference, or --text for a language "
+                "model"
+            )
         if model is None:
             if self.hypothesis is None:
                 raise UsageError(
@@ -136,6 +143,7 @@ def evaluate(
     ] = None,
     *,
     texts: TextOptions,
+    language: TextScoringOptions,
     scores: ScoreOptions,
     options: TranslatorOptions,
     quiet: QuietOption = False,
@@ -146,14 +154,24 @@ def evaluate(
     Scores are on raw, detokenized text. With MODEL and --source, MODEL first translates the source;
     its loss per token (natural logarithm) and perplexity on the first reference are measured too.
     Otherwise --hypothesis is scored. A classifier labels the source: accuracy, precision, recall
-    and F1 of each label, their mean (macro F1) and the confusion matrix.
+    and F1 of each label, their mean (macro F1) and the confusion matrix. Of a language model --text
+    has its loss, perplexity and bits per byte.
 
     Examples:
         tformer evaluate runs/quickstart -i corpus/test.en --reference corpus/test.fr
         tformer evaluate --hypothesis a.fr --reference ref1.fr --reference ref2.fr
         tformer evaluate --hypothesis new.fr --reference ref.fr --baseline old.fr --format json
         tformer evaluate runs/ratings -i corpus/test.txt --reference corpus/test.label
+        tformer evaluate runs/shakespeare --text valid.txt --window 256 --stride 128
     """
+    if language.text is not None:
+        if model is None or texts.reference or texts.source or texts.hypothesis:
+            raise UsageError(
+                "--text: is of a language model; name its MODEL, and no --source, --hypothesis or "
+                "--reference"
+            )
+        evaluate_texts(model, language, options, scores.report_format, quiet=quiet)
+        return
     texts.check(model)
     from tformer_cli.workflows.classify import is_classifier
 

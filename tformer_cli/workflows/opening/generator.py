@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    import torch
+
     from tformer_cli.decoding.config import Engine, PrecisionChoice
     from tformer_cli.workflows.opening.settings import TranslatorOptions
 
@@ -35,6 +37,13 @@ class OpenedGenerator:
     """Precision that it computes in."""
     engine: Engine = "tformer"
     """Name of what searches, as `--engine` of other commands has it."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device, as torch knows it."""
+        import torch
+
+        return torch.device(self.place)
 
 
 def open_generator(

@@ -1,0 +1,95 @@
+"""`tformer evaluate MODEL --text`: loss, perplexity and bits per byte of a language model."""
+
+import json
+import math
+
+import pytest
+from typer.testing import CliRunner
+
+from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.cli.app import app
+from tformer_cli.decoding.search.text_scoring import score_texts
+
+LINES = ["A man sleeps.", "", "Two dogs run in the snow, and a woman sleeps in the street.", "A"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(part) for part in arguments])
+
+
+@pytest.fixture
+def text(tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_text("".join(f"{line}\n" for line in LINES))
+    return file
+
+
+@pytest.mark.parametrize("kind", ["lines", "stream"])
+@pytest.mark.parametrize(("window", "stride"), [(40, 40), (16, 4)])
+def test_scores_are_those_of_every_token(language_model, text, kind, window, stride):
+    done = run(
+        *("evaluate", language_model, "--text", text, "--text-kind", kind, "--format", "json"),
+        *("--window", window, "--stride", stride, "-q"),
+    )
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    directory = load_model_directory(language_model, tasks=("language-model",))
+    whole = text.read_text()
+    texts = [whole] if kind == "stream" else [line for line in LINES if line]
+    found = score_texts(
+        directory.model,
+        directory.tokenizer.target.encode_batch(texts),
+        window=window,
+        stride=stride,
+        batch_tokens=100,
+        device="cpu",
+    )
+    values = [value for row in found for value in row]
+    total = -sum(values)
+    n_bytes = sum(len(one) + 1 for one in texts)
+    assert record == {
+        "tokens": len(values),
+        "bytes": n_bytes,
+        "loss": pytest.approx(total / len(values), rel=1e-5),
+        "perplexity": pytest.approx(math.exp(total / len(values)), rel=1e-4),
+        "bits_per_byte": pytest.approx(total / math.log(2) / n_bytes, rel=1e-5),
+        "signature": f"text:{kind}|window:{window}|stride:{stride}",
+    }
+
+
+def test_a_table_says_how_scores_were_computed(language_model, text):
+    done = run("evaluate", language_model, "--text", text, "-q")
+    assert done.exit_code == 0, done.stderr
+    names = [line.split("  ")[0] for line in done.stdout.splitlines()]
+    assert names == ["loss", "perplexity", "bits per byte", "signature"]
+    assert done.stdout.endswith("text:lines|window:40|stride:40\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--window", "41"], "--window: must be 2 to 40, which the model takes, but is 41"),
+        (["--window", "8", "--stride", "9"], "--stride: must be 1 to --window = 8, but is 9"),
+        (["--reference", "TEXT"], "--text: is of a language model; name its MODEL, and no"),
+    ],
+)
+def test_what_cannot_be_is_one_line(language_model, text, options, message):
+    options = [str(text) if one == "TEXT" else one for one in options]
+    done = run("evaluate", language_model, "--text", text, *options, "-q")
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_models_and_texts_that_do_not_fit_are_one_line(language_model, model, text, tmp_path):
+    (tmp_path / "empty.txt").write_text("\n\n")
+    for arguments, message in (
+        ([model, "--text", text], "is a translation model; use `tformer translate`"),
+        (["--text", text], "--text: is of a language model; name its MODEL"),
+        ([language_model, "--text", tmp_path / "empty.txt"], "--text: has nothing to predict"),
+        ([language_model, "--text", tmp_path / "no.txt"], "no.txt: no such file"),
+        ([language_model], "--reference: is missing; name the file of a reference, or --text"),
+    ):
+        done = run("evaluate", *arguments, "-q")
+        assert done.exit_code == 2, message
+        assert message in done.stderr

@@ -1,0 +1,121 @@
+"""`tformer evaluate MODEL --text`: what a language model thinks of a text."""
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tformer_cli.cli.console import note, write_line
+from tformer_cli.cli.format_choice import TextOrJson
+from tformer_cli.cli.options import option
+from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.process import torch_preparation
+from tformer_cli.cli.text_io import file_lines, note_choices, warn_of_bytes
+from tformer_cli.data.lines import LineCounts
+
+if TYPE_CHECKING:
+    from tformer_cli.cli.decoding_options import TranslatorOptions
+    from tformer_cli.workflows.evaluate_texts import TextEvaluation
+
+LANGUAGE_MODELS = "Language models"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextScoringOptions:
+    """The text that a language model is evaluated on, and how it is read."""
+
+    text: Annotated[
+        str | None,
+        option(
+            "Text that a language model is evaluated on: loss, perplexity and bits per byte; - is "
+            "stdin.",
+            panel=LANGUAGE_MODELS,
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None
+    text_kind: Annotated[
+        Literal["lines", "stream"] | None,
+        option(
+            "Score each line of --text by itself, or all of it as one.",
+            panel=LANGUAGE_MODELS,
+            shown="as MODEL was trained",
+        ),
+    ] = None
+    window: Annotated[
+        int | None,
+        option(
+            "Positions that are read at once.",
+            panel=LANGUAGE_MODELS,
+            shown="as many as MODEL takes",
+            min=2,
+        ),
+    ] = None
+    stride: Annotated[
+        int | None,
+        option(
+            "Tokens between the beginnings of two windows; a smaller one gives each token more "
+            "context, and takes longer.",
+            panel=LANGUAGE_MODELS,
+            shown="--window",
+            min=1,
+        ),
+    ] = None
+
+
+def evaluate_texts(
+    model: Path,
+    texts: TextScoringOptions,
+    options: "TranslatorOptions",
+    report_format: TextOrJson,
+    *,
+    quiet: bool,
+) -> None:
+    """Shows the scores of a language model."""
+    counts = LineCounts()
+    lines = file_lines(texts.text or "", counts, quiet=quiet)
+    from tformer_cli.workflows import evaluate_texts as workflow
+    from tformer_cli.workflows.opening.generator import open_generator
+
+    opened = open_generator(
+        model,
+        device=options.device,
+        precision=options.precision.value,
+        adapter=options.adapter,
+        threads=options.threads,
+        tell=partial(note, quiet=quiet),
+        before_torch=torch_preparation(options.threads),
+    )
+    note_choices(opened, quiet=quiet)
+    result = workflow.evaluate_texts(
+        opened,
+        list(lines),
+        kind=texts.text_kind,
+        window=texts.window or 0,
+        stride=texts.stride or 0,
+    )
+    warn_of_bytes(counts)
+    _show(result, report_format)
+
+
+def _show(result: "TextEvaluation", report_format: TextOrJson) -> None:
+    scores = result.scores
+    if report_format == TextOrJson.json:
+        record = {
+            "tokens": scores.n_tokens,
+            "bytes": scores.n_bytes,
+            "loss": scores.loss,
+            "perplexity": scores.perplexity,
+            "bits_per_byte": scores.bits_per_byte,
+            "signature": result.signature,
+        }
+        write_line(json.dumps(record))
+        return
+    for name, value, how in (
+        ("loss", f"{scores.loss:.4f}", f"nats per token of {scores.n_tokens:,}"),
+        ("perplexity", f"{scores.perplexity:.2f}", "exp(loss)"),
+        ("bits per byte", f"{scores.bits_per_byte:.4f}", f"of {scores.n_bytes:,} bytes"),
+        ("signature", "", result.signature),
+    ):
+        write_line(f"{name:<14}{value:>10}  {how}")

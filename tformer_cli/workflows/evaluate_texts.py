@@ -1,0 +1,96 @@
+"""Evaluating a language model: loss, perplexity and bits per byte of texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.loading.text_stream import joined
+from tformer_cli.decoding.search.text_scoring import score_texts, text_scores
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.runtime import autocast, check_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tformer_cli.decoding.search.text_scoring import TextScores
+    from tformer_cli.workflows.opening.generator import OpenedGenerator
+
+TextKind = Literal["lines", "stream"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextEvaluation:
+    """Scores of a text, and how it was read."""
+
+    scores: TextScores
+    """Loss, perplexity and bits per byte."""
+    kind: TextKind
+    """Texts that were scored: each line, or all of them as one."""
+    window: int
+    """Positions that were read at once."""
+    stride: int
+    """Tokens between the beginnings of two windows."""
+
+    @property
+    def signature(self) -> str:
+        """Says how the scores were computed."""
+        return f"text:{self.kind}|window:{self.window}|stride:{self.stride}"
+
+
+def evaluate_texts(
+    opened: OpenedGenerator,
+    lines: Sequence[str],
+    *,
+    kind: TextKind | None = None,
+    window: int = 0,
+    stride: int = 0,
+    progress: Callable[[], None] | None = None,
+) -> TextEvaluation:
+    """Scores lines of text, blank ones left out, or all of them as one text.
+
+    Args:
+        opened: from `open_generator`.
+        lines: the text.
+        kind: see `TextEvaluation`; None: as the model was trained.
+        window: positions that are read at once (0: as many as the model takes).
+        stride: tokens between the beginnings of two windows (0: `window`).
+        progress: called before each batch.
+
+    Raises:
+        UsageError: if window and stride do not fit the model or each other.
+        DataError: if there is nothing to score.
+    """
+    directory = opened.directory
+    config = directory.config
+    longest = config.max_positions
+    window = window or longest
+    stride = stride or window
+    if not 2 <= window <= longest:
+        raise UsageError(
+            f"--window: must be 2 to {longest}, which the model takes, but is {window}"
+        )
+    if not 1 <= stride <= window:
+        raise UsageError(f"--stride: must be 1 to --window = {window}, but is {stride}")
+    lines = list(given_lines(lines))
+    kind = kind or ("lines" if config.target_eos else "stream")
+    texts = [joined(lines)] if kind == "stream" else [line for line in lines if line.strip()]
+    check_threads()
+    with autocast(opened.device, "bfloat16" if opened.precision == "bfloat16" else "float32"):
+        found = score_texts(
+            directory.model,
+            directory.tokenizer.target.encode_phrases(texts),
+            window=window,
+            stride=stride,
+            batch_tokens=opened.generator.config.batch_tokens,
+            device=opened.device,
+            before_batch=progress,
+        )
+    if not any(found):
+        raise DataError("--text: has nothing to predict; give a text of two tokens or more")
+    n_ends = len(texts) if config.target_eos else 0
+    n_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts) + n_ends
+    return TextEvaluation(
+        scores=text_scores(found, n_bytes), kind=kind, window=window, stride=stride
+    )
