@@ -196,6 +196,10 @@ class Tokenizer(ABC):
             from tformer_cli.data.pieces.tokenizer import PieceTokenizer
 
             return PieceTokenizer.parse(text, where)
+        if foreign and foreign[1] == "bytes":
+            from tformer_cli.data.byte_pieces import BytePieceTokenizer
+
+            return BytePieceTokenizer.parse(text, where)
         if foreign:
             from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 

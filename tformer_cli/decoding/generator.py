@@ -82,6 +82,7 @@ class Generator:
         *,
         engines: Sequence[SearchEngine],
         target_bos: bool = True,
+        target_eos: bool = True,
         seed: int = 1,
         stops: Sequence[str] = (),
         before_batch: Callable[[], None] | None = None,
@@ -93,7 +94,9 @@ class Generator:
             tokenizer: the one the model was trained with.
             config: how to search; `max_length` counts the tokens after a prompt (0: 200).
             engines: what searches; they know where the model is.
-            target_bos: `ModelConfig.target_bos`.
+            target_bos: `ModelConfig.target_bos`; without it an empty prompt is the end of the text
+                before.
+            target_eos: `ModelConfig.target_eos`; without both every text needs a prompt.
             seed: of what is sampled.
             stops: a text ends before the first of these that occurs in it.
             before_batch: called before each batch; what it raises ends the work.
@@ -112,6 +115,7 @@ class Generator:
         self._side = tokenizer.target
         self._engines = engines
         self._begin = (BOS_ID,) if target_bos else ()
+        self._has_beginning = target_bos or target_eos
         self._seed = seed
         self._stops = tuple(stops)
         self._before_batch = before_batch
@@ -130,10 +134,17 @@ class Generator:
             numbers: of each, which with the seed decides what is drawn; None: 0, 1, …
             on_text: called with each new piece of the text, of a single prompt that is sampled
                 once or searched greedily.
+
+        Raises:
+            UsageError: if a prompt is empty that must not be.
         """
         prompts = list(given_lines(prompts))
         numbers = range(len(prompts)) if numbers is None else numbers
         encoded = self._side.encode_phrases(prompts)
+        if not self._has_beginning and not all(encoded):
+            raise UsageError(
+                "PROMPT: is empty, but the texts of this model have no beginning; give a prompt"
+            )
         longest = self._longest_prompt() - len(self._begin)
         kept = [ids[max(0, len(ids) - longest) :] for ids in encoded]
         read = [self._read(ids) for ids in kept]

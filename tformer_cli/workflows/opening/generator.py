@@ -83,6 +83,7 @@ def open_generator(
         decoding,
         engines=[TorchEngine(place, "bfloat16" if precision == "bfloat16" else "float32")],
         target_bos=directory.config.target_bos,
+        target_eos=directory.config.target_eos,
         seed=settings.seed,
         stops=stops,
     )

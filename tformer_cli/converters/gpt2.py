@@ -1,0 +1,360 @@
+"""GPT-2 models: directories of Hugging Face, and checkpoints of nanoGPT.
+
+Pre-norm decoders with learned positions and one matrix for embeddings and logits. Texts begin with
+their first token; `<|endoftext|>` stands between them, and where there is no text yet. Hugging
+Face's matrices are (in, out). Sources: transformers 5.23, models/gpt2/modeling_gpt2.py; nanoGPT,
+model.py and data/shakespeare_char/prepare.py.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from tformer_cli.converters.assembly import (
+    UNUSED,
+    Reader,
+    Rows,
+    Weight,
+    arranged,
+    assembled,
+    output_bias,
+)
+from tformer_cli.converters.foreign_model import (
+    ForeignModel,
+    check_settings,
+    model_config,
+    number,
+    read_bytes,
+    read_json_file,
+)
+from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
+from tformer_cli.converters.formats.pickles import PickleError, PickleReader
+from tformer_cli.converters.formats.torch_checkpoint import named_tensors
+from tformer_cli.converters.formats.weight_files import read_weights_of
+from tformer_cli.data.byte_pieces import BytePieceTokenizer
+from tformer_cli.data.pipelines import SPECIAL_PIECES, UNKNOWN_PIECE, blank_tokenizer
+from tformer_cli.data.tokenizer import UNK_ID, Tokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import ArtifactError
+from tformer_cli.model.config import ModelConfig
+
+_BLOCK = "transformer.h.{n}."
+TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "self_attention.in_projection": (f"{_BLOCK}attn.c_attn.{{part}}",),
+        "self_attention.out_projection": (f"{_BLOCK}attn.c_proj.{{part}}",),
+        "self_attention_norm": (f"{_BLOCK}ln_1.{{part}}",),
+        "feed_forward.inner": (f"{_BLOCK}mlp.c_fc.{{part}}",),
+        "feed_forward.outer": (f"{_BLOCK}mlp.c_proj.{{part}}",),
+        "feed_forward_norm": (f"{_BLOCK}ln_2.{{part}}",),
+        "final_norm": ("transformer.ln_f.{part}",),
+    }
+)
+"""Foreign names of the modules of a layer and of the final norm."""
+ACTIVATIONS = {
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "swish",
+    "swish": "swish",
+}
+KNOWN = {
+    "activation_function": tuple(ACTIVATIONS),
+    "add_cross_attention": (False,),
+    "is_encoder_decoder": (False,),
+    "quantization_config": (None,),
+    "reorder_and_upcast_attn": (False, True),
+    "scale_attn_weights": (True,),
+    "scale_attn_by_inverse_layer_idx": (False,),
+    "tie_word_embeddings": (False, True),
+}
+"""Settings that could change what is computed, with the values that are known."""
+END = "<|endoftext|>"
+_TRANSPOSED = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")
+_IGNORED = re.compile(r".*\.attn\.(bias|masked_bias)")
+_COMPILED = "_orig_mod."
+_NANO_EPSILON = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """Pieces by their foreign ids, and what cuts text into them."""
+
+    pieces: Mapping[str, int]
+    """Ids of the pieces."""
+    merges: tuple[tuple[str, str], ...] | None
+    """Merges of BPE on bytes; None: the pieces are characters."""
+    files: tuple[Path, ...]
+    """Files that were read."""
+
+    @property
+    def end(self) -> int | None:
+        """Id of what stands between texts, if there is such a token."""
+        return self.pieces.get(END)
+
+    def rows(self, size: int, where: str) -> Rows:
+        """Orders the rows of a model.
+
+        Raises:
+            ArtifactError: if the model has fewer rows than there are pieces.
+        """
+        if not self.pieces or max(self.pieces.values()) >= size:
+            raise ArtifactError(
+                f"{where}: the vocabulary does not fit into the {size:,} rows of the model; use "
+                "this model's own files"
+            )
+        names = [f"{UNUSED}{place}>" for place in range(size)]
+        for piece, place in self.pieces.items():
+            names[place] = piece
+        rows = arranged(names, None, -1, self.end, self.end)
+        unused = [n for n, name in enumerate(rows.pieces) if name.startswith(UNUSED)]
+        ends = [] if self.end is not None else [3]
+        return Rows(rows.foreign, rows.pieces, (*rows.banned, UNK_ID, *ends, *unused))
+
+    def tokenizer(self, rows: Rows, where: str) -> Tokenizer:
+        """Makes the tokenizer of a model whose rows are in this order."""
+        if self.merges is not None:
+            return BytePieceTokenizer(rows.pieces, self.merges, where)
+        blank = blank_tokenizer("char")
+        places = {piece: place for place, piece in enumerate(rows.pieces)}
+        blank.model = type(blank.model)(vocab=places, unk_token=UNKNOWN_PIECE)
+        blank.add_special_tokens(list(SPECIAL_PIECES))
+        return Tokenizer.from_json(blank.to_str(), where)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NanoGptSource:
+    """A checkpoint of nanoGPT, opened."""
+
+    path: Path
+    """Its file."""
+    settings: Mapping[str, Any]
+    """Its model_args."""
+    arrays: LazyArrays
+    """Its weights."""
+
+
+def is_gpt2(path: Path) -> bool:
+    """Returns whether a directory holds a GPT-2 model of Hugging Face."""
+    file = path / "config.json"
+    return file.is_file() and read_json_file(file).get("model_type") == "gpt2"
+
+
+def convert_directory(path: Path) -> ForeignModel:
+    """Converts a directory of Hugging Face.
+
+    Raises:
+        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
+    """
+    file = path / "config.json"
+    settings = read_json_file(file)
+    check_settings(file, settings, KNOWN)
+    arrays, weight_files = read_weights_of(path)
+    width = number(file, settings, "n_embd")
+    inner = number(file, settings, "n_inner") if settings.get("n_inner") else 4 * width
+    vocabulary = _read_vocabulary(path)
+    return _converted(
+        "Hugging Face GPT-2",
+        Reader(_prefixed(arrays), str(path)),
+        file,
+        {
+            "d_model": width,
+            "d_ff": inner,
+            "n_heads": number(file, settings, "n_head"),
+            "n_decoder_layers": number(file, settings, "n_layer"),
+            "max_positions": number(file, settings, "n_positions"),
+            "activation": ACTIVATIONS[settings.get("activation_function", "gelu_new")],
+            "norm_epsilon": settings.get("layer_norm_epsilon", 1e-5),
+        },
+        vocabulary,
+        (file, *weight_files, *vocabulary.files),
+        is_transposed=True,
+    )
+
+
+def open_source(path: Path, checkpoint: Any) -> NanoGptSource | None:  # noqa: ANN401
+    """Recognizes a checkpoint of nanoGPT.
+
+    Args:
+        path: its file.
+        checkpoint: what it holds; see `read_checkpoint`.
+
+    Returns:
+        The checkpoint; None if it is of another tool.
+    """
+    if not isinstance(checkpoint, dict) or not {"model", "model_args"} <= checkpoint.keys():
+        return None
+    arrays = named_tensors(checkpoint["model"])
+    renamed = {name.removeprefix(_COMPILED): name for name in arrays}
+    if not isinstance(checkpoint["model_args"], dict) or "transformer.wte.weight" not in renamed:
+        return None
+    return NanoGptSource(
+        path=path, settings=checkpoint["model_args"], arrays=_renamed(arrays, renamed)
+    )
+
+
+def convert(source: NanoGptSource) -> ForeignModel:
+    """Converts a checkpoint of nanoGPT, whose vocabulary lies beside it.
+
+    Raises:
+        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
+    """
+    path, settings = source.path, source.settings
+    width = number(path, settings, "n_embd")
+    vocabulary = _read_vocabulary(path.parent)
+    return _converted(
+        "nanoGPT",
+        Reader(source.arrays, str(path)),
+        path,
+        {
+            "d_model": width,
+            "d_ff": 4 * width,
+            "n_heads": number(path, settings, "n_head"),
+            "n_decoder_layers": number(path, settings, "n_layer"),
+            "max_positions": number(path, settings, "block_size"),
+            "activation": "gelu",
+            "norm_epsilon": _NANO_EPSILON,
+            "bias": "transformer.ln_f.bias" in source.arrays,
+        },
+        vocabulary,
+        (path, *vocabulary.files),
+        is_transposed=False,
+    )
+
+
+def _prefixed(arrays: LazyArrays) -> LazyArrays:
+    """Gives arrays their prefix, which files of the model without its output lack."""
+    own = ("transformer.", "lm_head.")
+    return _renamed(arrays, {n if n.startswith(own) else f"transformer.{n}": n for n in arrays})
+
+
+def _renamed(arrays: LazyArrays, names: Mapping[str, str]) -> LazyArrays:
+    """Gives arrays other names; none is read yet."""
+    return LazyArrays({new: partial(arrays.__getitem__, old) for new, old in names.items()})
+
+
+def _converted(
+    kind: str,
+    reader: Reader,
+    file: Path,
+    shape: Mapping[str, Any],
+    vocabulary: Vocabulary,
+    files: tuple[Path, ...],
+    *,
+    is_transposed: bool,
+) -> ForeignModel:
+    """Puts a model together; `shape` are its settings by tformer's names."""
+    embedding = reader.take("transformer.wte.weight")
+    if embedding.ndim != 2:
+        raise ArtifactError(f"{file}: the embedding is no matrix; download the model again")
+    rows = vocabulary.rows(len(embedding), str(file))
+    output = reader.take("lm_head.weight") if "lm_head.weight" in reader else embedding
+    is_tied = np.array_equal(output, embedding)
+    config = model_config(
+        file,
+        n_encoder_layers=0,
+        norm="pre",
+        positions="learned",
+        tied_embeddings="decoder" if is_tied else "none",
+        output_bias=True,
+        scale_embeddings=False,
+        target_bos=False,
+        target_eos=vocabulary.end is not None,
+        **shape,
+    )
+    given: dict[str, Weight] = {
+        "target_embedding.weight": rows.of(embedding),
+        "output_projection.weight": rows.of(output),
+        "output_bias": output_bias(rows, None),
+        "decoder_input.positions.table": reader.take("transformer.wpe.weight"),
+    }
+
+    def read(name: str) -> Array:
+        array = reader.take(name)
+        return array.T if is_transposed and _TRANSPOSED.fullmatch(name) else array
+
+    weights = assembled(config, len(rows.pieces), TABLE, read, given, str(file))
+    reader.ignore([name for name in reader.arrays if _IGNORED.fullmatch(name)])
+    reader.check_all_taken()
+    return ForeignModel(
+        kind=kind,
+        config=config,
+        weights=weights,
+        tokenizer=vocabulary.tokenizer(rows, str(file)),
+        decoding=DecodingConfig(beam_size=1, sampling=True),
+        files=files,
+        ids=rows.foreign,
+        notes=_notes(config, vocabulary),
+    )
+
+
+def _notes(config: ModelConfig, vocabulary: Vocabulary) -> tuple[str, ...]:
+    if vocabulary.end is not None or config.target_bos:
+        return ()
+    return ("its texts have no beginning: generate needs a prompt to go on from",)
+
+
+def _read_vocabulary(path: Path) -> Vocabulary:
+    """Reads the vocabulary in a directory: GPT-2's files, or nanoGPT's list of characters.
+
+    Raises:
+        ArtifactError: if there is none, or it is damaged.
+    """
+    pieces, merges, whole = (path / n for n in ("vocab.json", "merges.txt", "tokenizer.json"))
+    if pieces.is_file() and merges.is_file():
+        lines = read_bytes(merges).decode("utf-8", "replace").split("\n")
+        pairs = [
+            line.rstrip("\r").split(" ") for line in lines if line and line[0:9] != "#version:"
+        ]
+        return _vocabulary(read_json_file(pieces), pairs, (pieces, merges))
+    if whole.is_file():
+        model = read_json_file(whole).get("model")
+        model = model if isinstance(model, dict) else {}
+        found = model.get("merges", [])
+        pairs = [one.split(" ") if isinstance(one, str) else one for one in found]
+        return _vocabulary(model.get("vocab"), pairs, (whole,))
+    characters = path / "meta.pkl"
+    if characters.is_file():
+        return _read_characters(characters)
+    raise ArtifactError(
+        f"{path}: has no vocabulary; put vocab.json and merges.txt, or nanoGPT's meta.pkl, beside "
+        "the model"
+    )
+
+
+def _vocabulary(pieces: Any, pairs: list[Any], files: tuple[Path, ...]) -> Vocabulary:  # noqa: ANN401
+    is_sound = isinstance(pieces, dict) and all(
+        type(place) is int and place >= 0 for place in pieces.values()
+    )
+    if not is_sound or not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        raise ArtifactError(
+            f"{files[0]}: is not a vocabulary of BPE on bytes; use this model's own files"
+        )
+    return Vocabulary(
+        pieces=pieces, merges=tuple((str(left), str(right)) for left, right in pairs), files=files
+    )
+
+
+def _read_characters(file: Path) -> Vocabulary:
+    """Reads nanoGPT's meta.pkl as data: nothing in it is run."""
+    import io
+
+    try:
+        found = PickleReader(io.BytesIO(read_bytes(file, 1 << 24))).read()
+    except (PickleError, ValueError, EOFError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ArtifactError(f"{file}: is damaged ({reason}); prepare the data again") from None
+    pieces = found.get("stoi") if isinstance(found, dict) else None
+    if not isinstance(pieces, dict) or not all(
+        isinstance(piece, str) and len(piece) == 1 and type(place) is int and place >= 0
+        for piece, place in pieces.items()
+    ):
+        raise ArtifactError(f"{file}: holds no characters and their ids; prepare the data again")
+    return Vocabulary(pieces=pieces, merges=None, files=(file,))
