@@ -133,7 +133,7 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     Raises:
         ArtifactError: if a file that tells the kind is damaged.
     """
-    from tformer_cli.converters import argos, checkpoints, eole, gpt2, peft
+    from tformer_cli.converters import argos, checkpoints, eole, gpt2, llama, peft
     from tformer_cli.converters.ctranslate2 import importing as ctranslate2
     from tformer_cli.converters.hugging_face import importing as hugging_face
     from tformer_cli.converters.marian import importing as marian
@@ -143,6 +143,11 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
         return lambda _: hugging_face.convert(path)
     if path.is_dir() and gpt2.is_gpt2(path):
         return lambda _: gpt2.convert_directory(path)
+    if path.is_dir() and llama.is_llama(path):
+        return lambda _: llama.convert_directory(path)
+    shape = llama.find_file(path)
+    if shape is not None:
+        return lambda _: llama.convert_file(path, shape)
     adapter = peft.find_adapter(path)
     if adapter is not None:
         return lambda _: peft.with_base(adapter, _base_of(adapter))
