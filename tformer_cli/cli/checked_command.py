@@ -3,8 +3,9 @@
 A parameter declares its role as a path; see `tformer_cli.cli.path_roles`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,11 @@ class CheckedCommand(ReadableHelp, TyperCommand):
 
     def _import_models(self, values: dict[str, Any]) -> None:
         """Puts model directories in the place of the foreign models that were named."""
-        from tformer_cli.workflows.import_model import ImportedWeights, resolve_model
+        from tformer_cli.workflows.import_model import (
+            ImportedWeights,
+            resolve_model,
+            resolve_tokenizer,
+        )
 
         takes_integers = (
             self.name in TAKE_INTEGERS
@@ -94,27 +99,21 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             and values.get("adapter") is None
         )
         weights: ImportedWeights | None = None if takes_integers else "float32"
+        say = partial(note, quiet=bool(values.get("quiet")))
         for parameter, role in self._paths():
             value = values.get(str(parameter.name))
-            if role is PathRole.reads_adapter and value is not None:
-                self._say_if_unverified(Path(value), quiet=bool(values.get("quiet")))
-            if role is not PathRole.reads_model or value is None:
+            if value is None:
                 continue
-
-            def say(text: str) -> None:
-                note(text, quiet=bool(values.get("quiet")))
-
-            if isinstance(value, (list, tuple)):
+            if role is PathRole.reads_adapter:
+                _say_if_unverified(Path(value), say)
+            elif role is PathRole.reads_tokenizer:
+                values[parameter.name] = resolve_tokenizer(Path(value), say)
+            elif role is not PathRole.reads_model:
+                continue
+            elif isinstance(value, (list, tuple)):
                 values[parameter.name] = [resolve_model(Path(one), say, weights) for one in value]
             else:
                 values[parameter.name] = resolve_model(Path(value), say, weights)
-
-    @staticmethod
-    def _say_if_unverified(adapter: Path, *, quiet: bool) -> None:
-        from tformer_cli.artifacts.adapter_directory import read_adapter
-
-        if said := read_adapter(adapter).unverified:
-            note(said, quiet=quiet)
 
     def _check_outputs(self, values: dict[str, Any]) -> None:
         inputs: list[NamedPath] = [*standard_stream("stdin", STDIN)]
@@ -154,6 +153,14 @@ def old_names(command: Any) -> Iterator[tuple[Any, list[str]]]:  # noqa: ANN401 
         free = [name for name in names if name not in taken]
         if free:
             yield parameter, free
+
+
+def _say_if_unverified(adapter: Path, say: Callable[[str], None]) -> None:
+    """Tells the user of an adapter whose base is not known by its hash."""
+    from tformer_cli.artifacts.adapter_directory import read_adapter
+
+    if said := read_adapter(adapter).unverified:
+        say(said)
 
 
 def _holds_empty(value: str | Sequence[str] | None) -> bool:

@@ -21,6 +21,8 @@ class PathRole(Enum):
     """A directory, or a file of one in its place."""
     reads_model = "model"
     """A model directory, or a foreign model, which is imported when it is first used."""
+    reads_tokenizer = "tokenizer or model"
+    """A tokenizer's file or a model directory, or a foreign model, which is imported."""
     reads_adapter = "adapter's directory"
     """The directory of a low-rank adapter, or that of its run."""
     reads_system = "system"

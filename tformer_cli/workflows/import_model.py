@@ -127,6 +127,23 @@ def resolve_model(
     return cached
 
 
+def resolve_tokenizer(tokenizer: Path, say: Callable[[str], None] | None = None) -> Path:
+    """Returns the file or model directory of what a user has named as a tokenizer.
+
+    Files of JSON, and pipes, are read as they are. Other names are as of models: a foreign one is
+    imported into the cache when it is first used, in the same place as for translation.
+
+    Args:
+        tokenizer: a `tokenizer.json`, a model directory, or the source of an import.
+        say: told what was imported from where.
+
+    Raises:
+        ArtifactError: if a foreign model cannot be imported.
+    """
+    is_pipe = _exists(tokenizer) and not tokenizer.is_dir() and not tokenizer.is_file()
+    return tokenizer if is_pipe or tokenizer.suffix == ".json" else resolve_model(tokenizer, say)
+
+
 def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] | None":
     """Finds what converts a directory or file; None if it is of no known kind.
 

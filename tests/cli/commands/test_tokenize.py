@@ -6,6 +6,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from tests.converters.hugging_face.test_importing import marian
 from tformer_cli.cli.commands.tokenize import tokenize_app
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError, UsageError
@@ -144,3 +145,23 @@ def test_each_side_of_a_tokenizer_is_used_by_its_name(foreign, text):
         assert json.loads(measured.stdout)["vocab_size"] == encoder.vocab_size
     assert sides.source.vocab_size != sides.target.vocab_size
     assert run("encode", foreign, stdin=line.encode()).stdout != encoded.stdout
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_the_tokenizer_of_a_foreign_model_is_imported_once(tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source = tmp_path / "opus"
+    marian(source)
+    line = "a dog in the street"
+    expected = transformers.AutoTokenizer.from_pretrained(source).tokenize(line)
+    for place, said in ((source, 1), (source, 0)):
+        result = run("encode", place, stdin=line.encode())
+        assert result.stdout.split() == expected
+        assert result.stderr.count("imported a model of Hugging Face Marian") == said
+    assert run("encode", source / "source.spm", stdin=line.encode()).stdout.split() == expected
+    assert run("decode", source, stdin=" ".join(expected).encode()).stdout == f"{line}\n"
+    for missing in (tmp_path / "none.json", tmp_path / "none"):
+        done = run("encode", missing)
+        assert isinstance(done.exception, DataError)
+        assert "no such tokenizer" in str(done.exception)

@@ -45,8 +45,8 @@ tokenize_app = typer.Typer(
 
 TokenizerArgument = Annotated[
     Path,
-    typer.Argument(metavar="TOKENIZER", help="A tokenizer.json, or a model directory."),
-    PathRole.reads_directory,
+    typer.Argument(metavar="TOKENIZER", help="A tokenizer.json, or a model."),
+    PathRole.reads_tokenizer,
 ]
 FilesArgument = Annotated[
     list[str],
