@@ -258,6 +258,14 @@ def test_each_language_may_have_its_own(tmp_path):
 REFUSED = {
     "arch = ": {"arch": "transformer_lm"},
     'task = "multilingual_translation"': {"task": "multilingual_translation"},
+    'multilingual model .task = "multilingual.* import it from Hugging Face': {
+        "task": "multilingual_translation"
+    },
+    r"translation_multi_simple_epoch.*and where the tokens of its languages stand": {
+        "task": "translation_multi_simple_epoch",
+        "langs": "de,en",
+    },
+    'task = "denoising" is not supported': {"task": "denoising"},
     "activation_fn = ": {"activation_fn": "gelu_fast"},
     "encoder_layers_to_keep = ": {"encoder_layers_to_keep": "0,2"},
     "no_cross_attention = ": {"no_cross_attention": True},

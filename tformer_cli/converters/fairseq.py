@@ -83,6 +83,13 @@ KNOWN = {
     "lang_pairs": (None,),
 }
 """Settings that could change what is computed, with the values that are known."""
+_MULTILINGUAL = (
+    "multilingual_translation",
+    "multilingual_translation_latent_depth",
+    "translation_multi_simple_epoch",
+    "translation_from_pretrained_bart",
+)
+"""Tasks of models of many languages."""
 _ARCHITECTURE = re.compile(
     r"transformer(_tiny|_iwslt_de_en|(_vaswani)?_wmt_en_(de|fr)(_big(_t2t)?)?|_[124]x(_v0)?)?"
 )
@@ -194,6 +201,12 @@ def convert(source: FairseqSource) -> ForeignModel:
         ArtifactError: if it is damaged, incomplete, or has what tformer has not.
     """
     path, settings = source.path, source.settings
+    if settings.get("task") in _MULTILINGUAL:
+        raise ArtifactError(
+            f"{path}: is a multilingual model (task = {shown(settings['task'])}), and where the "
+            "tokens of its languages stand is decided by options of fairseq's commands; import it "
+            "from Hugging Face (M2M-100, NLLB, mBART), or a model of two languages"
+        )
     check_settings(path, settings, KNOWN)
     architecture = settings.get("arch")
     if not isinstance(architecture, str) or not _ARCHITECTURE.fullmatch(architecture):

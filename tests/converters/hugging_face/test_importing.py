@@ -11,6 +11,7 @@ import torch
 from tests.converters.spm import PIECES, spm
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.converters.hugging_face import importing as hugging_face
+from tformer_cli.converters.hugging_face import tokenizers
 from tformer_cli.errors import ArtifactError
 from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.opening.translator import open_translator
@@ -379,3 +380,76 @@ def test_a_missing_file_is_named(tmp_path, name):
     (tmp_path / "hf" / name).unlink()
     with pytest.raises(ArtifactError, match=name.replace(".", r"\.")):
         import_model(str(tmp_path / "hf"), None)
+
+
+def first_mbart(path, **changed):
+    """Writes a directory of the mBART of 25 languages that writes Romanian, as its makers do."""
+    codes = tokenizers._MBART_25
+    fairseq = ["<s>", "<pad>", "</s>", "<unk>", *PIECES[3:], *codes, "<mask>"]
+    start = fairseq.index("ro_RO")
+    special = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+    special |= {"decoder_start_token_id": start, "forced_eos_token_id": None}
+    config = transformers.MBartConfig(vocab_size=len(fairseq), **special, **SMALL)
+    model = randomized(transformers.MBartForConditionalGeneration(config))
+    model.generation_config = transformers.GenerationConfig(**special, num_beams=1)
+    path.mkdir()
+    model.save_pretrained(path)
+    (path / "sentencepiece.bpe.model").write_bytes(spm(PIECES))
+    for name, values in changed.items():
+        file = path / f"{name}.json"
+        stored = json.loads(file.read_text()) if file.exists() else {}
+        file.write_text(json.dumps(stored | values))
+    return model, fairseq
+
+
+def test_the_first_mbart_ends_sources_and_begins_translations_with_languages(tmp_path):
+    model, pieces = first_mbart(tmp_path / "hf")
+    assert logits_differ(tmp_path / "hf", model, tmp_path / "ours") <= 2e-5
+    ours = load_model_directory(tmp_path / "ours")
+    assert not ours.config.source_eos
+    assert (ours.info.target_language, ours.tokenizer.target.start) == ("ro_RO", ())
+    assert "ro_RO" not in ours.tokenizer.language_codes
+    source = ours.tokenizer.for_languages("en_XX", None).source
+    runs = ours.info.origin.ids
+    foreign = [n for first, length in runs for n in range(first, first + length)]
+    ids = [foreign[n] for n in source.encode("a b")]
+    assert [pieces[n] for n in ids] == ["▁a", "▁b", "</s>", "en_XX"]
+    theirs = transformers.MBartTokenizer.from_pretrained(tmp_path / "hf", src_lang="en_XX")
+    assert theirs.convert_ids_to_tokens(theirs("a b").input_ids) == [pieces[n] for n in ids]
+    options = {"source_language": "en_XX", "beam_size": 1, "max_length": 8}
+    (line,) = translate_lines(tmp_path / "ours", ["a b"], **options)
+    written = model.generate(torch.tensor([ids]), num_beams=1, max_length=9)[0].tolist()
+    assert written[0] == pieces.index("ro_RO")
+    found = [foreign[n] for n in line.hypotheses[0].token_ids]
+    assert found == [n for n in written[1:] if n != 2]
+
+
+CLASS_25, CLASS_50 = ({"tokenizer_class": f"MBart{n}Tokenizer"} for n in ("", "50"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"tokenizer_config": CLASS_50}, "tokenizer of mBART-50, but begins .* with ro_RO"),
+        (
+            {"config": CLASS_25, "generation_config": {"decoder_start_token_id": 2}},
+            r"mBART of 25 languages.*set it in config\.json .* such as \d+ for ar_AR",
+        ),
+        ({"generation_config": {"decoder_start_token_id": 2}}, "names no language tokens"),
+        ({"generation_config": {"decoder_start_token_id": 7}}, "decoder_start_token_id is not one"),
+    ],
+)
+def test_an_mbart_that_may_be_either_is_refused(tmp_path, changed, said):
+    first_mbart(tmp_path / "hf", **changed)
+    with pytest.raises(ArtifactError, match=said) as error:
+        import_model(str(tmp_path / "hf"), None)
+    assert "\n" not in str(error.value)
+
+
+def test_the_first_mbart_is_known_by_its_start_where_its_languages_are_listed(tmp_path):
+    """As the library saves it: what mBART-50's files say, too."""
+    codes = {"additional_special_tokens": list(tokenizers._MBART_25)}
+    first_mbart(tmp_path / "hf", special_tokens_map=codes, tokenizer_config=CLASS_25)
+    converted = import_model(str(tmp_path / "hf"), None)
+    assert not converted.config.source_eos
+    assert converted.languages == ("", "ro_RO")

@@ -119,8 +119,9 @@ def convert(path: Path) -> ForeignModel:
     generation = read_json_file(generation_file) if generation_file.is_file() else {}
     arrays, weight_files = read_weights_of(path)
     reader = Reader(arrays, str(path))
-    vocabulary = read_vocabulary(path, settings)
-    sides = _rows(file, {**settings, **_ids(generation)}, vocabulary)
+    with_ids = {**settings, **_ids(generation)}
+    vocabulary = read_vocabulary(path, with_ids)
+    sides = _rows(file, with_ids, vocabulary)
     config = _config(file, settings, family, sides, source_eos=not vocabulary.has_own_source_end)
     given = _outer(reader, settings, family, config, sides)
     weights = assembled(config, len(sides[1].pieces), TABLE, reader.take, given, str(path))

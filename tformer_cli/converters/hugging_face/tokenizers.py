@@ -3,7 +3,9 @@
 Marian numbers the pieces of two SentencePiece models by a vocab.json; M2M-100 those of one, with
 languages behind it. NLLB and mBART number them as fairseq does: four special tokens first, so that
 piece i of the SentencePiece model has the id i + 1, with languages behind. Pegasus has tokens of
-its pre-training before them. A directory that tformer has exported has one of its own tokenizers.
+its pre-training before them. The first mBART, of 25 languages, ends sources with `</s>` and their
+language, and begins translations with theirs in place of a start; mBART-50 begins both. A directory
+that tformer has exported has one of its own tokenizers.
 """
 
 import json
@@ -25,6 +27,12 @@ from tformer_cli.errors import ArtifactError, DataError
 FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 M2M_TOKEN = re.compile("__.+__")
 """How M2M-100 names languages."""
+_MBART_25 = (
+    "ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI", "fr_XX", "gu_IN", "hi_IN",
+    "it_IT", "ja_XX", "kk_KZ", "ko_KR", "lt_LT", "lv_LV", "my_MM", "ne_NP", "nl_XX", "ro_RO",
+    "ru_RU", "si_LK", "tr_TR", "vi_VN", "zh_CN",
+)  # fmt: skip
+"""Languages of the first mBART, in the order of their ids; its files do not name them."""
 _TAG = re.compile(r">>(.+)<<")
 _JOINT_SPM = ("sentencepiece.bpe.model", "spm.model")
 _PEGASUS_FIRST = ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{n}>" for n in range(2, 103)))
@@ -152,8 +160,9 @@ def read_vocabulary(
         ids = {piece: number for number, piece in enumerate(FAIRSEQ_FIRST)}
         ids |= {piece: number + 1 for number, piece in enumerate(pieces) if number >= 3}
         first = len(pieces) + 1
-    tokens = _language_tokens(path)
+    tokens = _language_tokens(path, settings)
     ids |= {token: first + number for number, token in enumerate(tokens) if token not in ids}
+    target = _start_language(path, settings, {token: ids[token] for token in tokens})
     return HuggingFaceVocabulary(
         source_spm=spm,
         target_spm=None,
@@ -161,12 +170,13 @@ def read_vocabulary(
         target=ids,
         unk=ids.get("<unk>", -1),
         languages=Languages(
-            tokens={token.strip("_"): token for token in tokens},
+            tokens={token.strip("_"): token for token in tokens if token != target},
             before_source="source",
-            after_source=_has_legacy_prompt(path),
-            before_target=True,
+            after_source=_has_legacy_prompt(path) or target is not None,
+            before_target=target is None,
         ),
         files=(spm, *([numbered] if numbered.is_file() else [])),
+        language_codes=("", target or ""),
     )
 
 
@@ -259,22 +269,69 @@ def _by_id(ids: Mapping[str, int], size: int, where: Path) -> list[str]:
 
 def _has_legacy_prompt(path: Path) -> bool:
     """Returns whether an NLLB tokenizer ends sources with `</s>` and the language."""
-    file = path / "tokenizer_config.json"
-    settings = read_json_file(file) if file.is_file() else {}
+    settings = _tokenizer_settings(path)
     is_nllb = str(settings.get("tokenizer_class", "")).startswith("Nllb")
     return is_nllb and settings.get("legacy_behaviour") is True
 
 
-def _language_tokens(path: Path) -> Sequence[str]:
+def _tokenizer_settings(path: Path) -> Mapping[str, Any]:
+    file = path / "tokenizer_config.json"
+    return read_json_file(file) if file.is_file() else {}
+
+
+def _is_of(name: str, path: Path, settings: Mapping[str, Any]) -> bool:
+    """Returns whether a directory says that its tokenizer is of a class, fast or not."""
+    named = _tokenizer_settings(path).get("tokenizer_class") or settings.get("tokenizer_class")
+    return named in (name, f"{name}Fast")
+
+
+def _start_language(path: Path, settings: Mapping[str, Any], ids: Mapping[str, int]) -> str | None:
+    """Returns the language that an mBART of 25 languages writes; None of other models.
+
+    Args:
+        path: the directory.
+        settings: of the model, with its special ids.
+        ids: ids of the languages.
+
+    Raises:
+        ArtifactError: if the tokenizer is of one mBART and the start of translations of the other.
+    """
+    if settings["model_type"] != "mbart":
+        return None
+    start = settings.get("decoder_start_token_id")
+    language = next((token for token, number in ids.items() if number == start), None)
+    is_first = tuple(ids) == _MBART_25 or _is_of("MBartTokenizer", path, settings)
+    if language is None and is_first:
+        token, number = next(iter(ids.items()))
+        raise ArtifactError(
+            f"{path}: is an mBART of 25 languages, which begins a translation with its language, "
+            "but decoder_start_token_id is not one; set it in config.json to the language that is "
+            f"written, such as {number} for {token}"
+        )
+    if language is not None and _is_of("MBart50Tokenizer", path, settings):
+        raise ArtifactError(
+            f"{path}: has the tokenizer of mBART-50, but begins translations with {language} as "
+            "the mBART of 25 languages does; use this model's own settings"
+        )
+    return language
+
+
+def _language_tokens(path: Path, settings: Mapping[str, Any]) -> Sequence[str]:
     """Reads the tokens that name languages, in the order of their ids."""
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if not (path / name).is_file():
             continue
-        settings = read_json_file(path / name)
+        stored = read_json_file(path / name)
         for key in ("additional_special_tokens", "extra_special_tokens"):
-            tokens = settings.get(key)
+            tokens = stored.get(key)
             if isinstance(tokens, list) and tokens:
                 return [str(t.get("content") if isinstance(t, dict) else t) for t in tokens]
+    special = (settings.get(f"{name}_token_id") for name in ("decoder_start", "eos"))
+    starts_otherwise = len({*special}) > 1
+    if settings["model_type"] == "mbart" and (
+        _is_of("MBartTokenizer", path, settings) or starts_otherwise
+    ):
+        return _MBART_25
     raise ArtifactError(
         f"{path}: names no language tokens in special_tokens_map.json; download the whole model"
     )
