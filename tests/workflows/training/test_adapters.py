@@ -9,7 +9,7 @@ from safetensors import safe_open
 from torch.nn import functional
 from typer.testing import CliRunner
 
-from tests.workflows.test_without_torch import run as run_alone
+from tests.workflows.test_without_torch import without_torch
 from tests.workflows.training.test_start import crash_at, sha256
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
@@ -270,7 +270,7 @@ def test_commands_take_the_adapter(make, tmp_path, model):
         assert out(name, model, *options, "--adapter", run / "adapter") == whole
         assert out(name, model, *options, "--adapter", run) == whole
         assert out(name, model, *options) != whole
-    run_alone("translate", model, "--adapter", run, "A dog.", imports_torch=False)
+    without_torch("translate", model, "--adapter", run, "A dog.")
     out("export", model, "--adapter", run, "--format", "tformer", "-o", tmp_path / "whole")
     assert sha256(tmp_path / "whole/model.safetensors") == sha256(run / "model.safetensors")
     out("export", model, "--adapter", run, "--format", "int8", "-o", tmp_path / "int8")
