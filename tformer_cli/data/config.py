@@ -25,6 +25,7 @@ FORMAT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "dataset": ("dataset",),
         "built_in": ("built_in",),
         "text": ("text",),
+        "ratings": ("ratings",),
     }
 )
 """Formats of corpora, and the fields of `CorpusConfig` that name a corpus of each."""
@@ -50,8 +51,10 @@ class CorpusConfig:
     """Split of the dataset; slices such as `train[:1000]` work."""
     built_in: str = ""
     """Split of the built-in English-French corpus: "train", "valid" or "test"."""
+    ratings: str = ""
+    """Split of the built-in ratings, sentences with 1 to 5 stars: "train", "valid" or "test"."""
     pairs: int = 50_000
-    """Training pairs of the built-in corpus to generate."""
+    """Training pairs of the built-in corpus, or sentences of the ratings, to generate."""
     seed: int = 1
     """Seed of the built-in corpus."""
     text: str = ""
@@ -73,10 +76,10 @@ class CorpusConfig:
         if bool(self.source) != bool(self.target):
             missing = "target" if self.source else "source"
             raise ValueError(f"{missing}: is missing; aligned files come in pairs")
-        if self.built_in not in ("", "train", "valid", "test"):
-            raise ValueError(
-                f'built_in: must be "train", "valid" or "test", but is "{self.built_in}"'
-            )
+        for name in ("built_in", "ratings"):
+            split = getattr(self, name)
+            if split not in ("", "train", "valid", "test"):
+                raise ValueError(f'{name}: must be "train", "valid" or "test", but is "{split}"')
         if not 1 <= self.pairs <= MOST_PAIRS:
             raise ValueError(f"pairs: must be 1 to {MOST_PAIRS}, but is {self.pairs}")
         if self.seed < 0:

@@ -95,6 +95,8 @@ def corpus_name(config: CorpusConfig) -> str:
         return f"{config.source}, {config.target}"
     if config.built_in:
         return f"built-in corpus, {config.built_in}"
+    if config.ratings:
+        return f"built-in ratings, {config.ratings}"
     if config.dataset:
         names = filter(None, (config.dataset, config.dataset_config, config.split))
         return ", ".join(names)
@@ -218,6 +220,28 @@ def _content_of_built_in(config: CorpusConfig, directory: str) -> list[str]:  # 
     return ["built in", config.built_in, str(config.pairs), str(config.seed), rules, words]
 
 
+def _ratings(
+    config: CorpusConfig,
+    directory: str,  # noqa: ARG001 - it comes from no file
+    counts: LineCounts,  # noqa: ARG001
+) -> Iterator[CorpusRecord]:
+    from tformer_cli.ratings import generate_ratings
+
+    stream = generate_ratings(config.pairs, config.seed)
+    wanted = (rating for split, rating in stream if split == config.ratings)
+    for number, rating in enumerate(wanted, start=1):
+        yield CorpusRecord(number, SentencePair(rating.text, rating.stars))
+
+
+def _content_of_ratings(config: CorpusConfig, directory: str) -> list[str]:  # noqa: ARG001
+    from tformer_cli import ratings
+    from tformer_cli.grammar import choices
+
+    # The rule itself is the content: another one would make other sentences
+    rules = [hash_file(Path(str(module.__file__))) for module in (ratings, choices)]
+    return ["ratings", config.ratings, str(config.pairs), str(config.seed), *rules]
+
+
 def _dataset(
     config: CorpusConfig,
     directory: str,
@@ -257,6 +281,7 @@ FORMATS: Mapping[str, CorpusFormat] = MappingProxyType(
         "dataset": CorpusFormat(read=_dataset, content=_content_of_dataset, has_lines=False),
         "built_in": CorpusFormat(read=_built_in, content=_content_of_built_in, has_lines=False),
         "text": CorpusFormat(read=_text, content=_content_of_files),
+        "ratings": CorpusFormat(read=_ratings, content=_content_of_ratings, has_lines=False),
     }
 )
 """Formats by the names of `config.FORMAT_KEYS`."""

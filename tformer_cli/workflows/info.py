@@ -185,6 +185,8 @@ def corpus_name(corpus: CorpusConfig) -> str:
     if corpus.built_in:
         pairs = f" of {corpus.pairs:,} pairs" if corpus.built_in == "train" else ""
         return f"built-in corpus, {corpus.built_in}{pairs}"
+    if corpus.ratings:
+        return f"built-in ratings, {corpus.ratings}"
     if corpus.dataset:
         return " ".join(part for part in (corpus.dataset, corpus.dataset_config) if part)
     return corpus.tsv or corpus.jsonl or f"{corpus.source}, {corpus.target}"

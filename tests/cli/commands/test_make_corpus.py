@@ -23,3 +23,14 @@ def test_a_file_in_the_way_is_one_line_and_exit_2(tmp_path):
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
+
+
+def test_ratings_are_sentences_stars_and_gold_words(tmp_path):
+    directory = tmp_path / "ratings"
+    arguments = ["make-corpus", str(directory), "--task", "rating", "--pairs", "50"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0
+    assert result.stdout == f"{directory}\n"
+    assert "50 train, 10 valid, 10 test sentences" in result.stderr
+    assert (directory / "test.txt").read_text().startswith("This restaurant was not too terrible.")
+    assert (directory / "test.gold").read_text().startswith("3 5\n")

@@ -1,7 +1,7 @@
 """`tformer quickstart`: trains a model from nothing and shows its heads."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tformer_cli.cli.console import stdout_console
 from tformer_cli.cli.options import (
@@ -18,22 +18,33 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tformer_cli.recipe import Recipe
     from tformer_cli.workflows.quickstart import QuickstartResult
 
 
 NAME = "quickstart"
 """Name of the recipe."""
+RATINGS = "ratings"
+"""The same of `--task rating`."""
 
 
 def quickstart(
     *,
     output: Annotated[
-        Path,
+        Path | None,
         option(
-            "Run directory to write, which is a model directory.", "--output", "-o", metavar="RUN"
+            "Run directory to write, which is a model directory.",
+            "--output",
+            "-o",
+            shown="runs/quickstart; runs/ratings of ratings",
+            metavar="RUN",
         ),
         PathRole.writes_run,
-    ] = Path("runs/quickstart"),
+    ] = None,
+    task: Annotated[
+        Literal["translate", "rating"],
+        option("translate: English to French. rating: sentences to 1 to 5 stars."),
+    ] = "translate",
     seed: TrainingSeedOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
@@ -43,11 +54,13 @@ def quickstart(
 
     It learns the built-in corpus, translates, is scored, and gets a page that shows every head.
     Nothing is downloaded. Training takes about three minutes on two CPU cores; after a second it
-    says how long here. The same command again resumes.
+    says how long here. The same command again resumes. With --task rating a classifier learns the
+    built-in ratings in a minute or two, and rates what it never saw.
 
     Examples:
         tformer quickstart
         tformer quickstart -o runs/other --seed 2
+        tformer quickstart --task rating
     """
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.recipe import load_recipe
@@ -59,16 +72,48 @@ def quickstart(
             raise UsageError("torchrun: quickstart runs in one process; use `train quickstart`")
     prepare_torch(threads)
     given = [] if seed is None else [f"training.seed={seed}"]
+    if task == "rating":
+        _rating(output or Path("runs/ratings"), load_recipe(RATINGS, given), device, quiet=quiet)
+        return
     recipe = load_recipe(NAME, given)
     with training_progress(quiet=quiet) as view:
         result = workflow(
-            output,
+            output or Path("runs/quickstart"),
             recipe=recipe,
             device=device,
             observers=[view],
             progress=view.prepare,
         )
     show_quickstart(stdout_console(), result)
+
+
+def _rating(run: Path, recipe: "Recipe", device: str, *, quiet: bool) -> None:
+    """Trains and shows the classifier."""
+    from tformer_cli.cli.commands.training_progress import training_progress
+    from tformer_cli.workflows.quickstart_ratings import quickstart_ratings
+
+    with training_progress(quiet=quiet) as view:
+        result = quickstart_ratings(
+            run, recipe=recipe, device=device, observers=[view], progress=view.prepare
+        )
+    console = stdout_console()
+    for text, stars, right in result.samples:
+        shown = "★" * int(stars) + "☆" * (5 - int(stars))
+        correction = "" if stars == right else f"  (right: {right})"
+        console.print(f"{shown}  {text}{correction}", markup=False, highlight=False)
+    scores = result.evaluation.scores
+    console.print(
+        f"\n{scores.n_examples:,} sentences with combinations of words never seen: "
+        f"[bold]accuracy {100 * scores.accuracy:.1f}, macro F1 {100 * scores.macro_f1:.1f}[/]\n"
+    )
+    for line in (
+        "Next, try:",
+        f'  tformer classify {run} "The soup was not bad." --format jsonl --top 0',
+        "  tformer make-corpus ratings --task rating --pairs 8000",
+        f"  tformer evaluate {run} -i ratings/test.txt --reference ratings/test.label",
+        "  tformer guide classifying   # your own texts and labels",
+    ):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def show_quickstart(console: "Console", result: "QuickstartResult") -> None:
