@@ -109,7 +109,9 @@ class HeadsRecord:
 
     @property
     def texts(self) -> list[tuple[str, str]]:
-        """The source and the target, each with its name."""
+        """The source and the target, each with its name; of a language model the text."""
+        if not self.model.n_encoder_layers:
+            return [("text", self.target)]
         name = "given target" if self.is_forced else "translation"
         if (self.rank or 1) > 1:
             name = f"translation {self.rank}"

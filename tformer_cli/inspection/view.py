@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.inspection.record import HeadsRecord, ModelSummary
     from tformer_cli.model.transformer import Transformer
 
@@ -210,6 +211,9 @@ S = TypeVar("S", bound=OfSentence)
 
 class SentenceView(View[S]):
     """A view of a sentence and its translation, or its given target."""
+
+    tasks: ClassVar[tuple[TaskKind, ...]] = ("translate",)
+    """Tasks whose models it shows; of a language model the sentence is a text that it reads."""
 
     @abstractmethod
     def read(self, subject: Subject, sentence: HeadsRecord, options: Any) -> S:

@@ -118,7 +118,7 @@ def show_sentences(
 
     from tformer_cli.workflows.inspection.views import read_sentences
 
-    opened = request.open(getattr(options, "rank", 1))
+    opened = request.open(getattr(options, "rank", 1), view.tasks)
     if chosen == "html" and hasattr(options, "for_page"):
         options = replace(options, for_page=True)
     records = read_sentences(view, opened, lines, targets, options)

@@ -36,6 +36,7 @@ from tformer_cli.cli.text_io import (
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.data.lines import LineCounts
     from tformer_cli.workflows.opening.translator import Opened
 
@@ -173,12 +174,21 @@ def takes_opening_options(command: Command) -> Command:
     return with_options(command, OPENING_OPTIONS)
 
 
-def open_model(model: Path, opening: OpeningArguments, *, quiet: bool, rank: int = 1) -> "Opened":
+def open_model(
+    model: Path,
+    opening: OpeningArguments,
+    *,
+    quiet: bool,
+    rank: int = 1,
+    tasks: tuple["TaskKind", ...] = ("translate",),
+) -> "Opened":
     """Opens a model to look into it, at one of its translations, and says where it computes."""
     from tformer_cli.workflows.inspection.inspection_model import open_for_inspection
 
     before_torch = torch_preparation(opening["threads"])
-    opened = open_for_inspection(model, hypothesis=rank, before_torch=before_torch, **opening)
+    opened = open_for_inspection(
+        model, hypothesis=rank, tasks=tasks, before_torch=before_torch, **opening
+    )
     asked = opening["beam_size"] or opened.directory.decoding.beam_size
     beam = opened.translator.config.beam_size
     if beam > asked:
@@ -208,9 +218,9 @@ class SentenceRequest:
         """Returns the sentences, and their targets if any are given; see `GivenSentences`."""
         return self.sentences.read(self.text, counts, quiet=self.quiet)
 
-    def open(self, rank: int = 1) -> "Opened":
+    def open(self, rank: int = 1, tasks: tuple["TaskKind", ...] = ("translate",)) -> "Opened":
         """Opens the model; see `open_model`."""
-        return open_model(self.model, self.opening, quiet=self.quiet, rank=rank)
+        return open_model(self.model, self.opening, quiet=self.quiet, rank=rank, tasks=tasks)
 
 
 class ReadReport(Protocol):

@@ -94,14 +94,15 @@ def capture_maps(
 
     Args:
         model: the model, in evaluation mode.
-        source_ids: source tokens without specials.
+        source_ids: source tokens without specials; none of a language model, which reads none.
         target_ids: target tokens without specials.
 
     Raises:
         ValueError: if a side is longer than the model takes.
     """
     source = tuple(ended_source(source_ids, eos=model.source_eos))
-    target_input = (BOS_ID, *target_ids)
+    begin = (BOS_ID,) if model.config.target_bos else ()
+    target_input = (*begin, *target_ids)
     limit = model.config.max_positions
     check_lengths(limit, [source], [target_input])
     with tapped_attentions(model) as tapped:

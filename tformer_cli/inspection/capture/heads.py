@@ -100,12 +100,14 @@ def _range_of(kind: Kind, heads: tuple[int, ...]) -> str:
 
 def attentions(model: Transformer) -> Iterator[tuple[Kind, int, MultiHeadAttention]]:
     """Yields every attention of a model with its kind and layer; a recurrent unit is none."""
-    for index, encoder_layer in enumerate(model.encoder.layers):
+    encoder = () if model.config.is_decoder_only else model.encoder.layers
+    for index, encoder_layer in enumerate(encoder):
         yield "enc", index, encoder_layer.self_attention
     for index, decoder_layer in enumerate(model.decoder.layers):
         if decoder_layer.recurrence is None:
             yield "dec", index, decoder_layer.self_attention
-        yield "cross", index, decoder_layer.cross_attention
+        if not model.config.is_decoder_only:
+            yield "cross", index, decoder_layer.cross_attention
 
 
 def head_layout(model: Transformer) -> HeadLayout:

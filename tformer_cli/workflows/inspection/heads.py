@@ -27,6 +27,7 @@ from tformer_cli.inspection.heads.metrics import metrics_of
 from tformer_cli.inspection.heads.rare_tokens import UNKNOWN, RareTokens, TokenFrequencies
 from tformer_cli.inspection.heads.selectors import HeadSelection, check_names_layers
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary, PageExtras
+from tformer_cli.inspection.views import heads as heads_view
 from tformer_cli.inspection.weighting.maps import weighted_maps
 from tformer_cli.inspection.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
 from tformer_cli.wording import count_of
@@ -59,7 +60,8 @@ def inspect_heads(
 
     Args:
         model: a model directory, or its path.
-        lines: the source sentences. A blank one has a record without heads.
+        lines: the source sentences, or texts that a language model reads. A blank one has a record
+            without heads.
         targets: a target for each line, to be looked at instead of the model's translation.
         heads: which heads, by the grammar of `inspection.heads.selectors`; none means all. Where
             maps are of layers, which layers. Conditions are on metrics of these maps.
@@ -81,7 +83,7 @@ def inspect_heads(
         ArtifactError: if the model directory cannot be used.
         DataError: if a line is too long, or there are more or fewer targets than lines.
     """
-    opened = open_for_inspection(model, hypothesis=rank, **options)
+    opened = open_for_inspection(model, hypothesis=rank, tasks=heads_view.VIEW.tasks, **options)
     inspector = HeadInspector(
         opened, heads, mode=mode, rank=rank, weights=weights, for_page=for_page
     )
@@ -116,6 +118,9 @@ class HeadInspector:
             self._recorder = RecordingModel(self._model, n_noted)
             self._recorded_translator = opened.translator.with_model(self._recorder)
         self._weighting = WEIGHTINGS[weights or "alpha"]
+        self._is_of_texts = self._model.config.is_decoder_only
+        if self._is_of_texts:
+            _check_of_texts(mode, rank, self._weighting.name)
         self._layout = head_layout(self._model)
         self._stored = _stored_heads(opened.directory, self._layout)
         if self._weighting.is_of_layers:
@@ -143,6 +148,8 @@ class HeadInspector:
         """
         if targets is not None and self._recorder is not None:
             raise UsageError(LIVE_TARGETS)
+        if targets is not None and self._is_of_texts:
+            raise UsageError("--target: a language model reads one text; omit it")
         lines = given_lines(lines)
         if targets is None:
             return ((line, None) for line in lines)
@@ -159,6 +166,8 @@ class HeadInspector:
         Raises:
             DataError: if it is too long.
         """
+        if self._is_of_texts:
+            return self._inspect_pair(index, line, line)
         if target is None:
             return self._inspect_translation(index, line)
         return self._inspect_pair(index, line, target)
@@ -208,12 +217,14 @@ class HeadInspector:
     def _inspect_pair(self, index: int, line: str, target: str) -> HeadsRecord:
         if not line.strip():
             return self._blank(index, line, target, is_forced=True)
-        source_ids = self._tokenizer.source.encode(line)
+        source_ids = [] if self._is_of_texts else self._tokenizer.source.encode(line)
         target_ids = self._tokenizer.target.encode(target)
         self._check_length(index, source_ids)
         self._check_length(index, target_ids)
         return self._record(
-            index, (line, target), capture_maps(self._model, source_ids, target_ids)
+            index,
+            ("" if self._is_of_texts else line, target),
+            capture_maps(self._model, source_ids, target_ids),
         )
 
     def _record(
@@ -300,6 +311,21 @@ class HeadInspector:
                 f"line {index + 1}: has {count_of(len(ids), 'token')}, but the model takes "
                 f"{longest}; inspect a shorter sentence"
             )
+
+
+def _check_of_texts(mode: CaptureMode, rank: int, weights: WeightingName) -> None:
+    """Refuses what needs a translation, or an encoder.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    for option, is_given in (
+        ("--mode live", mode == "live"),
+        ("--rank", rank > 1),
+        (f"--weights {weights}", weights != "alpha"),
+    ):
+        if is_given:
+            raise UsageError(f"{option}: is of translation models; of a language model omit it")
 
 
 def _with_targets(lines: Iterable[str], targets: Iterable[str]) -> Iterator[tuple[str, str]]:

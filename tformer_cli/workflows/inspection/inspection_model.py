@@ -1,10 +1,11 @@
 """Opening a model to look into it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.artifacts.config_file import TaskKind
+from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory
 from tformer_cli.errors import UsageError
 from tformer_cli.workflows.opening.translator import Opened, open_translator
 
@@ -36,6 +37,7 @@ def open_for_inspection(
     model: Path | str | ModelDirectory,
     *,
     hypothesis: int = 1,
+    tasks: Container[TaskKind] = TRANSLATORS,
     **options: Unpack[InspectionOptions],
 ) -> Opened:
     """Opens a model and its search in float32, the precision whose numbers can be checked.
@@ -43,6 +45,7 @@ def open_for_inspection(
     Args:
         model: a model directory, or its path.
         hypothesis: which of its translations will be looked at, 1 the best.
+        tasks: those whose models can be looked into.
         **options: see `InspectionOptions`.
 
     Raises:
@@ -50,6 +53,8 @@ def open_for_inspection(
         ArtifactError: if the model directory cannot be used.
     """
     try:
-        return open_translator(model, precision="float32", n_best=hypothesis, **options)
+        return open_translator(
+            model, tasks=tasks, precision="float32", n_best=hypothesis, **options
+        )
     except UsageError as error:
         raise UsageError(str(error).replace("--n-best", "--rank", 1)) from None

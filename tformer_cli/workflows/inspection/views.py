@@ -46,7 +46,8 @@ def inspect_view(
     if isinstance(view, ModelView):
         return iter([read_model(view, model, chosen)])
     assert isinstance(view, SentenceView)  # noqa: S101
-    opened = open_for_inspection(model, hypothesis=getattr(chosen, "rank", 1), **options)
+    rank = getattr(chosen, "rank", 1)
+    opened = open_for_inspection(model, hypothesis=rank, tasks=view.tasks, **options)
     return read_sentences(view, opened, lines, targets, chosen)
 
 

@@ -20,11 +20,12 @@ from tformer_cli.workflows.opening.shortlists import chosen_shortlist
 from tformer_cli.workflows.opening.stored_model import DirectoryModel, is_cpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
     from pathlib import Path
 
     import torch
 
+    from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.artifacts.weights_file import StoredWeights
     from tformer_cli.decoding.config import (
         DecodingConfig,
@@ -60,7 +61,10 @@ class Opened:
 
 
 def open_translator(
-    model: Path | str | ModelDirectory, **options: Unpack[TranslatorOptions]
+    model: Path | str | ModelDirectory,
+    *,
+    tasks: Container[TaskKind] = TRANSLATORS,
+    **options: Unpack[TranslatorOptions],
 ) -> Opened:
     """Reads a model directory and connects it to a translator.
 
@@ -69,6 +73,8 @@ def open_translator(
 
     Args:
         model: a model directory, or its path, or a foreign model.
+        tasks: those whose models will do; models of others than translation have no translator
+            that is of use.
         **options: fields of `OpeningSettings`; and fields of `DecodingConfig` that differ from the
             model's defaults, where None is as if it were not given. An `n_best` beyond the beam
             raises the beam.
@@ -88,9 +94,13 @@ def open_translator(
         place = device_of(settings)
         takes_int8 = settings.engine != "ctranslate2"
         directory, weights = read_model_directory(
-            resolved(model, settings), place, takes_int8=takes_int8, adapter=settings.adapter
+            resolved(model, settings),
+            place,
+            takes_int8=takes_int8,
+            adapter=settings.adapter,
+            tasks=tasks,
         )
-    check_task(directory.path, directory.config, TRANSLATORS)
+    check_task(directory.path, directory.config, tasks)
     directory = _for_languages(directory, settings)
     decoding = overridden(directory.decoding, settings.tell, **overrides)
     precision = choose_precision(directory, settings.precision, place)
