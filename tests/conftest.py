@@ -1,10 +1,12 @@
 import gc
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+from typer.main import get_command
 
 from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.data.config import TokenizerConfig
@@ -43,6 +45,14 @@ def no_waits_for_the_disk():
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # fails as the call does for what is not open
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_made_once():
+    """Typer's runner makes all commands of an application anew for each of a thousand calls."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", cache(get_command))
         yield
 
 
