@@ -1,5 +1,6 @@
 """Exports for Marian: its files, imported again, are the same model."""
 
+import shutil
 from dataclasses import fields, replace
 
 import numpy as np
@@ -23,12 +24,14 @@ from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     save_model_directory,
 )
+from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
 from tformer_cli.artifacts.weights_file import read_weights
 from tformer_cli.converters.formats.npz import read_npz
 from tformer_cli.converters.formats.yaml_text import parse_yaml, read_yaml, write_yaml
 from tformer_cli.converters.marian.exporting import KNOWN
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -228,6 +231,70 @@ def test_models_of_tformers_own_compute_the_same_in_marian(model, tmp_path, vari
     again, before = (load_model_directory(tmp_path / name) for name in ("back", "ours"))
     assert again.tokenizer.to_json() == before.tokenizer.to_json()
     assert again.config.max_positions == 30
+
+
+def random_shortlist(path, first=9):
+    """Gives a model directory a shortlist of random targets; returns it."""
+    tokenizer, rng = load_model_directory(path).tokenizer, np.random.default_rng(6)
+    n_sources, n_targets = tokenizer.source.vocab_size, tokenizer.target.vocab_size
+    # a token may be copied: Marian adds it to the list where both sides have one vocabulary
+    lists = [
+        np.unique([token, *rng.integers(4, n_targets, rng.integers(0, 7))])
+        for token in range(n_sources)
+    ]
+    offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+    shortlist = Shortlist(first, offsets, np.concatenate(lists).astype(np.int32))
+    save_shortlist(path / SHORTLIST, shortlist)
+    return shortlist
+
+
+def test_the_shortlist_of_a_model_comes_along(model, tmp_path):
+    path = shutil.copytree(model, tmp_path / "ours")
+    shortlist = random_shortlist(path)
+    export_marian(path, tmp_path / "again")
+    assert read_yaml(tmp_path / "again" / "decoder.yml")["shortlist"] == ["lex.s2t.bin", "0"]
+    found = import_model(str(tmp_path / "again"), tmp_path / "back").shortlist
+    assert found.first == shortlist.first
+    for token in range(load_model_directory(path).tokenizer.source.vocab_size):
+        assert found.candidates([token]) == shortlist.candidates([token])
+
+
+HOSTILE = [
+    lambda data, rng: data[: rng.integers(len(data))],
+    lambda data, rng: data + rng.bytes(40),
+    lambda data, rng: rng.bytes(len(data)),
+    lambda data, rng: b"",
+]
+
+
+def flipped(data, rng):
+    """Bytes of which some are others."""
+    found = np.frombuffer(data, np.uint8).copy()
+    found[rng.integers(len(found), size=8)] ^= rng.integers(1, 256, 8).astype(np.uint8)
+    return found.tobytes()
+
+
+NAMES = ("decoder.yml", "lex.s2t.bin", "model.npz", "tokenizer.json", "vocab.yml")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hostile_file_is_imported_or_refused_in_one_line(model, tmp_path, name):
+    path = shutil.copytree(model, tmp_path / "ours")
+    random_shortlist(path)
+    export_marian(path, tmp_path / "again")
+    file, rng = tmp_path / "again" / name, np.random.default_rng(7)
+    assert sorted(one.name for one in file.parent.iterdir()) == sorted(NAMES)
+    data, said = file.read_bytes(), []
+    for change in [*HOSTILE, *[flipped] * 20]:
+        file.write_bytes(change(data, rng))
+        try:
+            found = import_model(str(tmp_path / "again"), None)
+        except ArtifactError as error:
+            said.append(str(error))
+        else:
+            assert all(np.isfinite(array).all() for array in found.weights.values())
+    assert said
+    assert all(one.startswith(str(tmp_path)) and "\n" not in one for one in said)
 
 
 def test_models_with_sentencepiece_keep_its_files(tmp_path):

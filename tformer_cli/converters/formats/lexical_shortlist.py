@@ -62,6 +62,15 @@ def read_binary_shortlist(path: Path, n_targets: int) -> LexicalShortlist:
     return LexicalShortlist(n_frequent, offsets.astype(np.int64), targets.astype(np.int64))
 
 
+def binary_shortlist(shortlist: LexicalShortlist) -> bytes:
+    """Returns the content of the binary form; its checksum is 0, which readers must not check."""
+    n_best = int(np.diff(shortlist.offsets).max(initial=0))
+    sizes = len(shortlist.offsets), len(shortlist.targets)
+    head = np.array([MAGIC, 0, shortlist.n_frequent, n_best, *sizes], "<u8")
+    parts = head, shortlist.offsets.astype("<u8"), shortlist.targets.astype("<u4")
+    return b"".join(part.tobytes() for part in parts)
+
+
 def read_text_shortlist(
     path: Path,
     source_id: Callable[[str], int],

@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tformer_cli.allow_list import ANY, unknown_setting
+from tformer_cli.artifacts import shortlist_file
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.weights_file import SCALE, StoredWeights
 from tformer_cli.converters.assembly import NEVER, UNUSED, Integers, foreign_names, original_piece
 from tformer_cli.converters.formats.lazy_arrays import Array
+from tformer_cli.converters.formats.lexical_shortlist import binary_shortlist
 from tformer_cli.converters.formats.marian_binary import SETTINGS
 from tformer_cli.converters.formats.yaml_text import write_yaml
 from tformer_cli.converters.marian.layout import (
@@ -31,6 +33,7 @@ from tformer_cli.converters.marian.layout import (
     Kind,
     table_of,
 )
+from tformer_cli.converters.marian.shortlists import renumbered
 from tformer_cli.converters.positions import tensor2tensor_halves
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES
 from tformer_cli.data.sentencepiece.spm_file import read_spm
@@ -92,7 +95,7 @@ KNOWN: Mapping[Kind, Mapping[str, Container[Any]]] = MappingProxyType(
     }
 )
 """Settings of models that each of Marian's kinds can hold."""
-MODEL, DECODER = "model.npz", "decoder.yml"
+MODEL, DECODER, SHORTLIST = "model.npz", "decoder.yml", "lex.s2t.bin"
 """Files of an export, beside its vocabularies."""
 _VERSION = "v1.12.0"
 """Version of Marian whose settings these are."""
@@ -145,11 +148,16 @@ def export_marian(directory: ModelDirectory, weights: StoredWeights, path: Path)
     sizes = [len(side.order) for side in sides]
     settings = write_yaml(_settings(directory.config, sizes, kind))
     arrays[SETTINGS] = np.frombuffer(settings.encode() + b"\0", np.int8)
+    decoder = _decoder(directory, names, kind)
+    listed = _shortlist(directory, sides)
+    if listed is not None:
+        files[SHORTLIST] = listed
+        decoder["shortlist"] = [SHORTLIST, 0]  # its checksum is not to be checked
     with directory_aside(path) as aside:
         np.savez(aside / MODEL, allow_pickle=False, **arrays)
         for name, content in files.items():
             (aside / name).write_bytes(content)
-        write_text(aside / DECODER, write_yaml(_decoder(directory, names, kind)))
+        write_text(aside / DECODER, write_yaml(decoder))
 
 
 def _refusal(directory: ModelDirectory, what: str) -> UsageError:
@@ -264,6 +272,16 @@ def _vocabulary_files(
         pieces = [piece for piece in side.pieces if not piece.startswith(UNUSED)]
         files[f"{stem}.yml"] = write_yaml({piece: n for n, piece in enumerate(pieces)}).encode()
     return [f"{stem}.yml" for stem in stems], files
+
+
+def _shortlist(directory: ModelDirectory, sides: list[_Vocabulary]) -> bytes | None:
+    """Returns the file of a model's lexical shortlist; None: it has none."""
+    file = directory.path / shortlist_file.SHORTLIST
+    if not file.is_file():
+        return None
+    sizes = [s.vocab_size for s in (directory.tokenizer.source, directory.tokenizer.target)]
+    shortlist = shortlist_file.read_shortlist(file, *sizes)
+    return binary_shortlist(renumbered(shortlist, *(side.order for side in sides)))
 
 
 def _folded(directory: ModelDirectory, weights: Mapping[str, Array]) -> dict[str, Array]:

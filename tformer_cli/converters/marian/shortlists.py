@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tformer_cli.converters.assembly import Rows
 from tformer_cli.converters.formats.lexical_shortlist import (
@@ -87,3 +88,24 @@ def _text_shortlist(
         n_best=n_best,
         threshold=threshold,
     )
+
+
+def renumbered(
+    shortlist: Shortlist, sources: NDArray[np.int64], targets: NDArray[np.int64]
+) -> LexicalShortlist:
+    """Puts a shortlist of tformer's into Marian's ids.
+
+    Args:
+        shortlist: in our ids.
+        sources: our id of each of Marian's source pieces.
+        targets: the same of the target.
+    """
+    theirs = np.full(max(int(targets.max()), int(shortlist.targets.max(initial=0))) + 1, -1)
+    theirs[targets] = np.arange(len(targets))
+    lists = []
+    for token in sources.tolist():
+        own = theirs[shortlist.targets[shortlist.offsets[token] : shortlist.offsets[token + 1]]]
+        lists.append(np.unique(own[own >= 0]))
+    offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+    n_frequent = int(theirs[: shortlist.first].max(initial=-1)) + 1
+    return LexicalShortlist(n_frequent, offsets, np.concatenate(lists).astype(np.int64))
