@@ -502,7 +502,8 @@ def test_every_recipe_key_exists(document):
             rf"(?<![\w./-])(?:{tables})\.[a-z_0-9]+(?:\.0\.\w+)?(?![\w.])", span
         )
     }
-    files = {"model.safetensors", "model.bin", "model.npz", "tokenizer.json"}
+    files = {"model.safetensors", "model.bin", "model.npz"}
+    files |= {"tokenizer.json", "tokenizer.model", "tokenizer.bin"}
     start = {"model.from", "model.frozen"}  # of runs that start from a model alone
     assert named - recipe_keys() - files - start == set()
 
