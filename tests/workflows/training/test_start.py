@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from tests.converters.hugging_face.test_importing import marian, multilingual
 from tests.converters.marian.test_importing import OPTIONS, weights, write
 from tests.converters.marian.test_importing import VARIANTS as MARIAN
+from tests.converters.test_peft import write_adapter
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
@@ -498,3 +499,17 @@ def test_new_rows_of_the_sources_vocabulary_are_in_the_runs_recipe(make, tmp_pat
     assert read_config(run).model.source_vocab_size == Tokenizer.from_file(run).source.vocab_size
     train(make(run, tmp_path / "more", tokenizer__new_tokens=["<law>"]), tmp_path / "more")
     assert Tokenizer.from_file(tmp_path / "more").new_tokens == (*WORDS, "<law>")
+
+
+def test_a_run_starts_from_a_directory_of_peft(make, tmp_path):
+    base, adapter, run = tmp_path / "base", tmp_path / "adapter", tmp_path / "run"
+    marian(base, max_position_embeddings=64)
+    write_adapter(adapter, base_model_name_or_path=str(base))
+    train(make(adapter, run, training__learning_rate=1e-9, training__max_steps=1), run)
+    merged = load_model_directory(resolve_model(base), adapter=adapter).model.state_dict()
+    plain = load_tensors(resolve_model(base) / "model.safetensors")
+    found = load_tensors(run / "model.safetensors")
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, merged[name], rtol=0, atol=1e-7)
+    assert any(not torch.equal(plain[name], tensor) for name, tensor in merged.items())
+    assert read_config(run).start.model == str(adapter)
