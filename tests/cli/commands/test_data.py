@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 import subprocess
 import sys
 
@@ -146,6 +147,21 @@ def test_dedupe_keeps_the_first_by_what_is_asked_for(tmp_path, monkeypatch, by, 
     write("a.tsv", rows.values())
     assert run("dedupe", "a.tsv", "-o", "out", "--by", by).exit_code == 0
     assert read(tmp_path / "out/a.tsv") == [rows[name] for name in kept]
+
+
+def test_near_duplicates_are_dropped_where_they_are_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    near = ENGLISH.replace("happy", "glad")
+    write("a.tsv", [f"{ENGLISH}\t{FRENCH}", "other\tautre", f"{near}\t{FRENCH}"])
+    assert run("dedupe", "a.tsv", "-o", "out").exit_code == 0
+    assert len(read(tmp_path / "out/a.tsv")) == 3
+    assert run("dedupe", "a.tsv", "-o", "out", "--near").exit_code == 0
+    (dropped,) = map(json.loads, read(tmp_path / "out/dropped.jsonl"))
+    assert dropped["line"] == 3
+    assert re.fullmatch(r"[789]\d% like line 1", dropped["checks"]["near-duplicate"])
+    report = json.loads(run("check", "a.tsv", "--near", "--format", "json").stdout)
+    found = {one["check"]: one["pairs"] for one in report["checks"]}
+    assert (found["near-duplicate"], found["repeated-target"]) == (1, 1)
 
 
 def test_held_out_sentences_of_either_side_are_dropped(noisy, tmp_path):

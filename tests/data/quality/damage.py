@@ -167,6 +167,13 @@ def duplicate_but_case(pair: Pair, clean: Clean) -> Pair:
     return source.upper(), f"« {target.rstrip('.')} »"
 
 
+def duplicate_but_a_word(pair: Pair, clean: Clean) -> Pair:
+    source, target = max((clean.another() for _ in range(5)), key=lambda one: len(one[1]))
+    words = target.split()
+    words[clean.random.randrange(len(words))] = "xyz"
+    return source, " ".join(words)
+
+
 def held_out(pair: Pair, clean: Clean) -> Pair:
     return clean.random.choice(clean.held_out)
 
@@ -197,6 +204,7 @@ KINDS: dict[str, tuple[Callable[[Pair, Clean], Pair | None], str]] = {
     "spaces between letters": (spaced, "spaced-letters"),
     "the same pair": (duplicate, "duplicate"),
     "the same but case and marks": (duplicate_but_case, "duplicate"),
+    "the same but a word": (duplicate_but_a_word, "near-duplicate"),
     "held-out pair": (held_out, "held-out"),
 }
 """What is done to a pair, and the check that should find it."""
@@ -264,16 +272,16 @@ def measure(damaged: Damaged) -> Figures:
     keys = held_out_keys(side for pair in damaged.held_out for side in pair)
     n_damaged, n_found, flagged, right = Counter(), Counter(), Counter(), Counter()
     n_false = 0
-    surveyed = survey(corpora, wanted, Limits())
-    for one in judge(corpora, surveyed, wanted, DROPPING, keys):
-        kind = damaged.kinds[one.record.number - 1]
-        flagged.update(one.found.keys())
-        if kind:
-            n_damaged[kind] += 1
-            n_found[kind] += KINDS[kind][1] in one.found
-            right.update(one.found.keys())
-        else:
-            n_false += not DROPPING.isdisjoint(one.found)
+    with survey(corpora, wanted, Limits()) as surveyed:
+        for one in judge(corpora, surveyed, wanted, DROPPING, keys):
+            kind = damaged.kinds[one.record.number - 1]
+            flagged.update(one.found.keys())
+            if kind:
+                n_damaged[kind] += 1
+                n_found[kind] += KINDS[kind][1] in one.found
+                right.update(one.found.keys())
+            else:
+                n_false += not DROPPING.isdisjoint(one.found)
     return Figures(
         recall={kind: n_found[kind] / n_damaged[kind] for kind in KINDS},
         precision={name: right[name] / flagged[name] for name in CHECKS if flagged[name]},

@@ -73,6 +73,16 @@ DirectoryOption = Annotated[
 ]
 
 
+NearOption = Annotated[
+    bool,
+    option(
+        "Also find pairs that are nearly the same as an earlier one, by MinHash; takes longer, and "
+        "0.4 KB of the disk for each pair.",
+        "--near",
+    ),
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class FieldOptions:
     """Where sentences are, and their languages."""
@@ -121,6 +131,7 @@ class CheckOptions:
         ),
         PathRole.reads_file,
     ] = None
+    near: NearOption = False
     max_characters: Annotated[int, option("Most characters of a side.", min=1)] = 1500
     max_deviation: Annotated[
         float,
@@ -136,12 +147,14 @@ class CheckOptions:
         Raises:
             UsageError: if there is none of a name, or none is left.
         """
-        from tformer_cli.data.quality.checks import HELD_OUT, known_checks
+        from tformer_cli.data.quality.checks import HELD_OUT, NEAR_DUPLICATE, known_checks
 
         chosen = known_checks(self.only, "--only") if self.only else default
         chosen -= known_checks(self.without or (), "--without")
         if self.held_out:
             chosen |= {HELD_OUT}
+        if self.near:
+            chosen |= {NEAR_DUPLICATE}
         if not chosen:
             raise UsageError("--without: leaves no check; name fewer")
         return chosen
@@ -185,11 +198,11 @@ def check(
         tformer data check pairs.tsv --held-out test.en --held-out test.de -o report.json
         tformer data check my-recipe.toml
     """
-    from tformer_cli.data.quality.checks import CHECKS
+    from tformer_cli.data.quality.checks import DEFAULT
     from tformer_cli.workflows.quality.check_data import check_data
     from tformer_cli.workflows.quality.given import given_data
 
-    wanted, limits = checks.chosen(frozenset(CHECKS)), checks.limits()
+    wanted, limits = checks.chosen(DEFAULT), checks.limits()
     chosen = chosen_format(format_, output, ReportFormat, ReportFormat.json)
     with results(output) as stream:
         given = given_data(files, fields.fields(), checks.held_out or ())
@@ -229,9 +242,9 @@ def clean(
         tformer data clean train.en train.de -o cleaned
         tformer data clean pairs.tsv --without numbers,copied -o cleaned
     """
-    from tformer_cli.data.quality.checks import DROPPING
+    from tformer_cli.data.quality.checks import DEFAULT, DROPPING
 
-    _clean(files, output, checks.chosen(DROPPING), checks, fields, quiet=quiet)
+    _clean(files, output, checks.chosen(DEFAULT & DROPPING), checks, fields, quiet=quiet)
 
 
 @data_app.command("dedupe", cls=CheckedCommand)
@@ -244,6 +257,7 @@ def dedupe(
         Literal["pair", "source", "target", "either"],
         option("Of pairs with the same pair, source, target or either, only the first is kept."),
     ] = "pair",
+    near: NearOption = False,
     held_out: Annotated[
         list[str] | None,
         option(
@@ -267,6 +281,7 @@ def dedupe(
     from tformer_cli.data.quality.checks import (
         DUPLICATE,
         HELD_OUT,
+        NEAR_DUPLICATE,
         REPEATED_SOURCE,
         REPEATED_TARGET,
     )
@@ -274,6 +289,7 @@ def dedupe(
     dropping = {DUPLICATE}
     dropping |= {REPEATED_SOURCE} if by in ("source", "either") else set()
     dropping |= {REPEATED_TARGET} if by in ("target", "either") else set()
+    dropping |= {NEAR_DUPLICATE} if near else set()
     dropping |= {HELD_OUT} if held_out else set()
     checks = CheckOptions(held_out=held_out)
     _clean(files, output, frozenset(dropping), checks, fields, quiet=quiet)

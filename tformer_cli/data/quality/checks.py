@@ -16,6 +16,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.wording import did_you_mean, suggestions
 
 EMPTY, HELD_OUT, DUPLICATE = "empty", "held-out", "duplicate"
+NEAR_DUPLICATE = "near-duplicate"
 REPEATED_SOURCE, REPEATED_TARGET = "repeated-source", "repeated-target"
 
 
@@ -31,6 +32,8 @@ class Check:
     """Finds it in a pair."""
     drops: bool = True
     """True if pairs that have it are dropped unless others are asked for."""
+    is_default: bool = True
+    """False if it is made only where it is asked for."""
 
     def find(self, pair: SentencePair, facts: CorpusFacts) -> str:
         """Returns why a pair is doubtful; empty if it is not."""
@@ -65,6 +68,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "spaced-letters": Check(meaning="spaces between letters", of_side=noise.spaced_letters),
         HELD_OUT: Check(meaning="a held-out file has a side"),
         DUPLICATE: Check(meaning="an earlier pair is the same"),
+        NEAR_DUPLICATE: Check(meaning="an earlier pair is nearly the same", is_default=False),
         REPEATED_SOURCE: Check(meaning="an earlier pair has the source", drops=False),
         REPEATED_TARGET: Check(meaning="an earlier pair has the target", drops=False),
     }
@@ -72,6 +76,8 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
 """All checks by name, in the order in which they are shown."""
 DROPPING = frozenset(name for name, check in CHECKS.items() if check.drops)
 """Checks for which pairs are dropped unless others are asked for."""
+DEFAULT = frozenset(name for name, check in CHECKS.items() if check.is_default)
+"""Checks that are made unless others are asked for."""
 _OF_ONE_PAIR = {name: c for name, c in CHECKS.items() if c.of_side or c.of_pair}
 
 

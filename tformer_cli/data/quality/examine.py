@@ -5,6 +5,7 @@ and sixteen for each pair that has an equal.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -18,12 +19,14 @@ from tformer_cli.data.quality.checks import (
     DUPLICATE,
     EMPTY,
     HELD_OUT,
+    NEAR_DUPLICATE,
     REPEATED_SOURCE,
     REPEATED_TARGET,
     findings_of,
 )
 from tformer_cli.data.quality.facts import CorpusFacts, Limits, Sample, estimate_facts
 from tformer_cli.data.quality.keys import key_of, keys_of_pair, normalized
+from tformer_cli.data.quality.minhash import NearDuplicates, near_duplicates
 from tformer_cli.data.quality.repeats import NEVER, Keys, Repeated, key_files
 
 CHUNK = 4096
@@ -79,15 +82,18 @@ class Survey:
     repeated: Sequence[Repeated]
     """Keys of pairs, sources and targets that occur more than once."""
     n_pairs: int
+    near: NearDuplicates | None = None
+    """Pairs that are nearly the same; None: they are not looked for."""
 
 
+@contextmanager
 def survey(
     corpora: Corpora,
     wanted: frozenset[str],
     limits: Limits,
     progress: Progress | None = None,
-) -> Survey:
-    """Reads corpora once.
+) -> Iterator[Survey]:
+    """Reads corpora once, and holds what was learned until they have been judged.
 
     Args:
         corpora: what to read.
@@ -99,16 +105,22 @@ def survey(
         DataError: if a corpus cannot be read.
     """
     sample, n_pairs = Sample(), 0
-    with key_files(len(REPEATS)) as files:
+    with ExitStack() as stack:
+        files = stack.enter_context(key_files(len(REPEATS)))
+        near = stack.enter_context(near_duplicates()) if NEAR_DUPLICATE in wanted else None
         for _, chunk in corpora.chunks(progress):
             n_pairs += len(chunk)
             for record in chunk:
                 sample.add(record.pair)
             if not wanted.isdisjoint(REPEATS):
                 files.add(_keys(chunk))
+            if near is not None:
+                near.add([record.pair for record in chunk])
         repeated = files.repeated()
-    facts = estimate_facts(sample.pairs, corpora.languages, limits)
-    return Survey(facts=facts, repeated=repeated, n_pairs=n_pairs)
+        if near is not None:
+            near.finish()
+        facts = estimate_facts(sample.pairs, corpora.languages, limits)
+        yield Survey(facts=facts, repeated=repeated, n_pairs=n_pairs, near=near)
 
 
 def judge(
@@ -135,22 +147,31 @@ def judge(
     Raises:
         DataError: if a corpus cannot be read.
     """
-    needs_keys = bool(held_out) or not wanted.isdisjoint(REPEATS)
+    needs_keys = bool(held_out) or not wanted.isdisjoint({*REPEATS, NEAR_DUPLICATE})
     several = len(corpora.configs) > 1
     for number, chunk in corpora.chunks(progress):
+        places = [number << CORPUS_BITS | record.number for record in chunk]
+        if surveyed.near is not None:
+            surveyed.near.look_up(places)
         keys = _keys(chunk) if needs_keys else None
         slots = None if keys is None else _slots(surveyed.repeated, keys)
-        for place, record in enumerate(chunk):
+        for row, record in enumerate(chunk):
             found = dict(findings_of(record.pair, surveyed.facts, wanted))
             if keys is not None and slots is not None and EMPTY not in found:
-                if HELD_OUT in wanted and not held_out.isdisjoint(keys[1:, place].tolist()):
+                if HELD_OUT in wanted and not held_out.isdisjoint(keys[1:, row].tolist()):
                     found[HELD_OUT] = "a held-out file has the source or the target"
                 if dropping.isdisjoint(found):
-                    where = number << CORPUS_BITS | record.number
-                    found |= _before(slots[place], surveyed.repeated, wanted, several=several)
+                    found |= _before(slots[row], surveyed.repeated, wanted, several=several)
+                    if surveyed.near is not None and dropping.isdisjoint(found):
+                        found |= _nearly(surveyed.near, row, several=several)
                     if dropping.isdisjoint(found):
-                        _see(slots[place], surveyed.repeated, where)
+                        _see(surveyed, slots[row], row, places[row])
             yield Judged(number, record, found)
+
+
+def progress_after(n_pairs: int, progress: Progress | None) -> Progress | None:
+    """Progress of a pass that follows one over some pairs."""
+    return None if progress is None else lambda n_read: progress(n_pairs + n_read)
 
 
 def held_out_keys(lines: Iterable[str]) -> frozenset[int]:
@@ -178,14 +199,29 @@ def _before(
     for name, slot, one in zip(REPEATS, slots, repeated, strict=True):
         first = NEVER if slot < 0 or name not in wanted else one.first(slot)
         if first != NEVER:
-            of = f" of corpus {(first >> CORPUS_BITS) + 1}" if several else ""
-            found[name] = f"as line {first & ((1 << CORPUS_BITS) - 1):,}{of}"
+            found[name] = f"as {_named(first, several=several)}"
             if name == DUPLICATE:
                 break
     return found
 
 
-def _see(slots: Sequence[int], repeated: Sequence[Repeated], where: int) -> None:
-    for slot, one in zip(slots, repeated, strict=True):
+def _nearly(near: NearDuplicates, row: int, *, several: bool) -> dict[str, str]:
+    before = near.before(row)
+    if before is None:
+        return {}
+    place, similarity = before
+    return {NEAR_DUPLICATE: f"{similarity:.0%} like {_named(place, several=several)}"}
+
+
+def _see(surveyed: Survey, slots: Sequence[int], row: int, place: int) -> None:
+    """Notes that an example is kept, for those that follow."""
+    for slot, one in zip(slots, surveyed.repeated, strict=True):
         if slot >= 0:
-            one.see(slot, where)
+            one.see(slot, place)
+    if surveyed.near is not None:
+        surveyed.near.see(row)
+
+
+def _named(place: int, *, several: bool) -> str:
+    of = f" of corpus {(place >> CORPUS_BITS) + 1}" if several else ""
+    return f"line {place & ((1 << CORPUS_BITS) - 1):,}{of}"

@@ -8,13 +8,19 @@ from typing import Any
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import corpus_name, text_files
 from tformer_cli.data.doubts import doubts_about
-from tformer_cli.data.quality.checks import CHECKS, DROPPING, DUPLICATE
-from tformer_cli.data.quality.examine import Corpora, Judged, Progress, judge, survey
+from tformer_cli.data.quality.checks import CHECKS, DEFAULT, DROPPING, DUPLICATE
+from tformer_cli.data.quality.examine import (
+    Corpora,
+    Judged,
+    Progress,
+    judge,
+    progress_after,
+    survey,
+)
 from tformer_cli.data.quality.facts import CorpusFacts, Limits
 from tformer_cli.workflows.quality.given import GivenData
 
 SCHEMA = "tformer.datacheck/1"
-ALL_CHECKS = frozenset(CHECKS)
 
 
 @dataclass
@@ -85,7 +91,7 @@ class DataReport:
 def check_data(
     given: GivenData,
     *,
-    wanted: frozenset[str] = ALL_CHECKS,
+    wanted: frozenset[str] = DEFAULT,
     limits: Limits | None = None,
     n_examples: int = 3,
     progress: Progress | None = None,
@@ -105,19 +111,17 @@ def check_data(
     data = given.data
     languages = data.source_language, data.target_language
     corpora = Corpora(configs=data.train, directory=data.directory, languages=languages)
-    surveyed = survey(corpora, wanted, limits or Limits(), progress)
     dropping = DROPPING & wanted
     found = {name: CheckCount() for name in CHECKS if name in wanted}
     n_dropped = 0
-    judged = judge(
-        corpora, surveyed, wanted, dropping, given.held_out, _after(surveyed.n_pairs, progress)
-    )
-    for one in judged:
-        n_dropped += not dropping.isdisjoint(one.found)
-        for name in one.found:
-            found[name].pairs += 1
-            if len(found[name].examples) < n_examples:
-                found[name].examples.append(one)
+    with survey(corpora, wanted, limits or Limits(), progress) as surveyed:
+        second = progress_after(surveyed.n_pairs, progress)
+        for one in judge(corpora, surveyed, wanted, dropping, given.held_out, second):
+            n_dropped += not dropping.isdisjoint(one.found)
+            for name in one.found:
+                found[name].pairs += 1
+                if len(found[name].examples) < n_examples:
+                    found[name].examples.append(one)
     files = [corpus for corpus in data.train if text_files(corpus)]
     return DataReport(
         corpora=[corpus_name(corpus) for corpus in data.train],
@@ -129,11 +133,6 @@ def check_data(
         doubts=[doubt for corpus in files for doubt in doubts_about(corpus, data)],
         commands=list(_commands(files, data.directory, found, n_dropped)),
     )
-
-
-def _after(n_pairs: int, progress: Progress | None) -> Progress | None:
-    """Progress of a second pass."""
-    return None if progress is None else lambda n_read: progress(n_pairs + n_read)
 
 
 def _commands(

@@ -10,8 +10,8 @@ from typing import Any, TextIO
 
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import text_files
-from tformer_cli.data.quality.checks import CHECKS, DROPPING
-from tformer_cli.data.quality.examine import Corpora, Progress, judge, survey
+from tformer_cli.data.quality.checks import CHECKS, DEFAULT, DROPPING
+from tformer_cli.data.quality.examine import Corpora, Progress, judge, progress_after, survey
 from tformer_cli.data.quality.facts import Limits
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside
@@ -43,7 +43,7 @@ def clean_data(
     given: GivenData,
     output: Path,
     *,
-    dropping: frozenset[str] = DROPPING,
+    dropping: frozenset[str] = DEFAULT & DROPPING,
     limits: Limits | None = None,
     progress: Progress | None = None,
 ) -> CleanReport:
@@ -69,17 +69,15 @@ def clean_data(
     check_output(output)
     languages = given.data.source_language, given.data.target_language
     corpora = Corpora(configs=[corpus], directory=given.data.directory, languages=languages)
-    surveyed = survey(corpora, dropping, limits or Limits(), progress)
-
-    def report(n_read: int) -> None:
-        if progress is not None:
-            progress(surveyed.n_pairs + n_read)
-
     counts: Counter[str] = Counter()
     names, n_kept = output_names(corpus), 0
-    with directory_aside(output) as aside:
+    with (
+        directory_aside(output) as aside,
+        survey(corpora, dropping, limits or Limits(), progress) as surveyed,
+    ):
+        second = progress_after(surveyed.n_pairs, progress)
         with text_outputs([*(aside / name for name in names), aside / DROPPED]) as files:
-            for one in judge(corpora, surveyed, dropping, dropping, given.held_out, report):
+            for one in judge(corpora, surveyed, dropping, dropping, given.held_out, second):
                 counts.update(one.found.keys())
                 n_kept += not one.found
                 if one.found:

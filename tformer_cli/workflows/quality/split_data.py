@@ -10,7 +10,7 @@ import numpy as np
 
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import text_files
-from tformer_cli.data.quality.examine import Corpora, Progress
+from tformer_cli.data.quality.examine import Corpora, Progress, progress_after
 from tformer_cli.data.quality.keys import keys_of_pair
 from tformer_cli.data.quality.splitting import TEST, TRAIN, VALID, assign
 from tformer_cli.files.atomic import directory_aside
@@ -74,17 +74,12 @@ def split_data(
         for record in chunk:
             keys.extend(keys_of_pair(*record.pair)[1:])
     sets = assign(np.frombuffer(keys, dtype=np.uint64).reshape(-1, 2).T, n_valid, n_test, seed)
-
-    def report(n_read: int) -> None:
-        if progress is not None:
-            progress(len(sets) + n_read)
-
     names = {number: [f"{name}{end}" for end in _endings(corpus)] for number, name in SETS.items()}
     files = [name for some in names.values() for name in some]
     with directory_aside(output) as aside:
         with text_outputs([aside / name for name in files]) as streams:
             n_sides, place = len(names[TRAIN]), 0
-            for _, chunk in corpora.chunks(report):
+            for _, chunk in corpora.chunks(progress_after(len(sets), progress)):
                 for record in chunk:
                     first = int(sets[place]) * n_sides
                     for number, line in enumerate(record.lines):

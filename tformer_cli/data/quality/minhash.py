@@ -1,0 +1,167 @@
+"""Pairs that are nearly the same as an earlier one, by MinHash with bands (Broder 1997).
+
+The Jaccard similarity of two pairs' four-letter sequences is the chance that a random function has
+the same least value on both. Of `HASHES` functions `ROWS` make a band; pairs that agree in a whole
+band are compared (Leskovec et al., Mining of Massive Datasets, section 3.4). Signatures lie in a
+file: on the disk a pair takes 0.4 KB, in memory eight bytes besides what `repeats` says.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import numpy.typing as npt
+
+from tformer_cli.data.corpora import SentencePair
+from tformer_cli.data.quality.keys import normalized
+from tformer_cli.data.quality.repeats import NEVER, KeyFiles, Keys, Repeated
+
+HASHES, ROWS, GRAM = 64, 4, 4
+BANDS = HASHES // ROWS
+LEAST_SIMILARITY = 0.7
+"""Share of equal hashes, an estimate of the similarity, from which on pairs are nearly the same."""
+BETWEEN_SIDES = "\x00"
+PAIRS_AT_ONCE = 256
+"""Pairs whose hashes are computed together: their numbers fit a processor's cache."""
+
+Signatures = npt.NDArray[np.uint32]
+
+_NUMBERS = np.random.default_rng(1).integers(1, 1 << 63, (2, HASHES), dtype=np.uint64) * 2 + 1
+_MULTIPLIERS, _SUMMANDS = _NUMBERS
+_POWERS = np.array([pow(0x9E3779B97F4A7C15, n, 1 << 64) for n in range(GRAM)], dtype=np.uint64)
+
+
+def signatures(pairs: Sequence[SentencePair]) -> Signatures:
+    """Computes the least hashes of pairs.
+
+    Hash functions are a·x + b modulo 2^64, of which the upper half counts (Dietzfelbinger 1996).
+
+    Returns:
+        Of each pair the least value of each function: (pairs, HASHES).
+    """
+    parts = [_few(pairs[n : n + PAIRS_AT_ONCE]) for n in range(0, len(pairs), PAIRS_AT_ONCE)]
+    return np.concatenate(parts) if parts else np.empty((0, HASHES), dtype=np.uint32)
+
+
+def bands(found: Signatures) -> Keys:
+    """Makes a key of each band of signatures: (BANDS, pairs)."""
+    rows = found.reshape(len(found), BANDS, ROWS).astype(np.uint64)
+    keys = np.zeros((len(found), BANDS), dtype=np.uint64)
+    for row in range(ROWS):
+        keys = (keys ^ rows[:, :, row]) * _MULTIPLIERS[row]
+        keys ^= keys >> np.uint64(29)
+    return keys.T
+
+
+class NearDuplicates:
+    """Signatures in a file, and an index of their bands."""
+
+    def __init__(self, directory: Path) -> None:
+        """Opens files in a directory for a first pass."""
+        self._path = directory / "signatures"
+        self._file = self._path.open("wb")
+        self._bands = KeyFiles(directory, BANDS)
+        self._repeated: list[Repeated] = []
+        self._signatures: Signatures = np.empty((0, HASHES), dtype=np.uint32)
+        self._places = array("q")
+        self._slots: npt.NDArray[np.int64] = np.empty((0, BANDS), dtype=np.int64)
+
+    def add(self, pairs: Sequence[SentencePair]) -> None:
+        """Takes account of pairs in the first pass."""
+        found = signatures(pairs)
+        self._file.write(found.tobytes())
+        self._bands.add(bands(found))
+
+    def finish(self) -> None:
+        """Ends the first pass."""
+        self._file.close()
+        self._repeated = self._bands.repeated()
+        if self._path.stat().st_size:
+            held = np.memmap(self._path, dtype=np.uint32, mode="r")
+            self._signatures = held.reshape(-1, HASHES)
+
+    def look_up(self, places: Sequence[int]) -> None:
+        """Finds the bands of the next pairs of the second pass.
+
+        Args:
+            places: where each of them is, for answers.
+        """
+        n_read = len(self._places)
+        self._places.extend(places)
+        found = np.asarray(self._signatures[n_read : len(self._places)])
+        rows = (one.slots(keys) for one, keys in zip(self._repeated, bands(found), strict=True))
+        self._slots = np.stack(list(rows), axis=1)
+
+    def before(self, number: int) -> tuple[int, float] | None:
+        """Finds the most similar earlier pair of those that a band was first seen in.
+
+        Args:
+            number: place of the pair among those looked up.
+
+        Returns:
+            Where that pair is, and the similarity; None if none is similar enough.
+        """
+        slots = self._slots[number]
+        candidates = {
+            self._repeated[band].first(slots[band]) for band in np.flatnonzero(slots >= 0)
+        } - {NEVER}
+        if not candidates:
+            return None
+        numbers = sorted(candidates)
+        own = self._signatures[self._number(number)]
+        similar = (self._signatures[numbers] == own).mean(axis=1)
+        best = int(similar.argmax())
+        if similar[best] < LEAST_SIMILARITY:
+            return None
+        return self._places[numbers[best]], float(similar[best])
+
+    def see(self, number: int) -> None:
+        """Notes a pair that is kept, for those that follow."""
+        for band in np.flatnonzero(self._slots[number] >= 0):
+            self._repeated[band].see(self._slots[number, band], self._number(number))
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._file.close()
+        self._bands.close()
+        self._signatures = self._signatures[:0].copy()  # the file is no longer mapped
+
+    def _number(self, number: int) -> int:
+        """The number among all pairs of one of those looked up."""
+        return len(self._places) - len(self._slots) + number
+
+
+@contextmanager
+def near_duplicates() -> Iterator[NearDuplicates]:
+    """Opens signatures in a temporary directory."""
+    with TemporaryDirectory(prefix="tformer-signatures-") as directory:
+        near = NearDuplicates(Path(directory))
+        try:
+            yield near
+        finally:
+            near.close()
+
+
+def _few(pairs: Sequence[SentencePair]) -> Signatures:
+    texts = [BETWEEN_SIDES.join(map(normalized, pair)).ljust(GRAM) for pair in pairs]
+    lengths = np.array([len(text) for text in texts])
+    codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    codes = codes.astype(np.uint64) + np.uint64(1)
+    n_grams = len(codes) - GRAM + 1
+    grams = np.zeros(n_grams, dtype=np.uint64)
+    for place, power in enumerate(_POWERS):
+        grams += codes[place : place + n_grams] * power
+    grams ^= grams >> np.uint64(31)
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    # Sequences that reach into the next pair get the value of the pair's first one
+    owners = np.repeat(np.arange(len(texts)), lengths)[:n_grams]
+    reaching = np.arange(n_grams) > (starts + lengths - GRAM)[owners]
+    grams[reaching] = grams[starts[owners[reaching]]]
+    found = np.empty((len(texts), HASHES), dtype=np.uint32)
+    for number in range(HASHES):
+        hashes = (grams * _MULTIPLIERS[number] + _SUMMANDS[number]) >> np.uint64(32)
+        found[:, number] = np.minimum.reduceat(hashes, starts)
+    return found
