@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 from tests.data.quality.damage import FOREIGN, KINDS, measure, write_damaged
+from tformer_cli.data.quality.checks import DEFAULT, NEAR_DUPLICATE
 
 
 def main() -> None:
@@ -58,14 +59,16 @@ def quality(given: argparse.Namespace, pairs: list[tuple[str, str]], directory: 
     languages = given.source, given.target
     foreign = read_side(given.data / f"{given.train}.{given.foreign}") if given.foreign else FOREIGN
     damaged = write_damaged(pairs, held_out, directory, languages, given.of_kind, foreign)
-    found = measure(damaged)
+    found, near = measure(damaged, DEFAULT), measure(damaged, frozenset([NEAR_DUPLICATE]))
     show("| damage | check | recall |\n|---|---|---|")
     for kind, (_, check) in KINDS.items():
-        show(f"| {kind} | {check} | {found.recall[kind]:.1%} |")
+        recall = (near if check == NEAR_DUPLICATE else found).recall[kind]
+        show(f"| {kind} | {check} | {recall:.1%} |")
     show("\n| check | precision |\n|---|---|")
     for check, precision in found.precision.items():
         show(f"| {check} | {precision:.1%} |")
     show(f"\nundamaged pairs that would be dropped: {found.false_alarms:.2%}")
+    show(f"with --near alone: {near.false_alarms:.2%}")
 
 
 def speed(

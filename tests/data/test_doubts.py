@@ -107,3 +107,14 @@ def test_the_share_of_equal_pairs_ignores_blank_ones_and_needs_some():
     assert share_of_equal([("a", "a")] * 7) == 0.0
     assert share_of_equal([("a", "a ")] * 8) == 1.0
     assert share_of_equal([("", "")] * 50 + [("a", "b")] * 10) == 0.0
+
+
+def test_what_a_check_finds_in_many_pairs_is_a_doubt(tmp_path):
+    damaged = GOOD.replace("old", "<b>old</b>")
+    (doubt,) = of(tmp_path, damaged * 10 + GOOD * 30)
+    assert doubt == (
+        "a.tsv: tags, entities, other markup in 25% of the first 40 pairs (markup); "
+        "`tformer data check` shows them"
+    )
+    assert of(tmp_path, damaged * 4 + GOOD * 36) == []
+    assert of(tmp_path, damaged * 7) == []

@@ -1,15 +1,22 @@
 """Doubts about a training corpus that can be read but looks odd, a sentence each."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus, text_files
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, looks_swapped
+from tformer_cli.data.quality.checks import CHECKS, DROPPING, findings_of
 from tformer_cli.data.quality.content import is_same_text
+from tformer_cli.data.quality.facts import Limits, estimate_facts
 
 MOST_PAIRS = 1000
 """Pairs of each corpus that are examined, from its beginning."""
+MANY = 0.1
+"""Share of the pairs in which a check must find something to be worth a doubt."""
+OF_LANGUAGES = {"identical", "copied", "swapped", "script", "language"}
+"""Checks of pairs whose doubts here are about a corpus as a whole."""
 FEWEST_PAIRS = 8
 """Pairs that a corpus must have for shares of them to mean something."""
 WITHOUT_VALIDATION = (
@@ -86,6 +93,23 @@ def _of_pairs(
             f'"{data.source_language}"; swap them, or data.source_language and '
             "data.target_language"
         )
+    else:
+        yield from _of_many(pairs, (data.source_language, data.target_language))
+
+
+def _of_many(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> Iterator[str]:
+    """Yields what checks find in many pairs."""
+    if len(pairs) < FEWEST_PAIRS:
+        return
+    facts = estimate_facts(pairs, languages, Limits())
+    wanted = DROPPING - OF_LANGUAGES
+    found = Counter(name for pair in pairs for name, _ in findings_of(pair, facts, wanted))
+    for name, n_pairs in found.items():
+        if n_pairs > MANY * len(pairs):
+            yield (
+                f"{CHECKS[name].meaning} in {n_pairs / len(pairs):.0%} of the first "
+                f"{len(pairs):,} pairs ({name}); `tformer data check` shows them"
+            )
 
 
 def _is_header(first: SentencePair) -> bool:

@@ -7,7 +7,7 @@ Nothing is learned, and no guess is made where that does not suffice.
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 FUNCTION_WORDS = {
     "cs": "a je se na v že to s není jako by do ale jsem který i za po",
@@ -121,9 +121,10 @@ def telling_words(language: str, other: str) -> frozenset[str]:
     return _words(language) - _words(other)
 
 
-def words_of(line: str) -> list[str]:
+@lru_cache(maxsize=16)  # several checks ask for them
+def words_of(line: str) -> tuple[str, ...]:
     """The words of a line in lower case, without anything but letters."""
-    return WORD.findall(line.lower())
+    return tuple(WORD.findall(line.lower()))
 
 
 @cache

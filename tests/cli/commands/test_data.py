@@ -3,6 +3,7 @@ import json
 import re
 import subprocess
 import sys
+from html.parser import HTMLParser
 
 import pytest
 from typer.testing import CliRunner
@@ -81,6 +82,33 @@ def test_check_shows_a_table_that_no_line_can_spoil(noisy, tmp_path):
     assert any("<U+0007>" in line for line in lines)
     assert "\x07" not in result.stdout
     assert lines[-2:] == ["to mend it", "  tformer data clean a.en a.fr -o cleaned"]
+
+
+class Page(HTMLParser):
+    """The texts of a page, and its tags."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.texts = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+
+    def handle_data(self, data):
+        self.texts.append(data.strip())
+
+
+def test_a_page_shows_text_as_text_and_needs_nothing_else(noisy, tmp_path):
+    write("b.tsv", ["<script>alert(1)</script>\t\u202e<img src=x>", "&amp;\t&lt;"])
+    result = run("check", "b.tsv", "--examples", 9, "-o", "r.html")
+    assert (result.exit_code, result.stdout) == (0, "")
+    page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert {"script", "img", "link", "iframe"}.isdisjoint(page.tags)
+    assert "<script>alert(1)</script>" in page.texts
+    assert "<U+202E><img src=x>" in page.texts
+    assert "tformer data clean b.tsv -o cleaned" in page.texts
+    assert "&amp;" in page.texts
 
 
 def test_a_corpus_whose_sides_are_swapped_raises_one_doubt(tmp_path, monkeypatch):

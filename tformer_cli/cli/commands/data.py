@@ -43,6 +43,7 @@ class ReportFormat(StrEnum):
 
     text = "text"
     json = "json"
+    html = "html"
 
 
 CorpusArgument = Annotated[
@@ -181,7 +182,7 @@ def check(
     output: OutputOption = "-",
     format_: Annotated[
         ReportFormat | None,
-        format_option(ReportFormat, "json", "A table with examples, or one JSON object."),
+        format_option(ReportFormat, "json", "A table with examples, one JSON object, or a page."),
     ] = None,
     examples: Annotated[int, option("Pairs to show of each check.", min=0, max=1000)] = 3,
     checks: CheckOptions,
@@ -196,7 +197,7 @@ def check(
     Examples:
         tformer data check train.en train.de
         tformer data check pairs.tsv --held-out test.en --held-out test.de -o report.json
-        tformer data check my-recipe.toml
+        tformer data check my-recipe.toml --examples 20 -o report.html
     """
     from tformer_cli.data.quality.checks import DEFAULT
     from tformer_cli.workflows.quality.check_data import check_data
@@ -219,6 +220,10 @@ def check(
 
             text = json.dumps(report.summary(), ensure_ascii=False, indent=2)
             stream.write(utf8_line(text))
+        elif chosen is ReportFormat.html:
+            from tformer_cli.workflows.quality.report_page import render_html
+
+            stream.write(render_html(report).encode("utf-8", "replace"))
         else:
             show_report(text_console(output, stream), report)
 

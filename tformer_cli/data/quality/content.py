@@ -5,12 +5,12 @@ from collections import Counter
 from itertools import filterfalse
 
 from tformer_cli.data.corpora import SentencePair
+from tformer_cli.data.languages import words_of
 from tformer_cli.data.quality.facts import CorpusFacts
 from tformer_cli.data.quality.keys import normalized
 
 FEWEST_COPIED, COPIED_SHARE = 4, 0.8
 """Words of a target, and the share of them that its source has, from which on it is a copy."""
-WORD = re.compile(r"[^\W\d_]+")
 MARKUP = re.compile(
     r"</?[A-Za-z][A-Za-z0-9]*(?:\s[^<>]*)?/?>"  # tags
     r"|&(?:[A-Za-z]{2,8}[0-9]?|#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6});"  # entities
@@ -37,7 +37,7 @@ def is_same_text(source: str, target: str) -> bool:
 
 def copied(pair: SentencePair, facts: CorpusFacts) -> str:  # noqa: ARG001
     """Finds targets most of whose words are the source's."""
-    ours, theirs = (WORD.findall(_without_addresses(side).lower()) for side in pair)
+    ours, theirs = (words_of(_without_addresses(side)) for side in pair)
     if len(theirs) < FEWEST_COPIED or 3 * len(set(theirs).intersection(ours)) < len(set(theirs)):
         return ""
     n_common = (Counter(theirs) & Counter(ours)).total()
