@@ -52,6 +52,8 @@ class ModelDetails:
     """Code of the target language; empty if unknown."""
     languages: tuple[str, ...]
     """Codes of the languages that it has tokens for."""
+    labels: tuple[str, ...]
+    """Labels of a classifier."""
     shortlist: Shortlist | None
     """Its own shortlist."""
     step: int
@@ -105,6 +107,7 @@ class ModelDetails:
             "source_language": self.source_language,
             "target_language": self.target_language,
             "languages": list(self.languages),
+            "labels": list(self.labels),
             "parameters": self.n_parameters,
             "model": asdict(self.model),
             "vocabulary": {"size": self.vocab_size, "algorithm": self.algorithm},
@@ -155,6 +158,7 @@ def model_details(path: Path) -> ModelDetails:
         source_language=config.source_language,
         target_language=config.target_language,
         languages=tokenizer.language_codes,
+        labels=config.labels,
         shortlist=shortlist,
         step=config.step,
         scores=config.scores,

@@ -166,3 +166,11 @@ def test_the_classifier_in_torch_gives_the_same_probabilities(classifier):
     found = json.loads(row)["probabilities"]
     for label, probability in zip(LABELS, expected.tolist(), strict=True):
         assert found[label] == pytest.approx(probability, abs=1e-6)
+
+
+def test_info_says_what_the_labels_are(classifier):
+    shown = " ".join(output_of("info", classifier).split())
+    assert "Labels 3: fair, good, no" in shown
+    assert "longer ones are cut off" in shown
+    assert "Decoding" not in shown
+    assert json.loads(output_of("info", classifier, "--format", "json"))["labels"] == list(LABELS)

@@ -66,8 +66,11 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     if model.decoder_cell != "attention":
         kind += f", {model.decoder_cell.upper()} decoder"
     yield "Shape", f"{layers}, {heads}, {widths}, {kind}, {details.n_parameters:,} parameters"
-    yield "Longest line", f"{model.max_positions} tokens; longer ones are translated in parts"
-    sides = "for both languages"
+    if details.labels:
+        yield "Labels", f"{len(details.labels)}: {', '.join(details.labels[:MOST_LANGUAGES])}"
+    what = "cut off" if details.labels else "translated in parts"
+    yield "Longest line", f"{model.max_positions} tokens; longer ones are {what}"
+    sides = "for texts" if details.labels else "for both languages"
     if model.source_vocab_size:
         sides = f"for the target; {model.source_vocab_size:,} for the source"
     yield "Vocabulary", f"{details.vocab_size:,} pieces ({details.algorithm}), {sides}"
@@ -89,13 +92,14 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
         corpora = "; ".join(corpus_name(corpus) for corpus in recipe.data.train)
         yield "Data", f"{corpora} ({recipe.data.origin})" if recipe.data.origin else corpora
     if details.scores:
-        names = {"bleu": "BLEU", "chrf": "chrF"}
+        names = {"bleu": "BLEU", "chrf": "chrF", "macro_f1": "macro F1"}
         scores = (f"{names.get(name, name)} {value:.2f}" for name, value in details.scores.items())
         yield "Validation", ", ".join(scores)
     penalty = f"length penalty {decoding.length_penalty:g}"
     if decoding.length_normalization == "average":
         penalty = "log-probabilities divided by the number of tokens"
-    yield "Decoding", f"beam size {decoding.beam_size}, {penalty}"
+    if not details.labels:
+        yield "Decoding", f"beam size {decoding.beam_size}, {penalty}"
     # A run directory is much larger than its model, which is the part to copy elsewhere
     more = details.n_bytes - details.n_model_bytes
     beside = f"; {size_said(more)} more beside it, such as checkpoints" if more else ""
