@@ -29,6 +29,7 @@ def test_a_shortlist_is_read_as_it_was_written(tmp_path):
     [
         ({"offsets": np.array([0, 3, 2, 3])}, "is damaged"),
         ({"offsets": np.array([1, 1, 2, 3])}, "is damaged"),
+        ({"offsets": np.array([0, 2**63 - 1, -2, 3])}, "is damaged"),  # differences overflow
         ({"offsets": np.array([0, 0, 2, 4])}, "is damaged"),
         ({"offsets": np.array([], np.int64)}, "is damaged"),
         ({"offsets": np.array([0.0, 0.0, 2.0, 3.0])}, "is damaged"),
@@ -53,3 +54,21 @@ def test_a_file_that_is_none_is_refused(tmp_path):
     (tmp_path / SHORTLIST).write_bytes(b"no")
     with pytest.raises(ArtifactError, match="not a safetensors file"):
         read_shortlist(tmp_path / SHORTLIST, 3, 8)
+
+
+def test_hostile_bytes_are_read_or_refused_in_one_line(tmp_path):
+    path, rng, said = tmp_path / SHORTLIST, np.random.default_rng(3), []
+    save_shortlist(path, Shortlist(5, WHOLE["offsets"], WHOLE["targets"]))
+    data = path.read_bytes()
+    for number in range(300):
+        changed = np.frombuffer(data, np.uint8).copy()
+        changed[rng.integers(len(data), size=3)] = rng.integers(0, 256, 3)
+        path.write_bytes(changed[: rng.integers(len(data)) if number % 3 == 0 else None].tobytes())
+        try:
+            read = read_shortlist(path, 3, 8)
+        except ArtifactError as error:
+            said.append(str(error))
+        else:
+            assert all(set(read.candidates([token])) <= {*range(8)} for token in range(3))
+    assert len(said) > 100
+    assert all(one.startswith(str(path)) and "\n" not in one for one in said)
