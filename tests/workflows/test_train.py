@@ -213,8 +213,19 @@ def test_r_drop_and_growing_batches_resume_exactly(make, tmp_path):
     assert (first.tokens, first.padding) == (plain.tokens, plain.padding)
 
 
-def test_rotary_positions_and_swish_learn_and_resume_exactly(make, tmp_path):
-    recipe = make(model__positions="rotary", model__activation="swish")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"positions": "rotary", "activation": "swish"},
+        {"positions": "relative", "similarity": "dot", "norm_kind": "rms", "gated": True},
+        {"positions": "alibi", "similarity": "cosine", "n_key_heads": 1},
+        {"positions": "none", "similarity": "additive", "activation": "gelu-tanh"},
+        {"similarity": "distance", "projections": False},
+    ],
+    ids=str,
+)
+def test_variants_learn_and_resume_exactly(make, tmp_path, changes):
+    recipe = make(**{f"model__{name}": value for name, value in changes.items()})
     watcher = Watcher()
     train(recipe, tmp_path / "whole", observers=[watcher])
     losses = [report.loss for report in watcher.of(StepReport)]

@@ -1,7 +1,11 @@
+import io
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from tformer_cli.inspection.page.report_page import render_view
 from tformer_cli.inspection.record import ModelSummary
@@ -68,6 +72,53 @@ def test_learned_positions_are_measured_for_each_stack():
     assert decoder.distance_from_sinusoids == pytest.approx(1)
     assert decoder.share_by_offset == pytest.approx(1)
     assert "cosine 1.000" in facts_of(decoder)[-1][1]
+
+
+def shown(record):
+    console = Console(file=io.StringIO(), width=60, color_system=None)
+    VIEW.text(console, record, PositionsOptions())
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["relative", "alibi"])
+def test_biases_are_shown_by_offset_as_the_model_adds_them(kind):
+    model = made(kind)
+    record = read_positions(model, SUMMARY, 20)
+    assert record.tables == ()
+    encoder, decoder = record.biases
+    assert encoder.offsets == tuple(range(-19, 20))
+    assert decoder.offsets == tuple(range(-19, 1))
+    for stack, read in (("encoder", encoder), ("decoder", decoder)):
+        attention = getattr(model, stack).layers[0].self_attention
+        whole = attention.position_bias(torch.arange(20), torch.arange(20)).detach().double()
+        for offset, values in zip(read.offsets, read.biases.T, strict=True):
+            for one in whole.diagonal(offset, dim1=1, dim2=2).unbind(-1):
+                assert torch.equal(one, values)
+    data = VIEW.json(record)
+    assert [one["stack"] for one in data["biases"]] == ["encoder", "decoder"]
+    text = shown(record)
+    line = next(line for line in text.splitlines() if line.startswith("    -16"))
+    assert [float(word) for word in line.split()[1:]] == pytest.approx(
+        encoder.biases[:, 3].tolist(), abs=6e-4
+    )
+    ET.fromstring(render_positions_svg(record))  # noqa: S314 - ours
+    arrays = np.load(io.BytesIO(VIEW.file(record, "npz")))
+    assert set(arrays) == {f"{s}.{n}" for s in ("encoder", "decoder") for n in ("bias", "offsets")}
+    assert '"biases":' in render_view(VIEW, [record], PositionsOptions())
+
+
+def test_heads_that_do_not_fit_are_counted():
+    model = made("alibi")
+    record = read_positions(model, SUMMARY, 20)
+    many = replace(record.biases[0], biases=record.biases[0].biases.repeat(5, 1))
+    assert "5 more heads" in shown(replace(record, biases=(many,)))
+
+
+def test_a_model_without_positions_says_so():
+    record = read_positions(made("none"), SUMMARY, 20)
+    assert "<m&>  has no position vectors" in shown(record)
+    assert "biases" not in VIEW.json(record)
+    render_view(VIEW, [record], PositionsOptions())
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ addTab({
   title: "Positions",
   holds: one => Boolean(viewOf(one, "positions")),
   show(panel, one) {
-    const { kind, tables, facts } = viewOf(one, "positions");
+    const { kind, tables, facts, biases = [] } = viewOf(one, "positions");
     tables.forEach((table, n) => panel.append(...positionCards(table, kind, facts[n])));
+    biases.forEach(given => panel.append(biasCard(given, kind)));
+    if (!tables.length && !biases.length) panel.append(card("Positions", make("p", { class: "says" }, "This model has no position vectors.")));
   },
 });
 
@@ -35,6 +37,19 @@ function positionCards(table, kind, named) {
     card("How alike positions are", make("p", { class: "says" }, "Left, PE·PEᵀ: row and column are positions. Right, the mean of PE(p)·PE(p+k) over p, by offset k."),
       make("div", { class: "row" }, square, offsetCurve(table.by_offset.map(one => one.mean))), offsetTable(table.by_offset)),
   ];
+}
+
+/** What is added to the scores of each head, by offset. */
+function biasCard({ stack, offsets, heads }, kind) {
+  const numbers = heads.flat(), scale = numbers.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-30);
+  const field = make("canvas", { class: "field", role: "img", "aria-label": `Biases of ${heads.length} heads at ${offsets.length} offsets`,
+    style: `width:min(100%, ${Math.max(360, Math.min(720, 8 * offsets.length))}px);height:${14 * heads.length}px` });
+  paintField(field, numbers.map(value => value / scale), offsets.length, heads.length, twoSided);
+  const rows = offsets.map((offset, n) => [String(offset), ...heads.map(head => decimal(head[n], 3))]);
+  return card(`${kind[0].toUpperCase()}${kind.slice(1)} positions, ${stack}`,
+    make("p", { class: "says" }, `What is added to the score of key j for query i in all layers. Row: head, column: offset j − i from ${offsets[0]} to ${offsets.at(-1)}. `
+      + `Blue below 0, orange above; full color is ±${scale.toPrecision(3)}.`), field,
+    make("details", {}, make("summary", {}, "Table of biases by offset"), plainTable(["j − i", ...heads.map((_, head) => `head ${head}`)], rows, "Biases by offset")));
 }
 
 /** The similarity at each offset in numbers. */

@@ -1,4 +1,4 @@
-"""The position vectors of a model, and what can be said of them.
+"""The position vectors of a model, and what can be said of them, or what positions add to scores.
 
 For sinusoids (Vaswani et al. 2017, section 3.5) PE(p)·PE(q) = Σ_i cos((p − q)·ω_i) depends only on
 the offset p − q, and ‖PE(p)‖² = d/2. Learned vectors need not be like that: how much of their
@@ -28,6 +28,12 @@ from tformer_cli.figures.svg import (
 from tformer_cli.inspection.figures.heat_map import ASCII_BLOCKS, BLOCKS
 from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import ModelView, Option, ReportOptions, Subject
+from tformer_cli.inspection.views.position_biases import (
+    PositionBiases,
+    draw_biases,
+    read_biases,
+    show_biases,
+)
 from tformer_cli.terminal.labels import ASCII_SIGNS, is_ascii_only, shown
 
 if TYPE_CHECKING:
@@ -144,7 +150,10 @@ class PositionsRecord:
     kind: str
     """As the recipe names it."""
     tables: tuple[PositionTable, ...]
-    """One table for both stacks, or one each where they are learned or stored."""
+    """One table for both stacks, or one each where they are learned or stored; none where positions
+    have no vectors."""
+    biases: tuple[PositionBiases, ...] = ()
+    """What positions add to the scores of each stack, if they do."""
 
 
 def read_positions(model: Transformer, summary: ModelSummary, n_positions: int) -> PositionsRecord:
@@ -170,7 +179,12 @@ def read_positions(model: Transformer, summary: ModelSummary, n_positions: int) 
     ]
     if tables and tables[0].is_formula:
         tables = [replace(tables[0], stack="both")]
-    return PositionsRecord(model=summary, kind=model.config.positions, tables=tuple(tables))
+    return PositionsRecord(
+        model=summary,
+        kind=model.config.positions,
+        tables=tuple(tables),
+        biases=read_biases(model, n_positions),
+    )
 
 
 def facts_of(table: PositionTable) -> list[tuple[str, str]]:
@@ -197,13 +211,19 @@ def facts_of(table: PositionTable) -> list[tuple[str, str]]:
 
 
 def render_positions_npz(record: PositionsRecord) -> bytes:
-    """Renders tables and similarities, `STACK.table` (P, D) and `STACK.similarity` (P, P)."""
+    """Renders tables and similarities, `STACK.table` (P, D) and `STACK.similarity` (P, P).
+
+    Of biases there are `STACK.bias` (H, N) and `STACK.offsets` (N).
+    """
     import numpy as np
 
     arrays = {}
     for table in record.tables:
         arrays[f"{table.stack}.table"] = table.table.float().numpy()
         arrays[f"{table.stack}.similarity"] = table.similarity.float().numpy()
+    for one in record.biases:
+        arrays[f"{one.stack}.bias"] = one.biases.float().numpy()
+        arrays[f"{one.stack}.offsets"] = np.array(one.offsets)
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
     return file.getvalue()
@@ -215,6 +235,8 @@ def render_positions_svg(record: PositionsRecord) -> str:
     y = MARGIN
     for table in record.tables:
         y = _section(root, record.kind, table, y)
+    for one in record.biases:
+        y = draw_biases(root, _name(record.kind, one), one, _WIDTH, y)
     return svg_text(root, _WIDTH + 2 * MARGIN, y)
 
 
@@ -252,7 +274,7 @@ def shares(values: Tensor) -> Tensor:
     return (values / largest + 1) / 2
 
 
-def _name(kind: str, table: PositionTable) -> str:
+def _name(kind: str, table: PositionTable | PositionBiases) -> str:
     whose = "encoder and decoder" if table.stack == "both" else table.stack
     return f"{kind.capitalize()} positions, {whose}"
 
@@ -264,6 +286,12 @@ def show_positions(console: Console, record: PositionsRecord) -> None:
     def show(text: str, style: str = "") -> None:
         console.print(Text(text.translate(ASCII_SIGNS) if is_ascii else text, style=style))
 
+    if not record.tables and not record.biases:
+        show(f"{shown(record.model.name, is_ascii=is_ascii)}  has no position vectors", "bold")
+    for biases in record.biases:
+        name = shown(record.model.name, is_ascii=is_ascii)
+        title = f"{name}  {record.kind} positions, {biases.stack}"
+        show_biases(console, title, biases, is_ascii=is_ascii)
     for table in record.tables:
         whose = "encoder and decoder" if table.stack == "both" else table.stack
         n_positions, width = table.table.shape
@@ -378,6 +406,7 @@ class PositionsView(ModelView[PositionsRecord]):
             "model": vars(record.model),
             "kind": record.kind,
             "tables": tables,
+            **({"biases": [one.data for one in record.biases]} if record.biases else {}),
         }
 
     def text(self, console: Console, record: PositionsRecord, options: PositionsOptions) -> None:

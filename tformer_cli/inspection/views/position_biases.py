@@ -1,0 +1,107 @@
+"""What positions add to the scores of each head, by how far a key is from the query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from tformer_cli.figures.palette import hex_color
+from tformer_cli.figures.svg import MARGIN, draw_map, draw_text
+from tformer_cli.inspection.json_lines import plain
+from tformer_cli.terminal.labels import ASCII_SIGNS
+from tformer_cli.wording import count_of
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+    from rich.console import Console
+    from torch import Tensor
+
+    from tformer_cli.model.transformer import Transformer
+
+COLUMN, OFFSET_COLUMN = 9, 7
+"""Characters of a head's number and of an offset."""
+
+
+@dataclass(frozen=True)
+class PositionBiases:
+    """The biases of one stack, which all its layers have."""
+
+    stack: str
+    """"encoder" or "decoder"."""
+    offsets: tuple[int, ...]
+    """Offsets j − i of key j from query i; the decoder has none behind the query."""
+    biases: Tensor
+    """(H, offsets) float64, what is added to the score of each head."""
+
+    @property
+    def chosen_offsets(self) -> list[int]:
+        """Places of the offsets 0 and ± powers of two."""
+        return [
+            place
+            for place, offset in enumerate(self.offsets)
+            if not abs(offset) & (abs(offset) - 1) or not offset
+        ]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Makes JSON data."""
+        return {
+            "stack": self.stack,
+            "offsets": list(self.offsets),
+            "heads": plain(self.biases),
+        }
+
+
+def read_biases(model: Transformer, n_positions: int) -> tuple[PositionBiases, ...]:
+    """Reads the biases of positions of both stacks, of offsets below `n_positions`."""
+    import torch
+
+    found = []
+    for stack in ("encoder", "decoder"):
+        given = getattr(model, f"{stack}_input", None)
+        if given is None or not given.positions.biases:
+            continue
+        # the query in the middle: all offsets are before or behind it
+        last = n_positions - 1
+        keys = torch.arange(n_positions if stack == "decoder" else 2 * n_positions - 1)
+        with torch.inference_mode():
+            biases = given.positions.bias(torch.tensor([last]), keys)[:, 0].cpu().double()
+        found.append(PositionBiases(stack, tuple((keys - last).tolist()), biases))
+    return tuple(found)
+
+
+def show_biases(console: Console, name: str, biases: PositionBiases, *, is_ascii: bool) -> None:
+    """Prints the biases at chosen offsets, a column a head, as many as fit."""
+
+    def show(text: str, style: str = "") -> None:
+        console.print(Text(text.translate(ASCII_SIGNS) if is_ascii else text, style=style))
+
+    n_heads = len(biases.biases)
+    n_shown = min(n_heads, max(1, (console.width - OFFSET_COLUMN) // COLUMN))
+    show(name, "bold")
+    show("added to the score of key j for query i, in all layers; row: offset j − i, column: head")
+    show(" " * OFFSET_COLUMN + "".join(f"{head:{COLUMN}}" for head in range(n_shown)), "bold")
+    for place in biases.chosen_offsets:
+        numbers = "".join(f"{value:{COLUMN}.3f}" for value in biases.biases[:n_shown, place])
+        show(f"{biases.offsets[place]:{OFFSET_COLUMN}}{numbers}")
+    if n_shown < n_heads:
+        show(f"{count_of(n_heads - n_shown, 'more head')}: --format json")
+
+
+def draw_biases(root: Element, name: str, biases: PositionBiases, width: float, y: float) -> float:
+    """Draws a map of heads by offsets; returns where it ends."""
+    draw_text(root, name, MARGIN, y + 14, 14.0, weight="600")
+    low, high = biases.biases.min(), biases.biases.max()
+    caption = (
+        f"row: head, column: offset j − i from {biases.offsets[0]} to {biases.offsets[-1]}; "
+        f"light {low:.3g}, dark {high:.3g}"
+    )
+    draw_text(root, caption, MARGIN, y + 34, 11.0)
+    spread = (biases.biases - low) / (high - low).clamp(min=1e-30)
+    cell = width / len(biases.offsets), 14.0
+    draw_map(root, spread.tolist(), partial(hex_color, "cross"), (MARGIN, y + 44), cell)
+    return y + 60 + 14.0 * len(biases.biases)
