@@ -7,7 +7,17 @@ from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.speed import forward_flops, training_flops_per_token
 
 
-@pytest.mark.parametrize("changes", [{"norm": "pre"}, {"norm": "post"}, {"decoder_cell": "ssru"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"norm": "pre"},
+        {"norm": "post"},
+        {"decoder_cell": "ssru"},
+        {"gated": True, "n_key_heads": 2},
+        {"projections": False},
+    ],
+    ids=str,
+)
 def test_the_formula_counts_what_torch_counts(changes):
     config = ModelConfig(
         d_model=32, n_heads=4, d_ff=48, n_encoder_layers=3, n_decoder_layers=2, **changes

@@ -1,11 +1,15 @@
 import gzip
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+import torch
 
+from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.evaluate import evaluate_model, score_hypotheses
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.views import inspect_view
@@ -28,6 +32,33 @@ def test_settings_not_given_are_the_models(model):
     assert opened.translator.config.beam_size == 3
     assert opened.translator.config.length_penalty == 1.0
     assert opened.precision == "float32"
+
+
+@pytest.mark.parametrize("changes", [{}, {"positions": "alibi"}, {"similarity": "cosine"}])
+def test_a_model_that_the_kernels_do_not_know_is_searched_by_torch_which_is_said(
+    model, tmp_path, changes
+):
+    given, told = load_model_directory(model, "cpu"), []
+    config = replace(given.config, **changes)
+    torch.manual_seed(2)
+    weights = Transformer(config, given.tokenizer.vocab_size).state_dict()
+    path = tmp_path / "model"
+    save_model_directory(
+        path,
+        weights,
+        config=config,
+        tokenizer=given.tokenizer,
+        decoding=given.decoding,
+        info=given.info,
+    )
+    opened = open_translator(path, device="cpu", tell=told.append)
+    assert len(list(opened.translator.translate(LINES))) == len(LINES)
+    said = [line for line in told if "torch" in line]
+    expected = [f'{name} = "{value}"' for name, value in changes.items()]
+    assert said == [
+        f"searching by torch, which is slower than the compiled kernels: they do not know {one}"
+        for one in expected
+    ]
 
 
 @pytest.mark.parametrize(

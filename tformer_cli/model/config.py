@@ -221,6 +221,11 @@ class ModelConfig:
         return self.target_eos and not self.is_encoder_only
 
     @property
+    def key_width(self) -> int:
+        """G·E, the width of all heads of keys."""
+        return (self.n_key_heads or self.n_heads) * self.head_width
+
+    @property
     def has_final_norm(self) -> bool:
         """True if both stacks end with a norm."""
         return self.norm == "pre" or self.final_norm == "always"

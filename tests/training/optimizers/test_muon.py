@@ -23,10 +23,10 @@ from tformer_cli.training.optimizers.optimizer import (
 )
 
 
-def transformer(seed=1):
+def transformer(seed=1, **changes):
     torch.manual_seed(seed)
-    shape = ModelConfig(d_model=16, n_heads=2, d_ff=32, n_encoder_layers=1, n_decoder_layers=1)
-    return Transformer(shape, vocab_size=20)
+    shape = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1, "n_decoder_layers": 1}
+    return Transformer(ModelConfig(**shape | changes), vocab_size=20)
 
 
 def put_gradients(model, seed):
@@ -76,6 +76,16 @@ def test_the_layers_matrices_are_found_and_nothing_else():
     assert {n for name, n in found.items() if name.endswith("in_projection.weight")} == {3}
     assert {n for name, n in found.items() if not name.endswith("in_projection.weight")} == {1}
     assert not any("embedding" in name or "norm" in name for name in found)
+
+
+def test_heads_that_share_keys_are_maps_of_their_own():
+    model = transformer(n_heads=4, n_key_heads=2, gated=True)
+    found = layer_matrices(model)
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        weight = layer.self_attention.in_projection.weight
+        assert (len(weight), found[weight]) == (32, 4)  # 16 rows of W_Q, 8 of W_K, 8 of W_V
+        assert found[layer.feed_forward.gate.weight] == 1
+    assert len(layer_matrices(transformer(projections=False))) == 2 * 2
 
 
 def test_parts_of_a_joined_projection_are_updated_each_by_itself():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.decoding.config import Engine, PrecisionChoice
     from tformer_cli.decoding.engine import SearchEngine
-    from tformer_cli.model.config import Precision
+    from tformer_cli.model.config import ModelConfig, Precision
 
 
 def search_engines(
@@ -53,6 +53,17 @@ def search_engines(
 
     compiled = CompiledEngine(precision, tell, threads)
     return [compiled] if name == "compiled" else [compiled, plain]
+
+
+def tell_if_slower(config: ModelConfig, vocab_size: int, tell: Callable[[str], None]) -> None:
+    """Tells why the compiled kernels cannot compute a model, which torch then searches with."""
+    if not has_fast():
+        return
+    from tformer_cli.fast.native.weights import unsupported_shape
+
+    reason = unsupported_shape(config, vocab_size, in_integers=False)
+    if reason is not None:
+        tell(f"searching by torch, which is slower than the compiled kernels: {reason}")
 
 
 def ctranslate2_engine(

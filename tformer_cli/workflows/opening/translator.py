@@ -13,7 +13,11 @@ from tformer_cli.decoding.sentences import sentence_splitter
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import UsageError
 from tformer_cli.workflows.import_model import resolve_model
-from tformer_cli.workflows.opening.engines import ctranslate2_engine, search_engines
+from tformer_cli.workflows.opening.engines import (
+    ctranslate2_engine,
+    search_engines,
+    tell_if_slower,
+)
 from tformer_cli.workflows.opening.precision import choose_precision, in_precision
 from tformer_cli.workflows.opening.settings import OpeningSettings, split_options
 from tformer_cli.workflows.opening.shortlists import chosen_shortlist
@@ -112,6 +116,9 @@ def open_translator(
         engines = search_engines(
             settings.engine, place, torch_precision, settings.tell, settings.threads
         )
+    has_kernels = place == "cpu" and precision != "bfloat16" and settings.engine == "tformer"
+    if has_kernels and settings.tell is not None:
+        tell_if_slower(directory.config, directory.tokenizer.vocab_size, settings.tell)
     translator = Translator(
         _searched_model(directory, weights, place, precision, decoding, settings),
         directory.tokenizer,
