@@ -193,7 +193,7 @@ def corpus_name(corpus: CorpusConfig) -> str:
         return f"built-in ratings, {corpus.ratings}"
     if corpus.dataset:
         return " ".join(part for part in (corpus.dataset, corpus.dataset_config) if part)
-    return corpus.tsv or corpus.jsonl or f"{corpus.source}, {corpus.target}"
+    return corpus.tsv or corpus.jsonl or corpus.text or f"{corpus.source}, {corpus.target}"
 
 
 def _weights(path: Path) -> tuple[str, int]:

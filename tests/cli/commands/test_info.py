@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -145,3 +146,10 @@ def test_torch_is_not_imported(trained):
         "finally:\n    assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, trained], capture_output=True, check=True)
+
+
+def test_a_language_model_is_named_as_one(language_model):
+    shown = " ".join(run(language_model).stdout.split())
+    assert "Shape language model, 2 decoder layers, 2 heads, d_model 32" in shown
+    assert re.search(r"Longest line 40 tokens Vocabulary \d+ pieces \(bpe\) Training", shown)
+    assert "Decoding sampling, temperature 1 " in shown

@@ -80,10 +80,15 @@ def _rows(model: "ForeignModel") -> "Iterator[tuple[str, str]]":
     yield "Kind", model.kind
     yield "Files", ", ".join(file.name for file in model.files)
     layers = f"{config.n_encoder_layers} encoder and {config.n_decoder_layers} decoder layers"
+    if config.is_decoder_only:
+        layers = f"language model, {config.n_decoder_layers} decoder layers"
     yield "Shape", f"{layers}, d_model {config.d_model}, d_ff {config.d_ff}, {config.n_heads} heads"
     n_sources = config.source_vocab_size
     both = f"{n_sources:,} and {model.tokenizer.vocab_size:,}"
-    yield "Vocabulary", both if n_sources else f"{model.tokenizer.vocab_size:,} for both languages"
+    joint = f"{model.tokenizer.vocab_size:,}"
+    joint += "" if config.is_decoder_only else " for both languages"
+    yield "Vocabulary", both if n_sources else joint
     n_parameters = parameter_count(config, model.tokenizer.vocab_size)
     yield "Weights", f"{n_parameters:,} parameters ({model.weight_type})"
-    yield "Decoding", f"beam size {model.decoding.beam_size}"
+    search = "sampling" if model.decoding.sampling else f"beam size {model.decoding.beam_size}"
+    yield "Decoding", search

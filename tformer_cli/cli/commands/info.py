@@ -60,7 +60,10 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     if model.encoder_heads or model.decoder_heads or model.cross_heads:
         counts = zip(kinds.values(), map(sum, model.layer_heads), strict=True)
         heads = "heads left by pruning: " + ", ".join(f"{n} {kind}" for kind, n in counts)
+    is_of_texts = model.is_decoder_only
     layers = f"{model.n_encoder_layers} encoder and {model.n_decoder_layers} decoder layers"
+    if is_of_texts:
+        layers = f"language model, {model.n_decoder_layers} decoder layers"
     widths = f"d_model {model.d_model}, d_ff {model.d_ff}"
     kind = f"{model.norm}-norm, {model.positions} positions"
     if model.decoder_cell != "attention":
@@ -69,11 +72,12 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     if details.labels:
         yield "Labels", f"{len(details.labels)}: {', '.join(details.labels[:MOST_LANGUAGES])}"
     what = "cut off" if details.labels else "translated in parts"
-    yield "Longest line", f"{model.max_positions} tokens; longer ones are {what}"
-    sides = "for texts" if details.labels else "for both languages"
+    longer = "" if is_of_texts else f"; longer ones are {what}"
+    yield "Longest line", f"{model.max_positions} tokens{longer}"
+    sides = ", for texts" if details.labels else "" if is_of_texts else ", for both languages"
     if model.source_vocab_size:
-        sides = f"for the target; {model.source_vocab_size:,} for the source"
-    yield "Vocabulary", f"{details.vocab_size:,} pieces ({details.algorithm}), {sides}"
+        sides = f", for the target; {model.source_vocab_size:,} for the source"
+    yield "Vocabulary", f"{details.vocab_size:,} pieces ({details.algorithm}){sides}"
     if details.shortlist is not None:
         yield (
             "Shortlist",
@@ -98,8 +102,11 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     penalty = f"length penalty {decoding.length_penalty:g}"
     if decoding.length_normalization == "average":
         penalty = "log-probabilities divided by the number of tokens"
+    search = f"beam size {decoding.beam_size}, {penalty}"
+    if decoding.sampling:
+        search = f"sampling, temperature {decoding.temperature:g}"
     if not details.labels:
-        yield "Decoding", f"beam size {decoding.beam_size}, {penalty}"
+        yield "Decoding", search
     # A run directory is much larger than its model, which is the part to copy elsewhere
     more = details.n_bytes - details.n_model_bytes
     beside = f"; {size_said(more)} more beside it, such as checkpoints" if more else ""
