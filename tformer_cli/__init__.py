@@ -1,4 +1,4 @@
-"""tformer: train, use and understand translation Transformers.
+"""tformer: train, use and understand Transformers, translation first.
 
 `load` opens a model for Python; every command is a function of `tformer_cli.workflows`.
 """

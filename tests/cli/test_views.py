@@ -26,10 +26,11 @@ from tformer_cli.artifacts.model_directory import ModelInfo, save_model_director
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.benchmark import show_speeds
 from tformer_cli.cli.commands.compare import show_comparison
+from tformer_cli.cli.commands.data import show_report
 from tformer_cli.cli.commands.evaluate import show_evaluation
 from tformer_cli.cli.commands.guide import show_guide
 from tformer_cli.cli.commands.plot import show_chart
-from tformer_cli.cli.commands.quickstart import show_quickstart
+from tformer_cli.cli.commands.quickstart import show_quickstart, show_ratings
 from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.help_screen import show_help, show_list
 from tformer_cli.data.config import TokenizerConfig
@@ -71,6 +72,8 @@ from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.plot import plot_runs
+from tformer_cli.workflows.quality.check_data import check_data
+from tformer_cli.workflows.quality.given import given_data
 from tformer_cli.workflows.tokenize import measure
 
 WIDTHS = (60, 80, 120)
@@ -234,7 +237,43 @@ def chart(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def draw(models, chart):
+def report(tmp_path_factory):
+    """A report on a corpus with empty, equal, marked-up and repeated sides."""
+    names = [tmp_path_factory.mktemp("data") / f"{LONG}.{language}" for language in ("en", "fr")]
+    sides = ((SOURCE, "<b>a</b>", "", SOURCE), (TARGET, "<i>a 12</i>", TARGET, SOURCE))
+    for name, lines in zip(names, sides, strict=True):
+        name.write_text("".join(f"{line}\n" for line in lines * 3), encoding="utf-8")
+    return check_data(given_data([str(name) for name in names]))
+
+
+@pytest.fixture(scope="module")
+def biased(tmp_path_factory, models):
+    """A model whose positions are learned biases of 16 heads."""
+    tokenizer = Tokenizer.from_file(models[0])
+    config = ModelConfig(
+        d_model=64,
+        n_heads=N_HEADS,
+        d_ff=32,
+        positions="relative",
+        n_encoder_layers=1,
+        n_decoder_layers=1,
+        max_positions=64,
+    )
+    torch.manual_seed(1)
+    path = tmp_path_factory.mktemp("biased") / f"{HEBREW}-{LONG}"
+    save_model_directory(
+        path,
+        Transformer(config, tokenizer.vocab_size).state_dict(),
+        config=config,
+        tokenizer=tokenizer,
+        decoding=DecodingConfig(beam_size=1, max_length=8),
+        info=ModelInfo(),
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def draw(models, chart, report, biased):
     """Draws a view by its name on a console; records are made once."""
     model, other = models
     record = next(inspect_heads(model, [SOURCE], targets=[TARGET]))
@@ -249,6 +288,7 @@ def draw(models, chart):
     assert list(corpus.read([SOURCE, TARGET], [TARGET, SOURCE]))
     summaries = corpus.summaries()
     positions = view("positions")
+    biases = next(inspect_view("positions", biased, [SOURCE], targets=[TARGET]))
     tokenizer = Tokenizer.from_file(model)
     statistics = {f"/corpora/{name}/test.en": measure(tokenizer, [SOURCE]) for name in (LONG, WIDE)}
     scored = score_hypotheses([TARGET], [[SOURCE]])
@@ -260,6 +300,12 @@ def draw(models, chart):
         n_test=1000,
         training=SimpleNamespace(run=Path("runs/quickstart")),
         page=Path("runs/quickstart/heads.html"),
+    )
+    ratings = SimpleNamespace(
+        samples=[(SOURCE, "2", "2"), (TARGET, "5", "1")],
+        evaluation=SimpleNamespace(
+            scores=SimpleNamespace(n_examples=1000, accuracy=0.999, macro_f1=0.998)
+        ),
     )
     systems = {"a": (TARGET, SOURCE), LONG: (f"{TARGET} x", WIDE)}
     compared = compare_tiny(("bleu", "ter"), systems, references=(TARGET, SOURCE))
@@ -278,7 +324,10 @@ def draw(models, chart):
         ],
         "show_diff": [lambda c: show_diff(c, diff)],
         "show_summaries": [lambda c: show_summaries(c, summaries, f"no {LONG}")],
-        "show_positions": [lambda c: show_positions(c, positions)],
+        "show_positions": [
+            lambda c: show_positions(c, positions),
+            lambda c: show_positions(c, biases),
+        ],
         "show_role_rules": [show_role_rules],
         "show_timeline": [lambda c: show_timeline(c, timeline_of())],
         "show_chart": [lambda c: show_chart(c, chart)],
@@ -300,6 +349,8 @@ def draw(models, chart):
         ],
         "show_guide": [lambda c: show_guide(c, GUIDE)],
         "show_quickstart": [lambda c: show_quickstart(c, quickstart)],
+        "show_ratings": [lambda c: show_ratings(c, ratings, Path("runs/quickstart"))],
+        "show_report": [lambda c: show_report(c, report)],
     }
 
     @cache

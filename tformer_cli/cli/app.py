@@ -171,7 +171,7 @@ def root(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Train, use and understand translation Transformers.
+    """Train, use and understand Transformers, translation first.
 
     Examples:
         tformer quickstart

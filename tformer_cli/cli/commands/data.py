@@ -380,7 +380,7 @@ def show_report(console: "Console", report: "DataReport") -> None:
     is_ascii = is_ascii_only(console)
 
     def line(text: str, style: str = "") -> None:
-        console.print(Text(shown(text, is_ascii=is_ascii), style=style), soft_wrap=True)
+        console.print(Text(shown(text, is_ascii=is_ascii), style=style))
 
     line(", ".join(report.corpora), "bold")
     kept = report.pairs - report.dropped
@@ -407,12 +407,16 @@ def show_report(console: "Console", report: "DataReport") -> None:
             for side in one.record.pair:
                 rest = "…" * (len(side) > LONGEST_EXAMPLE)
                 line(f"    {written_out(side[:LONGEST_EXAMPLE])}{rest}", "dim")
-    for title, texts in (("doubts", report.doubts), ("to mend it", report.commands)):
-        if texts:
-            console.print()
-            line(title, "bold")
-            for text in texts:
-                line(f"  {text}")
+    if report.doubts:
+        console.print()
+        line("doubts", "bold")
+        for text in report.doubts:
+            line(f"  {text}")
+    if report.commands:
+        console.print()
+        line("to mend it", "bold")
+        for text in report.commands:  # not wrapped, to be copied
+            console.print(Text(f"  {shown(text, is_ascii=is_ascii)}"), soft_wrap=True)
 
 
 LONGEST_EXAMPLE = 300

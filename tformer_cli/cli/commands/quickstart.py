@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.recipe import Recipe
     from tformer_cli.workflows.quickstart import QuickstartResult
+    from tformer_cli.workflows.quickstart_ratings import RatingsResult
 
 
 NAME = "quickstart"
@@ -96,11 +97,25 @@ def _rating(run: Path, recipe: "Recipe", device: str, *, quiet: bool) -> None:
         result = quickstart_ratings(
             run, recipe=recipe, device=device, observers=[view], progress=view.prepare
         )
-    console = stdout_console()
+    show_ratings(stdout_console(), result, run)
+
+
+def show_ratings(console: "Console", result: "RatingsResult", run: Path) -> None:
+    """Prints sentences with their stars, scores and the next commands."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from tformer_cli.terminal.labels import is_ascii_only
+
+    full, empty = "*." if is_ascii_only(console) else "★☆"
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for text, stars, right in result.samples:
-        shown = "★" * int(stars) + "☆" * (5 - int(stars))
+        shown = full * int(stars) + empty * (5 - int(stars))
         correction = "" if stars == right else f"  (right: {right})"
-        console.print(f"{shown}  {text}{correction}", markup=False, highlight=False)
+        table.add_row(shown, Text(f"{text}{correction}"))
+    console.print(table)
     scores = result.evaluation.scores
     console.print(
         f"\n{scores.n_examples:,} sentences with combinations of words never seen: "
@@ -113,7 +128,7 @@ def _rating(run: Path, recipe: "Recipe", device: str, *, quiet: bool) -> None:
         f"  tformer evaluate {run} -i ratings/test.txt --reference ratings/test.label",
         "  tformer guide classifying   # your own texts and labels",
     ):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(Text(line), soft_wrap=True)
 
 
 def show_quickstart(console: "Console", result: "QuickstartResult") -> None:

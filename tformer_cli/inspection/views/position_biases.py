@@ -74,7 +74,7 @@ def read_biases(model: Transformer, n_positions: int) -> tuple[PositionBiases, .
     return tuple(found)
 
 
-def show_biases(console: Console, name: str, biases: PositionBiases, *, is_ascii: bool) -> None:
+def print_biases(console: Console, name: str, biases: PositionBiases, *, is_ascii: bool) -> None:
     """Prints the biases at chosen offsets, a column a head, as many as fit."""
 
     def show(text: str, style: str = "") -> None:

@@ -31,8 +31,8 @@ from tformer_cli.inspection.view import ModelView, Option, ReportOptions, Subjec
 from tformer_cli.inspection.views.position_biases import (
     PositionBiases,
     draw_biases,
+    print_biases,
     read_biases,
-    show_biases,
 )
 from tformer_cli.terminal.labels import ASCII_SIGNS, is_ascii_only, shown
 
@@ -291,7 +291,7 @@ def show_positions(console: Console, record: PositionsRecord) -> None:
     for biases in record.biases:
         name = shown(record.model.name, is_ascii=is_ascii)
         title = f"{name}  {record.kind} positions, {biases.stack}"
-        show_biases(console, title, biases, is_ascii=is_ascii)
+        print_biases(console, title, biases, is_ascii=is_ascii)
     for table in record.tables:
         whose = "encoder and decoder" if table.stack == "both" else table.stack
         n_positions, width = table.table.shape
