@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -80,7 +80,8 @@ END = "<|endoftext|>"
 _TRANSPOSED = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")
 _IGNORED = re.compile(r".*\.attn\.(bias|masked_bias)")
 _COMPILED = "_orig_mod."
-_NANO_EPSILON = 1e-5
+NANO_EPSILON = 1e-5
+"""Of the norms of nanoGPT and minGPT."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +91,11 @@ class Vocabulary:
     pieces: Mapping[str, int]
     """Ids of the pieces."""
     merges: tuple[tuple[str, str], ...] | None
-    """Merges of BPE on bytes; None: the pieces are characters."""
+    """Merges of BPE on bytes; None: the pieces are those of a pipeline without merges."""
     files: tuple[Path, ...]
     """Files that were read."""
+    algorithm: Literal["char", "word"] = "char"
+    """That pipeline."""
 
     @property
     def end(self) -> int | None:
@@ -122,7 +125,7 @@ class Vocabulary:
         """Makes the tokenizer of a model whose rows are in this order."""
         if self.merges is not None:
             return BytePieceTokenizer(rows.pieces, self.merges, where)
-        blank = blank_tokenizer("char")
+        blank = blank_tokenizer(self.algorithm)
         places = {piece: place for place, piece in enumerate(rows.pieces)}
         blank.model = type(blank.model)(vocab=places, unk_token=UNKNOWN_PIECE)
         blank.add_special_tokens(list(SPECIAL_PIECES))
@@ -160,7 +163,7 @@ def convert_directory(path: Path) -> ForeignModel:
     width = number(file, settings, "n_embd")
     inner = number(file, settings, "n_inner") if settings.get("n_inner") else 4 * width
     vocabulary = _read_vocabulary(path)
-    return _converted(
+    return converted(
         "Hugging Face GPT-2",
         Reader(_prefixed(arrays), str(path)),
         file,
@@ -209,7 +212,7 @@ def convert(source: NanoGptSource) -> ForeignModel:
     path, settings = source.path, source.settings
     width = number(path, settings, "n_embd")
     vocabulary = _read_vocabulary(path.parent)
-    return _converted(
+    return converted(
         "nanoGPT",
         Reader(source.arrays, str(path)),
         path,
@@ -220,7 +223,7 @@ def convert(source: NanoGptSource) -> ForeignModel:
             "n_decoder_layers": number(path, settings, "n_layer"),
             "max_positions": number(path, settings, "block_size"),
             "activation": "gelu",
-            "norm_epsilon": _NANO_EPSILON,
+            "norm_epsilon": NANO_EPSILON,
             "bias": "transformer.ln_f.bias" in source.arrays,
         },
         vocabulary,
@@ -240,7 +243,7 @@ def _renamed(arrays: LazyArrays, names: Mapping[str, str]) -> LazyArrays:
     return LazyArrays({new: partial(arrays.__getitem__, old) for new, old in names.items()})
 
 
-def _converted(
+def converted(
     kind: str,
     reader: Reader,
     file: Path,
@@ -250,7 +253,20 @@ def _converted(
     *,
     is_transposed: bool,
 ) -> ForeignModel:
-    """Puts a model together; `shape` are its settings by tformer's names."""
+    """Puts a model together.
+
+    Args:
+        kind: what it is a model of.
+        reader: its arrays, by the names of nanoGPT.
+        file: named in errors.
+        shape: its settings by tformer's names.
+        vocabulary: its pieces.
+        files: that were read.
+        is_transposed: its matrices are (in, out).
+
+    Raises:
+        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
+    """
     embedding = reader.take("transformer.wte.weight")
     if embedding.ndim != 2:
         raise ArtifactError(f"{file}: the embedding is no matrix; download the model again")
@@ -302,10 +318,20 @@ def _notes(config: ModelConfig, vocabulary: Vocabulary) -> tuple[str, ...]:
 
 
 def _read_vocabulary(path: Path) -> Vocabulary:
+    vocabulary = find_vocabulary(path)
+    if vocabulary is None:
+        raise ArtifactError(
+            f"{path}: has no vocabulary; put vocab.json and merges.txt, or nanoGPT's meta.pkl, "
+            "beside the model"
+        )
+    return vocabulary
+
+
+def find_vocabulary(path: Path) -> Vocabulary | None:
     """Reads the vocabulary in a directory: GPT-2's files, or nanoGPT's list of characters.
 
     Raises:
-        ArtifactError: if there is none, or it is damaged.
+        ArtifactError: if it is damaged.
     """
     pieces, merges, whole = (path / n for n in ("vocab.json", "merges.txt", "tokenizer.json"))
     if pieces.is_file() and merges.is_file():
@@ -321,12 +347,7 @@ def _read_vocabulary(path: Path) -> Vocabulary:
         pairs = [one.split(" ") if isinstance(one, str) else one for one in found]
         return _vocabulary(model.get("vocab"), pairs, (whole,))
     characters = path / "meta.pkl"
-    if characters.is_file():
-        return _read_characters(characters)
-    raise ArtifactError(
-        f"{path}: has no vocabulary; put vocab.json and merges.txt, or nanoGPT's meta.pkl, beside "
-        "the model"
-    )
+    return _read_characters(characters) if characters.is_file() else None
 
 
 def _vocabulary(pieces: Any, pairs: list[Any], files: tuple[Path, ...]) -> Vocabulary:  # noqa: ANN401

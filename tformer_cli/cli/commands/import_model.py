@@ -52,8 +52,8 @@ def import_model(
     Reads Hugging Face directories of Marian (OPUS-MT), M2M-100, NLLB and mBART models, Marian's own
     models, the Firefox translation models (Bergamot), CTranslate2 directories, Argos packages, and
     models of fairseq, OpenNMT-py and Eole; and language models: GPT-2's and LLaMA's directories,
-    checkpoints of nanoGPT, files of llama2.c. A directory of peft with a LoRA adapter becomes the
-    model that it names with the adapter added. Nothing in their files is executed.
+    checkpoints of nanoGPT and minGPT, files of llama2.c. A directory of peft with a LoRA adapter
+    becomes the model that it names with the adapter added. Nothing in their files is executed.
     Commands that take MODEL take such a SOURCE, too, and import it into the cache once.
 
     Examples:
