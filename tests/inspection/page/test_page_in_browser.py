@@ -23,6 +23,7 @@ from tformer_cli.inspection.views.diff import DiffOptions
 from tformer_cli.inspection.views.positions import PositionsOptions
 from tformer_cli.inspection.walkthrough.quiz import make_quiz
 from tformer_cli.workflows.inspection.diff import inspect_diff
+from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.report import inspect_report
 
 SELFTEST, ALONE = (
@@ -326,3 +327,18 @@ def test_views_of_models_are_pages_of_their_own(model, hostile_report, visit):
     head = HeadCourse(head=HeadId("enc", 0, 0), roles=("other", "self"), metrics={})
     run = HeadTimeline(run="<img src=x>", steps=(0, 10), n_sentences=3, courses=(head,))
     assert alone(all_views()["timeline"], [run], None, visit)["seen"] == ["panel-timeline"]
+
+
+READING = """
+const shown = (id) => byId(id).getClientRects().length > 0;
+const ids = ["source-text", "source", "target-text", "target"];
+const found = { shown: ids.filter(shown), label: byId("target-label").textContent };
+document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(found))));
+"""
+
+
+def test_the_page_of_a_language_model_has_a_text_and_no_source(language_model, visit):
+    record = next(inspect_heads(language_model, ["A man sleeps."], device="cpu"))
+    visited = visit(render_html([record]), script=READING)
+    assert visited.console == []
+    assert visited.selftest == {"shown": ["target-text", "target"], "label": "Text"}

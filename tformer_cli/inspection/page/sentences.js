@@ -6,7 +6,7 @@ function showFacts() {
   byId("target-text").textContent = clean(sentence.target);
   byId("about").hidden = !data.model || !sentence.sourcePieces.length;
   if (byId("about").hidden) return;
-  const model = data.model, layers = [model.n_encoder_layers, model.n_decoder_layers].join("+");
+  const model = data.model, layers = [model.n_encoder_layers, model.n_decoder_layers].filter((n) => n).join("+");
   byId("facts").replaceChildren("Model ", make("b", {}, bidi(model.name)), ` · ${layers} layers of ${model.n_heads} head${model.n_heads === 1 ? "" : "s"}`);
   const isWide = sentence.bits === 16, error = (.5 / (2 ** sentence.bits - 1)).toExponential(1);
   const ofHeads = sentence.heads.length > 0, facts = [
@@ -36,8 +36,10 @@ function showStrips() {
   fillStrip(byId("source"), sentence.sourcePieces, "source");
   fillStrip(byId("target"), [...sentence.inputPieces, sentence.targetPieces.at(-1)], "target");
   const name = sentence.rank > 1 ? `Translation ${sentence.rank}` : "Translation";
-  byId("target-label").textContent = sentence.isForced ? "Given target" : name;
-  byId("target-name").textContent = sentence.isForced ? "Target tokens" : "Translation tokens";
+  const readsText = data.model && !data.model.n_encoder_layers;  // a language model, without a source
+  for (const id of ["source-label", "source-text", "source-name", "source"]) byId(id).hidden = readsText;
+  byId("target-label").textContent = readsText ? "Text" : sentence.isForced ? "Given target" : name;
+  byId("target-name").textContent = readsText ? "Tokens" : sentence.isForced ? "Target tokens" : "Translation tokens";
 }
 
 function fillStrip(box, pieces, side) {
