@@ -57,7 +57,7 @@ def test_logits_are_theirs_and_texts_are_numbers(tmp_path, settings, changes):
     with torch.no_grad():
         expected = theirs(torch.tensor([foreign])).logits[0]
         written = theirs.generate(
-            torch.tensor([foreign]), max_new_tokens=6, do_sample=False, eos_token_id=-1
+            torch.tensor([foreign]), max_new_tokens=6, do_sample=False, eos_token_id=N_TOKENS
         )[0, 5:]
     check_logits(found, ours, expected, ids, N_TOKENS)
     (generation,) = generate_texts(tmp_path / "ours", ["0 11 2 1 10"], beam_size=1, max_length=6)
