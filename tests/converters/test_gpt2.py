@@ -132,6 +132,31 @@ def test_a_tokenizer_json_alone_will_do(directory, tmp_path):
     assert [found.ids[n] for n in ids] == tokenizer.encode(SAMPLES[2]).ids
 
 
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("normalizer", {"type": "Lowercase"}, 'normalizer.type = "Lowercase"'),
+        ("pre_tokenizer", {"add_prefix_space": True}, "add_prefix_space = true"),
+        ("pre_tokenizer", {"use_regex": False}, "use_regex = false"),
+        ("pre_tokenizer", {"type": "Sequence"}, 'pre_tokenizer.type = "Sequence"'),
+        ("pre_tokenizer", None, "has no pre_tokenizer"),
+        ("model", {"type": "Unigram"}, 'model.type = "Unigram"'),
+        ("model", {"ignore_merges": True}, "ignore_merges = true"),
+    ],
+    ids=str,
+)
+def test_a_tokenizer_json_that_cuts_otherwise_is_refused(
+    directory, tmp_path, part, change, message
+):
+    path, _, tokenizer = directory()
+    (path / "vocab.json").unlink()
+    whole = json.loads(tokenizer.to_str())
+    whole[part] = None if change is None else {**(whole[part] or {}), **change}
+    (path / "tokenizer.json").write_text(json.dumps(whole))
+    with pytest.raises(ArtifactError, match=message):
+        import_model(str(path), tmp_path / "ours")
+
+
 def nano_gpt(path, *, bias=True, compiled=False, characters="\n abcd"):
     """Writes a checkpoint and its meta.pkl as nanoGPT does; returns the same model."""
     theirs = random_gpt2(len(characters), activation_function="gelu")

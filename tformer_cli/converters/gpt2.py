@@ -76,6 +76,26 @@ KNOWN = {
     "tie_word_embeddings": (False, True),
 }
 """Settings that could change what is computed, with the values that are known."""
+KNOWN_TOKENIZER: Mapping[str, Mapping[str, tuple[Any, ...]]] = MappingProxyType(
+    {
+        "normalizer": {"type": (None,)},
+        "pre_tokenizer": {
+            "type": ("ByteLevel",),
+            "add_prefix_space": (False,),
+            "use_regex": (True,),
+        },
+        "model": {
+            "type": ("BPE",),
+            "dropout": (None,),
+            "unk_token": (None, "", "<|endoftext|>"),
+            "continuing_subword_prefix": (None, ""),
+            "end_of_word_suffix": (None, ""),
+            "byte_fallback": (False,),
+            "ignore_merges": (False,),
+        },
+    }
+)
+"""Settings in the parts of a tokenizer.json, with the values that GPT-2's cutting of text has."""
 END = "<|endoftext|>"
 _TRANSPOSED = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")
 _IGNORED = re.compile(r".*\.attn\.(bias|masked_bias)")
@@ -341,13 +361,36 @@ def find_vocabulary(path: Path) -> Vocabulary | None:
         ]
         return _vocabulary(read_json_file(pieces), pairs, (pieces, merges))
     if whole.is_file():
-        model = read_json_file(whole).get("model")
-        model = model if isinstance(model, dict) else {}
-        found = model.get("merges", [])
-        pairs = [one.split(" ") if isinstance(one, str) else one for one in found]
-        return _vocabulary(model.get("vocab"), pairs, (whole,))
+        return _read_whole(whole)
     characters = path / "meta.pkl"
     return _read_characters(characters) if characters.is_file() else None
+
+
+def _read_whole(file: Path) -> Vocabulary:
+    """Reads a tokenizer.json that cuts text as GPT-2 does.
+
+    Raises:
+        ArtifactError: if it is damaged, or cuts text in another way.
+    """
+    parts = read_json_file(file)
+    for name, known in KNOWN_TOKENIZER.items():
+        part = parts.get(name)
+        if isinstance(part, dict):
+            check_settings(
+                file,
+                {f"{name}.{key}": value for key, value in part.items()},
+                {f"{name}.{key}": values for key, values in known.items()},
+            )
+        elif name == "pre_tokenizer":
+            raise ArtifactError(
+                f"{file}: has no pre_tokenizer, but GPT-2 cuts text into words; import another "
+                "model"
+            )
+    model = parts.get("model")
+    model = model if isinstance(model, dict) else {}
+    found = model.get("merges", [])
+    pairs = [one.split(" ") if isinstance(one, str) else one for one in found]
+    return _vocabulary(model.get("vocab"), pairs, (file,))
 
 
 def _vocabulary(pieces: Any, pairs: list[Any], files: tuple[Path, ...]) -> Vocabulary:  # noqa: ANN401
