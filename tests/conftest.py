@@ -14,6 +14,7 @@ from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.fast.native.build import find_compiler
 from tformer_cli.fast.native.library import SWITCH, KernelsUnavailable, load_library
+from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import prepare_cpu
@@ -152,6 +153,30 @@ def language_model(tmp_path_factory, one_thread):
         tokenizer=tokenizer,
         decoding=DecodingConfig(sampling=True, max_length=8),
         info=ModelInfo(),
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory, one_thread):
+    """The directory of a classifier with random weights and three labels."""
+    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
+    config = ModelConfig(
+        d_model=32, n_heads=2, d_ff=64, n_encoder_layers=2, n_decoder_layers=0, n_labels=3,
+        max_positions=40,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    path = tmp_path_factory.mktemp("labels") / "model"
+    save_model_directory(
+        path,
+        {
+            name: 2.0 * w
+            for name, w in Classifier(config, tokenizer.vocab_size).state_dict().items()
+        },
+        config=config,
+        tokenizer=tokenizer,
+        decoding=DecodingConfig(),
+        info=ModelInfo(labels=("fair", "good", "no\tgood")),
     )
     return path
 

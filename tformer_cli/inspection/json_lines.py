@@ -34,6 +34,7 @@ DIGITS = 6
 def describe(record: HeadsRecord) -> dict[str, Any]:
     """Tells all about a sentence but its heads, as JSON data."""
     maps = record.maps
+    label = {"label": record.target or None, "probability": plain(record.probability)}
     return {
         "schema": SCHEMA,
         "index": record.index,
@@ -43,6 +44,7 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
             "pieces": list(record.source_pieces),
             "ids": [] if maps is None else list(maps.source_ids),
         },
+        **({} if record.model.n_decoder_layers else label),
         "target": {
             "text": record.target,
             "pieces": list(record.target_pieces),

@@ -56,13 +56,15 @@ class HeadsRecord:
     model: ModelSummary
     """The model."""
     source: str
-    """The source sentence."""
+    """The source sentence, or a text that a classifier reads."""
     target: str
-    """Its translation, or the target that was given."""
+    """Its translation, or the target that was given; of a classifier the most probable label."""
     is_forced: bool
     """True if the target was given rather than found by the model."""
     score: float | None = None
     """The translation's score; None for a given target."""
+    probability: float | None = None
+    """A classifier's probability of the label; None of other models and of a blank text."""
     source_pieces: tuple[str, ...] = ()
     """(S) labels of the source tokens, ``</s>`` last; empty for a blank line."""
     target_pieces: tuple[str, ...] = ()
@@ -109,13 +111,21 @@ class HeadsRecord:
 
     @property
     def texts(self) -> list[tuple[str, str]]:
-        """The source and the target, each with its name; of a language model the text."""
+        """The source and the target, each with its name; else the text, and its label."""
         if not self.model.n_encoder_layers:
             return [("text", self.target)]
+        if not self.model.n_decoder_layers:
+            label = [] if self.probability is None else [("label", self.labelled)]
+            return [("text", self.source), *label]
         name = "given target" if self.is_forced else "translation"
         if (self.rank or 1) > 1:
             name = f"translation {self.rank}"
         return [("source", self.source), (name, self.target)]
+
+    @property
+    def labelled(self) -> str:
+        """The label of a classifier with its probability."""
+        return f"{self.target} ({self.probability:.4f})"
 
     @property
     def captured(self) -> AttentionMaps:

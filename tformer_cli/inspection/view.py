@@ -17,7 +17,7 @@ from tformer_cli.inspection.capture.heads import (  # noqa: TC001 - read at run 
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rich.console import Console
 
@@ -88,12 +88,17 @@ class CaptureOptions:
 class Subject:
     """The model that a view reads."""
 
-    model: Transformer
-    """The model, in evaluation mode."""
+    load: Callable[[], Transformer]
+    """Gives the model; of a classifier it raises an `ArtifactError`."""
     summary: ModelSummary
     """Its name and size."""
     labels: Sequence[str]
     """(V) a label for every token of the vocabulary."""
+
+    @property
+    def model(self) -> Transformer:
+        """The model, in evaluation mode."""
+        return self.load()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,7 +80,10 @@ class Classifier(Model):
             source: (B, S) token ids.
             source_mask: (B, S) True where a position is a token and not padding.
         """
-        pooled = self.pool(self.encode(source, source_mask), source_mask)
+        return self.project(self.pool(self.encode(source, source_mask), source_mask))
+
+    def project(self, pooled: Tensor) -> Tensor:
+        """Compares pooled vectors (..., D) with the labels' rows: logits (..., L)."""
         if torch.is_grad_enabled():
             return functional.linear(pooled, self.output_matrix, self.output_bias)
         return repeatable_linear(pooled, self.output_matrix, self.output_bias)

@@ -7,13 +7,7 @@ import torch
 from typer.testing import CliRunner
 
 from tests.conftest import LINES
-from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.cli.app import app
-from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.train_tokenizer import train_tokenizer
-from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.model.classifier import Classifier
-from tformer_cli.model.config import ModelConfig
 
 LABELS = ("fair", "good", "no\tgood")
 
@@ -26,30 +20,6 @@ def output_of(*arguments, stdin=None):
     done = run(*arguments, stdin=stdin)
     assert done.exit_code == 0, done.stderr
     return done.stdout
-
-
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory, one_thread):
-    """The directory of a classifier with random weights and three labels."""
-    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
-    config = ModelConfig(
-        d_model=32, n_heads=2, d_ff=64, n_encoder_layers=2, n_decoder_layers=0, n_labels=3,
-        max_positions=40,
-    )  # fmt: skip
-    torch.manual_seed(3)
-    path = tmp_path_factory.mktemp("labels") / "model"
-    save_model_directory(
-        path,
-        {
-            name: 2.0 * w
-            for name, w in Classifier(config, tokenizer.vocab_size).state_dict().items()
-        },
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(),
-        info=ModelInfo(labels=LABELS),
-    )
-    return path
 
 
 @pytest.fixture

@@ -342,3 +342,12 @@ def test_the_page_of_a_language_model_has_a_text_and_no_source(language_model, v
     visited = visit(render_html([record]), script=READING)
     assert visited.console == []
     assert visited.selftest == {"shown": ["target-text", "target"], "label": "Text"}
+
+
+def test_the_page_of_a_classifier_has_a_label_and_no_target(classifier, visit):
+    (record,) = inspect_heads(classifier, ["A man sleeps."], device="cpu", for_page=True)
+    script = READING.replace('byId("target-label").textContent', 'byId("target-text").textContent')
+    visited = visit(render_html([record]), script=script)
+    assert visited.console == []
+    shown = ["source-text", "source", "target-text"]
+    assert visited.selftest == {"shown": shown, "label": record.labelled}

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, ended_source, without_eos
-from tformer_cli.inspection.capture.heads import HeadId, Kind
+from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind
 from tformer_cli.inspection.capture.taps import Place, TappedAttention, tapped_attentions
 from tformer_cli.model.attention import AttentionTap
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.classifier import Classifier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class AttentionMaps:
     """Every head's weights for one sentence pair: float32, on the CPU.
 
     S counts the source tokens and the end of sentence; T counts the decoder's positions: the begin
-    of sentence and the target tokens.
+    of sentence and the target tokens. A classifier has no decoder: T is 0.
     """
 
     source_ids: tuple[int, ...]
@@ -57,7 +57,7 @@ class AttentionMaps:
     @property
     def target_ids(self) -> tuple[int, ...]:
         """(T) the tokens that the decoder's rows predict: the target, then the end of sentence."""
-        return (*self.target_input_ids[1:], EOS_ID)
+        return (*self.target_input_ids[1:], EOS_ID) if self.target_input_ids else ()
 
     @property
     def residual(self) -> float:
@@ -88,21 +88,21 @@ class HeadVectors:
 
 @torch.inference_mode()
 def capture_maps(
-    model: Transformer, source_ids: Sequence[int], target_ids: Sequence[int]
+    model: Inspected, source_ids: Sequence[int], target_ids: Sequence[int]
 ) -> AttentionMaps:
     """Captures every attention map of one sentence pair.
 
     Args:
         model: the model, in evaluation mode.
         source_ids: source tokens without specials; none of a language model, which reads none.
-        target_ids: target tokens without specials.
+        target_ids: target tokens without specials; a classifier reads none.
 
     Raises:
         ValueError: if a side is longer than the model takes.
     """
     source = tuple(ended_source(source_ids, eos=model.source_eos))
     begin = (BOS_ID,) if model.config.target_bos else ()
-    target_input = (*begin, *target_ids)
+    target_input = () if isinstance(model, Classifier) else (*begin, *target_ids)
     limit = model.config.max_positions
     check_lengths(limit, [source], [target_input])
     with tapped_attentions(model) as tapped:
@@ -134,7 +134,7 @@ def check_lengths(
 
 
 @torch.inference_mode()
-def capture_vectors(model: Transformer, maps: AttentionMaps) -> HeadVectors:
+def capture_vectors(model: Inspected, maps: AttentionMaps) -> HeadVectors:
     """Captures the queries and keys of a sentence pair in one forced pass.
 
     Args:
@@ -150,7 +150,7 @@ def capture_vectors(model: Transformer, maps: AttentionMaps) -> HeadVectors:
 
 
 def forced_pass(
-    model: Transformer, source_ids: Sequence[int], target_input_ids: Sequence[int]
+    model: Inspected, source_ids: Sequence[int], target_input_ids: Sequence[int]
 ) -> Tensor:
     """Runs one sentence pair through a model, teacher-forced and without padding.
 
@@ -162,12 +162,15 @@ def forced_pass(
         target_input_ids: (T) what the decoder reads, the begin of sentence first.
 
     Returns:
-        (1, T, D) the decoder's last hidden states, on the model's device.
+        (1, T, D) the decoder's last hidden states, on the model's device; of a classifier (1, 1, D)
+        the pooled one.
     """
     device = next(model.parameters()).device
     source = torch.tensor([source_ids], device=device)
     mask = torch.ones_like(source, dtype=torch.bool)
     target = torch.tensor([target_input_ids], device=device)
+    if isinstance(model, Classifier):
+        return model.target_hidden(source, mask, target)
     return model.decode_hidden(target, model.encode(source, mask), mask)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tformer_cli.model.attention import MultiHeadAttention
+    from tformer_cli.model.classifier import Classifier
     from tformer_cli.model.transformer import Transformer
 
+Inspected: TypeAlias = "Transformer | Classifier"
+"""Models whose heads can be looked at."""
 Kind = Literal["enc", "dec", "cross"]
 KINDS: tuple[Kind, ...] = ("enc", "dec", "cross")
 """Encoder self-attention, the decoder's masked self-attention, cross-attention."""
@@ -98,11 +101,15 @@ def _range_of(kind: Kind, heads: tuple[int, ...]) -> str:
     return f"{kind}.0-{len(heads) - 1}.0-{max(heads) - 1}"
 
 
-def attentions(model: Transformer) -> Iterator[tuple[Kind, int, MultiHeadAttention]]:
+def attentions(model: Inspected) -> Iterator[tuple[Kind, int, MultiHeadAttention]]:
     """Yields every attention of a model with its kind and layer; a recurrent unit is none."""
+    from tformer_cli.model.classifier import Classifier
+
     encoder = () if model.config.is_decoder_only else model.encoder.layers
     for index, encoder_layer in enumerate(encoder):
         yield "enc", index, encoder_layer.self_attention
+    if isinstance(model, Classifier):
+        return
     for index, decoder_layer in enumerate(model.decoder.layers):
         if decoder_layer.recurrence is None:
             yield "dec", index, decoder_layer.self_attention
@@ -110,7 +117,7 @@ def attentions(model: Transformer) -> Iterator[tuple[Kind, int, MultiHeadAttenti
             yield "cross", index, decoder_layer.cross_attention
 
 
-def head_layout(model: Transformer) -> HeadLayout:
+def head_layout(model: Inspected) -> HeadLayout:
     """Reads off a model which heads it has."""
     heads: dict[Kind, list[int]] = {kind: [] for kind in KINDS}
     for kind, _, attention in attentions(model):
@@ -118,7 +125,7 @@ def head_layout(model: Transformer) -> HeadLayout:
     return HeadLayout(tuple(heads["enc"]), tuple(heads["dec"]), tuple(heads["cross"]))
 
 
-def layer_layout(model: Transformer) -> LayerLayout:
+def layer_layout(model: Inspected) -> LayerLayout:
     """Reads off a model which layers it has."""
     layout = head_layout(model)
     return LayerLayout(*((1,) * len(layout.of(kind)) for kind in KINDS))

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from tformer_cli.inspection.capture.forced import forced_pass
-from tformer_cli.inspection.capture.heads import Kind
+from tformer_cli.inspection.capture.heads import Inspected, Kind
 from tformer_cli.model.attention import AttentionTap, MultiHeadAttention
+from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.norms import Norm
-from tformer_cli.model.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +69,14 @@ class Place(NamedTuple):
     """The input of its stack."""
 
 
-def place_of(model: Transformer, kind: Kind, layer: int) -> Place:
+def place_of(model: Inspected, kind: Kind, layer: int) -> Place:
     """Finds the modules around an attention."""
     if kind == "enc":
         encoder = model.encoder.layers[layer]
         norms = encoder.self_attention_norm, encoder.feed_forward_norm
         return Place(encoder.self_attention, *norms, model.encoder_input)
+    if isinstance(model, Classifier):
+        raise TypeError(f"{kind}: a classifier has no decoder")
     decoder = model.decoder.layers[layer]
     if kind == "dec":
         norms = decoder.self_attention_norm, decoder.cross_attention_norm
@@ -85,7 +87,7 @@ def place_of(model: Transformer, kind: Kind, layer: int) -> Place:
 
 @torch.inference_mode()
 def observe(
-    model: Transformer,
+    model: Inspected,
     source_ids: Sequence[int],
     target_input_ids: Sequence[int],
     layers: Sequence[tuple[Kind, int]],
@@ -108,7 +110,7 @@ def observe(
 class _Recorder:
     """Records an attention and the modules around it during one pass."""
 
-    def __init__(self, hooks: ExitStack, model: Transformer, kind: Kind, layer: int) -> None:
+    def __init__(self, hooks: ExitStack, model: Inspected, kind: Kind, layer: int) -> None:
         place = place_of(model, kind, layer)
         self._is_pre_norm, self._is_cross = model.config.norm == "pre", kind == "cross"
         self._attention = record_module(hooks, place.attention)

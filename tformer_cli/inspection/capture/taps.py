@@ -7,9 +7,8 @@ from typing import Any, NamedTuple, TypeVar, overload
 import torch
 from torch import Tensor
 
-from tformer_cli.inspection.capture.heads import KINDS, Kind, attentions
+from tformer_cli.inspection.capture.heads import KINDS, Inspected, Kind, attentions
 from tformer_cli.model.attention import AttentionTap
-from tformer_cli.model.transformer import Transformer
 
 T = TypeVar("T")
 Place = tuple[Kind, int]
@@ -34,15 +33,15 @@ def recomputed(tap: AttentionTap) -> TappedAttention:
 
 @overload
 def tapped_attentions(
-    model: Transformer, kinds: Collection[Kind] = KINDS
+    model: Inspected, kinds: Collection[Kind] = KINDS
 ) -> AbstractContextManager[dict[Place, TappedAttention]]: ...
 @overload
 def tapped_attentions(
-    model: Transformer, kinds: Collection[Kind] = KINDS, *, recompute: Callable[[AttentionTap], T]
+    model: Inspected, kinds: Collection[Kind] = KINDS, *, recompute: Callable[[AttentionTap], T]
 ) -> AbstractContextManager[dict[Place, T]]: ...
 @contextmanager
 def tapped_attentions(
-    model: Transformer,
+    model: Inspected,
     kinds: Collection[Kind] = KINDS,
     *,
     recompute: Callable[[AttentionTap], Any] = recomputed,

@@ -92,7 +92,7 @@ def _sentence(record: HeadsRecord) -> dict[str, Any]:
     return {
         "index": record.index,
         "source": record.source,
-        "target": record.target,
+        "target": record.target if record.probability is None else record.labelled,
         "isForced": record.is_forced,
         "score": record.score,
         "rank": record.rank,
@@ -107,7 +107,7 @@ def _sentence(record: HeadsRecord) -> dict[str, Any]:
         "bits": bits,
         "heads": heads,
         "first": record.heads.index(record.clearest_head()) if record.heads else None,
-        "isRecurrent": not record.captured.dec,
+        "isRecurrent": record.model.n_decoder_layers > 0 and not record.captured.dec,
     } | _extras(record, sum(len(head["weights"]) for head in heads))
 
 

@@ -13,7 +13,7 @@ function showFacts() {
     ["Model", `${model.name}: ${model.n_encoder_layers} encoder and ${model.n_decoder_layers} decoder layers, ${model.n_heads} heads each`],
     ["Weights file", data.modelHash && make("code", {}, `SHA-256 ${data.modelHash}`)],
     ["Score", sentence.score !== null && `${decimal(sentence.score)}: log-probability of the translation after the length penalty; nearer to 0 is better`],
-    ["Maps", ofHeads && (sentence.isLive ? "Noted down while the search was at work." : "Taken in one pass over the finished translation.")],
+    ["Maps", ofHeads && (sentence.isLive ? "Noted down while the search was at work." : `Taken in one pass over the ${model.n_encoder_layers && model.n_decoder_layers ? "finished translation" : "text"}.`)],
     ["Numbers", ofHeads && `${data.weighting.meaning} (${data.weighting.source})`],
     ["Rows and columns", ofHeads && data.conventions],
     ["Residual", ofHeads && `${sentence.residual.toExponential(1)}: ${data.weighting.residual}. Near 0, the maps are what the model computed.`],
@@ -34,11 +34,15 @@ function fillChooser() {
 /** Shows the tokens; the decoder reads chip j as key j, and its row i predicts chip i + 1. */
 function showStrips() {
   fillStrip(byId("source"), sentence.sourcePieces, "source");
-  fillStrip(byId("target"), [...sentence.inputPieces, sentence.targetPieces.at(-1)], "target");
+  fillStrip(byId("target"), [...sentence.inputPieces, ...sentence.targetPieces.slice(-1)], "target");
   const name = sentence.rank > 1 ? `Translation ${sentence.rank}` : "Translation";
   const readsText = data.model && !data.model.n_encoder_layers;  // a language model, without a source
   for (const id of ["source-label", "source-text", "source-name", "source"]) byId(id).hidden = readsText;
-  byId("target-label").textContent = readsText ? "Text" : sentence.isForced ? "Given target" : name;
+  const labels = data.model && !data.model.n_decoder_layers;  // a classifier, without a target
+  for (const id of ["target-name", "target"]) byId(id).hidden = labels;
+  byId("source-label").textContent = labels ? "Text" : "Source";
+  byId("source-name").textContent = labels ? "Tokens" : "Source tokens";
+  byId("target-label").textContent = labels ? "Label" : readsText ? "Text" : sentence.isForced ? "Given target" : name;
   byId("target-name").textContent = readsText ? "Tokens" : sentence.isForced ? "Target tokens" : "Translation tokens";
 }
 

@@ -87,7 +87,7 @@ def _heading(console: Console, record: HeadsRecord) -> Group:
     facts.append(f" {times} {count_of(model.n_heads, 'head')}")
     if record.maps is not None:
         facts.append(f"  maps: {record.mode}, residual {record.captured.residual:.1e}")
-    if record.maps is not None and not record.captured.dec:
+    if record.maps is not None and model.n_decoder_layers and not record.captured.dec:
         facts.append("  no decoder self-attention (recurrent)")
     if record.score is not None:
         facts.append(f"  score {record.score:.3f}")
@@ -175,7 +175,7 @@ class HeadsView(SentenceView["HeadsRecord"]):
     name = "heads"
     title = "Attention heads"
     Options = HeadsOptions
-    tasks = ("translate", "language-model")
+    tasks = ("translate", "language-model", "classify")
     formats = ("text", "jsonl", "safetensors", "npz", "html", "svg", "png")
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: HeadsOptions) -> HeadsRecord:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.forced import AttentionMaps
-from tformer_cli.inspection.capture.heads import KINDS, HeadId, Kind, LayerId
+from tformer_cli.inspection.capture.heads import KINDS, HeadId, Inspected, Kind, LayerId
 from tformer_cli.inspection.weighting.alti import contributions
 from tformer_cli.inspection.weighting.rollout import LayerMixing, attention_mixing, roll_out
 from tformer_cli.inspection.weighting.sublayers import (
@@ -15,12 +15,10 @@ from tformer_cli.inspection.weighting.sublayers import (
     value_norms,
 )
 from tformer_cli.inspection.weighting.weighting import WeightingName
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.classifier import Classifier
 
 
-def weighted_maps(
-    model: Transformer, maps: AttentionMaps, weighting: WeightingName
-) -> AttentionMaps:
+def weighted_maps(model: Inspected, maps: AttentionMaps, weighting: WeightingName) -> AttentionMaps:
     """Gives the maps of a sentence pair in the terms of a weighting.
 
     Args:
@@ -49,9 +47,11 @@ def weighted_maps(
     return _norm_maps(maps, sublayers) if weighting == "norm" else alti_maps(maps, sublayers)
 
 
-def can_roll_out(model: Transformer) -> bool:
+def can_roll_out(model: Inspected) -> bool:
     """Returns whether all that mixes positions is attention."""
-    return all(layer.recurrence is None for layer in model.decoder.layers)
+    return isinstance(model, Classifier) or all(
+        layer.recurrence is None for layer in model.decoder.layers
+    )
 
 
 def rollout_maps(maps: AttentionMaps) -> AttentionMaps:

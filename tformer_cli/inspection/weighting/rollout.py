@@ -58,6 +58,8 @@ class RolledOut:
 def roll_out(mixing: LayerMixing) -> RolledOut:
     """Multiplies layers together, the first one first."""
     encoder = roll_out_encoder(mixing.enc)
+    if not mixing.dec:  # a classifier
+        return RolledOut(enc=tuple(encoder), prefix=(), source=())
     memory = encoder[-1]
     n_prefix, n_source = len(mixing.dec[0]), len(memory)
     prefix = torch.eye(n_prefix, dtype=torch.float64)

@@ -24,11 +24,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tformer_cli.inspection.capture.heads import Kind, attentions
+from tformer_cli.inspection.capture.heads import Inspected, Kind, attentions
 from tformer_cli.inspection.capture.observed import Observed, observe, place_of
 from tformer_cli.model.attention import attention_weights
 from tformer_cli.model.norms import Norm
-from tformer_cli.model.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +96,7 @@ class AttentionSublayer:
 
 
 def observe_sublayers(
-    model: Transformer, source_ids: Sequence[int], target_input_ids: Sequence[int]
+    model: Inspected, source_ids: Sequence[int], target_input_ids: Sequence[int]
 ) -> list[AttentionSublayer]:
     """Runs one sentence pair through a model and takes down every attention and its sum.
 
@@ -138,7 +137,7 @@ def norm_residual(sublayer: AttentionSublayer) -> float:
     return (summed - sublayer.attended).abs().max().item()
 
 
-def _sublayer(model: Transformer, kind: Kind, layer: int, observed: Observed) -> AttentionSublayer:
+def _sublayer(model: Inspected, kind: Kind, layer: int, observed: Observed) -> AttentionSublayer:
     place, tap, value = place_of(model, kind, layer), observed.tap, observed.value
     attention = place.attention
     if attention.gate is not None:

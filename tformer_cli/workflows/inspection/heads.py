@@ -8,6 +8,7 @@ from typing import Unpack
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.token_frequencies import load_frequencies
 from tformer_cli.data.given_lines import given_lines
+from tformer_cli.decoding.classification import label_probabilities
 from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspection.alignment.best import StoredHeads, align_words
@@ -18,6 +19,7 @@ from tformer_cli.inspection.capture.heads import (
     CaptureMode,
     HeadId,
     HeadLayout,
+    Inspected,
     head_layout,
     layer_layout,
 )
@@ -30,10 +32,12 @@ from tformer_cli.inspection.record import HeadsRecord, ModelSummary, PageExtras
 from tformer_cli.inspection.views import heads as heads_view
 from tformer_cli.inspection.weighting.maps import weighted_maps
 from tformer_cli.inspection.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
+from tformer_cli.model.classifier import Classifier
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.opening.translator import Opened
 
+LANGUAGE_MODEL = "language model"
 LIVE_TARGETS = (
     "--mode live: shows the search, but a given target was not searched for; omit the target "
     "or --mode live"
@@ -60,7 +64,8 @@ def inspect_heads(
 
     Args:
         model: a model directory, or its path.
-        lines: the source sentences, or texts that a language model reads. A blank one has a record
+        lines: the source sentences, or texts that a language model or a
+            classifier reads. A blank one has a record
             without heads.
         targets: a target for each line, to be looked at instead of the model's translation.
         heads: which heads, by the grammar of `inspection.heads.selectors`; none means all. Where
@@ -107,20 +112,24 @@ class HeadInspector:
 
         The search must return as many hypotheses as `rank` says.
         """
-        self._model = opened.directory.model
+        self._labels = opened.directory.info.labels
+        self._model: Inspected = (
+            opened.directory.classifier if self._labels else opened.directory.model
+        )
         self._tokenizer = opened.directory.tokenizer
         self._translator = opened.translator
         self._rank = rank
         self._for_page = for_page
+        self._weighting = WEIGHTINGS[weights or "alpha"]
+        self._is_of_texts = self._model.config.is_decoder_only
+        self._kind = LANGUAGE_MODEL if self._is_of_texts else "classifier"
+        if self._is_of_texts or self._labels:
+            _check_of_texts(self._kind, mode, rank, self._weighting.name)
         self._recorder: RecordingModel | None = None
         if mode == "live":
             n_noted = n_candidates(opened.translator.config) if for_page else 0
-            self._recorder = RecordingModel(self._model, n_noted)
+            self._recorder = RecordingModel(opened.directory.model, n_noted)
             self._recorded_translator = opened.translator.with_model(self._recorder)
-        self._weighting = WEIGHTINGS[weights or "alpha"]
-        self._is_of_texts = self._model.config.is_decoder_only
-        if self._is_of_texts:
-            _check_of_texts(mode, rank, self._weighting.name)
         self._layout = head_layout(self._model)
         self._stored = _stored_heads(opened.directory, self._layout)
         if self._weighting.is_of_layers:
@@ -148,8 +157,8 @@ class HeadInspector:
         """
         if targets is not None and self._recorder is not None:
             raise UsageError(LIVE_TARGETS)
-        if targets is not None and self._is_of_texts:
-            raise UsageError("--target: a language model reads one text; omit it")
+        if targets is not None and (self._is_of_texts or self._labels):
+            raise UsageError(f"--target: a {self._kind} reads one text; omit it")
         lines = given_lines(lines)
         if targets is None:
             return ((line, None) for line in lines)
@@ -168,6 +177,8 @@ class HeadInspector:
         """
         if self._is_of_texts:
             return self._inspect_pair(index, line, line)
+        if isinstance(self._model, Classifier):
+            return self._inspect_labelled(index, line, self._model)
         if target is None:
             return self._inspect_translation(index, line)
         return self._inspect_pair(index, line, target)
@@ -227,6 +238,18 @@ class HeadInspector:
             capture_maps(self._model, source_ids, target_ids),
         )
 
+    def _inspect_labelled(self, index: int, line: str, model: Classifier) -> HeadsRecord:
+        if not line.strip():
+            return self._blank(index, line, "", is_forced=False)
+        ids = self._tokenizer.source.encode(line)
+        self._check_length(index, ids)
+        probabilities = label_probabilities(model, [ids])[0]
+        probability = max(probabilities)
+        label = self._labels[probabilities.index(probability)]
+        return self._record(
+            index, (line, label), capture_maps(model, ids, ()), probability=probability
+        )
+
     def _record(
         self,
         index: int,
@@ -236,6 +259,7 @@ class HeadInspector:
         score: float | None = None,
         rank: int | None = None,
         mode: CaptureMode = "forced",
+        probability: float | None = None,
     ) -> HeadsRecord:
         """Joins what is known of a pair; it was found by the model if it has a score."""
         rare = UNKNOWN
@@ -247,8 +271,9 @@ class HeadInspector:
             model=self._summary,
             source=texts[0],
             target=texts[1],
-            is_forced=score is None,
+            is_forced=score is None and probability is None,
             score=score,
+            probability=probability,
             rank=rank,
             mode=mode,
             source_pieces=tuple(self._tokenizer.source.pieces(maps.source_ids)),
@@ -313,8 +338,8 @@ class HeadInspector:
             )
 
 
-def _check_of_texts(mode: CaptureMode, rank: int, weights: WeightingName) -> None:
-    """Refuses what needs a translation, or an encoder.
+def _check_of_texts(kind: str, mode: CaptureMode, rank: int, weights: WeightingName) -> None:
+    """Refuses what needs a translation, or of a language model an encoder.
 
     Raises:
         UsageError: naming the option.
@@ -322,10 +347,10 @@ def _check_of_texts(mode: CaptureMode, rank: int, weights: WeightingName) -> Non
     for option, is_given in (
         ("--mode live", mode == "live"),
         ("--rank", rank > 1),
-        (f"--weights {weights}", weights != "alpha"),
+        (f"--weights {weights}", weights != "alpha" and kind == LANGUAGE_MODEL),
     ):
         if is_given:
-            raise UsageError(f"{option}: is of translation models; of a language model omit it")
+            raise UsageError(f"{option}: is of translation models; of a {kind} omit it")
 
 
 def _with_targets(lines: Iterable[str], targets: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -338,7 +363,7 @@ def _with_targets(lines: Iterable[str], targets: Iterable[str]) -> Iterator[tupl
 
 def summary_of(directory: ModelDirectory) -> ModelSummary:
     """Describes which model a directory holds."""
-    config = directory.model.config
+    config = directory.config
     return ModelSummary(
         name=directory.path.resolve().name,
         n_encoder_layers=config.n_encoder_layers,

@@ -85,4 +85,4 @@ def subject_of(directory: ModelDirectory) -> Subject:
     """Describes the model of a directory to a view."""
     tokenizer = directory.tokenizer
     labels = tuple(tokenizer.target.pieces(range(tokenizer.vocab_size)))
-    return Subject(directory.model, summary_of(directory), labels)
+    return Subject(lambda: directory.model, summary_of(directory), labels)
