@@ -19,6 +19,7 @@ def test_trains_and_rates_what_training_never_shows(tmp_path, monkeypatch):
     assert result.samples[0][0] == FAMOUS
     assert result.evaluation.scores.n_examples == 20
     assert quickstart_ratings(run, recipe=recipe, device="cpu").training.was_finished
+    assert FAMOUS in result.page.read_text()
     # the command shows the same
     monkeypatch.setattr("tformer_cli.recipe.load_recipe", lambda name, given: recipe)
     done = CliRunner().invoke(
@@ -29,6 +30,7 @@ def test_trains_and_rates_what_training_never_shows(tmp_path, monkeypatch):
     accuracy = f"accuracy {100 * result.evaluation.scores.accuracy:.1f}"
     assert accuracy in done.stdout
     assert f"tformer classify {run}" in done.stdout
+    assert f"open {run / 'heads.html'} in a browser" in done.stdout
 
 
 @pytest.mark.slow

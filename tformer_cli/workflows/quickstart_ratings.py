@@ -6,9 +6,13 @@ from pathlib import Path
 
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import SentencePair, read_corpus
+from tformer_cli.files.atomic import write_text
+from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.recipe import Recipe
 from tformer_cli.training.events import TrainingObserver
 from tformer_cli.workflows.classify import LabelEvaluation, evaluate_classifier, open_classifier
+from tformer_cli.workflows.inspection.heads import inspect_heads
+from tformer_cli.workflows.quickstart import PAGE
 from tformer_cli.workflows.train import TrainingResult, train
 from tformer_cli.workflows.training.tasks import Progress
 
@@ -26,6 +30,8 @@ class RatingsResult:
     """Scores on sentences with combinations of words that training never shows."""
     samples: tuple[tuple[str, str, str], ...]
     """Some of them: sentence, stars given, right stars."""
+    page: Path
+    """The page of heads, of the first two of them."""
 
 
 def quickstart_ratings(
@@ -36,7 +42,7 @@ def quickstart_ratings(
     observers: Sequence[TrainingObserver] = (),
     progress: Progress | None = None,
 ) -> RatingsResult:
-    """Trains on the built-in ratings and rates their test sentences.
+    """Trains on the built-in ratings rates their test sentences and writes the heads page.
 
     Args:
         run: the run directory; a finished or interrupted run is taken up.
@@ -54,9 +60,11 @@ def quickstart_ratings(
     evaluation = evaluate_classifier(open_classifier(run, device=device), texts, stars)
     rows = list(zip(texts, evaluation.predicted, stars, strict=True))
     step = max(1, len(rows) // N_SAMPLES)
-    return RatingsResult(
-        training=training, evaluation=evaluation, samples=tuple(rows[::step][:N_SAMPLES])
-    )
+    samples = tuple(rows[::step][:N_SAMPLES])
+    page = run / PAGE
+    shown = inspect_heads(run, [text for text, *_ in samples[:2]], device=device, for_page=True)
+    write_text(page, render_html(list(shown)))
+    return RatingsResult(training=training, evaluation=evaluation, samples=samples, page=page)
 
 
 def held_out_ratings(recipe: Recipe) -> list[SentencePair]:

@@ -122,7 +122,7 @@ def show_ratings(console: "Console", result: "RatingsResult", run: Path) -> None
         f"[bold]accuracy {100 * scores.accuracy:.1f}, macro F1 {100 * scores.macro_f1:.1f}[/]\n"
     )
     for line in (
-        "Next, try:",
+        f"Every head of the first two sentences: open {result.page} in a browser. Next, try:",
         f'  tformer classify {run} "The soup was not bad." --format jsonl --top 0',
         "  tformer make-corpus ratings --task rating --pairs 8000",
         f"  tformer evaluate {run} -i ratings/test.txt --reference ratings/test.label",
