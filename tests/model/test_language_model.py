@@ -7,9 +7,9 @@ from torch import nn
 from tests.model.conftest import VOCAB_SIZE, small_config, small_model
 from tests.model.test_transformer import copy_attention, copy_module
 from tformer_cli.model.attention import causal_mask
-from tformer_cli.model.config import parameter_count, parameter_shapes
 from tformer_cli.model.operations import OneDnnProducts
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.weight_shapes import parameter_count, parameter_shapes
 
 VARIANTS = [
     {},

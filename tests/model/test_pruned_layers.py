@@ -3,8 +3,8 @@ import torch
 
 from tests.model.conftest import small_config, small_model
 from tformer_cli.model.attention import causal_mask
-from tformer_cli.model.config import parameter_count
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.weight_shapes import parameter_count
 
 
 def test_a_gate_of_one_changes_no_bit_and_zero_everywhere_leaves_the_bias_of_w_o():

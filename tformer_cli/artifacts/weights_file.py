@@ -16,7 +16,8 @@ from safetensors import SafetensorError, safe_open
 from tformer_cli.artifacts.config_file import WeightType
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import open_regular
-from tformer_cli.model.config import ModelConfig, parameter_shapes
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.weight_shapes import parameter_shapes
 
 SCALE = "_scale"
 """Ends the name of the scales of an int8 matrix, behind the matrix's name."""

@@ -12,7 +12,8 @@ from tformer_cli.artifacts.weights_file import SCALE, all_finite
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
 from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.errors import ArtifactError
-from tformer_cli.model.config import ModelConfig, parameter_shapes
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.weight_shapes import parameter_shapes
 
 NEVER = -1e9
 """Bias of a token that is never written."""

@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import NamedTuple
 
-from tformer_cli.model.config import ModelConfig, parameter_shapes
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.weight_shapes import parameter_shapes
 
 
 @dataclass(frozen=True, kw_only=True)

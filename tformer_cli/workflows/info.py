@@ -21,7 +21,8 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError, TformerError
-from tformer_cli.model.config import ModelConfig, parameter_count
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe, load_recipe
 from tformer_cli.workflows.import_model import resolve_model
 

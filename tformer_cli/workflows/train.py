@@ -43,8 +43,9 @@ from tformer_cli.files.atomic import (
 from tformer_cli.files.lock import locked
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
 from tformer_cli.inspection.heads.timeline import HEADS_LOG
-from tformer_cli.model.config import Precision, parameter_count
+from tformer_cli.model.config import Precision
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe, differing_keys, load_recipe
 from tformer_cli.runtime import has_fast_bfloat16
 from tformer_cli.training.adapters import merged_weights

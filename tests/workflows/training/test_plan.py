@@ -1,7 +1,7 @@
 import pytest
 
 from tformer_cli.errors import DataError, RecipeError
-from tformer_cli.model.config import parameter_count
+from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import make_recipe
 from tformer_cli.workflows.training.plan import plan_training
 

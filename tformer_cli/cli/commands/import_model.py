@@ -10,7 +10,7 @@ from tformer_cli.cli.help_screen import show_list
 from tformer_cli.cli.options import QuietOption
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
-from tformer_cli.model.config import parameter_count
+from tformer_cli.model.weight_shapes import parameter_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -32,8 +32,9 @@ from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
-from tformer_cli.model.config import WITH_DECODER, WITH_ENCODER, ModelConfig, parameter_shapes
+from tformer_cli.model.config import WITH_DECODER, WITH_ENCODER, ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.weight_shapes import parameter_shapes
 
 CPU = torch.device("cpu")
 _NORM_EPSILON = 1e-5

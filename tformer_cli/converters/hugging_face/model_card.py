@@ -8,7 +8,7 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import MIB, read_regular
-from tformer_cli.model.config import parameter_count
+from tformer_cli.model.weight_shapes import parameter_count
 
 _RECIPE = "recipe.toml"
 

@@ -41,7 +41,8 @@ from tformer_cli.data.sentencepiece.tokenizer import SentencePieceSide, Sentence
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, TokenizerSide
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
-from tformer_cli.model.config import WITH_DECODER, WITH_ENCODER, ModelConfig, parameter_shapes
+from tformer_cli.model.config import WITH_DECODER, WITH_ENCODER, ModelConfig
+from tformer_cli.model.weight_shapes import parameter_shapes
 
 _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
     {

@@ -13,7 +13,7 @@ from tformer_cli.data.loading.text_stream import TextStream
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
-from tformer_cli.model.config import parameter_count
+from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe
 from tformer_cli.workflows.training.data import completed_recipe, make_tokenizer
 from tformer_cli.workflows.training.start import check_start

@@ -22,7 +22,7 @@ from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import read_regular
 from tformer_cli.model.adapter_config import adapted_parts
-from tformer_cli.model.config import parameter_shapes
+from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.recipe import Completion, Recipe, load_recipe
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.training.config import StartConfig, TrainingConfig
