@@ -28,6 +28,14 @@ COMMANDS: Mapping[TaskKind, str] = MappingProxyType(
     }
 )
 """What to say of a model of each task to whom wants another one."""
+MODELS: Mapping[TaskKind, str] = MappingProxyType(
+    {
+        "translate": "translation models",
+        "classify": "classifiers",
+        "language-model": "language models",
+    }
+)
+"""What models of each task are called."""
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 LARGEST_CONFIG = 1 << 20
 
@@ -107,7 +115,8 @@ def check_task(path: Path, model: ModelConfig, tasks: Container[TaskKind]) -> No
     """
     kind = task_kind(model)
     if kind not in tasks:
-        raise ArtifactError(f"{path}: {COMMANDS[kind]}")
+        taken = " or ".join(name for one, name in MODELS.items() if one in tasks)
+        raise ArtifactError(f"{path}: {COMMANDS[kind]} (this takes {taken})")
 
 
 def read_config(path: Path) -> ConfigFile:

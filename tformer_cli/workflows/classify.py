@@ -284,7 +284,8 @@ def evaluate_classifier(
     for number, (text, label) in enumerate(zip(texts, right, strict=True), 1):
         if not text.strip() or label not in known:
             what = f'"{label}" is none of the model\'s labels' if text.strip() else "has no text"
-            raise DataError(f"line {number}: {what}; correct it, or remove the line")
+            where = f"line {number} of texts and labels"
+            raise DataError(f"{where}: {what}; correct it, or remove the line from both")
     predicted, losses = [], []
     for buffer in classify_lines(opened, texts):
         for one in buffer:

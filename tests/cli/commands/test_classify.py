@@ -123,7 +123,10 @@ def test_labels_are_evaluated(classifier, tmp_path):
         assert done.exit_code == 2
         assert message in done.stderr
     right.write_text("what\n" * 8)
-    assert 'line 1: "what" is none of the model\'s labels' in run(*arguments).stderr
+    assert (
+        'line 1 of texts and labels: "what" is none of the model\'s labels'
+        in run(*arguments).stderr
+    )
 
 
 def test_the_classifier_in_torch_gives_the_same_probabilities(classifier):

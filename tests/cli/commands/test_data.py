@@ -259,13 +259,13 @@ def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["check", "a.en"], "error: FILE: a.en is one file of text; name SOURCE and TARGET, whose"),
-        (["check", "a.en", "a.fr", "a.en"], "error: FILE: found 3 files; name SOURCE and TARGET"),
+        (["check", "a.en"], "error: a.en: is one file of text; name SOURCE and TARGET, whose"),
+        (["check", "a.en", "a.fr", "a.en"], "error: FILE…: found 3 files; name SOURCE and TARGET"),
         (["check", "a.en", "none.fr"], "error: none.fr: no such file; check the path"),
         (["check", "a.en", "short.fr"], "error: a.en, short.fr: different numbers of lines (60"),
         (["clean", "a.en", "a.fr", "-o", "."], "error: --output: . holds the input (FILE…); name"),
         (["clean", "a.en", "a.fr", "-o", "there"], "error: --output: there holds other files;"),
-        (["clean", "mine.toml", "-o", "o"], "error: FILE: is a recipe; name the files of one"),
+        (["clean", "mine.toml", "-o", "o"], "error: FILE…: is a recipe; name the files of one"),
         (["clean", "a.en", "a.fr", "-o", "a.en/o"], "error: "),
         (["check", "a.en", "a.fr", "--only", "mark"], '--only: there is no check "mark"; did you '),
         (["check", "a.en", "a.fr", "--source-field", "2"], "error: --source-field, --tar"),
@@ -273,7 +273,7 @@ def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
         (["check", "a.en", "a.fr", "--max-deviation", "-1"], "--max-deviation: must be above"),
         (["check", "a.en", "a.fr", "-o", "a.fr"], "error: --output: a.fr is also the input"),
         (["check", "a.en", "a.fr", "--held-out", "h"], "error: h: no such file; check the path"),
-        (["split", "a.en", "a.fr", "-o", "o"], "error: FILE: has too few pairs whose"),
+        (["split", "a.en", "a.fr", "-o", "o"], "error: --valid, --test: there are too few pairs"),
         (["dedupe", "a.en", "a.fr", "-o", "o", "--by", "x"], "error: --by: 'x' is not one of"),
     ],
 )  # fmt: skip
@@ -339,3 +339,25 @@ def test_no_heavy_package_is_imported(noisy):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", ["clean", "split"])
+def test_bytes_that_are_not_utf8_are_told(noisy, tmp_path, command):
+    lines = (tmp_path / "a.en").read_bytes().split(b"\n")
+    lines[20] += b"\xff"
+    (tmp_path / "a.en").write_bytes(b"\n".join(lines))
+    sizes = ["--valid", 5, "--test", 5] if command == "split" else []
+    result = run(command, "a.en", "a.fr", "-o", "o", *sizes)
+    assert result.exit_code == 0
+    assert "1 line with bytes that are not UTF-8; U+FFFD was written" in result.stderr
+    assert json.loads((tmp_path / "o" / "report.json").read_text())["not_utf8"] == 1
+
+
+def test_recipes_of_other_tasks_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write("t.tsv", ["good\t1", "bad\t0"])
+    write("r.toml", ["[task]", 'kind = "classify"', "[data]", 'train = [{ tsv = "t.tsv" }]'])
+    write("r.toml", [*read(tmp_path / "r.toml"), "[training]", "max_epochs = 1"])
+    result = run("check", "r.toml")
+    assert result.exit_code == 2
+    assert 'error: r.toml: task.kind is "classify", but checks are of sentence' in result.stderr

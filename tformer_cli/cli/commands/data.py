@@ -329,6 +329,7 @@ def split(
         report = split_data(
             given, output, n_valid=valid, n_test=test, seed=seed, progress=progress.update
         )
+    _warn_of_bytes(report.not_utf8)
     note(", ".join(f"{n:,} {name}" for name, n in report.pairs.items()) + " pairs", quiet=quiet)
     write_line(str(output))
 
@@ -351,8 +352,15 @@ def _clean(
         report = clean_data(
             given, output, dropping=dropping, limits=checks.limits(), progress=progress.update
         )
+    _warn_of_bytes(report.not_utf8)
     _note_dropped(report, quiet=quiet)
     write_line(str(output))
+
+
+def _warn_of_bytes(n_lines: int) -> None:
+    if n_lines:
+        lines = count_of(n_lines, "line")
+        warn(f"{lines} with bytes that are not UTF-8; U+FFFD was written for them")
 
 
 def _note_dropped(report: "CleanReport", *, quiet: bool) -> None:

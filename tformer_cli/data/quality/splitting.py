@@ -47,9 +47,10 @@ def assign(keys: Keys, n_valid: int, n_test: int, seed: int) -> npt.NDArray[np.u
         n_taken = 0
         while n_taken < wanted:
             if place == len(order):
+                asked = f"{count_of(n_test, 'pair')} and {count_of(n_valid, 'pair')}"
                 raise DataError(
-                    f"FILE: has too few pairs whose sentences are in no other pair to hold out "
-                    f"{count_of(n_test, 'pair')} and {count_of(n_valid, 'pair')}; hold out fewer"
+                    "--valid, --test: there are too few pairs whose sentences are in no other pair "
+                    f"to hold out {asked}; hold out fewer"
                 )
             group = order[place]
             place += 1

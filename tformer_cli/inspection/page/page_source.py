@@ -47,6 +47,7 @@ SCRIPTS = (
 """The parts of the script, in their order; a tab stands where its place in the row of tabs is."""
 _COMMENT = re.compile(r"^(\s*(//|/\*)| \*).*\n", re.MULTILINE)
 _INDENTATION = re.compile(r"^\s+", re.MULTILINE)
+_BLANKS_OF_STYLE = re.compile(r"(?<=[{};]) | (?=[{}])")
 DATA_SLOT = "{{data}}"
 """Place of the data in the frame."""
 
@@ -72,7 +73,8 @@ def fill_page(title: str, data: Mapping[str, object], scripts: Sequence[str] = (
 def empty_page(title: str, scripts: Sequence[str] = ()) -> str:
     """Puts the parts of the page together, other parts of the script behind those of the tabs."""
     page = _part("page.html").replace("{{title}}", title)
-    page = page.replace("{{style}}", (_plain(base_style()) + _part("style.css")).rstrip())
+    style = _plain(base_style()) + _part("style.css")
+    page = page.replace("{{style}}", _BLANKS_OF_STYLE.sub("", style).rstrip())
     *parts, last, main = map(_part, SCRIPTS)
     return page.replace("{{script}}", "\n".join([*parts, *scripts, last, main]).rstrip())
 

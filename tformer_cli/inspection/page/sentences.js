@@ -36,7 +36,8 @@ function showStrips() {
   fillStrip(byId("source"), sentence.sourcePieces, "source");
   fillStrip(byId("target"), [...sentence.inputPieces, ...sentence.targetPieces.slice(-1)], "target");
   const name = sentence.rank > 1 ? `Translation ${sentence.rank}` : "Translation";
-  const readsText = data.model && !data.model.n_encoder_layers;  // a language model, without a source
+  // a language model has no source
+  const readsText = data.model && !data.model.n_encoder_layers;
   for (const id of ["source-label", "source-text", "source-name", "source"]) byId(id).hidden = readsText;
   const labels = data.model && !data.model.n_decoder_layers;  // a classifier, without a target
   for (const id of ["target-name", "target"]) byId(id).hidden = labels;

@@ -33,6 +33,8 @@ class CleanReport:
     """Pairs that each check found; a pair may have several."""
     files: Sequence[str]
     """Names of the files with the kept pairs."""
+    not_utf8: int = 0
+    """Lines with bytes that are not UTF-8, which U+FFFD stands for in what is written."""
 
     def summary(self) -> dict[str, Any]:
         """The report as an object for JSON."""
@@ -90,6 +92,7 @@ def clean_data(
             kept=n_kept,
             checks={name: counts[name] for name in CHECKS if name in dropping},
             files=names,
+            not_utf8=corpora.counts.not_utf8,
         )
         write_report(aside, found.summary())
     return found
@@ -102,7 +105,7 @@ def corpus_of_files(given: GivenData) -> CorpusConfig:
         UsageError: if a recipe was given, which has several that lie anywhere.
     """
     if given.is_recipe:
-        raise UsageError("FILE: is a recipe; name the files of one of its corpora")
+        raise UsageError("FILE…: is a recipe; name the files of one of its corpora")
     return given.data.train[0]
 
 

@@ -66,7 +66,13 @@ def given_data(
         return GivenData(data=data, held_out=keys)
     if fields.source_field or fields.target_field:
         raise UsageError("--source-field, --target-field: are for a file; the recipe has its own")
-    data = load_recipe(files[0]).data
+    recipe = load_recipe(files[0])
+    if recipe.task.kind != "translate":
+        raise UsageError(
+            f'{files[0]}: task.kind is "{recipe.task.kind}", but checks are of sentence pairs; '
+            "name a recipe of translation, or files"
+        )
+    data = recipe.data
     for corpus in data.valid:
         sides = (side for pair in read_corpus(corpus, data.directory) for side in pair)
         keys |= held_out_keys(sides)
@@ -89,8 +95,9 @@ def corpus_of(files: Sequence[str], fields: Fields) -> CorpusConfig:
         return CorpusConfig(tsv=files[0], source_field=source_field, target_field=target_field)
     if ending in JSONL:
         return CorpusConfig(jsonl=files[0], source_field=source_field, target_field=target_field)
-    named = f"{files[0]} is one file of text" if len(files) == 1 else f"found {len(files)} files"
-    raise UsageError(f"FILE: {named}; {WHAT_TO_GIVE}")
+    if len(files) == 1:
+        raise UsageError(f"{files[0]}: is one file of text; {WHAT_TO_GIVE}")
+    raise UsageError(f"FILE…: found {len(files)} files; {WHAT_TO_GIVE}")
 
 
 def languages_of(corpus: CorpusConfig, fields: Fields) -> tuple[str, str]:

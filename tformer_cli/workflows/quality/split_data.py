@@ -34,6 +34,8 @@ class SplitReport:
     """Pairs of each set."""
     seed: int
     files: list[str]
+    not_utf8: int = 0
+    """Lines with bytes that are not UTF-8, which U+FFFD stands for in what is written."""
 
     def summary(self) -> dict[str, Any]:
         """The report as an object for JSON."""
@@ -87,7 +89,10 @@ def split_data(
                     place += 1
         counts = Counter(sets.tolist())
         found = SplitReport(
-            pairs={name: counts[number] for number, name in SETS.items()}, seed=seed, files=files
+            pairs={name: counts[number] for number, name in SETS.items()},
+            seed=seed,
+            files=files,
+            not_utf8=corpora.counts.not_utf8,
         )
         write_report(aside, found.summary())
     return found
