@@ -303,6 +303,7 @@ def draw(models, chart, report, biased):
     )
     ratings = SimpleNamespace(
         samples=[(SOURCE, "2", "2"), (TARGET, "5", "1")],
+        page=Path("runs/quickstart/heads.html"),
         evaluation=SimpleNamespace(
             scores=SimpleNamespace(n_examples=1000, accuracy=0.999, macro_f1=0.998)
         ),
