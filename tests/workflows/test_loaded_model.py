@@ -197,3 +197,8 @@ def test_a_notebook_shows_the_page_of_the_heads_in_a_frame(loaded):
     data = page.split('<script type="application/json" id="data">')[1].split("</script>")[0]
     assert json.loads(data)["sentences"][0]["source"] == record.source
     assert blank._repr_html_() == "<p>a blank line has no attention maps</p>"
+
+
+def test_a_setting_that_is_not_there_is_refused_by_name(model):
+    with pytest.raises(UsageError, match=r"^beam: is not a setting .* did you mean beam_size\?$"):
+        tformer_cli.load(model, beam=3)

@@ -1,7 +1,7 @@
 """GPT-2 models: directories of Hugging Face, and checkpoints of nanoGPT.
 
 Pre-norm decoders with learned positions and one matrix for embeddings and logits. Texts begin with
-their first token; `<|endoftext|>` stands between them, and where there is no text yet. Hugging
+their first token; `<|endoftext|>` stands between them, and is the prompt of an empty one. Hugging
 Face's matrices are (in, out). Sources: transformers 5.23, models/gpt2/modeling_gpt2.py; nanoGPT,
 model.py and data/shakespeare_char/prepare.py.
 """

@@ -183,7 +183,7 @@ class Generator:
             first += len(buffer)
 
     def _within(self, length: int) -> DecodingConfig:
-        """Settings of the search behind prompts of so many tokens: what the model has room for."""
+        """Settings of the search for a prompt of `length` tokens, within the positions left."""
         most = min(self.config.max_length, self._model.max_positions - length)
         return replace(self.config, max_length=most, min_length=min(self.config.min_length, most))
 

@@ -145,7 +145,7 @@ def stored_precision(model: Path | str) -> PrecisionChoice:
     """Returns the precision that a model's weights are stored in, of integers "int8".
 
     Raises:
-        ArtifactError: if it is no model, or a foreign one that cannot be imported.
+        ArtifactError: if it is not a model, or a foreign one that cannot be imported.
     """
     from tformer_cli.artifacts.config_file import read_config
     from tformer_cli.workflows.import_model import resolve_model

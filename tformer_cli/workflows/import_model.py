@@ -187,7 +187,7 @@ def _base_of(adapter: "StoredAdapter") -> "ForeignModel":
     """Converts the model that an adapter of peft names.
 
     Raises:
-        ArtifactError: if it is not there, or is no model of another tool.
+        ArtifactError: if it is missing, or no importer knows its files.
     """
     from tformer_cli.converters import peft
 

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.decoding.translator import BUFFER_LINES
+from tformer_cli.errors import UsageError
+from tformer_cli.wording import did_you_mean, suggestions
+from tformer_cli.workflows.opening.settings import TranslatorOptions
 from tformer_cli.workflows.opening.translator import Opened, open_translator, overridden
 from tformer_cli.workflows.score import PAIRS_AT_ONCE, ScoreCounts, aligned_pairs, scored_pairs
 
@@ -22,12 +25,16 @@ if TYPE_CHECKING:
     from tformer_cli.inspection.record import HeadsRecord
     from tformer_cli.inspection.weighting.weighting import WeightingName
     from tformer_cli.workflows.inspection.heads import HeadInspector
-    from tformer_cli.workflows.opening.settings import TranslatorOptions
     from tformer_cli.workflows.score import ScoredPair
 
 
 def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> LoadedModel:
     """Opens a model; see `tformer_cli.load`."""
+    known = TranslatorOptions.__annotations__
+    for name in options:
+        if name not in known:
+            guess = did_you_mean(suggestions(name, known)) or "see `tformer guide python`"
+            raise UsageError(f"{name}: is not a setting of a loaded model; {guess}")
     return LoadedModel(open_translator(model, **options), options)
 
 

@@ -42,7 +42,7 @@ def quickstart_ratings(
     observers: Sequence[TrainingObserver] = (),
     progress: Progress | None = None,
 ) -> RatingsResult:
-    """Trains on the built-in ratings rates their test sentences and writes the heads page.
+    """Trains on the built-in ratings, scores the held-out ones and writes the heads page.
 
     Args:
         run: the run directory; a finished or interrupted run is taken up.
