@@ -17,7 +17,7 @@ from typing import Any
 import tomli_w
 
 from tformer_cli.artifacts.config_file import TaskKind, task_kind
-from tformer_cli.data.config import DataConfig, TokenizerConfig
+from tformer_cli.data.config import TEXT_FIELDS, DataConfig, TokenizerConfig
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import RecipeError
 from tformer_cli.files.regular_file import MIB, read_bounded
@@ -142,12 +142,13 @@ class Recipe:
             )
 
     def _check_corpora(self) -> None:
-        """Checks that a language model has text, and another one pairs."""
+        """Checks that a language model has texts, and another one pairs."""
         is_of_texts = self.task.kind == "language-model"
         for table, corpora in (("train", self.data.train), ("valid", self.data.valid)):
             for number, corpus in enumerate(corpora):
-                if bool(corpus.text) != is_of_texts:
-                    what = "text, a file" if is_of_texts else "pairs, not text"
+                has_text = corpus.is_text or (is_of_texts and corpus.format in TEXT_FIELDS)
+                if has_text != is_of_texts:
+                    what = "text, or have a field of text" if is_of_texts else "pairs, not text"
                     raise ValueError(
                         f'data.{table}.{number}: for task.kind = "{self.task.kind}" a corpus must '
                         f"be {what}"

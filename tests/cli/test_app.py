@@ -70,7 +70,7 @@ HELP_WRITTEN_BY = "0.29.2"
 NO_PATHS = {
     *("TEXT", "PROMPT", "TOKEN", "HEAD", "HEAD:TOKEN", "HEADS", "CODE"),
     *("TOPIC", "COMMAND", "DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY=VALUE"),
-    *("MIN:MAX", "HOST:PORT", "CODE-CODE", "COLUMN", "CHECK"),
+    *("MIN:MAX", "HOST:PORT", "CODE-CODE", "COLUMN", "FIELD", "SPLIT", "CHECK"),
 }
 """What texts are called that name neither a file nor a directory."""
 

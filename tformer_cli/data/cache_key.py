@@ -25,7 +25,7 @@ KNOWN_OF_CORPUS: Mapping[str, Container[Any]] = MappingProxyType(
         **dict.fromkeys(chain.from_iterable(FORMAT_KEYS.values()), ANY),
         # part of a format's content
         **dict.fromkeys(("split", "dataset_config", "pairs", "seed"), ANY),
-        **dict.fromkeys(("source_field", "target_field"), ANY),
+        **dict.fromkeys(("source_field", "target_field", "text_field"), ANY),
         "weight": ANY,  # of the mixture: does not matter
     }
 )
@@ -62,6 +62,7 @@ def cache_key(config: CorpusConfig, data: DataConfig, tokenizer: Tokenizer) -> s
         "fields": [config.source_field, config.target_field],
         "filters": [data.max_length, data.max_length_ratio],
         "tokenizer": tokenizer.to_json(),
-        **({"text": data.text} if config.text and data.text != "lines" else {}),
+        **({"text": data.text} if config.is_text and data.text != "lines" else {}),
+        **({"text_field": config.text_field} if config.text_field else {}),
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -30,6 +30,13 @@ FORMAT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Formats of corpora, and the fields of `CorpusConfig` that name a corpus of each."""
 
+SPLIT_KEYS = ("built_in", "ratings")
+"""Fields that name a split of what is built in."""
+TEXT_FIELDS: Mapping[str, str] = MappingProxyType(
+    {"jsonl": "text", "dataset": "text", "tsv": "1", **dict.fromkeys(SPLIT_KEYS, "source")}
+)
+"""Formats that may have a text in place of a pair, and where it is by default."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
@@ -59,6 +66,10 @@ class CorpusConfig:
     """Seed of the built-in corpus."""
     text: str = ""
     """File of text for a language model, which has no source."""
+    text_field: str = ""
+    """Where the text for a language model is, which has no source: a field of JSONL or of a
+    dataset (default "text"), a TSV column (default 1), or "source" or "target" of what is built
+    in (default "source")."""
     source_field: str = ""
     """Where the source is: a JSON or dataset field (dots descend: `translation.en`; default
     "source"), or a TSV column counted from 1 (default 1)."""
@@ -76,10 +87,11 @@ class CorpusConfig:
         if bool(self.source) != bool(self.target):
             missing = "target" if self.source else "source"
             raise ValueError(f"{missing}: is missing; aligned files come in pairs")
-        for name in ("built_in", "ratings"):
+        for name in SPLIT_KEYS:
             split = getattr(self, name)
             if split not in ("", "train", "valid", "test"):
                 raise ValueError(f'{name}: must be "train", "valid" or "test", but is "{split}"')
+        self._check_text_field()
         if not 1 <= self.pairs <= MOST_PAIRS:
             raise ValueError(f"pairs: must be 1 to {MOST_PAIRS}, but is {self.pairs}")
         if self.seed < 0:
@@ -88,6 +100,22 @@ class CorpusConfig:
             raise ValueError(
                 f"weight: must be above 0 and at most {LARGEST_WEIGHT:g}, but is {self.weight}"
             )
+
+    def _check_text_field(self) -> None:
+        if not self.text_field:
+            return
+        if self.format not in TEXT_FIELDS:
+            raise ValueError("text_field: is of JSONL, datasets, TSV and built-in data; omit it")
+        if self.format in SPLIT_KEYS and self.text_field not in ("source", "target"):
+            raise ValueError(
+                f'text_field: must be "source" or "target" of built-in data, but is '
+                f'"{self.text_field}"'
+            )
+
+    @property
+    def is_text(self) -> bool:
+        """True if its examples are texts, without a source."""
+        return bool(self.text or self.text_field)
 
     @property
     def format(self) -> str:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
 from types import MappingProxyType
@@ -86,7 +87,14 @@ def read_records(
 ) -> Iterator[CorpusRecord]:
     """Yields the pairs of a corpus with their lines; see `read_corpus`."""
     counts = counts if counts is not None else LineCounts()
-    return format_of(config).read(config, directory, counts)
+    records = format_of(config).read(config, directory, counts)
+    return map(partial(_text_alone, config.text_field), records) if config.text_field else records
+
+
+def _text_alone(field: str, record: CorpusRecord) -> CorpusRecord:
+    """Puts a text in the place of a pair; formats with fields have it on both sides."""
+    text = record.pair.target if field == "target" else record.pair.source
+    return record._replace(pair=SentencePair("", text))
 
 
 def corpus_name(config: CorpusConfig) -> str:
@@ -154,8 +162,11 @@ def _tsv(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[C
 
 
 def _rows(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[CorpusRecord]:
-    source = _column(config.source_field, 1, "source_field")
-    target = _column(config.target_field, 2, "target_field")
+    if config.text_field:
+        source = target = _column(config.text_field, 1, "text_field")
+    else:
+        source = _column(config.source_field, 1, "source_field")
+        target = _column(config.target_field, 2, "target_field")
     for number, line in enumerate(read_lines(path, counts), start=1):
         cells = line.split("\t")
         if len(cells) < max(source, target):

@@ -7,7 +7,9 @@ from tformer_cli.errors import DataError
 
 
 def field_names(config: CorpusConfig) -> tuple[str, str]:
-    """The fields of source and target of a JSONL file or dataset."""
+    """The fields of source and target of a JSONL file or dataset; of a text both are its own."""
+    if config.text_field:
+        return config.text_field, config.text_field
     return config.source_field or "source", config.target_field or "target"
 
 
@@ -34,7 +36,8 @@ def missing_field(field: str, present: list[str], where: str) -> DataError:
     """Lists the fields that exist instead of `field`."""
     found = ", ".join(present[:20]) or "none"
     return DataError(
-        f'{where}: has no field "{field}", only {found}; set source_field and target_field'
+        f'{where}: has no field "{field}", only {found}; set source_field and target_field, or '
+        "text_field for a language model"
     )
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from tformer_cli.data.config import CorpusConfig
+from tformer_cli.data.corpora import read_corpus
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.loading.text_stream import joined
 from tformer_cli.decoding.search.text_scoring import score_texts, text_scores
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.runtime import autocast, check_threads
+from tformer_cli.workflows.quality.given import JSONL, TSV, ending_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tformer_cli.data.lines import LineCounts
     from tformer_cli.decoding.search.text_scoring import TextScores
     from tformer_cli.workflows.opening.generator import OpenedGenerator
 
@@ -37,6 +41,30 @@ class TextEvaluation:
     def signature(self) -> str:
         """Says how the scores were computed."""
         return f"text:{self.kind}|window:{self.window}|stride:{self.stride}"
+
+
+def texts_in_field(
+    name: str, field: str, split: str = "train", counts: LineCounts | None = None
+) -> list[str]:
+    """Reads the texts in a field of JSONL, of a dataset, or in a column of a TSV file.
+
+    Args:
+        name: the file, or the dataset's name.
+        field: of the texts; dots descend.
+        split: of a dataset.
+        counts: counts the lines that are read.
+
+    Raises:
+        DataError: if they cannot be read; it names the record.
+    """
+    ending = ending_of(name)
+    if ending in JSONL:
+        corpus = CorpusConfig(jsonl=name, text_field=field)
+    elif ending in TSV:
+        corpus = CorpusConfig(tsv=name, text_field=field)
+    else:
+        corpus = CorpusConfig(dataset=name, text_field=field, split=split)
+    return [pair.target for pair in read_corpus(corpus, "", counts)]
 
 
 def evaluate_texts(

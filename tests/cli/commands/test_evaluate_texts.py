@@ -57,6 +57,26 @@ def test_scores_are_those_of_every_token(language_model, text, kind, window, str
     }
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson"])
+def test_texts_may_be_in_a_field(language_model, text, tmp_path, name):
+    (tmp_path / name).write_text("".join(json.dumps({"body": line}) + "\n" for line in LINES))
+    plain = run("evaluate", language_model, "--text", text, "-q")
+    done = run("evaluate", language_model, "--text", tmp_path / name, "--text-field", "body", "-q")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == plain.stdout
+    done = run("evaluate", language_model, "--text", tmp_path / name, "--text-field", "x", "-q")
+    assert done.exit_code == 2
+    assert 'has no field "x", only body' in done.stderr
+
+
+def test_a_split_of_a_dataset_is_evaluated(language_model, text, tmp_path):
+    (tmp_path / "a.csv").write_text("body\n" + "".join(f'"{line}"\n' for line in LINES if line))
+    arguments = ("evaluate", language_model, "--text", tmp_path / "a.csv", "--text-field", "body")
+    done = run(*arguments, "--text-split", "train[:1]", "--format", "json", "-q")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["bytes"] == len(LINES[0]) + 1
+
+
 def test_a_table_says_how_scores_were_computed(language_model, text):
     done = run("evaluate", language_model, "--text", text, "-q")
     assert done.exit_code == 0, done.stderr
@@ -70,6 +90,7 @@ def test_a_table_says_how_scores_were_computed(language_model, text):
     [
         (["--window", "41"], "--window: must be 2 to 40, which the model takes, but is 41"),
         (["--window", "8", "--stride", "9"], "--stride: must be 1 to --window = 8, but is 9"),
+        (["--text-split", "test"], "--text-split: is of a dataset; add --text-field"),
         (["--reference", "TEXT"], "--text: is of a language model; name its MODEL, and no"),
     ],
 )

@@ -13,6 +13,7 @@ from tformer_cli.decoding.search.text_scoring import score_texts
 from tformer_cli.errors import RecipeError
 from tformer_cli.recipe import make_recipe
 from tformer_cli.workflows.generate import generate_texts
+from tformer_cli.workflows.quickstart import held_out_pairs
 from tformer_cli.workflows.train import train
 from tformer_cli.workflows.training.data import completed_recipe, encoded_corpora, make_tokenizer
 from tformer_cli.workflows.training.plan import plan_training
@@ -165,12 +166,39 @@ def test_a_dry_run_shows_blocks(make):
     assert plan_training(make()).batch_shapes[0][1] == 1
 
 
+@pytest.mark.parametrize(
+    ("corpus", "rows"),
+    [
+        ({"jsonl": "a.jsonl"}, '{{"text": "{}"}}'),
+        ({"jsonl": "a.jsonl", "text_field": "doc.body"}, '{{"doc": {{"body": "{}"}}}}'),
+        ({"dataset": "a.jsonl", "text_field": "doc"}, '{{"n": 1, "doc": "{}"}}'),
+        ({"tsv": "a.tsv", "text_field": "2"}, "7\t{}"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["lines", "stream"])
+def test_texts_in_fields_are_those_of_lines(make, tmp_path, corpus, rows, kind):
+    (name,) = (corpus[key] for key in ("jsonl", "dataset", "tsv") if key in corpus)
+    (tmp_path / name).write_text("".join(f"{rows.format(line)}\n" for line in LINES))
+    corpus = {**corpus, **({"dataset": str(tmp_path / name)} if "dataset" in corpus else {})}
+    expected = examples(make(data__text=kind))[1]
+    assert examples(make(data__text=kind, data__train=[corpus]))[1] == expected
+
+
+def test_one_side_of_what_is_built_in_is_text(make):
+    recipe = make(data__train=[{"built_in": "test", "pairs": 20}], data__max_length=80,
+                  model__max_positions=100)  # fmt: skip
+    _, _, english = examples(recipe)
+    assert english.texts([0])[1] == [held_out_pairs(recipe)[0].source]
+    with pytest.raises(RecipeError, match='text_field: must be "source" or "target" of built-in'):
+        make(data__train=[{"built_in": "test", "text_field": "en"}])
+
+
 @torch.inference_mode()
 def test_what_is_not_of_the_task_is_one_line(make, tmp_path):
     with pytest.raises(RecipeError, match=r'make a model for "translate", but task.kind is "lang'):
         make(model__n_encoder_layers=2)
-    with pytest.raises(RecipeError, match=r"data.train.0: .* a corpus must be text, a file"):
-        make(data__train=[{"tsv": "a.tsv"}])
+    with pytest.raises(RecipeError, match=r"data.train.0: .* a corpus must be text, or"):
+        make(data__train=[{"source": "a.en", "target": "a.fr"}])
     with pytest.raises(RecipeError, match="inspect_every: follows the heads of"):
         make(training__inspect_every=5)
     with pytest.raises(RecipeError, match=r"validation.metric: must be one of .*bits_per_byte"):

@@ -11,10 +11,13 @@ from tformer_cli.cli.format_choice import TextOrJson
 from tformer_cli.cli.options import option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.process import torch_preparation
-from tformer_cli.cli.text_io import file_lines, note_choices, warn_of_bytes
+from tformer_cli.cli.text_io import STANDARD_STREAM, file_lines, note_choices, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tformer_cli.cli.decoding_options import TranslatorOptions
     from tformer_cli.workflows.evaluate_texts import TextEvaluation
 
@@ -35,10 +38,29 @@ class TextScoringOptions:
         ),
         PathRole.reads_file,
     ] = None
+    text_field: Annotated[
+        str | None,
+        option(
+            "--text is JSONL, a TSV file or a Hugging Face dataset (a hub name or a path); its "
+            "texts are in this field or column.",
+            panel=LANGUAGE_MODELS,
+            shown="none; --text is text",
+            metavar="FIELD",
+        ),
+    ] = None
+    text_split: Annotated[
+        str | None,
+        option(
+            "Split of a dataset; slices such as test[:100] work.",
+            panel=LANGUAGE_MODELS,
+            shown="train",
+            metavar="SPLIT",
+        ),
+    ] = None
     text_kind: Annotated[
         Literal["lines", "stream"] | None,
         option(
-            "Score each line of --text by itself, or all of it as one.",
+            "Score each line or record of --text by itself, or all of it as one.",
             panel=LANGUAGE_MODELS,
             shown="as MODEL was trained",
         ),
@@ -63,6 +85,24 @@ class TextScoringOptions:
         ),
     ] = None
 
+    def lines(self, counts: LineCounts, *, quiet: bool) -> "Iterable[str]":
+        """Returns the lines or records of the text.
+
+        Raises:
+            UsageError: if a split is named of what has no fields.
+            DataError: if the text cannot be read.
+        """
+        name = self.text or ""
+        if self.text_field is None:
+            if self.text_split is not None:
+                raise UsageError("--text-split: is of a dataset; add --text-field")
+            return file_lines(name, counts, quiet=quiet)
+        if name == STANDARD_STREAM:
+            raise UsageError("--text-field: stdin is text; name a file")
+        from tformer_cli.workflows.evaluate_texts import texts_in_field
+
+        return texts_in_field(name, self.text_field, self.text_split or "train", counts)
+
 
 def evaluate_texts(
     model: Path,
@@ -74,7 +114,7 @@ def evaluate_texts(
 ) -> None:
     """Shows the scores of a language model."""
     counts = LineCounts()
-    lines = file_lines(texts.text or "", counts, quiet=quiet)
+    lines = texts.lines(counts, quiet=quiet)
     from tformer_cli.workflows import evaluate_texts as workflow
     from tformer_cli.workflows.opening.generator import open_generator
 

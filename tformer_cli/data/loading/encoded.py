@@ -169,7 +169,7 @@ def _write_pairs(
     counts, lines = Counts(), LineCounts()
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
         stream = TextStream(tokenizer.target, data.max_length)
-        is_stream = bool(config.text) and data.text == "stream"
+        is_stream = config.is_text and data.text == "stream"
         for chunk in _chunks(read_corpus(config, data.directory, lines)):
             if is_stream:
                 rows = _blocks(stream.add(pair.target for pair in chunk), tokenizer)
@@ -209,7 +209,7 @@ def _encode(
     counts: Counts,
 ) -> pa.RecordBatch:
     """Tokenizes a chunk and filters it, counting the pairs dropped."""
-    is_text = bool(config.text)
+    is_text = config.is_text
     pairs = [pair for pair in chunk if (is_text or pair.source.strip()) and pair.target.strip()]
     counts.dropped["blank"] += len(chunk) - len(pairs)
     ids = (

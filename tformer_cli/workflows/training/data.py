@@ -142,7 +142,7 @@ def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
         if corpus.not_utf8:
             broken = f"; {count_of(corpus.not_utf8, 'line')} not UTF-8, read as U+FFFD"
         what = "pair"
-        if config.text:
+        if config.is_text:
             what = "text" if recipe.data.text == "lines" else "block"
         yield f"{corpus_name(config)}: {count_of(len(corpus), what)}{cached}{left_out}{broken}"
 

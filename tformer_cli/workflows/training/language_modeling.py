@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tformer_cli.data.config import TEXT_FIELDS
 from tformer_cli.data.doubts import WITHOUT_VALIDATION
 from tformer_cli.data.loading.text_stream import joined
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from tformer_cli.data.config import CorpusConfig
     from tformer_cli.data.corpora import SentencePair
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.model.base import Model
@@ -21,13 +23,25 @@ if TYPE_CHECKING:
     from tformer_cli.training.validation import ModelValidator
 
 
+def with_text_field(corpus: CorpusConfig) -> CorpusConfig:
+    """Names the field of a corpus that has its texts, where the recipe does not."""
+    if corpus.is_text or corpus.format not in TEXT_FIELDS:
+        return corpus
+    return replace(corpus, text_field=TEXT_FIELDS[corpus.format])
+
+
 class LanguageModeling:
     """Texts, each the target of an example with an empty source; see `tasks.Task`."""
 
     def completed(self, recipe: Recipe, progress: Callable[[str, int], None] | None) -> Recipe:  # noqa: ARG002 - nothing is read
-        """See `Task`. Blocks of a stream have no end of their own."""
-        has_ends = recipe.data.text == "lines"
-        return replace(recipe, model=replace(recipe.model, target_eos=has_ends))
+        """See `Task`. Fields of texts are named; blocks of a stream have no end of their own."""
+        data = replace(
+            recipe.data,
+            train=tuple(map(with_text_field, recipe.data.train)),
+            valid=tuple(map(with_text_field, recipe.data.valid)),
+        )
+        has_ends = data.text == "lines"
+        return replace(recipe, data=data, model=replace(recipe.model, target_eos=has_ends))
 
     def texts(self, pair: SentencePair) -> Iterable[str]:
         """See `Task`; line ends are tokens of a stream."""

@@ -133,7 +133,7 @@ def _sample(recipe: Recipe, counts: LineCounts) -> Iterator[SentencePair]:
     share = -(-SAMPLE // len(recipe.data.train))
     for corpus in recipe.data.train:
         for pair in islice(read_corpus(corpus, recipe.data.directory, counts), share):
-            if (corpus.text or pair.source.strip()) and pair.target.strip():
+            if (corpus.is_text or pair.source.strip()) and pair.target.strip():
                 yield pair
 
 
