@@ -29,7 +29,7 @@ from tformer_cli.fast.continuous.continuous_search import ContinuousEngine
 from tformer_cli.fast.ctranslate2_engine import CTranslate2Engine
 from tformer_cli.fast.native import weights
 from tformer_cli.fast.native_search import CompiledEngine
-from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
 from tformer_cli.model.transformer import Transformer
 
 CPU = torch.device("cpu")
@@ -90,6 +90,14 @@ def test_tables_name_fields_that_exist_and_know_the_defaults(kind, table):
         Sentence: {"tokens": (5, 6)},
     }
     assert allow_list.unknown_setting(kind(**needed.get(kind, {})), table) is None
+
+
+def test_a_plain_translation_model_has_neutral_values_alone():
+    for name, values in PLAIN_TRANSLATION.items():
+        if name in ("n_encoder_layers", "n_decoder_layers"):
+            assert 0 not in values
+        else:
+            assert values == (getattr(ModelConfig, name),)
 
 
 @pytest.fixture(scope="module")

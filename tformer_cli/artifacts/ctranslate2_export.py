@@ -23,7 +23,7 @@ from tformer_cli.files.atomic import directory_aside, write_text
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.model.attention import MultiHeadAttention
-from tformer_cli.model.config import WITH_DECODER, WITH_ENCODER
+from tformer_cli.model.config import PLAIN_TRANSLATION
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.feed_forward import FeedForward
 
@@ -33,36 +33,23 @@ ORIGIN = "origin.json"
 """File with the hashes of the exported weights and their tokenizer."""
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
+        **PLAIN_TRANSLATION,
         **dict.fromkeys(
             ("d_model", "n_heads", "d_ff", "norm_epsilon", "max_positions",
              "rotary_base"),
             ANY,
         ),
-        "n_encoder_layers": WITH_ENCODER,
-        "n_decoder_layers": WITH_DECODER,
-        # of language models alone
-        "target_bos": (True,),
-        "target_eos": (True,),
-        # of classifiers alone
-        "n_labels": (0,),
-        "pooling": ("mean",),
         # of training alone
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
-        "n_key_heads": (0,),
-        "projections": (True,),
-        "norm_kind": ("layer",),
-        "gated": (False,),
         "activation": ("relu", "gelu", "swish"),
         "positions": ("sinusoidal", "learned", "rotary", "table"),
-        "similarity": ("scaled",),
         **dict.fromkeys(("relative_buckets", "relative_distance"), ANY),  # of others alone
         "tied_embeddings": ("all", "decoder", "none"),
         **dict.fromkeys(
             ("bias", "output_bias", "embedding_norm", "scale_embeddings", "source_eos"),
             (False, True),
         ),
-        "decoder_cell": ("attention",),
         "final_norm": ("pre-norm",),
         "source_vocab_size": ANY,
         # numbers that differ from layer to layer are refused with a message of their own

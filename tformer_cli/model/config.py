@@ -1,6 +1,6 @@
 """Settings of a Transformer, and the named presets. Free of torch."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -33,10 +33,29 @@ _RANGES = {
     "relative_distance": (2, 1 << 20),
 }
 _LARGEST_BASE = 1e12
-WITH_ENCODER = range(1, _RANGES["n_encoder_layers"][1] + 1)
-"""Values of `n_encoder_layers` of models that read a source."""
-WITH_DECODER = range(1, _RANGES["n_decoder_layers"][1] + 1)
-"""Values of `n_decoder_layers` of models that write a target."""
+PLAIN_TRANSLATION: Mapping[str, Container[object]] = MappingProxyType(
+    {
+        "n_encoder_layers": range(1, _RANGES["n_encoder_layers"][1] + 1),
+        "n_decoder_layers": range(1, _RANGES["n_decoder_layers"][1] + 1),
+        # of language models alone
+        "target_bos": (True,),
+        "target_eos": (True,),
+        # of classifiers alone
+        "n_labels": (0,),
+        "pooling": ("mean",),
+        # of layers unlike the paper's
+        "n_key_heads": (0,),
+        "projections": (True,),
+        "similarity": ("scaled",),
+        "norm_kind": ("layer",),
+        "gated": (False,),
+        "decoder_cell": ("attention",),
+    }
+)
+"""Settings of a translation model of the paper's layers that set it apart from other Transformers.
+
+The allow-lists of engines and exports begin with it, so that a setting that none of them knows is
+added here, with its neutral value, and nowhere else."""
 ROTARY_BASE = 10_000.0
 """The base of Su et al. 2021."""
 

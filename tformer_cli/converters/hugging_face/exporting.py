@@ -32,7 +32,7 @@ from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
-from tformer_cli.model.config import WITH_DECODER, WITH_ENCODER, ModelConfig
+from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.model.weight_shapes import parameter_shapes
 
@@ -43,33 +43,20 @@ _ROUNDING = 1e-6
 """Sines of two libraries differ by less."""
 _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
     {
+        **PLAIN_TRANSLATION,
         **dict.fromkeys(
             ("d_model", "n_heads", "d_ff", "max_positions"),
             ANY,
         ),
-        "n_encoder_layers": WITH_ENCODER,
-        "n_decoder_layers": WITH_DECODER,
-        # of language models alone
-        "target_bos": (True,),
-        "target_eos": (True,),
-        # of classifiers alone
-        "n_labels": (0,),
-        "pooling": ("mean",),
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
-        "n_key_heads": (0,),
-        "projections": (True,),
-        "norm_kind": ("layer",),
-        "gated": (False,),
         "norm_epsilon": (_NORM_EPSILON,),
         "activation": frozenset(ACTIVATIONS.values()),
         "positions": ("sinusoidal", "learned", "table"),
-        "similarity": ("scaled",),
         # of other positions alone
         **dict.fromkeys(("rotary_base", "relative_buckets", "relative_distance"), ANY),
         **dict.fromkeys(("bias", "output_bias", "scale_embeddings"), (False, True)),
         "embedding_norm": (False,),
-        "decoder_cell": ("attention",),
         "final_norm": ("pre-norm",),
         "source_eos": (True,),
         # numbers that differ from layer to layer are refused with a message of their own

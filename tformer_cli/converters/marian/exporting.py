@@ -41,31 +41,19 @@ from tformer_cli.data.sentencepiece.tokenizer import SentencePieceSide, Sentence
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, TokenizerSide
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
-from tformer_cli.model.config import WITH_DECODER, WITH_ENCODER, ModelConfig
+from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes
 
 _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
     {
+        **PLAIN_TRANSLATION,
         **dict.fromkeys(
             ("d_model", "n_heads", "d_ff", "max_positions"),
             ANY,
         ),
-        "n_encoder_layers": WITH_ENCODER,
-        "n_decoder_layers": WITH_DECODER,
-        # of language models alone
-        "target_bos": (True,),
-        "target_eos": (True,),
-        # of classifiers alone
-        "n_labels": (0,),
-        "pooling": ("mean",),
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
-        "n_key_heads": (0,),
-        "projections": (True,),
-        "norm_kind": ("layer",),
-        "gated": (False,),
         "activation": ("relu", "swish"),
-        "similarity": ("scaled",),
         # of other positions alone
         **dict.fromkeys(("rotary_base", "relative_buckets", "relative_distance"), ANY),
         "tied_embeddings": ("all", "decoder", "none"),

@@ -37,7 +37,7 @@ from tformer_cli.fast.continuous.beam_places import (
 )
 from tformer_cli.fast.continuous.fixed_cache import FixedCache
 from tformer_cli.fast.native.torch_weights import interference
-from tformer_cli.model.config import WITH_DECODER, WITH_ENCODER
+from tformer_cli.model.config import PLAIN_TRANSLATION
 from tformer_cli.model.feed_forward import ACTIVATIONS
 from tformer_cli.model.operations import Linear, StandardProducts
 from tformer_cli.model.transformer import Transformer
@@ -61,6 +61,7 @@ MOST_BATCHES = 4
 """Widths whose places are kept from one search to the next."""
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
+        **PLAIN_TRANSLATION,
         **dict.fromkeys(
             ("d_model", "n_heads", "d_ff", "dropout",
              "attention_dropout", "activation_dropout", "norm_epsilon", "max_positions",
@@ -68,14 +69,6 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
              "encoder_heads", "decoder_heads", "cross_heads", "bias_heads"),
             ANY,
         ),
-        "n_encoder_layers": WITH_ENCODER,
-        "n_decoder_layers": WITH_DECODER,
-        # of language models alone
-        "target_bos": (True,),
-        "target_eos": (True,),
-        # of classifiers alone
-        "n_labels": (0,),
-        "pooling": ("mean",),
         "norm": ("post", "pre"),
         "n_key_heads": ANY,
         "projections": (False, True),
@@ -83,10 +76,8 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "gated": (False, True),
         "activation": ACTIVATIONS,
         "positions": ("sinusoidal", "learned", "rotary", "relative", "alibi", "none", "table"),
-        "similarity": ("scaled",),
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
-        "decoder_cell": ("attention",),
         "output_bias": (False, True),
         "final_norm": ("pre-norm", "always"),
         "embedding_norm": (False, True),

@@ -16,7 +16,7 @@ import numpy as np
 
 from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.fast.native.structs import Shape
-from tformer_cli.model.config import WITH_DECODER, WITH_ENCODER
+from tformer_cli.model.config import PLAIN_TRANSLATION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
@@ -48,29 +48,17 @@ N_SPECIAL_TOKENS = 4
 
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
+        **PLAIN_TRANSLATION,
         **dict.fromkeys(
             ("d_model", "n_heads", "d_ff", "norm_epsilon", "max_positions",
              "rotary_base", "encoder_heads", "decoder_heads", "cross_heads"),
             ANY,
         ),
-        "n_encoder_layers": WITH_ENCODER,
-        "n_decoder_layers": WITH_DECODER,
-        # of language models alone
-        "target_bos": (True,),
-        "target_eos": (True,),
-        # of classifiers alone
-        "n_labels": (0,),
-        "pooling": ("mean",),
         # of training alone
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
-        "n_key_heads": (0,),
-        "projections": (True,),
-        "norm_kind": ("layer",),
-        "gated": (False,),
         "activation": ACTIVATIONS,
         "positions": POSITIONS,
-        "similarity": ("scaled",),
         **dict.fromkeys(("relative_buckets", "relative_distance", "bias_heads"), ANY),  # of others
         "tied_embeddings": ("all", "decoder", "none"),
         "bias": (False, True),
