@@ -366,3 +366,25 @@ def test_a_command_loads_no_other_one():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[-1] == "['tformer_cli.cli.commands.score']"
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_signal_while_an_object_is_destroyed_ends_the_program(name, status):
+    program = f"""
+import os, signal, sys, time
+from tformer_cli.cli import app
+class Destroyed:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(0.01)
+def run():
+    Destroyed()
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:  # Typer's own way
+        sys.exit(130)
+app.make_app = lambda _: run
+app.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
+    assert (done.returncode, done.stderr) == (status, b"")

@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -276,6 +277,7 @@ def main() -> None:
     """Runs the program with the process's arguments."""
     prepare_standard_streams()
     signal.signal(signal.SIGTERM, _leave_on_signal)
+    sys.unraisablehook = _leave_later
     make_app(wanted_command(sys.argv[1:], os.environ))()
 
 
@@ -283,6 +285,17 @@ def _leave_on_signal(signal_number: int, frame: FrameType | None) -> NoReturn:  
     """Exits as an error does, so that nothing half-written is left."""
     _signals.append(signal_number)
     sys.exit(128 + signal_number)
+
+
+def _leave_later(ignored: "sys.UnraisableHookArgs") -> None:
+    """Repeats a signal that came while an object was destroyed, where exceptions are ignored."""
+    if isinstance(ignored.exc_value, SystemExit | KeyboardInterrupt):
+        number = _signals[-1] if _signals else signal.SIGINT
+        again = threading.Timer(0.05, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(ignored)
 
 
 _signals: list[int] = []

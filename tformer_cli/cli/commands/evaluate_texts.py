@@ -41,8 +41,8 @@ class TextScoringOptions:
     text_field: Annotated[
         str | None,
         option(
-            "--text is JSONL, a TSV file or a Hugging Face dataset (a hub name or a path); its "
-            "texts are in this field or column.",
+            "Field or column of the texts, where --text is JSONL, a TSV file or a Hugging Face "
+            "dataset (a hub name or a path).",
             panel=LANGUAGE_MODELS,
             shown="none; --text is text",
             metavar="FIELD",
