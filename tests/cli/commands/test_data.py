@@ -252,7 +252,10 @@ def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
         "tformer data clean a.en a.fr -o cleaned-1",
         "tformer data clean b.tsv -o cleaned-2",
     ]
-    built_in = run("check", "quickstart", "--format", "json", "--only", "markup")
+    (tmp_path / "built-in.toml").write_text(
+        '[data]\ntrain = [{ built_in = "train", pairs = 50 }]\n[training]\nmax_steps = 1\n'
+    )
+    built_in = run("check", "built-in.toml", "--format", "json", "--only", "markup")
     assert json.loads(built_in.stdout)["dropped"] == 0
 
 
