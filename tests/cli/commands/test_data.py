@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from itertools import chain
 
 import pytest
 from typer.testing import CliRunner
@@ -262,7 +263,10 @@ def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["check", "a.en"], "error: a.en: is one file of text; name SOURCE and TARGET, whose"),
+        (["check", "a.en", "--only", "swapped"], "error: --only: swapped is not a check of texts;"),
+        (["check", "a.en", "--text-field", "1"], "error: --text-field: files of text have no "),
+        (["check", "a.tsv", "--text-field", "1", "--source-field", "2"], "omit --source-field "),
+        (["dedupe", "a.en", "--by", "source", "-o", "o"], "error: --by source: is of pairs, but "),
         (["check", "a.en", "a.fr", "a.en"], "error: FILE…: found 3 files; name SOURCE and TARGET"),
         (["check", "a.en", "none.fr"], "error: none.fr: no such file; check the path"),
         (["check", "a.en", "short.fr"], "error: a.en, short.fr: different numbers of lines (60"),
@@ -271,7 +275,7 @@ def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
         (["clean", "mine.toml", "-o", "o"], "error: FILE…: is a recipe; name the files of one"),
         (["clean", "a.en", "a.fr", "-o", "a.en/o"], "error: "),
         (["check", "a.en", "a.fr", "--only", "mark"], '--only: there is no check "mark"; did you '),
-        (["check", "a.en", "a.fr", "--source-field", "2"], "error: --source-field, --tar"),
+        (["check", "a.en", "a.fr", "--source-field", "2"], "error: --source-field: files of"),
         (["check", "a.tsv", "--source-field", "x"], 'source_field: must be a column'),
         (["check", "a.en", "a.fr", "--max-deviation", "-1"], "--max-deviation: must be above"),
         (["check", "a.en", "a.fr", "-o", "a.fr"], "error: --output: a.fr is also the input"),
@@ -356,11 +360,107 @@ def test_bytes_that_are_not_utf8_are_told(noisy, tmp_path, command):
     assert json.loads((tmp_path / "o" / "report.json").read_text())["not_utf8"] == 1
 
 
-def test_recipes_of_other_tasks_are_refused(tmp_path, monkeypatch):
+REVIEWS = [
+    "The soup was cold.\tbad",
+    "the soup was COLD\tbad",
+    "The soup was cold!\tgood",
+    "\tgood",
+    "We waited <b>long</b>.\tbad",
+    "La soupe est très bonne et le pain aussi.\tgood",
+    "We will come again.\tgood",
+]
+
+
+def checked(*args):
+    result = run("check", *args, "--format", "json")
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    found = {one["check"]: [e["line"] for e in one["examples"]] for one in report["checks"]}
+    return report, {name: lines for name, lines in found.items() if lines}
+
+
+OF_REVIEWS = {
+    "empty": [4],
+    "markup": [5],
+    "language": [6],
+    "duplicate": [2],
+    "other-label": [3],
+    "held-out": [7],
+}
+
+
+def test_texts_with_labels_are_checked_cleaned_and_split(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write("t.tsv", ["good\t1", "bad\t0"])
-    write("r.toml", ["[task]", 'kind = "classify"', "[data]", 'train = [{ tsv = "t.tsv" }]'])
-    write("r.toml", [*read(tmp_path / "r.toml"), "[training]", "max_epochs = 1"])
-    result = run("check", "r.toml")
-    assert result.exit_code == 2
-    assert 'error: r.toml: task.kind is "classify", but checks are of sentence' in result.stderr
+    write("r.tsv", REVIEWS)
+    write("held.tsv", ["we will come again\tbad", "Another.\tgood"])
+    given = ["r.tsv", "--label-field", "2", "--source-language", "en", "--held-out", "held.tsv"]
+    report, found = checked(*given)
+    assert found == OF_REVIEWS
+    assert (report["kind"], report["languages"], report["dropped"]) == ("labeled", ["en", ""], 5)
+    assert report["checks"][0]["examples"][0] == {
+        "corpus": "r.tsv", "line": 4, "text": "", "label": "good", "why": "text blank"
+    }  # fmt: skip
+    assert report["commands"] == ["tformer data clean r.tsv --label-field 2 -o cleaned"]
+    assert run("clean", *given, "-o", "c").exit_code == 0
+    assert read(tmp_path / "c/r.tsv") == [REVIEWS[0], REVIEWS[2]]
+    dropped = [json.loads(line) for line in read(tmp_path / "c/dropped.jsonl")]
+    assert [(one["line"], one["label"], list(one["checks"])) for one in dropped][:2] == [
+        (2, "bad", ["duplicate"]),
+        (4, "good", ["empty"]),
+    ]
+    assert "7 examples; 2 raise no doubt" in run("check", *given, "--format", "text").stdout
+    assert "<th class=number>examples" in run("check", *given, "--format", "html").stdout
+    sizes = ["--valid", 1, "--test", 1]
+    split = run("split", "r.tsv", "--label-field", "2", "-o", "s", *sizes)
+    assert split.exit_code == 0, split.stderr
+    sets = [read(tmp_path / f"s/{name}.tsv") for name in ("train", "valid", "test")]
+    assert sorted(chain(*sets)) == sorted(REVIEWS)
+    assert sum("soup" in "".join(some) for some in sets) == 1  # whatever their labels are
+
+
+def test_texts_alone_are_checked_cleaned_and_split(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = [line.split("\t")[0] for line in REVIEWS]
+    write("t.en", texts)
+    write("held.txt", ["we will come again"])
+    expected = {**OF_REVIEWS, "duplicate": [2, 3]}
+    del expected["other-label"]
+    report, found = checked("t.en", "--held-out", "held.txt")
+    assert found == expected
+    assert (report["kind"], report["languages"]) == ("texts", ["", "en"])
+    write("t.jsonl", [json.dumps({"text": text, "n": n}) for n, text in enumerate(texts)])
+    fields = ["t.jsonl", "--text-field", "text", "--source-language", "en"]
+    report, found = checked(*fields, "--held-out", "held.txt")
+    assert found == expected
+    assert report["commands"] == ["tformer data clean t.jsonl --text-field text -o cleaned"]
+    assert run("dedupe", "t.en", "-o", "d").exit_code == 0
+    assert read(tmp_path / "d/t.en") == [texts[n] for n in (0, 3, 4, 5, 6)]
+    assert run("split", "t.en", "-o", "s", "--valid", 1, "--test", 1).exit_code == 0
+    sets = [read(tmp_path / f"s/{name}.en") for name in ("train", "valid", "test")]
+    assert sorted(chain(*sets)) == sorted(texts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "found"),
+    [
+        ("classify", "", {**OF_REVIEWS, "held-out": [7]}),
+        ("language-model", 'text_field = "1", ', {**OF_REVIEWS, "duplicate": [2, 3]}),
+    ],
+)
+def test_recipes_of_other_tasks_have_other_checks(tmp_path, monkeypatch, kind, keys, found):
+    monkeypatch.chdir(tmp_path)
+    write("t.tsv", REVIEWS)
+    write("v.tsv", ["we will come again\tgood"])
+    recipe = (
+        f'[task]\nkind = "{kind}"\n[data]\nsource_language = "en"\n'
+        f'train = [{{ {keys}tsv = "t.tsv" }}]\nvalid = [{{ {keys}tsv = "v.tsv" }}]\n'
+        "[training]\nmax_epochs = 1\n"
+    )
+    (tmp_path / "r.toml").write_text(recipe)
+    expected = {name: n for name, n in found.items() if kind == "classify" or name[:2] != "ot"}
+    assert checked("r.toml")[1] == expected
+    if kind == "language-model":
+        (tmp_path / "r.toml").write_text(recipe.replace("[data]", '[data]\ntext = "stream"'))
+        result = run("check", "r.toml")
+        assert result.exit_code == 2
+        assert 'error: r.toml: data.text is "stream", a text whose lines are no ex' in result.stderr

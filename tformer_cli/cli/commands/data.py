@@ -1,4 +1,4 @@
-"""`tformer data`: check, clean, split and deduplicate parallel corpora."""
+"""`tformer data`: check, clean, split and deduplicate corpora."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 data_app = typer.Typer(
     name="data",
     cls=HelpfulGroup,
-    help="Check, clean, split and deduplicate parallel corpora.\n\nExamples:\n"
+    help="Check, clean, split and deduplicate corpora.\n\nExamples:\n"
     "  tformer data check train.en train.de\n"
     "  tformer data clean train.en train.de -o cleaned",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -50,7 +50,8 @@ CorpusArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE…",
-        help="Two aligned files, or one .tsv or .jsonl file; also .gz, .xz and .bz2.",
+        help="Two aligned files, one .tsv or .jsonl file, or one file of texts; also .gz, .xz and "
+        ".bz2.",
     ),
     PathRole.reads_file,
 ]
@@ -58,7 +59,8 @@ CheckedArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE…",
-        help="Two aligned files, one .tsv or .jsonl file, or a recipe: all that it trains on.",
+        help="Two aligned files, one .tsv or .jsonl file, one file of texts, or a recipe: all that "
+        "it trains on.",
     ),
     PathRole.reads_file,
 ]
@@ -77,8 +79,8 @@ DirectoryOption = Annotated[
 NearOption = Annotated[
     bool,
     option(
-        "Also find pairs that are nearly the same as an earlier one, by MinHash; takes longer, and "
-        "0.4 KB of the disk for each pair.",
+        "Also find what is nearly the same as an earlier pair or text, by MinHash; takes longer, "
+        "and 0.4 KB of the disk for each.",
         "--near",
     ),
 ]
@@ -95,8 +97,24 @@ class FieldOptions:
     target_field: Annotated[
         str, option("Column or JSON field of the target.", shown="2, or target", metavar="COLUMN")
     ] = ""
+    text_field: Annotated[
+        str,
+        option(
+            "Column or JSON field of texts that have no source; their other checks are not made.",
+            shown="none; 1 or text with --label-field",
+            metavar="COLUMN",
+        ),
+    ] = ""
+    label_field: Annotated[
+        str, option("Column or JSON field of the texts' labels.", shown="none", metavar="COLUMN")
+    ] = ""
     source_language: Annotated[
-        str, option("Source language, such as en.", shown="the file's ending", metavar="CODE")
+        str,
+        option(
+            "Language of the source, or of texts, such as en.",
+            shown="the file's ending",
+            metavar="CODE",
+        ),
     ] = ""
     target_language: Annotated[
         str, option("Target language.", shown="the file's ending", metavar="CODE")
@@ -125,7 +143,7 @@ class CheckOptions:
     held_out: Annotated[
         list[str] | None,
         option(
-            "File of test or validation sentences that no pair may have: text, .tsv or .jsonl; "
+            "File of test or validation sentences that must not be in it: text, .tsv or .jsonl; "
             "repeatable.",
             shown="none",
             metavar="FILE",
@@ -160,6 +178,12 @@ class CheckOptions:
             raise UsageError("--without: leaves no check; name fewer")
         return chosen
 
+    def asked(self) -> frozenset[str]:
+        """The checks that are named to be made."""
+        from tformer_cli.data.quality.checks import known_checks
+
+        return known_checks(self.only or (), "--only")
+
     def limits(self) -> "Limits":
         """The limits, for the workflow.
 
@@ -192,12 +216,14 @@ def check(
     """Report what is doubtful in a corpus, with examples and the commands that mend it.
 
     Encoding damage, blank and identical sides, lengths, languages, swapped sides, numbers,
-    addresses, markup, noise, repeats, and held-out sentences. Nothing is changed.
+    addresses, markup, noise, repeats, and held-out sentences. Nothing is changed. A file of texts
+    alone, or of texts with labels, gets the checks that need no second side.
 
     Examples:
         tformer data check train.en train.de
         tformer data check pairs.tsv --held-out test.en --held-out test.de -o report.json
         tformer data check my-recipe.toml --examples 20 -o report.html
+        tformer data check reviews.tsv --label-field 2 --source-language en
     """
     from tformer_cli.data.quality.checks import DEFAULT
     from tformer_cli.workflows.quality.check_data import check_data
@@ -210,7 +236,7 @@ def check(
         with line_progress(None, "checking", quiet=quiet) as progress:
             report = check_data(
                 given,
-                wanted=wanted,
+                wanted=given.possible(wanted, checks.asked()),
                 limits=limits,
                 n_examples=examples,
                 progress=progress.update,
@@ -260,13 +286,16 @@ def dedupe(
     output: DirectoryOption,
     by: Annotated[
         Literal["pair", "source", "target", "either"],
-        option("Of pairs with the same pair, source, target or either, only the first is kept."),
+        option(
+            "Of pairs with the same pair, source, target or either, only the first is kept; texts "
+            "take pair alone."
+        ),
     ] = "pair",
     near: NearOption = False,
     held_out: Annotated[
         list[str] | None,
         option(
-            "File of test or validation sentences; pairs that have one are dropped, too.",
+            "File of test or validation sentences; what has one is dropped, too.",
             shown="none",
             metavar="FILE",
         ),
@@ -297,7 +326,7 @@ def dedupe(
     dropping |= {NEAR_DUPLICATE} if near else set()
     dropping |= {HELD_OUT} if held_out else set()
     checks = CheckOptions(held_out=held_out)
-    _clean(files, output, frozenset(dropping), checks, fields, quiet=quiet)
+    _clean(files, output, frozenset(dropping), checks, fields, quiet=quiet, by=by)
 
 
 @data_app.command("split", cls=CheckedCommand)
@@ -330,7 +359,10 @@ def split(
             given, output, n_valid=valid, n_test=test, seed=seed, progress=progress.update
         )
     _warn_of_bytes(report.not_utf8)
-    note(", ".join(f"{n:,} {name}" for name, n in report.pairs.items()) + " pairs", quiet=quiet)
+    note(
+        ", ".join(f"{n:,} {name}" for name, n in report.pairs.items()) + f" {given.kind.noun}s",
+        quiet=quiet,
+    )
     write_line(str(output))
 
 
@@ -342,18 +374,28 @@ def _clean(
     fields: FieldOptions,
     *,
     quiet: bool,
+    by: str = "pair",
 ) -> None:
     """Writes the kept pairs, and says on stderr how many each check dropped."""
     from tformer_cli.workflows.quality.clean_data import clean_data
     from tformer_cli.workflows.quality.given import given_data
 
     given = given_data(files, fields.fields(), checks.held_out or ())
+    if by != "pair" and len(given.kind.texts) == 1:
+        raise UsageError(
+            f"--by {by}: is of pairs, but these are {given.kind.noun}s; what has another label "
+            "is dropped by `tformer data clean --only other-label`"
+        )
     with line_progress(None, "cleaning", quiet=quiet) as progress:
         report = clean_data(
-            given, output, dropping=dropping, limits=checks.limits(), progress=progress.update
+            given,
+            output,
+            dropping=given.possible(dropping, checks.asked()),
+            limits=checks.limits(),
+            progress=progress.update,
         )
     _warn_of_bytes(report.not_utf8)
-    _note_dropped(report, quiet=quiet)
+    _note_dropped(report, given.kind.noun, quiet=quiet)
     write_line(str(output))
 
 
@@ -363,17 +405,17 @@ def _warn_of_bytes(n_lines: int) -> None:
         warn(f"{lines} with bytes that are not UTF-8; U+FFFD was written for them")
 
 
-def _note_dropped(report: "CleanReport", *, quiet: bool) -> None:
+def _note_dropped(report: "CleanReport", noun: str, *, quiet: bool) -> None:
     found = {name: n for name, n in report.checks.items() if n}
     for name, n_pairs in found.items():
-        note(f"{name}: {count_of(n_pairs, 'pair')}", quiet=quiet)
+        note(f"{name}: {count_of(n_pairs, noun)}", quiet=quiet)
     note(
-        f"kept {report.kept:,} of {count_of(report.pairs, 'pair')}; dropped.jsonl says why the "
+        f"kept {report.kept:,} of {count_of(report.pairs, noun)}; dropped.jsonl says why the "
         "others were dropped",
         quiet=quiet,
     )
     if report.pairs and not report.kept:
-        warn("no pair was kept; look into dropped.jsonl, and omit checks with --without")
+        warn(f"no {noun} was kept; look into dropped.jsonl, and omit checks with --without")
 
 
 def show_report(console: "Console", report: "DataReport") -> None:
@@ -392,13 +434,14 @@ def show_report(console: "Console", report: "DataReport") -> None:
 
     line(", ".join(report.corpora), "bold")
     kept = report.pairs - report.dropped
-    line(f"{count_of(report.pairs, 'pair')}; {kept:,} raise no doubt")
+    noun = report.facts.kind.noun
+    line(f"{count_of(report.pairs, noun)}; {kept:,} raise no doubt")
     rows = [(name, count) for name, count in report.found.items() if count.pairs]
     if rows:
         n_pairs = max(report.pairs, 1)
         columns = [
             Column("check", [name for name, _ in rows], is_label=False, at_left=True),
-            Column("pairs", [f"{count.pairs:,}" for _, count in rows]),
+            Column(f"{noun}s", [f"{count.pairs:,}" for _, count in rows]),
             Column("share", [f"{count.pairs / n_pairs:.2%}" for _, count in rows]),
             Column("dropped", ["yes" if name in DROPPING else "no" for name, _ in rows]),
             Column("meaning", [CHECKS[name].meaning for name, _ in rows], is_label=True),
@@ -412,7 +455,7 @@ def show_report(console: "Console", report: "DataReport") -> None:
                 line(name, "bold")
             where = f"{report.corpora[one.corpus]}, " if len(report.corpora) > 1 else ""
             line(f"  {where}line {one.record.number:,}: {one.found[name]}")
-            for side in one.record.pair:
+            for side in report.facts.kind.named(one.record.pair).values():
                 rest = "…" * (len(side) > LONGEST_EXAMPLE)
                 line(f"    {written_out(side[:LONGEST_EXAMPLE])}{rest}", "dim")
     if report.doubts:

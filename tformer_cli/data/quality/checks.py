@@ -12,11 +12,12 @@ from types import MappingProxyType
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.quality import content, encoding, lengths, noise, wrong_language
 from tformer_cli.data.quality.facts import CorpusFacts
+from tformer_cli.data.quality.kinds import LABELED, PAIRS, CorpusKind
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import did_you_mean, suggestions
 
 EMPTY, HELD_OUT, DUPLICATE = "empty", "held-out", "duplicate"
-NEAR_DUPLICATE = "near-duplicate"
+NEAR_DUPLICATE, OTHER_LABEL = "near-duplicate", "other-label"
 REPEATED_SOURCE, REPEATED_TARGET = "repeated-source", "repeated-target"
 
 
@@ -34,13 +35,15 @@ class Check:
     """True if pairs that have it are dropped unless others are asked for."""
     is_default: bool = True
     """False if it is made only where it is asked for."""
+    only_of: CorpusKind | None = None
+    """Kind of corpora that it is for; None: all."""
 
     def find(self, pair: SentencePair, facts: CorpusFacts) -> str:
         """Returns why a pair is doubtful; empty if it is not."""
         if self.of_pair is not None:
             return self.of_pair(pair, facts)
         if self.of_side is not None:
-            for name, side in zip(("source", "target"), pair, strict=True):
+            for name, side in facts.kind.texts_of(pair):
                 if found := self.of_side(side):
                     return f"{name} {found}"
         return ""
@@ -53,24 +56,43 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "mojibake": Check(meaning="UTF-8 was read as another encoding", of_side=encoding.mojibake),
         "invisible": Check(meaning="control or invisible characters", of_side=encoding.invisible),
         "markup": Check(meaning="tags, entities, other markup", of_side=content.markup),
-        "identical": Check(meaning="both sides are the same", of_pair=content.identical),
-        "copied": Check(meaning="most of the target is copied", of_pair=content.copied),
+        "identical": Check(
+            meaning="both sides are the same", of_pair=content.identical, only_of=PAIRS
+        ),
+        "copied": Check(
+            meaning="most of the target is copied", of_pair=content.copied, only_of=PAIRS
+        ),
         "too-long": Check(meaning="a side is very long", of_pair=lengths.too_long),
         "long-word": Check(meaning="a very long word", of_side=lengths.long_word),
-        "length-ratio": Check(meaning="lengths do not fit", of_pair=lengths.unlike_lengths),
-        "swapped": Check(meaning="sides are swapped", of_pair=wrong_language.swapped),
+        "length-ratio": Check(
+            meaning="lengths do not fit", of_pair=lengths.unlike_lengths, only_of=PAIRS
+        ),
+        "swapped": Check(
+            meaning="sides are swapped", of_pair=wrong_language.swapped, only_of=PAIRS
+        ),
         "script": Check(meaning="another script", of_pair=wrong_language.wrong_script),
         "language": Check(meaning="another language", of_pair=wrong_language.wrong_language),
-        "numbers": Check(meaning="numbers differ", of_pair=content.numbers),
-        "addresses": Check(meaning="web or mail addresses differ", of_pair=content.addresses),
-        "repetition": Check(meaning="one side repeats itself", of_pair=noise.repetition),
+        "numbers": Check(meaning="numbers differ", of_pair=content.numbers, only_of=PAIRS),
+        "addresses": Check(
+            meaning="web or mail addresses differ", of_pair=content.addresses, only_of=PAIRS
+        ),
+        "repetition": Check(
+            meaning="one side repeats itself", of_pair=noise.repetition, only_of=PAIRS
+        ),
         "symbols": Check(meaning="mostly no letters", of_side=noise.symbols),
         "spaced-letters": Check(meaning="spaces between letters", of_side=noise.spaced_letters),
-        HELD_OUT: Check(meaning="a held-out file has a side"),
-        DUPLICATE: Check(meaning="an earlier pair is the same"),
-        NEAR_DUPLICATE: Check(meaning="an earlier pair is nearly the same", is_default=False),
-        REPEATED_SOURCE: Check(meaning="an earlier pair has the source", drops=False),
-        REPEATED_TARGET: Check(meaning="an earlier pair has the target", drops=False),
+        HELD_OUT: Check(meaning="a held-out file has it"),
+        DUPLICATE: Check(meaning="an earlier one is the same"),
+        NEAR_DUPLICATE: Check(meaning="an earlier one is nearly the same", is_default=False),
+        REPEATED_SOURCE: Check(
+            meaning="an earlier pair has the source", drops=False, only_of=PAIRS
+        ),
+        REPEATED_TARGET: Check(
+            meaning="an earlier pair has the target", drops=False, only_of=PAIRS
+        ),
+        OTHER_LABEL: Check(
+            meaning="the text has another label earlier", drops=False, only_of=LABELED
+        ),
     }
 )
 """All checks by name, in the order in which they are shown."""
@@ -97,6 +119,11 @@ def known_checks(names: Iterable[str], where: str) -> frozenset[str]:
             hint = did_you_mean(suggestions(name, CHECKS)) or f"checks are {', '.join(CHECKS)}"
             raise UsageError(f'{where}: there is no check "{name}"; {hint}')
     return frozenset(given)
+
+
+def checks_for(kind: CorpusKind) -> frozenset[str]:
+    """Returns the checks that can be made of a kind of corpora."""
+    return frozenset(name for name, one in CHECKS.items() if one.only_of in (None, kind))
 
 
 def findings_of(

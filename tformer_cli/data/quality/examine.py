@@ -20,12 +20,15 @@ from tformer_cli.data.quality.checks import (
     EMPTY,
     HELD_OUT,
     NEAR_DUPLICATE,
+    OTHER_LABEL,
     REPEATED_SOURCE,
     REPEATED_TARGET,
+    checks_for,
     findings_of,
 )
 from tformer_cli.data.quality.facts import CorpusFacts, Limits, Sample, estimate_facts
 from tformer_cli.data.quality.keys import key_of, keys_of_pair, normalized
+from tformer_cli.data.quality.kinds import LABELED, PAIRS, CorpusKind
 from tformer_cli.data.quality.minhash import NearDuplicates, near_duplicates
 from tformer_cli.data.quality.repeats import NEVER, Keys, Repeated, key_files
 
@@ -48,6 +51,8 @@ class Corpora:
     """Where relative paths start."""
     languages: tuple[str, str] = ("", "")
     """Codes of source and target language; empty: unknown."""
+    kind: CorpusKind = PAIRS
+    """What the sides of examples hold."""
     counts: LineCounts = field(default_factory=LineCounts)
     """Of the last pass."""
 
@@ -112,14 +117,14 @@ def survey(
             n_pairs += len(chunk)
             for record in chunk:
                 sample.add(record.pair)
-            if not wanted.isdisjoint(REPEATS):
+            if not wanted.isdisjoint({*REPEATS, OTHER_LABEL}):
                 files.add(_keys(chunk))
             if near is not None:
                 near.add([record.pair for record in chunk])
         repeated = files.repeated()
         if near is not None:
             near.finish()
-        facts = estimate_facts(sample.pairs, corpora.languages, limits)
+        facts = estimate_facts(sample.pairs, corpora.languages, limits, corpora.kind)
         yield Survey(facts=facts, repeated=repeated, n_pairs=n_pairs, near=near)
 
 
@@ -147,8 +152,13 @@ def judge(
     Raises:
         DataError: if a corpus cannot be read.
     """
-    needs_keys = bool(held_out) or not wanted.isdisjoint({*REPEATS, NEAR_DUPLICATE})
+    needs_keys = bool(held_out) or not wanted.isdisjoint({*REPEATS, OTHER_LABEL, NEAR_DUPLICATE})
     several = len(corpora.configs) > 1
+    kind = corpora.kind
+    of_texts = [1 + place for place in kind.texts]
+    names = " or the ".join(kind.sides[place] for place in kind.texts)
+    repeats = (DUPLICATE, OTHER_LABEL, "") if kind is LABELED else REPEATS
+    named = wanted.intersection(repeats) & checks_for(kind)
     for number, chunk in corpora.chunks(progress):
         places = [number << CORPUS_BITS | record.number for record in chunk]
         if surveyed.near is not None:
@@ -158,10 +168,10 @@ def judge(
         for row, record in enumerate(chunk):
             found = dict(findings_of(record.pair, surveyed.facts, wanted))
             if keys is not None and slots is not None and EMPTY not in found:
-                if HELD_OUT in wanted and not held_out.isdisjoint(keys[1:, row].tolist()):
-                    found[HELD_OUT] = "a held-out file has the source or the target"
+                if HELD_OUT in wanted and not held_out.isdisjoint(keys[of_texts, row].tolist()):
+                    found[HELD_OUT] = f"a held-out file has the {names}"
                 if dropping.isdisjoint(found):
-                    found |= _before(slots[row], surveyed.repeated, wanted, several=several)
+                    found |= _before(slots[row], surveyed.repeated, repeats, named, several)
                     if surveyed.near is not None and dropping.isdisjoint(found):
                         found |= _nearly(surveyed.near, row, several=several)
                     if dropping.isdisjoint(found):
@@ -192,11 +202,15 @@ def _slots(repeated: Sequence[Repeated], keys: Keys) -> list[list[int]]:
 
 
 def _before(
-    slots: Sequence[int], repeated: Sequence[Repeated], wanted: frozenset[str], *, several: bool
+    slots: Sequence[int],
+    repeated: Sequence[Repeated],
+    names: Sequence[str],
+    wanted: frozenset[str],
+    several: bool,
 ) -> dict[str, str]:
     """Compares an example with those before it; of an equal pair only that is said."""
     found = {}
-    for name, slot, one in zip(REPEATS, slots, repeated, strict=True):
+    for name, slot, one in zip(names, slots, repeated, strict=True):
         first = NEVER if slot < 0 or name not in wanted else one.first(slot)
         if first != NEVER:
             found[name] = f"as {_named(first, several=several)}"

@@ -8,6 +8,7 @@ from statistics import median
 
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.languages import main_code, script_of, scripts_of, telling_words, words_of
+from tformer_cli.data.quality.kinds import PAIRS, CorpusKind
 
 SAMPLE_PAIRS = 10_000
 """Pairs that facts are estimated from."""
@@ -54,6 +55,7 @@ class CorpusFacts:
     common_words: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     """Words that many lines of each side have, but none of the other language's."""
     limits: Limits = Limits()
+    kind: CorpusKind = PAIRS
 
 
 class Sample:
@@ -74,7 +76,10 @@ class Sample:
 
 
 def estimate_facts(
-    pairs: Sequence[SentencePair], languages: tuple[str, str], limits: Limits
+    pairs: Sequence[SentencePair],
+    languages: tuple[str, str],
+    limits: Limits,
+    kind: CorpusKind = PAIRS,
 ) -> CorpusFacts:
     """Estimates the facts of a corpus.
 
@@ -84,13 +89,14 @@ def estimate_facts(
         pairs: a sample of the corpus.
         languages: codes of its languages; empty ones are unknown.
         limits: set by the user.
+        kind: what the sides hold.
     """
-    filled = [pair for pair in pairs if pair.source.strip() and pair.target.strip()]
+    filled = [pair for pair in pairs if all(text.strip() for _, text in kind.texts_of(pair))]
     scripts = [
         scripts_of(language) or _common_scripts(pair[side] for pair in filled)
         for side, language in enumerate(languages)
     ]
-    ratio, spread = _lengths(filled)
+    ratio, spread = _lengths(filled) if kind is PAIRS else (1.0, 0.0)
     codes = main_code(languages[0]), main_code(languages[1])
     common = [_common_words([pair[side] for pair in filled]) for side in (0, 1)]
     # Where many pairs are swapped or copied, words of one side are common on the other
@@ -102,6 +108,7 @@ def estimate_facts(
         spread=spread,
         common_words=(common[0] - others[0], common[1] - others[1]),
         limits=limits,
+        kind=kind,
     )
 
 

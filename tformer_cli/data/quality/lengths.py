@@ -9,18 +9,16 @@ LONG_WORD = re.compile(r"\S{50,}")
 ADDRESS = re.compile(r"://|www\.|@")
 
 
-def empty(pair: SentencePair, facts: CorpusFacts) -> str:  # noqa: ARG001 - as of all checks
+def empty(pair: SentencePair, facts: CorpusFacts) -> str:
     """Finds blank sides."""
-    blank = [
-        name for name, side in zip(("source", "target"), pair, strict=True) if not side.strip()
-    ]
+    blank = [name for name, side in facts.kind.named(pair).items() if not side.strip()]
     return f"{' and '.join(blank)} blank" if blank else ""
 
 
 def too_long(pair: SentencePair, facts: CorpusFacts) -> str:
     """Finds sides with more characters than the limit."""
     most = facts.limits.max_characters
-    for name, side in zip(("source", "target"), pair, strict=True):
+    for name, side in facts.kind.texts_of(pair):
         if len(side) > most:
             return f"{name} has {len(side):,} characters, more than {most:,}"
     return ""

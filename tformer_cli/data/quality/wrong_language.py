@@ -14,7 +14,6 @@ FEWEST_WORDS = 3
 """Common words of another language by which it is recognized."""
 LAST_LATIN = "\u024f"
 """Letters up to this one are Latin, nearly all."""
-SIDES = ("source", "target")
 
 
 def swapped(pair: SentencePair, facts: CorpusFacts) -> str:
@@ -36,25 +35,26 @@ def swapped(pair: SentencePair, facts: CorpusFacts) -> str:
 
 def wrong_script(pair: SentencePair, facts: CorpusFacts) -> str:
     """Finds sides that are mostly in a script which the side should not have."""
-    for name, side, expected in zip(SIDES, pair, facts.scripts, strict=True):
+    for place in facts.kind.texts:
+        side, expected = pair[place], facts.scripts[place]
         if not expected or ("LATIN" in expected and (side.isascii() or max(side) <= LAST_LATIN)):
             continue
         letters = [letter for letter in side if letter.isalpha()]
         if len(letters) < FEWEST_LETTERS or _share(side, expected) >= SCRIPT_SHARE:
             continue
         found = Counter(map(script_of, letters)).most_common(1)[0][0]
-        return f"{name} is in the script {found}, not {' or '.join(sorted(expected))}"
+        name, scripts = facts.kind.sides[place], " or ".join(sorted(expected))
+        return f"{name} is in the script {found}, not {scripts}"
     return ""
 
 
 def wrong_language(pair: SentencePair, facts: CorpusFacts) -> str:
     """Finds sides with the commonest words of another language than theirs."""
-    for name, side, own, known in zip(
-        SIDES, pair, facts.languages, facts.common_words, strict=True
-    ):
+    for place in facts.kind.texts:
+        own, known = facts.languages[place], facts.common_words[place]
         if own not in FUNCTION_WORDS:
             continue
-        words = words_of(side)
+        words = words_of(pair[place])
         codes = {word: _TABLE[word] for word in set(words) if word in _TABLE}
         theirs = {word: some for word, some in codes.items() if own not in some}
         others = Counter(code for word in theirs.keys() - known for code in theirs[word])
@@ -64,6 +64,7 @@ def wrong_language(pair: SentencePair, facts: CorpusFacts) -> str:
         ours = known | telling_words(own, other)
         n_own = sum(word in ours and other not in codes.get(word, ()) for word in words)
         if n_words > 2 * n_own:
+            name = facts.kind.sides[place]
             return f"{name} has {n_words} common words of {other}, {n_own} of {own}"
     return ""
 

@@ -18,14 +18,15 @@ from tformer_cli.data.quality.examine import (
     survey,
 )
 from tformer_cli.data.quality.facts import CorpusFacts, Limits
-from tformer_cli.workflows.quality.given import GivenData
+from tformer_cli.data.quality.kinds import PAIRS
+from tformer_cli.workflows.quality.given import GivenData, options_of_fields
 
 SCHEMA = "tformer.datacheck/1"
 
 
 @dataclass
 class CheckCount:
-    """Pairs that a check finds."""
+    """Examples that a check finds."""
 
     pairs: int = 0
     examples: list[Judged] = field(default_factory=list)
@@ -40,9 +41,9 @@ class DataReport:
     """Their names."""
     facts: CorpusFacts
     pairs: int
-    """Pairs of all corpora."""
+    """Examples of all corpora."""
     dropped: int
-    """Pairs that `tformer data clean` would drop."""
+    """Examples that `tformer data clean` would drop."""
     not_utf8: int
     """Lines with bytes that are not UTF-8."""
     found: dict[str, CheckCount]
@@ -58,6 +59,7 @@ class DataReport:
         return {
             "schema": SCHEMA,
             "corpora": list(self.corpora),
+            "kind": self.facts.kind.name,
             "pairs": self.pairs,
             "dropped": self.dropped,
             "not_utf8": self.not_utf8,
@@ -82,8 +84,7 @@ class DataReport:
         return {
             "corpus": self.corpora[one.corpus],
             "line": one.record.number,
-            "source": one.record.pair.source,
-            "target": one.record.pair.target,
+            **self.facts.kind.named(one.record.pair),
             "why": one.found[name],
         }
 
@@ -109,8 +110,9 @@ def check_data(
         DataError: if a corpus cannot be read.
     """
     data = given.data
-    languages = data.source_language, data.target_language
-    corpora = Corpora(configs=data.train, directory=data.directory, languages=languages)
+    corpora = Corpora(
+        configs=data.train, directory=data.directory, languages=given.languages, kind=given.kind
+    )
     dropping = DROPPING & wanted
     found = {name: CheckCount() for name in CHECKS if name in wanted}
     n_dropped = 0
@@ -130,17 +132,23 @@ def check_data(
         dropped=n_dropped,
         not_utf8=corpora.counts.not_utf8,
         found=found,
-        doubts=[doubt for corpus in files for doubt in doubts_about(corpus, data)],
-        commands=list(_commands(files, data.directory, found, n_dropped)),
+        doubts=[doubt for corpus in files for doubt in doubts_about(corpus, data)]
+        if given.kind is PAIRS
+        else [],
+        commands=list(_commands(files, given, found, n_dropped)),
     )
 
 
 def _commands(
-    files: Sequence[CorpusConfig], directory: str, found: dict[str, CheckCount], n_dropped: int
+    files: Sequence[CorpusConfig],
+    given: GivenData,
+    found: dict[str, CheckCount],
+    n_dropped: int,
 ) -> Iterator[str]:
     """Writes the commands that drop what was found."""
     if not n_dropped:
         return
+    directory = given.data.directory
     others = (name for name, count in found.items() if count.pairs and name in DROPPING)
     command = "dedupe" if set(others) == {DUPLICATE} else "clean"
     for number, corpus in enumerate(files, start=1):
@@ -149,10 +157,7 @@ def _commands(
         ]
         fields = [
             f"{option} {shlex.quote(value)}"
-            for option, value in (
-                ("--source-field", corpus.source_field),
-                ("--target-field", corpus.target_field),
-            )
+            for option, value in options_of_fields(corpus, given.kind)
             if value
         ]
         output = "cleaned" if len(files) == 1 else f"cleaned-{number}"

@@ -11,8 +11,16 @@ from typing import Any, TextIO
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import text_files
 from tformer_cli.data.quality.checks import CHECKS, DEFAULT, DROPPING
-from tformer_cli.data.quality.examine import Corpora, Progress, judge, progress_after, survey
+from tformer_cli.data.quality.examine import (
+    Corpora,
+    Judged,
+    Progress,
+    judge,
+    progress_after,
+    survey,
+)
 from tformer_cli.data.quality.facts import Limits
+from tformer_cli.data.quality.kinds import CorpusKind
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside
 from tformer_cli.files.regular_file import MIB, read_regular
@@ -27,6 +35,8 @@ REPORT, DROPPED = "report.json", "dropped.jsonl"
 class CleanReport:
     """What was kept and dropped."""
 
+    kind: str
+    """What examples are: "pairs", "labeled" texts or "texts"."""
     pairs: int
     kept: int
     checks: dict[str, int]
@@ -69,8 +79,12 @@ def clean_data(
     """
     corpus = corpus_of_files(given)
     check_output(output)
-    languages = given.data.source_language, given.data.target_language
-    corpora = Corpora(configs=[corpus], directory=given.data.directory, languages=languages)
+    corpora = Corpora(
+        configs=[corpus],
+        directory=given.data.directory,
+        languages=given.languages,
+        kind=given.kind,
+    )
     counts: Counter[str] = Counter()
     names, n_kept = output_names(corpus), 0
     with (
@@ -83,11 +97,12 @@ def clean_data(
                 counts.update(one.found.keys())
                 n_kept += not one.found
                 if one.found:
-                    files[-1].write(_dropped_line(one.record.number, one.record.pair, one.found))
+                    files[-1].write(_dropped_line(one, given.kind))
                     continue
                 for file, line in zip(files[:-1], one.record.lines, strict=True):
                     file.write(line + "\n")
         found = CleanReport(
+            kind=given.kind.name,
             pairs=surveyed.n_pairs,
             kept=n_kept,
             checks={name: counts[name] for name in CHECKS if name in dropping},
@@ -152,6 +167,7 @@ def write_report(directory: Path, summary: dict[str, Any]) -> None:
     (directory / REPORT).write_text(text, encoding="utf-8", newline="\n")
 
 
-def _dropped_line(number: int, pair: Sequence[str], found: dict[str, str]) -> str:
-    record = {"line": number, "checks": found, "source": pair[0], "target": pair[1]}
+def _dropped_line(one: Judged, kind: CorpusKind) -> str:
+    pair = kind.named(one.record.pair)
+    record = {"line": one.record.number, "checks": one.found, **pair}
     return json.dumps(record, ensure_ascii=False) + "\n"

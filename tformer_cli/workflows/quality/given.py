@@ -1,19 +1,28 @@
 """Corpora that a user names by their files or by a recipe."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from tformer_cli.data.config import CorpusConfig, DataConfig
-from tformer_cli.data.corpora import read_corpus
+from tformer_cli.data.corpora import SentencePair, read_corpus
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, main_code
 from tformer_cli.data.lines import OPENERS, read_lines
+from tformer_cli.data.quality.checks import checks_for
 from tformer_cli.data.quality.examine import held_out_keys
+from tformer_cli.data.quality.kinds import LABELED, PAIRS, TEXTS, CorpusKind
 from tformer_cli.errors import UsageError
-from tformer_cli.recipe import load_recipe, recipe_names
+from tformer_cli.recipe import Recipe, load_recipe, recipe_names
+from tformer_cli.workflows.training.classification import with_fields
+from tformer_cli.workflows.training.language_modeling import with_text_field
 
 TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
-WHAT_TO_GIVE = "name SOURCE and TARGET, whose lines correspond, or one .tsv or .jsonl file"
+WHAT_TO_GIVE = "name SOURCE and TARGET, whose lines correspond, or one file"
+KINDS: Mapping[str, CorpusKind] = MappingProxyType(
+    {"translate": PAIRS, "classify": LABELED, "language-model": TEXTS}
+)
+"""Kinds of corpora by the task of a recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +33,21 @@ class Fields:
     """Column or field of the source; see `CorpusConfig`."""
     target_field: str = ""
     """That of the target."""
+    text_field: str = ""
+    """That of a text, in corpora that have no source."""
+    label_field: str = ""
+    """That of a text's label."""
     source_language: str = ""
     """Code of the source language; empty: by the ending of the file, if it is one."""
     target_language: str = ""
     """That of the target language."""
+
+    @property
+    def names_fields(self) -> str:
+        """The options of fields that are given; empty: none."""
+        names = ("source_field", "target_field", "text_field", "label_field")
+        given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name)]
+        return ", ".join(given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +55,38 @@ class GivenData:
     """Corpora to examine, and sentences that they must not have."""
 
     data: DataConfig
+    kind: CorpusKind = PAIRS
+    """What the sides of examples hold."""
     held_out: frozenset[int] = field(default=frozenset())
     """Keys of sentences."""
     is_recipe: bool = False
     """True if a recipe names them."""
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Codes of the languages of both sides; empty: unknown."""
+        if self.kind is PAIRS:
+            return self.data.source_language, self.data.target_language
+        of_text = self.data.source_language
+        return ("", of_text) if self.kind is TEXTS else (of_text, "")
+
+    def possible(self, wanted: frozenset[str], asked: frozenset[str]) -> frozenset[str]:
+        """Returns the checks of those wanted that can be made of this kind.
+
+        Args:
+            wanted: checks to make.
+            asked: those of them that a user has named.
+
+        Raises:
+            UsageError: if one that was named cannot be made.
+        """
+        known = checks_for(self.kind)
+        if other := sorted(asked - known):
+            raise UsageError(
+                f"--only: {other[0]} is not a check of {self.kind.noun}s; checks of them are "
+                + ", ".join(sorted(known))
+            )
+        return wanted & known
 
 
 def given_data(
@@ -47,8 +95,8 @@ def given_data(
     """Returns the corpora that are named.
 
     Args:
-        files: two aligned files, one .tsv or .jsonl file, or a recipe: then all corpora that it
-            trains on, and those that it validates on are held out.
+        files: two aligned files, one .tsv or .jsonl file, one file of texts, or a recipe: then all
+            corpora that it trains on, and those that it validates on are held out.
         fields: of tables, and languages.
         held_out: files with sentences that training must not see: text, .tsv or .jsonl.
 
@@ -60,51 +108,92 @@ def given_data(
     fields = fields or Fields()
     keys: frozenset[int] = frozenset().union(*(_keys_of_file(file, fields) for file in held_out))
     if not _is_recipe(files):
-        corpus = corpus_of(files, fields)
+        corpus, kind = corpus_of(files, fields)
         source, target = languages_of(corpus, fields)
         data = DataConfig(train=(corpus,), source_language=source, target_language=target)
-        return GivenData(data=data, held_out=keys)
-    if fields.source_field or fields.target_field:
-        raise UsageError("--source-field, --target-field: are for a file; the recipe has its own")
-    recipe = load_recipe(files[0])
-    if recipe.task.kind != "translate":
-        raise UsageError(
-            f'{files[0]}: task.kind is "{recipe.task.kind}", but checks are of sentence pairs; '
-            "name a recipe of translation, or files"
-        )
-    data = recipe.data
+        return GivenData(data=data, kind=kind, held_out=keys)
+    if fields.names_fields:
+        raise UsageError(f"{fields.names_fields}: are for a file; the recipe has its own")
+    kind, data = _data_of(load_recipe(files[0]), files[0])
     for corpus in data.valid:
-        sides = (side for pair in read_corpus(corpus, data.directory) for side in pair)
-        keys |= held_out_keys(sides)
-    return GivenData(data=data, held_out=keys, is_recipe=True)
+        keys |= held_out_keys(_texts(read_corpus(corpus, data.directory), kind))
+    return GivenData(data=data, kind=kind, held_out=keys, is_recipe=True)
 
 
-def corpus_of(files: Sequence[str], fields: Fields) -> CorpusConfig:
-    """Returns the corpus in two aligned files or in one table.
+def _data_of(recipe: Recipe, name: str) -> tuple[CorpusKind, DataConfig]:
+    """The data of a recipe, each corpus with its fields, and what they hold.
+
+    Raises:
+        UsageError: if its examples are no lines of text.
+    """
+    kind, data = KINDS.get(recipe.task.kind), recipe.data
+    if kind is None:
+        raise UsageError(
+            f'{name}: task.kind is "{recipe.task.kind}", whose data are not checked; checks are of '
+            + ", ".join(KINDS)
+        )
+    if kind is TEXTS and data.text == "stream":
+        raise UsageError(
+            f'{name}: data.text is "stream", a text whose lines are no examples; name a file, '
+            "whose lines are then checked"
+        )
+    if kind is PAIRS:
+        return kind, data
+    complete = with_fields if kind is LABELED else with_text_field
+    train, valid = (tuple(map(complete, corpora)) for corpora in (data.train, data.valid))
+    return kind, replace(data, train=train, valid=valid)
+
+
+def _texts(pairs: Iterable[SentencePair], kind: CorpusKind) -> Iterator[str]:
+    return (text for pair in pairs for _, text in kind.texts_of(pair))
+
+
+def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, CorpusKind]:
+    """Returns the corpus in two aligned files, one table or one file of texts, and its kind.
 
     Raises:
         UsageError: if these are other files.
     """
-    source_field, target_field = fields.source_field, fields.target_field
-    if len(files) == 2:
-        if source_field or target_field:
-            raise UsageError("--source-field, --target-field: aligned files have no fields")
-        return CorpusConfig(source=files[0], target=files[1])
     ending = ending_of(files[0]) if len(files) == 1 else ""
-    if ending in TSV:
-        return CorpusConfig(tsv=files[0], source_field=source_field, target_field=target_field)
-    if ending in JSONL:
-        return CorpusConfig(jsonl=files[0], source_field=source_field, target_field=target_field)
-    if len(files) == 1:
-        raise UsageError(f"{files[0]}: is one file of text; {WHAT_TO_GIVE}")
-    raise UsageError(f"FILE…: found {len(files)} files; {WHAT_TO_GIVE}")
+    if ending not in (*TSV, *JSONL):
+        if len(files) > 2:
+            raise UsageError(f"FILE…: found {len(files)} files; {WHAT_TO_GIVE}")
+        if fields.names_fields:
+            raise UsageError(f"{fields.names_fields}: files of text have no fields")
+        if len(files) == 1:
+            return CorpusConfig(text=files[0]), TEXTS
+        return CorpusConfig(source=files[0], target=files[1]), PAIRS
+    if (fields.text_field or fields.label_field) and (fields.source_field or fields.target_field):
+        raise UsageError(
+            "--text-field, --label-field: are of texts without a source; omit --source-field and "
+            "--target-field"
+        )
+    table = CorpusConfig(tsv=files[0]) if ending in TSV else CorpusConfig(jsonl=files[0])
+    if fields.label_field:
+        text = fields.text_field or ("" if ending in TSV else "text")
+        return replace(table, source_field=text, target_field=fields.label_field), LABELED
+    if fields.text_field:
+        return replace(table, text_field=fields.text_field), TEXTS
+    source, target = fields.source_field, fields.target_field
+    return replace(table, source_field=source, target_field=target), PAIRS
+
+
+def options_of_fields(corpus: CorpusConfig, kind: CorpusKind) -> list[tuple[str, str]]:
+    """The options that give the fields of a table, each with its value; empty: not needed."""
+    if corpus.text or corpus.source:
+        return []
+    if kind is TEXTS:
+        return [("--text-field", corpus.text_field)]
+    if kind is PAIRS:
+        return [("--source-field", corpus.source_field), ("--target-field", corpus.target_field)]
+    return [("--text-field", corpus.source_field), ("--label-field", corpus.target_field or "2")]
 
 
 def languages_of(corpus: CorpusConfig, fields: Fields) -> tuple[str, str]:
     """The codes of the languages: those given, else the endings of aligned files."""
     found = []
     for given, file in (
-        (fields.source_language, corpus.source),
+        (fields.source_language, corpus.source or corpus.text),
         (fields.target_language, corpus.target),
     ):
         ending = ending_of(file).removeprefix(".") if file else ""
@@ -130,6 +219,6 @@ def _is_recipe(files: Sequence[str]) -> bool:
 
 def _keys_of_file(file: str, fields: Fields) -> frozenset[int]:
     if ending_of(file) in (*TSV, *JSONL):
-        pairs = read_corpus(corpus_of([file], fields))
-        return held_out_keys(side for pair in pairs for side in pair)
+        corpus, kind = corpus_of([file], fields)
+        return held_out_keys(_texts(read_corpus(corpus), kind))
     return held_out_keys(read_lines(file))

@@ -34,7 +34,7 @@ def render_html(report: DataReport) -> str:
             '<meta name="viewport" content="width=device-width">',
             f"<style>{STYLE}</style></head><body>",
             f"<h1>{title}</h1>",
-            f"<p>{count_of(report.pairs, 'pair')}; {kept:,} raise no doubt.</p>",
+            f"<p>{count_of(report.pairs, report.facts.kind.noun)}; {kept:,} raise no doubt.</p>",
             *_counts(report),
             *_list("Doubts", report.doubts),
             *_commands(report),
@@ -46,7 +46,8 @@ def render_html(report: DataReport) -> str:
 
 
 def _counts(report: DataReport) -> Iterator[str]:
-    yield "<table><tr><th>check<th class=number>pairs<th class=number>share<th>dropped<th>meaning"
+    yield f"<table><tr><th>check<th class=number>{report.facts.kind.noun}s"
+    yield "<th class=number>share<th>dropped<th>meaning"
     for name, count in report.found.items():
         share = count.pairs / max(report.pairs, 1)
         link = f'<a href="#{name}">{name}</a>' if count.examples else name
@@ -64,7 +65,8 @@ def _examples(report: DataReport) -> Iterator[str]:
         yield f'<h2 id="{name}">{name}</h2><p>{escape(CHECKS[name].meaning)}</p><table>'
         for one in count.examples:
             where = f"{escape(report.corpora[one.corpus])}, " if len(report.corpora) > 1 else ""
-            sides = "".join(f'<td class=text dir="auto">{_text(side)}' for side in one.record.pair)
+            named = report.facts.kind.named(one.record.pair).values()
+            sides = "".join(f'<td class=text dir="auto">{_text(side)}' for side in named)
             yield f"<tr><td class=place>{where}{one.record.number:,}{sides}"
             yield f"<tr><td><td class=why colspan=2>{_text(one.found[name])}"
         yield "</table>"

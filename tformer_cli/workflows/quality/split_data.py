@@ -72,9 +72,12 @@ def split_data(
     check_output(output)
     corpora = Corpora(configs=[corpus], directory=given.data.directory)
     keys = array("Q")
+    texts = given.kind.texts
+    both = texts if len(texts) == 2 else texts * 2  # a label or no source links no examples
     for _, chunk in corpora.chunks(progress):
         for record in chunk:
-            keys.extend(keys_of_pair(*record.pair)[1:])
+            of_sides = keys_of_pair(*record.pair)[1:]
+            keys.extend(of_sides[place] for place in both)
     sets = assign(np.frombuffer(keys, dtype=np.uint64).reshape(-1, 2).T, n_valid, n_test, seed)
     names = {number: [f"{name}{end}" for end in _endings(corpus)] for number, name in SETS.items()}
     files = [name for some in names.values() for name in some]
@@ -101,6 +104,8 @@ def split_data(
 def _endings(corpus: CorpusConfig) -> list[str]:
     """Endings of the files: those of the corpus's, else its sides."""
     endings = [ending_of(file) for file in text_files(corpus)]
+    if len(endings) == 1:
+        return [endings[0] or ".txt"]
     if len(set(endings)) < len(endings) or not all(endings):
         return [".source", ".target"]
     return endings

@@ -39,8 +39,8 @@ class Classification:
         """
         data = replace(
             recipe.data,
-            train=tuple(map(_with_fields, recipe.data.train)),
-            valid=tuple(map(_with_fields, recipe.data.valid)),
+            train=tuple(map(with_fields, recipe.data.train)),
+            valid=tuple(map(with_fields, recipe.data.valid)),
         )
         recipe = replace(recipe, data=data)
         labels = tuple(label.strip() for label in recipe.task.labels)
@@ -111,7 +111,7 @@ class Classification:
                 )
 
 
-def _with_fields(corpus: CorpusConfig) -> CorpusConfig:
+def with_fields(corpus: CorpusConfig) -> CorpusConfig:
     """Gives a corpus of records the names of fields that examples of this task have."""
     if corpus.format not in ("jsonl", "dataset"):
         return corpus
