@@ -18,13 +18,14 @@ FORMAT_VERSIONS = {"float32": 1, "int8": 2}
 """Version of the layout, by the type of the weights; a directory with a higher one than the largest
 of these is refused, so that a tformer without int8 reports a version and not a damaged file."""
 WeightType = Literal["float32", "int8"]
-TaskKind = Literal["translate", "classify", "language-model"]
+TaskKind = Literal["translate", "classify", "language-model", "image"]
 COMMANDS: Mapping[TaskKind, str] = MappingProxyType(
     {
         "translate": "is a translation model; use `tformer translate`",
         "classify": "is a classifier, which labels texts; use `tformer classify`",
         "language-model": "is a language model, which continues texts; use `tformer generate`, or "
         "`tformer evaluate --text`",
+        "image": "is a classifier of images; use `tformer classify`",
     }
 )
 """What to say of a model of each task to whom wants another one."""
@@ -33,6 +34,7 @@ MODELS: Mapping[TaskKind, str] = MappingProxyType(
         "translate": "translation models",
         "classify": "classifiers",
         "language-model": "language models",
+        "image": "classifiers of images",
     }
 )
 """What models of each task are called."""
@@ -104,6 +106,8 @@ def task_kind(model: ModelConfig) -> TaskKind:
     """Tells the task of a model from its shape."""
     if model.is_decoder_only:
         return "language-model"
+    if model.reads_images:
+        return "image"
     return "classify" if model.is_encoder_only else "translate"
 
 
@@ -153,6 +157,9 @@ def _checked(record: ConfigFile) -> ConfigFile:
     n_labels, labels = record.model.n_labels, record.labels
     if record.model.is_encoder_only and not n_labels:
         raise StructureError("model.n_labels", "must be at least 1, but is 0")
+    for name in ("image_size", "image_mean", "image_std") if record.model.reads_images else ():
+        if not getattr(record.model, name):
+            raise StructureError(f"model.{name}", "must be there, but is empty")
     if len(labels) != n_labels or len(set(labels)) != n_labels:
         raise StructureError("labels", f"must be {n_labels} different ones; found {len(labels)}")
     return record

@@ -81,6 +81,26 @@ def source_batch(
     return torch.tensor(rows, dtype=torch.int64).to(device), mask.to(device)
 
 
+def image_batch(
+    images: Sequence[Sequence[int]], ids_per_token: int, device: torch.device | str
+) -> tuple[Tensor, Tensor]:
+    """Puts images together, which all have one size.
+
+    Args:
+        images: B lists of the ids of their pixels.
+        ids_per_token: `ModelConfig.ids_per_token`.
+        device: where the tensors go.
+
+    Returns:
+        (B, H·W·C) ids and the boolean (B, N) mask of N patches, all True.
+    """
+    import torch
+
+    ids = torch.tensor(images, dtype=torch.int64)
+    mask = torch.ones(len(ids), ids.shape[1] // ids_per_token, dtype=torch.bool)
+    return ids.to(device), mask.to(device)
+
+
 def longest_translations(
     source: Tensor, source_mask: Tensor, config: DecodingConfig, max_positions: int
 ) -> list[int]:

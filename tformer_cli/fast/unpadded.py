@@ -61,6 +61,7 @@ def trains_unpadded(model: Model, longest: int) -> bool:
     return (
         model.operations is not None
         and model.training
+        and not model.config.reads_images
         and longest < FUSED_FROM_KEYS
         and all(m.is_plain for m in model.modules() if isinstance(m, MultiHeadAttention))
     )

@@ -37,12 +37,12 @@ class Model(nn.Module):
     @property
     def max_positions(self) -> int:
         """Longest sentence in tokens, specials included, that the model reads or writes."""
-        return self.config.max_positions
+        return self.config.n_positions
 
     @property
     def source_eos(self) -> bool:
         """True if source sentences end with `</s>`."""
-        return self.config.source_eos
+        return self.config.ends_sources
 
     @property
     def first_target(self) -> int:

@@ -1,4 +1,4 @@
-"""An encoder alone with a label for the whole text: a classifier."""
+"""An encoder alone with a label for the whole text or image: a classifier."""
 
 from typing import TYPE_CHECKING
 
@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tformer_cli.model.attention import key_mask
+from tformer_cli.model.attention import EVERYTHING, key_mask
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import repeatable_linear
+from tformer_cli.model.patches import PatchedImages
 from tformer_cli.model.transformer import initialize, make_encoder, make_input
 
 
@@ -33,8 +34,9 @@ class Classifier(Model):
         super().__init__(config, vocab_size)
         if not config.is_encoder_only or not config.n_labels:
             raise ValueError("n_labels: a classifier has n_decoder_layers = 0 and some labels")
-        self.source_embedding = nn.Embedding(vocab_size, config.d_model)
-        self.output_projection = nn.Linear(config.d_model, config.n_labels, bias=False)
+        if not config.reads_images:
+            self.source_embedding = nn.Embedding(vocab_size, config.d_model)
+        self.output_projection = nn.Linear(config.pooled_width, config.n_labels, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.n_labels)) if config.bias else None
         self.encoder_input = make_input(config, is_causal=False)
         self.encoder = make_encoder(config, self.encoder_input.positions)
@@ -46,40 +48,48 @@ class Classifier(Model):
         return self.output_projection.weight
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
-        """Encodes texts.
+        """Encodes texts or images.
 
         Args:
-            source: (B, S) token ids.
-            source_mask: (B, S) True where a position is a token and not padding.
+            source: (B, S) token ids; of images (B, H·W·C) ids of pixels.
+            source_mask: (B, S) True where a position is a token and not padding; of images (B, N)
+                for N patches, none of which is padding.
 
         Returns:
-            (B, S, D) hidden states.
+            (B, S, D) hidden states; of images those of the class token, if any, and the patches.
         """
-        hidden = self.encoder_input(source, self.source_embedding.weight)
-        return self.encoder(hidden, key_mask(source_mask))
+        is_text = not self.config.reads_images
+        mask = key_mask(source_mask) if is_text else EVERYTHING
+        return self.encoder(self.embed(source), mask)
+
+    def embed(self, source: Tensor) -> Tensor:
+        """Embeds sources; see `encode`: (B, S, D) what the encoder reads."""
+        if isinstance(self.encoder_input, PatchedImages):
+            return self.encoder_input(source)
+        return self.encoder_input(source, self.source_embedding.weight)
 
     def pool(self, hidden: Tensor, source_mask: Tensor) -> Tensor:
-        """Turns the hidden states (B, S, D) of texts into a vector (B, D) for each.
+        """Turns the hidden states (B, S, D) of texts or images into a vector (B, D) for each.
 
-        That is their mean over the tokens, or the first of them (BERT's class token).
+        That is their mean over the tokens, or the first of them (BERT's class token). Of images a
+        class token is not part of the mean; both may be asked for, then the vector has 2·D.
         """
         if self.config.pooling == "first":
             return hidden[:, 0]
+        if self.config.reads_images:
+            mean = hidden[:, int(self.config.class_token) :].mean(dim=1)
+            is_joined = self.config.pooling == "first-and-mean"
+            return torch.cat((hidden[:, 0], mean), dim=1) if is_joined else mean
         n_tokens = source_mask.sum(dim=1, keepdim=True)
         return (hidden * source_mask.unsqueeze(2)).sum(dim=1) / n_tokens
 
     def target_hidden(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
-        """See `Model`: (B, 1, D) the pooled vectors, whatever the target begins with."""
+        """See `Model`: the pooled vectors (B, 1, D), whatever the target begins with."""
         del target_input
         return self.pool(self.encode(source, source_mask), source_mask).unsqueeze(1)
 
     def forward(self, source: Tensor, source_mask: Tensor) -> Tensor:
-        """Computes logits (B, L) of the labels.
-
-        Args:
-            source: (B, S) token ids.
-            source_mask: (B, S) True where a position is a token and not padding.
-        """
+        """Computes logits (B, L) of the labels; see `encode`."""
         return self.project(self.pool(self.encode(source, source_mask), source_mask))
 
     def project(self, pooled: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Settings of a Transformer, and the named presets. Free of torch."""
 
+import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,7 +14,7 @@ SimilarityKind = Literal["scaled", "dot", "cosine", "distance", "additive"]
 TiedEmbeddings = Literal["all", "decoder", "none"]
 FinalNorm = Literal["pre-norm", "always"]
 DecoderCell = Literal["attention", "ssru"]
-Pooling = Literal["mean", "first"]
+Pooling = Literal["mean", "first", "first-and-mean"]
 Precision = Literal["float32", "bfloat16"]
 """Numbers that products are computed in."""
 
@@ -26,6 +27,8 @@ _RANGES = {
     "n_encoder_layers": (0, 1000),
     "n_decoder_layers": (0, 1000),
     "n_labels": (0, 1 << 20),
+    "patch_size": (0, 1 << 10),
+    "image_shift": (0, 1 << 10),
     "max_positions": (2, 1 << 20),
     "source_vocab_size": (0, 1 << 24),
     "n_key_heads": (0, 1 << 10),
@@ -33,6 +36,8 @@ _RANGES = {
     "relative_distance": (2, 1 << 20),
 }
 _LARGEST_BASE = 1e12
+_LARGEST_IMAGE = (1 << 13, 1 << 13, 4)
+_MOST_PATCHES = 1 << 16
 PLAIN_TRANSLATION: Mapping[str, Container[object]] = MappingProxyType(
     {
         "n_encoder_layers": range(1, _RANGES["n_encoder_layers"][1] + 1),
@@ -43,6 +48,14 @@ PLAIN_TRANSLATION: Mapping[str, Container[object]] = MappingProxyType(
         # of classifiers alone
         "n_labels": (0,),
         "pooling": ("mean",),
+        # of classifiers of images alone
+        "patch_size": (0,),
+        "image_size": ((),),
+        "class_token": (False,),
+        "image_mean": ((),),
+        "image_std": ((),),
+        "image_shift": (0,),
+        "image_flip": (False,),
         # of layers unlike the paper's
         "n_key_heads": (0,),
         "projections": (True,),
@@ -173,7 +186,27 @@ class ModelConfig:
     """Labels of a classifier (0: as many as its training data have)."""
     pooling: Pooling = "mean"
     """What a classifier makes of the encoder's output: the "mean" of all tokens, or the "first"
-    token's state."""
+    token's state. With a class token the mean is that of the patches, and "first-and-mean" both,
+    one behind the other."""
+    patch_size: int = 0
+    """Pixels of a side of the square patches of images, which are the tokens then (Dosovitskiy et
+    al. 2021; 0: tokens are those of texts)."""
+    image_size: tuple[int, ...] = ()
+    """Height, width and channels of images, whatever the size of their files (empty: those of the
+    training data, which must all be alike)."""
+    class_token: bool = False
+    """A learned vector in front of the patches, for pooling = "first"."""
+    image_mean: tuple[float, ...] = ()
+    """Mean of each channel, of pixels from 0 to 1, that is subtracted (empty: that of the training
+    data)."""
+    image_std: tuple[float, ...] = ()
+    """Standard deviation of each channel that pixels are divided by (empty: that of the training
+    data)."""
+    image_shift: int = 0
+    """Augmentation: each image is moved by up to this many pixels in either direction while
+    training; its edges are repeated."""
+    image_flip: bool = False
+    """Augmentation: half of the images are mirrored, left to right, while training."""
 
     def __post_init__(self) -> None:
         for name, (least, most) in _RANGES.items():
@@ -189,6 +222,7 @@ class ModelConfig:
         self._check_layer_heads()
         self._check_decoder_only()
         self._check_encoder_only()
+        self._check_images()
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(
                 f"d_model: sinusoidal positions need an even width, but it is {self.d_model}"
@@ -232,6 +266,44 @@ class ModelConfig:
     def is_encoder_only(self) -> bool:
         """True of a classifier, which has no decoder and no target but a label."""
         return self.n_decoder_layers == 0
+
+    @property
+    def reads_images(self) -> bool:
+        """True if its tokens are the patches of images."""
+        return self.patch_size > 0
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches of an image; zeros where its size is not known."""
+        height, width, _ = self.image_size or (0, 0, 0)
+        return height // max(1, self.patch_size), width // max(1, self.patch_size)
+
+    @property
+    def ids_per_token(self) -> int:
+        """Ids of the data that make a token: 1, or the pixel values of a patch."""
+        return self.patch_size**2 * self.image_size[2] if self.image_size else 1
+
+    @property
+    def n_positions(self) -> int:
+        """Rows of positions: of the longest sentence, or of an image and its class token."""
+        if not self.reads_images:
+            return self.max_positions
+        return self.grid[0] * self.grid[1] + self.class_token
+
+    @property
+    def longest_source(self) -> int:
+        """Most ids of a source without special tokens; all images have as many."""
+        return math.prod(self.image_size) if self.reads_images else self.max_positions - 1
+
+    @property
+    def ends_sources(self) -> bool:
+        """True if what is read ends with `</s>`."""
+        return self.source_eos and not self.reads_images
+
+    @property
+    def pooled_width(self) -> int:
+        """Width of what a classifier compares with its labels."""
+        return self.d_model * (2 if self.pooling == "first-and-mean" else 1)
 
     @property
     def ends_targets(self) -> bool:
@@ -288,6 +360,54 @@ class ModelConfig:
         for name in (*of_decoders, "output_bias", "source_vocab_size"):
             if getattr(self, name) != getattr(ModelConfig, name):
                 raise ValueError(f"{name}: with n_decoder_layers = 0 there is no target; omit it")
+
+    def _check_images(self) -> None:
+        of_images = ("image_size", "class_token", "image_mean", "image_std", "image_shift")
+        for name in (*of_images, "image_flip"):
+            if getattr(self, name) and not self.reads_images:
+                raise ValueError(f"{name}: is of images alone, which need patch_size; omit it")
+        if self.pooling == "first-and-mean" and not self.class_token:
+            raise ValueError('pooling: "first-and-mean" needs class_token = true')
+        if not self.reads_images:
+            return
+        if not self.is_encoder_only or self.is_decoder_only:
+            raise ValueError("patch_size: images need n_decoder_layers = 0 and encoder layers")
+        for name in ("max_positions", "source_eos", "scale_embeddings"):
+            if getattr(self, name) != getattr(ModelConfig, name):
+                raise ValueError(f"{name}: is of texts, and patch_size makes it one of images")
+        self._check_image_size()
+        for name in ("image_mean", "image_std"):
+            values = getattr(self, name)
+            if values and self.image_size and len(values) != self.image_size[2]:
+                raise ValueError(
+                    f"{name}: must be one number for each of {self.image_size[2]} channels, but "
+                    f"is {list(values)}"
+                )
+        if not all(value > 0.0 for value in self.image_std):
+            raise ValueError(f"image_std: must be above 0, but is {list(self.image_std)}")
+
+    def _check_image_size(self) -> None:
+        size, patch = self.image_size, self.patch_size
+        if not size:
+            return
+        is_sound = len(size) == 3 and all(
+            1 <= n <= most for n, most in zip(size, _LARGEST_IMAGE, strict=True)
+        )
+        if not is_sound:
+            raise ValueError(
+                f"image_size: must be height, width and channels, at most {list(_LARGEST_IMAGE)}, "
+                f"but is {list(size)}"
+            )
+        if size[0] % patch or size[1] % patch:
+            raise ValueError(
+                f"patch_size: {patch} does not divide an image of {size[0]}×{size[1]} pixels; "
+                "choose a number that does, or another image_size"
+            )
+        if self.n_positions > _MOST_PATCHES:
+            raise ValueError(
+                f"patch_size: an image of {size[0]}×{size[1]} pixels has {self.n_positions:,} "
+                f"patches, more than {_MOST_PATCHES:,}; choose larger ones"
+            )
 
     def self_attention_biases(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """Splits `bias_heads` by encoder and decoder layers; all are empty where it is."""

@@ -63,8 +63,11 @@ class PositionedEmbedding(nn.Module):
         Raises:
             ValueError: if there are more positions than `max_positions`.
         """
-        rows = self._rows(slice(0, tokens.shape[1]) if at is None else at, tokens.device)
-        embedded = functional.embedding(tokens, matrix) * self.scale
+        return self.placed(functional.embedding(tokens, matrix) * self.scale, at)
+
+    def placed(self, embedded: Tensor, at: Places | None = None) -> Tensor:
+        """Adds positions to embeddings (B, T, D); see `forward`."""
+        rows = self._rows(slice(0, embedded.shape[1]) if at is None else at, embedded.device)
         hidden = embedded if rows is None else embedded + rows
         return self.dropout(hidden if self.norm is None else self.norm(hidden))
 

@@ -248,10 +248,10 @@ class LinearBiases(Positions):
 
 
 METHODS: "dict[PositionKind, Callable[[ModelConfig, bool], Positions]]" = {
-    "sinusoidal": lambda of, _: SinusoidalPositions(of.max_positions, of.d_model),
-    "learned": lambda of, _: TablePositions(of.max_positions, of.d_model, is_learned=True),
-    "table": lambda of, _: TablePositions(of.max_positions, of.d_model, is_learned=False),
-    "rotary": lambda of, _: RotaryPositions(of.max_positions, of.head_width, of.rotary_base),
+    "sinusoidal": lambda of, _: SinusoidalPositions(of.n_positions, of.d_model),
+    "learned": lambda of, _: TablePositions(of.n_positions, of.d_model, is_learned=True),
+    "table": lambda of, _: TablePositions(of.n_positions, of.d_model, is_learned=False),
+    "rotary": lambda of, _: RotaryPositions(of.n_positions, of.head_width, of.rotary_base),
     "relative": lambda of, is_causal: RelativePositions(
         of.n_heads, of.relative_buckets, of.relative_distance, is_causal=is_causal
     ),

@@ -18,6 +18,7 @@ from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.norms import Norm, make_norm
 from tformer_cli.model.operations import Product, repeatable_linear
+from tformer_cli.model.patches import PatchedImages
 from tformer_cli.model.positions import METHODS, Positions, RelativePositions, TablePositions
 from tformer_cli.model.recurrence import Recurrence
 from tformer_cli.model.similarity import SIMILARITIES
@@ -174,9 +175,11 @@ def make_input(config: ModelConfig, *, is_causal: bool) -> PositionedEmbedding:
     norm = None
     if config.embedding_norm:
         norm = make_norm(config.norm_kind, config.d_model, config.norm_epsilon, bias=config.bias)
+    if config.reads_images:
+        return PatchedImages(config, positions, norm)
     return PositionedEmbedding(
         config.d_model,
-        config.max_positions,
+        config.n_positions,
         positions,
         scales=config.scale_embeddings,
         norm=norm,
@@ -279,10 +282,10 @@ def initialize(model: Model) -> None:
     """Draws all weights of a model, in one place.
 
     ==================================  =====================================================
-    projections, feed-forward, cells    Xavier uniform (Glorot & Bengio 2010); W_Q, W_K and W_V
-                                        each by itself although they share a matrix
-    embeddings, output projection       normal with deviation D^-1/2, so that √D·embedding has
-                                        unit variance and logits start near it
+    projections, feed-forward, cells,   Xavier uniform (Glorot & Bengio 2010); W_Q, W_K and W_V
+    patches                             each by itself although they share a matrix
+    embeddings, output projection,      normal with deviation D^-1/2, so that √D·embedding has
+    class token                         unit variance and logits start near it
     learned and relative positions      normal with deviation D^-1/2
     similarities                        as their classes say
     norms                               1, biases 0 everywhere
@@ -305,10 +308,11 @@ def initialize(model: Model) -> None:
             nn.init.ones_(module.weight)
     for name, parameter in model.named_parameters():
         if name.endswith(
-            ("inner.weight", "outer.weight", "gate.weight", "input.weight", "forget.weight")
-        ):
+            ("inner.weight", "outer.weight", "gate.weight", "input.weight", "forget.weight",
+             "patches.weight")
+        ):  # fmt: skip
             nn.init.xavier_uniform_(parameter)
-        elif name == "output_projection.weight":
+        elif name == "output_projection.weight" or name.endswith("class_token"):
             nn.init.normal_(parameter, std=deviation)
         elif name.endswith("bias"):
             nn.init.zeros_(parameter)

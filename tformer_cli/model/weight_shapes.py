@@ -14,12 +14,12 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> Shapes:
     An encoder layer has one attention, one feed-forward layer and a norm for each; a decoder layer
     two attentions, or a recurrent unit in place of the first; that of a language model the first
     alone. Pre-norm adds a final norm to each stack. A classifier has the encoder and a row for each
-    label. H·E = D unless heads were pruned.
+    label; one of images embeds patches by a product. H·E = D unless heads were pruned.
     """
     stacks = {"encoder": config.n_encoder_layers, "decoder": config.n_decoder_layers}
     sides = [side for side, n_layers in stacks.items() if n_layers]
     shapes = _outer_shapes(config, vocab_size)
-    tables = dict.fromkeys(("learned", "table"), (config.max_positions, config.d_model))
+    tables = dict.fromkeys(("learned", "table"), (config.n_positions, config.d_model))
     tables["relative"] = (config.relative_buckets, config.n_heads)
     if config.positions in tables:
         for side in sides:
@@ -34,13 +34,13 @@ def _outer_shapes(config: ModelConfig, vocab_size: int) -> Shapes:
     """Shapes of the embeddings and of what gives the logits."""
     d = config.d_model
     shapes: Shapes = {}
-    if not config.is_decoder_only:
+    if not config.is_decoder_only and not config.reads_images:
         shapes["source_embedding.weight"] = (config.source_vocab_size or vocab_size, d)
     if config.tied_embeddings != "all" or config.is_decoder_only:
         shapes["target_embedding.weight"] = (vocab_size, d)
     n_outputs = config.n_labels if config.is_encoder_only else vocab_size
     if config.tied_embeddings == "none" or config.is_encoder_only:
-        shapes["output_projection.weight"] = (n_outputs, d)
+        shapes["output_projection.weight"] = (n_outputs, config.pooled_width)
     if config.output_bias or (config.is_encoder_only and config.bias):
         shapes["output_bias"] = (n_outputs,)
     return shapes
@@ -57,6 +57,10 @@ class _LayerShapes:
     def add_stack(self, side: str) -> None:
         """Adds the layers of a stack and the norms around them."""
         config = self._config
+        if config.reads_images:
+            self._add_projection(f"{side}_input.patches", config.d_model, config.ids_per_token)
+        if config.class_token:
+            self._shapes[f"{side}_input.class_token"] = (config.d_model,)
         if config.embedding_norm:
             self._add_norm(f"{side}_input.norm")
         for number, attentions in enumerate(self._attentions(side)):
