@@ -362,9 +362,15 @@ class ModelConfig:
                 raise ValueError(f"{name}: with n_decoder_layers = 0 there is no target; omit it")
 
     def _check_images(self) -> None:
-        of_images = ("image_size", "class_token", "image_mean", "image_std", "image_shift")
-        for name in (*of_images, "image_flip"):
-            if getattr(self, name) and not self.reads_images:
+        for name, is_given in (
+            ("image_size", bool(self.image_size)),
+            ("image_mean", bool(self.image_mean)),
+            ("image_std", bool(self.image_std)),
+            ("image_shift", self.image_shift > 0),
+            ("class_token", self.class_token),
+            ("image_flip", self.image_flip),
+        ):
+            if is_given is True and not self.reads_images:
                 raise ValueError(f"{name}: is of images alone, which need patch_size; omit it")
         if self.pooling == "first-and-mean" and not self.class_token:
             raise ValueError('pooling: "first-and-mean" needs class_token = true')
