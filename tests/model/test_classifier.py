@@ -18,6 +18,8 @@ VARIANTS = [
     {"positions": "rotary", "activation": "swish", "scale_embeddings": False},
     {"final_norm": "always", "embedding_norm": True},
     {"encoder_heads": (4, 1)},
+    {"pooler": "tanh", "pooling": "first"},
+    {"pooler": "relu", "bias": False},
 ]
 
 
@@ -110,9 +112,11 @@ def test_settings_of_a_target_are_refused(changes, message):
         classifier_config(**changes)
 
 
-@pytest.mark.parametrize("changes", [{"n_labels": 2}, {"pooling": "first"}])
-def test_settings_of_classifiers_are_refused_with_a_decoder(changes):
-    with pytest.raises(ValueError, match=f"{next(iter(changes))}: is of classifiers alone"):
+@pytest.mark.parametrize(
+    "changes", [{"n_labels": 2}, {"pooling": "first"}, {"pooler": "tanh"}, {"head": "tokens"}]
+)
+def test_settings_of_encoders_are_refused_with_a_decoder(changes):
+    with pytest.raises(ValueError, match=f"{next(iter(changes))}: is of encoders alone"):
         small_config(**changes)
 
 

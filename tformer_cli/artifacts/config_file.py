@@ -11,14 +11,15 @@ from tformer_cli.artifacts.not_a_model import not_a_model
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import read_regular
-from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.config import Head, ModelConfig
 from tformer_cli.structure import StructureError, structure
 
 FORMAT_VERSIONS = {"float32": 1, "int8": 2}
 """Version of the layout, by the type of the weights; a directory with a higher one than the largest
 of these is refused, so that a tformer without int8 reports a version and not a damaged file."""
 WeightType = Literal["float32", "int8"]
-TaskKind = Literal["translate", "classify", "language-model", "image"]
+TaskKind = Literal["translate", "classify", "language-model", "masked", "embed", "image"]
+"""What a model is made for; "embed", to turn texts into vectors, is of imported encoders alone."""
 COMMANDS: Mapping[TaskKind, str] = MappingProxyType(
     {
         "translate": "is a translation model; use `tformer translate`",
@@ -26,6 +27,8 @@ COMMANDS: Mapping[TaskKind, str] = MappingProxyType(
         "language-model": "is a language model, which continues texts; use `tformer generate`, or "
         "`tformer evaluate --text`",
         "image": "is a classifier of images; use `tformer classify`",
+        "masked": "is a masked language model, which fills gaps in texts; use `tformer fill`",
+        "embed": "is an encoder, which turns texts into vectors; use `tformer embed`",
     }
 )
 """What to say of a model of each task to whom wants another one."""
@@ -35,9 +38,12 @@ MODELS: Mapping[TaskKind, str] = MappingProxyType(
         "classify": "classifiers",
         "language-model": "language models",
         "image": "classifiers of images",
+        "masked": "masked language models",
+        "embed": "encoders",
     }
 )
 """What models of each task are called."""
+_HEADS: Mapping[Head, TaskKind] = {"labels": "classify", "tokens": "masked", "none": "embed"}
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 LARGEST_CONFIG = 1 << 20
 
@@ -108,7 +114,7 @@ def task_kind(model: ModelConfig) -> TaskKind:
         return "language-model"
     if model.reads_images:
         return "image"
-    return "classify" if model.is_encoder_only else "translate"
+    return _HEADS[model.head] if model.is_encoder_only else "translate"
 
 
 def check_task(path: Path, model: ModelConfig, tasks: Container[TaskKind]) -> None:
@@ -155,7 +161,7 @@ def _checked(record: ConfigFile) -> ConfigFile:
         StructureError: if they differ.
     """
     n_labels, labels = record.model.n_labels, record.labels
-    if record.model.is_encoder_only and not n_labels:
+    if record.task in ("classify", "image") and not n_labels:
         raise StructureError("model.n_labels", "must be at least 1, but is 0")
     for name in ("image_size", "image_mean", "image_std") if record.model.reads_images else ():
         if not getattr(record.model, name):

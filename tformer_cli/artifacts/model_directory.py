@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from tformer_cli.model.base import Model
     from tformer_cli.model.classifier import Classifier
     from tformer_cli.model.config import ModelConfig
+    from tformer_cli.model.encoder_only import EncoderOnly
+    from tformer_cli.model.masked import MaskedLanguageModel
     from tformer_cli.model.transformer import Transformer
 
 
@@ -104,7 +106,7 @@ class ModelDirectory:
         """The model, in evaluation mode, on its device; made when it is first asked for.
 
         Raises:
-            ArtifactError: if it is a classifier.
+            ArtifactError: if it is an encoder alone.
         """
         from tformer_cli.model.transformer import Transformer
 
@@ -114,6 +116,20 @@ class ModelDirectory:
         return model
 
     @cached_property
+    def encoder(self) -> EncoderOnly:
+        """The same of an encoder alone, of any head.
+
+        Raises:
+            ArtifactError: if it is none.
+        """
+        from tformer_cli.model.encoder_only import EncoderOnly
+
+        model = self.load()
+        if not isinstance(model, EncoderOnly):
+            raise ArtifactError(f"{self.path}: {COMMANDS[task_kind(self.config)]}")
+        return model
+
+    @property
     def classifier(self) -> Classifier:
         """The same of a classifier.
 
@@ -122,8 +138,22 @@ class ModelDirectory:
         """
         from tformer_cli.model.classifier import Classifier
 
-        model = self.load()
+        model = self.encoder
         if not isinstance(model, Classifier):
+            raise ArtifactError(f"{self.path}: {COMMANDS[task_kind(self.config)]}")
+        return model
+
+    @property
+    def masked_model(self) -> MaskedLanguageModel:
+        """The same of a masked language model.
+
+        Raises:
+            ArtifactError: if it is none.
+        """
+        from tformer_cli.model.masked import MaskedLanguageModel
+
+        model = self.encoder
+        if not isinstance(model, MaskedLanguageModel):
             raise ArtifactError(f"{self.path}: {COMMANDS[task_kind(self.config)]}")
         return model
 
@@ -243,8 +273,8 @@ def load_model_directory(
     directory, _ = read_model_directory(
         path, str(device), takes_int8=takes_int8, adapter=adapter, tasks=tasks
     )
-    is_classifier = directory.config.is_encoder_only
-    directory.classifier if is_classifier else directory.model  # noqa: B018 - is made now
+    is_alone = directory.config.is_encoder_only
+    directory.encoder if is_alone else directory.model  # noqa: B018 - is made now
     return directory
 
 
@@ -329,9 +359,12 @@ def make_model(
 
     from tformer_cli.artifacts.tensors import shapes_alone
     from tformer_cli.model.classifier import Classifier
+    from tformer_cli.model.encoder_only import EncoderOnly
+    from tformer_cli.model.masked import MaskedLanguageModel
     from tformer_cli.model.transformer import Transformer
 
-    kind = Classifier if config.is_encoder_only else Transformer
+    heads = {"labels": Classifier, "tokens": MaskedLanguageModel, "none": EncoderOnly}
+    kind = heads[config.head] if config.is_encoder_only else Transformer
     arrays = weights.arrays
     with shapes_alone():  # the weights are where the file is mapped
         model = kind(config, vocab_size)

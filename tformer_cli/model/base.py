@@ -50,7 +50,7 @@ class Model(nn.Module):
 
         Labels are numbered behind the special tokens, which no classifier predicts.
         """
-        return N_SPECIAL_TOKENS if self.config.is_encoder_only else 0
+        return N_SPECIAL_TOKENS if self.config.n_outputs else 0
 
     @property
     def output_matrix(self) -> Tensor:

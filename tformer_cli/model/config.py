@@ -14,6 +14,8 @@ SimilarityKind = Literal["scaled", "dot", "cosine", "distance", "additive"]
 TiedEmbeddings = Literal["all", "decoder", "none"]
 FinalNorm = Literal["pre-norm", "always"]
 DecoderCell = Literal["attention", "ssru"]
+Head = Literal["labels", "tokens", "none"]
+Pooler = Literal["none", "tanh", "relu"]
 Pooling = Literal["mean", "first", "first-and-mean"]
 Precision = Literal["float32", "bfloat16"]
 """Numbers that products are computed in."""
@@ -45,9 +47,12 @@ PLAIN_TRANSLATION: Mapping[str, Container[object]] = MappingProxyType(
         # of language models alone
         "target_bos": (True,),
         "target_eos": (True,),
-        # of classifiers alone
+        # of encoders alone
+        "head": ("labels",),
         "n_labels": (0,),
         "pooling": ("mean",),
+        "pooler": ("none",),
+        "unit_length": (False,),
         # of classifiers of images alone
         "patch_size": (0,),
         "image_size": ((),),
@@ -69,6 +74,14 @@ PLAIN_TRANSLATION: Mapping[str, Container[object]] = MappingProxyType(
 
 The allow-lists of engines and exports begin with it, so that a setting that none of them knows is
 added here, with its neutral value, and nowhere else."""
+_OF_ENCODERS = {
+    "n_labels": (),  # any number
+    "head": ("tokens", "none"),
+    "pooling": ("first", "first-and-mean"),
+    "pooler": ("tanh", "relu"),
+    "unit_length": (True,),
+}
+"""Values of settings that encoders alone have."""
 ROTARY_BASE = 10_000.0
 """The base of Su et al. 2021."""
 
@@ -89,7 +102,8 @@ class ModelConfig:
     """The shape of a Transformer; the defaults are the paper's base model.
 
     Without encoder layers it is a language model: a decoder alone, without cross-attention.
-    Without decoder layers it is a classifier: an encoder alone, with a label for the whole text.
+    Without decoder layers it is an encoder alone, whose `head` makes it a classifier with a label
+    for the whole text, a masked language model, or what turns texts into vectors.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3 and table 3.
     """
@@ -182,12 +196,21 @@ class ModelConfig:
     decoder_cell: DecoderCell = "attention"
     """Unit that reads the target's past in a decoder layer: masked self-attention, or "ssru", a
     recurrent unit whose steps cost the same at every position (Kim et al. 2019)."""
+    head: Head = "labels"
+    """What stands on an encoder alone: "labels", a classifier; "tokens", which predicts the tokens
+    at masked positions (Devlin et al. 2019, BERT); "none", for the vectors of texts."""
     n_labels: int = 0
     """Labels of a classifier (0: as many as its training data have)."""
     pooling: Pooling = "mean"
-    """What a classifier makes of the encoder's output: the "mean" of all tokens, or the "first"
-    token's state. With a class token the mean is that of the patches, and "first-and-mean" both,
-    one behind the other."""
+    """What an encoder alone makes of its output where a text or image is to be one vector: the
+    "mean" of all tokens, or the "first" token's state. With a class token the mean is that of the
+    patches, and "first-and-mean" both, one behind the other."""
+    pooler: Pooler = "none"
+    """Layer between a classifier's vector and its labels: "tanh" or "relu" of W·x + b, then
+    dropout, as in BERT and RoBERTa, or in DistilBERT."""
+    unit_length: bool = False
+    """Vectors of texts are divided by their length, in encoders made for that
+    (Reimers & Gurevych 2019, Sentence-BERT)."""
     patch_size: int = 0
     """Pixels of a side of the square patches of images, which are the tokens then (Dosovitskiy et
     al. 2021; 0: tokens are those of texts)."""
@@ -264,7 +287,7 @@ class ModelConfig:
 
     @property
     def is_encoder_only(self) -> bool:
-        """True of a classifier, which has no decoder and no target but a label."""
+        """True of an encoder alone, which has no decoder and no target to write."""
         return self.n_decoder_layers == 0
 
     @property
@@ -304,6 +327,11 @@ class ModelConfig:
     def pooled_width(self) -> int:
         """Width of what a classifier compares with its labels."""
         return self.d_model * (2 if self.pooling == "first-and-mean" else 1)
+
+    @property
+    def n_outputs(self) -> int:
+        """Labels, where there is a row for each; 0: there is one for each token, or none at all."""
+        return self.n_labels if self.head == "labels" else 0
 
     @property
     def ends_targets(self) -> bool:
@@ -349,17 +377,28 @@ class ModelConfig:
     def _check_encoder_only(self) -> None:
         if self.is_encoder_only and self.is_decoder_only:
             raise ValueError("n_decoder_layers: the encoder or the decoder must have layers")
-        for name, value in (("n_labels", self.n_labels), ("pooling", self.pooling == "first")):
-            if not self.is_encoder_only and value:
+        for name, values in _OF_ENCODERS.items():
+            is_given = self.n_labels > 0 if name == "n_labels" else getattr(self, name) in values
+            if is_given and not self.is_encoder_only:
                 raise ValueError(
-                    f"{name}: is of classifiers alone, which have n_decoder_layers = 0; omit it"
+                    f"{name}: is of encoders alone, which have n_decoder_layers = 0; omit it"
+                )
+            if is_given and self.head != "labels" and name in ("n_labels", "pooler"):
+                raise ValueError(
+                    f'{name}: is of classifiers alone, but head = "{self.head}"; omit it'
                 )
         if not self.is_encoder_only:
             return
-        of_decoders = ("decoder_heads", "cross_heads", "decoder_cell", "tied_embeddings")
+        of_decoders = ("decoder_heads", "cross_heads", "decoder_cell")
         for name in (*of_decoders, "output_bias", "source_vocab_size"):
             if getattr(self, name) != getattr(ModelConfig, name):
                 raise ValueError(f"{name}: with n_decoder_layers = 0 there is no target; omit it")
+        if self.tied_embeddings == "decoder" or (
+            self.tied_embeddings == "none" and self.head != "tokens"
+        ):
+            raise ValueError(
+                "tied_embeddings: with n_decoder_layers = 0 there is no target; omit it"
+            )
 
     def _check_images(self) -> None:
         for name, is_given in (
@@ -378,6 +417,8 @@ class ModelConfig:
             return
         if not self.is_encoder_only or self.is_decoder_only:
             raise ValueError("patch_size: images need n_decoder_layers = 0 and encoder layers")
+        if self.head != "labels":
+            raise ValueError('head: models of images have head = "labels"; omit it')
         for name in ("max_positions", "source_eos", "scale_embeddings"):
             if getattr(self, name) != getattr(ModelConfig, name):
                 raise ValueError(f"{name}: is of texts, and patch_size makes it one of images")

@@ -283,7 +283,7 @@ def initialize(model: Model) -> None:
 
     ==================================  =====================================================
     projections, feed-forward, cells,   Xavier uniform (Glorot & Bengio 2010); W_Q, W_K and W_V
-    patches                             each by itself although they share a matrix
+    patches, heads of encoders          each by itself although they share a matrix
     embeddings, output projection,      normal with deviation D^-1/2, so that √D·embedding has
     class token                         unit variance and logits start near it
     learned and relative positions      normal with deviation D^-1/2
@@ -309,7 +309,7 @@ def initialize(model: Model) -> None:
     for name, parameter in model.named_parameters():
         if name.endswith(
             ("inner.weight", "outer.weight", "gate.weight", "input.weight", "forget.weight",
-             "patches.weight")
+             "patches.weight", "pooler.weight", "transform.weight")
         ):  # fmt: skip
             nn.init.xavier_uniform_(parameter)
         elif name == "output_projection.weight" or name.endswith("class_token"):

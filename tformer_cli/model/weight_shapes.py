@@ -13,8 +13,10 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> Shapes:
 
     An encoder layer has one attention, one feed-forward layer and a norm for each; a decoder layer
     two attentions, or a recurrent unit in place of the first; that of a language model the first
-    alone. Pre-norm adds a final norm to each stack. A classifier has the encoder and a row for each
-    label; one of images embeds patches by a product. H·E = D unless heads were pruned.
+    alone. Pre-norm adds a final norm to each stack. A classifier has the encoder, perhaps a pooler,
+    and a row for each label; one of images embeds patches by a product. A masked language model has
+    a transformation with its norm and rows of tokens, its own or the embeddings. H·E = D unless
+    heads were pruned.
     """
     stacks = {"encoder": config.n_encoder_layers, "decoder": config.n_decoder_layers}
     sides = [side for side, n_layers in stacks.items() if n_layers]
@@ -27,6 +29,8 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> Shapes:
     layers = _LayerShapes(config, shapes)
     for side in sides:
         layers.add_stack(side)
+    if config.is_encoder_only:
+        layers.add_head()
     return shapes | layers.vectors if config.bias else shapes
 
 
@@ -36,12 +40,14 @@ def _outer_shapes(config: ModelConfig, vocab_size: int) -> Shapes:
     shapes: Shapes = {}
     if not config.is_decoder_only and not config.reads_images:
         shapes["source_embedding.weight"] = (config.source_vocab_size or vocab_size, d)
-    if config.tied_embeddings != "all" or config.is_decoder_only:
+    if config.is_decoder_only or not (config.is_encoder_only or config.tied_embeddings == "all"):
         shapes["target_embedding.weight"] = (vocab_size, d)
-    n_outputs = config.n_labels if config.is_encoder_only else vocab_size
-    if config.tied_embeddings == "none" or config.is_encoder_only:
+    n_outputs = config.n_outputs or vocab_size
+    is_labelled = config.n_outputs > 0
+    has_head = not config.is_encoder_only or config.head != "none"
+    if is_labelled or config.tied_embeddings == "none":
         shapes["output_projection.weight"] = (n_outputs, config.pooled_width)
-    if config.output_bias or (config.is_encoder_only and config.bias):
+    if has_head and (config.output_bias or (config.is_encoder_only and config.bias)):
         shapes["output_bias"] = (n_outputs,)
     return shapes
 
@@ -76,6 +82,15 @@ class _LayerShapes:
             self._add_norm(f"{layer}.feed_forward_norm")
         if config.has_final_norm:
             self._add_norm(f"{side}.final_norm")
+
+    def add_head(self) -> None:
+        """Adds what stands between an encoder alone and its rows of labels or tokens."""
+        d, width = self._config.d_model, self._config.pooled_width
+        if self._config.pooler != "none":
+            self._add_projection("pooler", width, width)
+        if self._config.head == "tokens":
+            self._add_projection("transform", d, d)
+            self._add_norm("transform_norm")
 
     def _attentions(self, side: str) -> list[dict[str, int]]:
         """Each layer's attentions with their numbers of heads."""

@@ -263,7 +263,7 @@ def _product_counts(config: ModelConfig, vocab_size: int) -> dict[Shape, int]:
         ((d, d), n_own + 2 * n_cross + 2 * n_recurrent),
         ((f, d), (n_encoder + n_decoder) * (2 if config.gated else 1)),
         ((d, f), n_encoder + n_decoder),
-        ((config.n_labels or vocab_size, d), 1),
+        ((config.n_outputs or vocab_size, d), 1),
     )
     counts: dict[Shape, int] = {}
     for shape, count in products:  # some may be alike
@@ -303,7 +303,7 @@ def forward_flops(
         decoder = t * (4 * d * d + inner)
     if not config.is_decoder_only:
         decoder += t * queries + s * keys + 4 * t * s * d
-    output = t * 2 * d * (config.n_labels or vocab_size)
+    output = t * 2 * d * (config.n_outputs or vocab_size)
     return config.n_encoder_layers * encoder + config.n_decoder_layers * decoder + output
 
 

@@ -74,7 +74,7 @@ class NativeOperations:
         if not trains_unpadded(model, longest):
             return None
         if isinstance(model, Classifier):
-            return pooled_unpadded(model, unpadded(*source))
+            return model.summarize(pooled_unpadded(model, unpadded(*source)))
         if not isinstance(model, Transformer):
             return None
         return hidden_unpadded(model, unpadded(*source), unpadded(*target_input))

@@ -13,7 +13,7 @@ from tformer_cli.errors import ArtifactError, UsageError
 if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.decoding.config import PrecisionChoice
-    from tformer_cli.model.classifier import Classifier
+    from tformer_cli.model.encoder_only import EncoderOnly
     from tformer_cli.model.transformer import Transformer
     from tformer_cli.workflows.opening.settings import OpeningSettings
 
@@ -62,10 +62,10 @@ def in_precision(
         may_change: whether the directory's own model may be changed; if not, a copy is.
     """
 
-    def load() -> Transformer | Classifier:
+    def load() -> Transformer | EncoderOnly:
         settings.prepare_torch()
         if directory.config.is_encoder_only:  # looked into in float32 alone
-            return directory.classifier
+            return directory.encoder
         return computing_in(directory.model, precision, may_change=may_change)
 
     weight_type = "int8" if precision == "int8" else directory.weight_type
