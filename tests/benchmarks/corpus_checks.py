@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tests.data.quality.damage import FOREIGN, KINDS, measure, write_damaged
 from tformer_cli.data.quality.checks import DEFAULT, NEAR_DUPLICATE
+from tformer_cli.data.quality.detector import Detector
 
 
 def main() -> None:
@@ -31,6 +32,7 @@ def main() -> None:
     parser.add_argument("--held-out", default="test_2016_flickr", help="name of the test files")
     parser.add_argument("--foreign", help="ending of files in a third language")
     parser.add_argument("--of-kind", type=int, default=200, help="lines of each kind [200]")
+    parser.add_argument("--detect-languages", action="store_true", help="judge them by py3langid")
     parser.add_argument("--pairs", default="100000,1000000", help="sizes for speed")
     parser.add_argument("what", choices=("quality", "speed"))
     given = parser.parse_args()
@@ -59,7 +61,8 @@ def quality(given: argparse.Namespace, pairs: list[tuple[str, str]], directory: 
     languages = given.source, given.target
     foreign = read_side(given.data / f"{given.train}.{given.foreign}") if given.foreign else FOREIGN
     damaged = write_damaged(pairs, held_out, directory, languages, given.of_kind, foreign)
-    found, near = measure(damaged, DEFAULT), measure(damaged, frozenset([NEAR_DUPLICATE]))
+    detector = Detector() if given.detect_languages else None
+    found, near = measure(damaged, DEFAULT, detector), measure(damaged, frozenset([NEAR_DUPLICATE]))
     show("| damage | check | recall |\n|---|---|---|")
     for kind, (_, check) in KINDS.items():
         recall = (near if check == NEAR_DUPLICATE else found).recall[kind]

@@ -266,6 +266,10 @@ def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
         (["check", "a.en", "--only", "swapped"], "error: --only: swapped is not a check of texts;"),
         (["check", "a.en", "--text-field", "1"], "error: --text-field: files of text have no "),
         (["check", "a.tsv", "--text-field", "1", "--source-field", "2"], "omit --source-field "),
+        (["check", "a.en", "--scores", "a.fr"], "--scores: are of the pairs of one corpus; name "),
+        (["check", "a.en", "a.fr", "--only", "score"], "--only: score needs the scores of a "),
+        (["check", "a.en", "a.fr", "--scores", "a.en"], "a.en, line 1: is no mean log-probab"),
+        (["check", "a.en", "a.fr", "--worst-share", "1"], "--worst-share: must be above 0 and "),
         (["dedupe", "a.en", "--by", "source", "-o", "o"], "error: --by source: is of pairs, but "),
         (["check", "a.en", "a.fr", "a.en"], "error: FILE…: found 3 files; name SOURCE and TARGET"),
         (["check", "a.en", "none.fr"], "error: none.fr: no such file; check the path"),
@@ -387,6 +391,21 @@ OF_REVIEWS = {
     "other-label": [3],
     "held-out": [7],
 }
+
+
+def test_scores_of_models_and_a_detector_judge_pairs(noisy, tmp_path):
+    pytest.importorskip("py3langid")
+    write("scores", ["-0.5"] * 19 + ["-3.0"] + ["-0.5"] * (N - 20))
+    foreign = "Watoto wanacheza mpira karibu na nyumba ya zamani, na mama yao anapika."
+    lines = read(tmp_path / "a.fr")
+    write("a.fr", [*lines[:30], foreign, *lines[31:]])
+    options = ["--scores", "scores", "--worst-share", "0.02", "--detect-languages"]
+    wanted = ["--only", "score,language"]
+    _, found = checked("a.en", "a.fr", *options, *wanted)
+    assert found == {"score": [20], "language": [31]}
+    assert "language" not in checked("a.en", "a.fr", "--only", "language")[1]
+    assert run("clean", "a.en", "a.fr", *options, *wanted, "-o", "c").exit_code == 0
+    assert len(read(tmp_path / "c/a.en")) == N - 2
 
 
 def test_texts_with_labels_are_checked_cleaned_and_split(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from random import Random
 
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.quality.checks import CHECKS, DROPPING
+from tformer_cli.data.quality.detector import Detector
 from tformer_cli.data.quality.examine import Corpora, held_out_keys, judge, survey
 from tformer_cli.data.quality.facts import Limits
 
@@ -263,11 +264,15 @@ class Figures:
     """Share of the undamaged lines that would be dropped."""
 
 
-def measure(damaged: Damaged, wanted: frozenset[str] = frozenset(CHECKS)) -> Figures:
+def measure(
+    damaged: Damaged,
+    wanted: frozenset[str] = frozenset(CHECKS),
+    detector: Detector | None = None,
+) -> Figures:
     """Runs checks on a damaged corpus."""
     source, target = map(str, damaged.files)
     config = CorpusConfig(source=source, target=target)
-    corpora = Corpora(configs=[config], languages=damaged.languages)
+    corpora = Corpora(configs=[config], languages=damaged.languages, detector=detector)
     keys = held_out_keys(side for pair in damaged.held_out for side in pair)
     n_damaged, n_found, flagged, right = Counter(), Counter(), Counter(), Counter()
     n_false = 0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tformer_cli.data.quality.facts import Limits
     from tformer_cli.workflows.quality.check_data import DataReport
     from tformer_cli.workflows.quality.clean_data import CleanReport
-    from tformer_cli.workflows.quality.given import Fields
+    from tformer_cli.workflows.quality.given import Fields, GivenData
 
 data_app = typer.Typer(
     name="data",
@@ -151,6 +151,28 @@ class CheckOptions:
         PathRole.reads_file,
     ] = None
     near: NearOption = False
+    detect_languages: Annotated[
+        bool,
+        option(
+            "Judge languages by a detector of 139 languages, which also finds those of the corpus, "
+            "not by scripts and common words; needs the extra langid.",
+            "--detect-languages",
+        ),
+    ] = False
+    scores: Annotated[
+        list[str] | None,
+        option(
+            "File with a translation model's scores of all pairs, as `tformer score --format "
+            "jsonl` writes; of two, one for each direction, the dual conditional cross-entropy "
+            "counts (Junczys-Dowmunt 2018).",
+            shown="none",
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None
+    worst_share: Annotated[
+        float, option("Share of the pairs, with the lowest scores, that are doubtful.")
+    ] = 0.1
     max_characters: Annotated[int, option("Most characters of a side.", min=1)] = 1500
     max_deviation: Annotated[
         float,
@@ -166,7 +188,7 @@ class CheckOptions:
         Raises:
             UsageError: if there is none of a name, or none is left.
         """
-        from tformer_cli.data.quality.checks import HELD_OUT, NEAR_DUPLICATE, known_checks
+        from tformer_cli.data.quality.checks import HELD_OUT, NEAR_DUPLICATE, SCORE, known_checks
 
         chosen = known_checks(self.only, "--only") if self.only else default
         chosen -= known_checks(self.without or (), "--without")
@@ -174,9 +196,29 @@ class CheckOptions:
             chosen |= {HELD_OUT}
         if self.near:
             chosen |= {NEAR_DUPLICATE}
+        if self.scores:
+            chosen |= {SCORE}
+        if SCORE in chosen and not self.scores:
+            raise UsageError("--only: score needs the scores of a model; add --scores FILE")
         if not chosen:
             raise UsageError("--without: leaves no check; name fewer")
         return chosen
+
+    def judging(self, given: "GivenData") -> "GivenData":
+        """Corpora with what judges their examples besides the rules.
+
+        Raises:
+            UsageError: if it is impossible for them.
+        """
+        if not 0.0 < self.worst_share < 1.0:
+            raise UsageError(
+                f"--worst-share: must be above 0 and below 1, but is {self.worst_share:g}"
+            )
+        return given.judged_by(
+            scores=self.scores or (),
+            worst_share=self.worst_share,
+            detects=self.detect_languages,
+        )
 
     def asked(self) -> frozenset[str]:
         """The checks that are named to be made."""
@@ -232,7 +274,7 @@ def check(
     wanted, limits = checks.chosen(DEFAULT), checks.limits()
     chosen = chosen_format(format_, output, ReportFormat, ReportFormat.json)
     with results(output) as stream:
-        given = given_data(files, fields.fields(), checks.held_out or ())
+        given = checks.judging(given_data(files, fields.fields(), checks.held_out or ()))
         with line_progress(None, "checking", quiet=quiet) as progress:
             report = check_data(
                 given,
@@ -380,7 +422,7 @@ def _clean(
     from tformer_cli.workflows.quality.clean_data import clean_data
     from tformer_cli.workflows.quality.given import given_data
 
-    given = given_data(files, fields.fields(), checks.held_out or ())
+    given = checks.judging(given_data(files, fields.fields(), checks.held_out or ()))
     if by != "pair" and len(given.kind.texts) == 1:
         raise UsageError(
             f"--by {by}: is of pairs, but these are {given.kind.noun}s; what has another label "

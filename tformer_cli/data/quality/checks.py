@@ -17,7 +17,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.wording import did_you_mean, suggestions
 
 EMPTY, HELD_OUT, DUPLICATE = "empty", "held-out", "duplicate"
-NEAR_DUPLICATE, OTHER_LABEL = "near-duplicate", "other-label"
+NEAR_DUPLICATE, OTHER_LABEL, SCORE = "near-duplicate", "other-label", "score"
 REPEATED_SOURCE, REPEATED_TARGET = "repeated-source", "repeated-target"
 
 
@@ -81,6 +81,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         ),
         "symbols": Check(meaning="mostly no letters", of_side=noise.symbols),
         "spaced-letters": Check(meaning="spaces between letters", of_side=noise.spaced_letters),
+        SCORE: Check(meaning="models find it unlikely", is_default=False, only_of=PAIRS),
         HELD_OUT: Check(meaning="a held-out file has it"),
         DUPLICATE: Check(meaning="an earlier one is the same"),
         NEAR_DUPLICATE: Check(meaning="an earlier one is nearly the same", is_default=False),

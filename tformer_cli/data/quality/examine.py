@@ -23,13 +23,16 @@ from tformer_cli.data.quality.checks import (
     OTHER_LABEL,
     REPEATED_SOURCE,
     REPEATED_TARGET,
+    SCORE,
     checks_for,
     findings_of,
 )
+from tformer_cli.data.quality.detector import Detector
 from tformer_cli.data.quality.facts import CorpusFacts, Limits, Sample, estimate_facts
 from tformer_cli.data.quality.keys import key_of, keys_of_pair, normalized
 from tformer_cli.data.quality.kinds import LABELED, PAIRS, CorpusKind
 from tformer_cli.data.quality.minhash import NearDuplicates, near_duplicates
+from tformer_cli.data.quality.model_scores import ModelScores
 from tformer_cli.data.quality.repeats import NEVER, Keys, Repeated, key_files
 
 CHUNK = 4096
@@ -53,6 +56,10 @@ class Corpora:
     """Codes of source and target language; empty: unknown."""
     kind: CorpusKind = PAIRS
     """What the sides of examples hold."""
+    detector: Detector | None = None
+    """Tells languages; None: scripts and common words do."""
+    scores: ModelScores | None = None
+    """Scores of all pairs by models."""
     counts: LineCounts = field(default_factory=LineCounts)
     """Of the last pass."""
 
@@ -124,7 +131,11 @@ def survey(
         repeated = files.repeated()
         if near is not None:
             near.finish()
-        facts = estimate_facts(sample.pairs, corpora.languages, limits, corpora.kind)
+        if corpora.scores is not None:
+            corpora.scores.check_length(n_pairs)
+        facts = estimate_facts(
+            sample.pairs, corpora.languages, limits, corpora.kind, corpora.detector
+        )
         yield Survey(facts=facts, repeated=repeated, n_pairs=n_pairs, near=near)
 
 
@@ -159,6 +170,7 @@ def judge(
     names = " or the ".join(kind.sides[place] for place in kind.texts)
     repeats = (DUPLICATE, OTHER_LABEL, "") if kind is LABELED else REPEATS
     named = wanted.intersection(repeats) & checks_for(kind)
+    n_judged = 0
     for number, chunk in corpora.chunks(progress):
         places = [number << CORPUS_BITS | record.number for record in chunk]
         if surveyed.near is not None:
@@ -167,6 +179,8 @@ def judge(
         slots = None if keys is None else _slots(surveyed.repeated, keys)
         for row, record in enumerate(chunk):
             found = dict(findings_of(record.pair, surveyed.facts, wanted))
+            if SCORE in wanted and EMPTY not in found and corpora.scores is not None:
+                found |= corpora.scores.find(n_judged + row)
             if keys is not None and slots is not None and EMPTY not in found:
                 if HELD_OUT in wanted and not held_out.isdisjoint(keys[of_texts, row].tolist()):
                     found[HELD_OUT] = f"a held-out file has the {names}"
@@ -177,6 +191,7 @@ def judge(
                     if dropping.isdisjoint(found):
                         _see(surveyed, slots[row], row, places[row])
             yield Judged(number, record, found)
+        n_judged += len(chunk)
 
 
 def progress_after(n_pairs: int, progress: Progress | None) -> Progress | None:

@@ -8,10 +8,13 @@ from statistics import median
 
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.languages import main_code, script_of, scripts_of, telling_words, words_of
+from tformer_cli.data.quality.detector import Detector
 from tformer_cli.data.quality.kinds import PAIRS, CorpusKind
 
 SAMPLE_PAIRS = 10_000
 """Pairs that facts are estimated from."""
+DETECTED = 1000
+"""Of them, those whose language is detected."""
 WORD_SHARE = 0.05
 """Of a side's lines that a word must be in to be common there."""
 FEWEST_PAIRS = 30
@@ -56,6 +59,8 @@ class CorpusFacts:
     """Words that many lines of each side have, but none of the other language's."""
     limits: Limits = Limits()
     kind: CorpusKind = PAIRS
+    detector: Detector | None = None
+    """Tells languages; None: scripts and common words do."""
 
 
 class Sample:
@@ -80,6 +85,7 @@ def estimate_facts(
     languages: tuple[str, str],
     limits: Limits,
     kind: CorpusKind = PAIRS,
+    detector: Detector | None = None,
 ) -> CorpusFacts:
     """Estimates the facts of a corpus.
 
@@ -90,8 +96,20 @@ def estimate_facts(
         languages: codes of its languages; empty ones are unknown.
         limits: set by the user.
         kind: what the sides hold.
+        detector: tells the languages that are unknown, and later those of each text.
     """
     filled = [pair for pair in pairs if all(text.strip() for _, text in kind.texts_of(pair))]
+    if detector is not None:
+        one, other = (
+            language
+            or (
+                detector.of_most(pair[side] for pair in filled[:DETECTED])
+                if side in kind.texts
+                else ""
+            )
+            for side, language in enumerate(languages)
+        )
+        languages = one, other
     scripts = [
         scripts_of(language) or _common_scripts(pair[side] for pair in filled)
         for side, language in enumerate(languages)
@@ -109,6 +127,7 @@ def estimate_facts(
         common_words=(common[0] - others[0], common[1] - others[1]),
         limits=limits,
         kind=kind,
+        detector=detector,
     )
 
 

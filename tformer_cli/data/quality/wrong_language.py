@@ -12,12 +12,17 @@ FEWEST_LETTERS, SCRIPT_SHARE = 4, 0.25
 """Letters of a side, and the share of them in its scripts below which the script is wrong."""
 FEWEST_WORDS = 3
 """Common words of another language by which it is recognized."""
+SWAPPED = "each side is in the other's language"
 LAST_LATIN = "\u024f"
 """Letters up to this one are Latin, nearly all."""
 
 
 def swapped(pair: SentencePair, facts: CorpusFacts) -> str:
     """Finds pairs each side of which is in the other's language, by its script or its words."""
+    if facts.detector is not None and all(facts.languages):
+        found = tuple(map(facts.detector.language, pair))
+        is_swapped = found == facts.languages[::-1] != facts.languages
+        return SWAPPED if is_swapped else ""
     scripts = facts.scripts
     if all(scripts) and scripts[0].isdisjoint(scripts[1]):
         is_swapped = all(
@@ -30,7 +35,7 @@ def swapped(pair: SentencePair, facts: CorpusFacts) -> str:
         wrong = [sum(map(telling[1 - n].__contains__, some)) for n, some in enumerate(words)]
         right = [sum(map(telling[n].__contains__, some)) for n, some in enumerate(words)]
         is_swapped = all(wrong) and sum(wrong) >= FEWEST_WORDS and sum(wrong) > 3 * sum(right)
-    return "each side is in the other's language" if is_swapped else ""
+    return SWAPPED if is_swapped else ""
 
 
 def wrong_script(pair: SentencePair, facts: CorpusFacts) -> str:
@@ -52,6 +57,11 @@ def wrong_language(pair: SentencePair, facts: CorpusFacts) -> str:
     """Finds sides with the commonest words of another language than theirs."""
     for place in facts.kind.texts:
         own, known = facts.languages[place], facts.common_words[place]
+        if facts.detector is not None:
+            found = facts.detector.language(pair[place]) if own else ""
+            if found not in ("", own):
+                return f"{facts.kind.sides[place]} is in {found}, not {own}"
+            continue
         if own not in FUNCTION_WORDS:
             continue
         words = words_of(pair[place])

@@ -10,7 +10,6 @@ from tformer_cli.data.corpora import corpus_name, text_files
 from tformer_cli.data.doubts import doubts_about
 from tformer_cli.data.quality.checks import CHECKS, DEFAULT, DROPPING, DUPLICATE
 from tformer_cli.data.quality.examine import (
-    Corpora,
     Judged,
     Progress,
     judge,
@@ -110,9 +109,7 @@ def check_data(
         DataError: if a corpus cannot be read.
     """
     data = given.data
-    corpora = Corpora(
-        configs=data.train, directory=data.directory, languages=given.languages, kind=given.kind
-    )
+    corpora = given.corpora()
     dropping = DROPPING & wanted
     found = {name: CheckCount() for name in CHECKS if name in wanted}
     n_dropped = 0

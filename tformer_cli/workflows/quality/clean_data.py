@@ -12,7 +12,6 @@ from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import text_files
 from tformer_cli.data.quality.checks import CHECKS, DEFAULT, DROPPING
 from tformer_cli.data.quality.examine import (
-    Corpora,
     Judged,
     Progress,
     judge,
@@ -79,12 +78,7 @@ def clean_data(
     """
     corpus = corpus_of_files(given)
     check_output(output)
-    corpora = Corpora(
-        configs=[corpus],
-        directory=given.data.directory,
-        languages=given.languages,
-        kind=given.kind,
-    )
+    corpora = given.corpora()
     counts: Counter[str] = Counter()
     names, n_kept = output_names(corpus), 0
     with (

@@ -10,8 +10,10 @@ from tformer_cli.data.corpora import SentencePair, read_corpus
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, main_code
 from tformer_cli.data.lines import OPENERS, read_lines
 from tformer_cli.data.quality.checks import checks_for
-from tformer_cli.data.quality.examine import held_out_keys
+from tformer_cli.data.quality.detector import Detector
+from tformer_cli.data.quality.examine import Corpora, held_out_keys
 from tformer_cli.data.quality.kinds import LABELED, PAIRS, TEXTS, CorpusKind
+from tformer_cli.data.quality.model_scores import ModelScores
 from tformer_cli.errors import UsageError
 from tformer_cli.recipe import Recipe, load_recipe, recipe_names
 from tformer_cli.workflows.training.classification import with_fields
@@ -61,6 +63,10 @@ class GivenData:
     """Keys of sentences."""
     is_recipe: bool = False
     """True if a recipe names them."""
+    detector: Detector | None = None
+    """Tells languages; None: scripts and common words do."""
+    scores: ModelScores | None = None
+    """Scores of all pairs by models."""
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -69,6 +75,38 @@ class GivenData:
             return self.data.source_language, self.data.target_language
         of_text = self.data.source_language
         return ("", of_text) if self.kind is TEXTS else (of_text, "")
+
+    def corpora(self) -> Corpora:
+        """The corpora as they are read."""
+        return Corpora(
+            configs=self.data.train,
+            directory=self.data.directory,
+            languages=self.languages,
+            kind=self.kind,
+            detector=self.detector,
+            scores=self.scores,
+        )
+
+    def judged_by(self, *, scores: Sequence[str], worst_share: float, detects: bool) -> "GivenData":
+        """Adds what judges examples besides the rules.
+
+        Args:
+            scores: files with the scores of all pairs; see `ModelScores`.
+            worst_share: share of the pairs whose score is not good enough.
+            detects: whether a detector tells languages.
+
+        Raises:
+            UsageError: if it is of no use for these corpora, or is not installed.
+            DataError: if a file cannot be read.
+        """
+        detector = Detector() if detects else None
+        if detector is not None:
+            for language in filter(None, self.languages):
+                detector.check_known(language)
+        if scores and (self.kind is not PAIRS or self.is_recipe):
+            raise UsageError("--scores: are of the pairs of one corpus; name its files")
+        found = ModelScores(scores, worst_share) if scores else None
+        return replace(self, detector=detector, scores=found)
 
     def possible(self, wanted: frozenset[str], asked: frozenset[str]) -> frozenset[str]:
         """Returns the checks of those wanted that can be made of this kind.

@@ -10,7 +10,7 @@ import numpy as np
 
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import text_files
-from tformer_cli.data.quality.examine import Corpora, Progress, progress_after
+from tformer_cli.data.quality.examine import Progress, progress_after
 from tformer_cli.data.quality.keys import keys_of_pair
 from tformer_cli.data.quality.splitting import TEST, TRAIN, VALID, assign
 from tformer_cli.files.atomic import directory_aside
@@ -70,7 +70,7 @@ def split_data(
     """
     corpus = corpus_of_files(given)
     check_output(output)
-    corpora = Corpora(configs=[corpus], directory=given.data.directory)
+    corpora = given.corpora()
     keys = array("Q")
     texts = given.kind.texts
     both = texts if len(texts) == 2 else texts * 2  # a label or no source links no examples

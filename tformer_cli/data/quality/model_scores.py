@@ -1,0 +1,95 @@
+"""Scores of pairs by translation models: dual conditional cross-entropy.
+
+Source: Junczys-Dowmunt 2018, "Dual Conditional Cross-Entropy Filtering of Noisy Parallel Corpora",
+section 2: exp(-(|H_A(y|x) - H_B(x|y)| + (H_A(y|x) + H_B(x|y)) / 2)), with the mean cross-entropy of
+the tokens of a side given the other, by a model A of this direction and a model B of the other. Of
+one model alone the score is exp(-H_A(y|x)).
+"""
+
+import json
+import math
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tformer_cli.data.corpora import corpus_file
+from tformer_cli.data.lines import read_lines
+from tformer_cli.data.quality.checks import SCORE
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.wording import count_of
+
+Scores = npt.NDArray[np.float32]
+
+
+class ModelScores:
+    """The score of each pair of a corpus, and the least that is good enough."""
+
+    def __init__(self, files: Sequence[str], worst_share: float) -> None:
+        """Reads the log-probabilities of a corpus.
+
+        Args:
+            files: one for each model: the JSONL of `tformer score`, or a number a line: the mean
+                log-probability of the tokens.
+            worst_share: share of pairs whose score is not good enough.
+
+        Raises:
+            DataError: if a file cannot be read, or they have different numbers of lines.
+            UsageError: if there are more than two files.
+        """
+        if len(files) > 2:
+            raise UsageError(
+                f"--scores: found {len(files)} files; name one, or one for each direction"
+            )
+        entropies = [-_log_probabilities(file) for file in files]
+        if len({len(some) for some in entropies}) > 1:
+            counts = " and ".join(f"{len(some):,}" for some in entropies)
+            raise DataError(
+                f"{', '.join(files)}: different numbers of lines ({counts}); score the same pairs"
+            )
+        mean = sum(entropies) / np.float32(len(entropies))
+        self.values: Scores = np.exp(-(np.abs(entropies[0] - entropies[-1]) + mean))
+        self.least = float(np.quantile(self.values, worst_share)) if len(self.values) else 0.0
+        self._files, self._share = ", ".join(files), worst_share
+
+    def check_length(self, n_pairs: int) -> None:
+        """Checks that there is a score for each pair.
+
+        Raises:
+            DataError: if not.
+        """
+        if len(self.values) != n_pairs:
+            raise DataError(
+                f"{self._files}: has {count_of(len(self.values), 'score')} of "
+                f"{count_of(n_pairs, 'pair')}; score the same pairs"
+            )
+
+    def find(self, place: int) -> dict[str, str]:
+        """Returns why the pair at a place, from 0, is doubtful, by the check's name; or nothing."""
+        value = float(self.values[place])
+        if value >= self.least:
+            return {}
+        return {SCORE: f"score {value:.3g} is among the lowest {self._share:.3g} of all"}
+
+
+def _log_probabilities(file: str) -> Scores:
+    """Reads the mean log-probability of the tokens of each line."""
+    found = array("f")
+    for number, line in enumerate(read_lines(corpus_file(file, "")), start=1):
+        try:
+            found.append(_of_object(json.loads(line)) if line[:1] == "{" else float(line))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            found.append(math.nan)
+        if not -math.inf < found[-1] <= 0.0:
+            raise DataError(
+                f"{file}, line {number}: is no mean log-probability, a number of at most 0; write "
+                "it with `tformer score --format jsonl`"
+            )
+    return np.frombuffer(found, dtype=np.float32) if found else np.empty(0, dtype=np.float32)
+
+
+def _of_object(record: dict[str, list[float]]) -> float:
+    """The mean of an object that `tformer score` has written."""
+    values = record["token_log_probabilities"]
+    return sum(values) / len(values) if values else 0.0
