@@ -16,7 +16,9 @@ import pytest
 import torch
 
 from tests.converters.test_gpt2 import imported
+from tformer_cli.inspection.walkthrough import tokens
 from tformer_cli.workflows.generate import generate_texts
+from tformer_cli.workflows.inspection.views import inspect_view
 
 FILE = Path(os.environ.get("TFORMER_GPT_NANO", "gpt-nano-sort-model.json"))
 N_SORTED = 6
@@ -128,3 +130,56 @@ def test_all_sequences_are_sorted(nano, tmp_path):
         last = ours.model(nothing, nothing == 3, ids)[:, -1].argmax(-1)
     written = torch.cat([ids[:, N_SORTED:], last[:, None]], dim=1) - found.ids.index(0)
     assert written.tolist() == [sorted(numbers) for numbers in sequences]
+
+
+def step_by_step(ours, head, row, text):
+    """Works through a head for a token of a text: the tables by their names."""
+    settings = {"head": f"dec.0.{head}", "token": str(row), "tolerance": 1e-5}
+    (record,) = inspect_view("step", ours.path, [text], settings=settings)
+    assert (record.row, record.difference < 1e-5) == (row, True)
+    return {table.name: table for step in record.steps for table in step.tables}
+
+
+def test_a_walkthrough_shows_their_numbers(nano, monkeypatch):
+    _, ours = nano
+    theirs = stored(FILE.with_name("gpt-nano-sort-partials.json"))
+    # tokens of this model are numbers, by which they would be found before their positions
+    monkeypatch.setattr(tokens, "find_token", lambda wanted, *_: int(wanted))
+    compared = set()
+
+    def same(name, values, expected, visible=None):
+        expected = expected.double() if visible is None else expected.double()[:visible]
+        difference = (values - expected).abs().max().item()
+        assert difference <= 1e-5, f"{name} differs by {difference}"
+        compared.add(name)
+
+    for number, ids in enumerate(theirs["idx"].long().tolist()):
+        text = " ".join(map(str, ids))
+        for head, row in product(range(3), (0, 4, 10)):
+            shown = step_by_step(ours, head, row, text)
+            entering = shown["input"].values
+            assert shown["input"].rows == ("E[token]", "PE(position)", "x", "LN(x)")
+            same("tok_emb", entering[0], theirs["tok_emb"][number, row])
+            same("pos_emb", entering[1], theirs["pos_emb"][0, row])
+            same("x", entering[2], theirs["x"][number, row])
+            same("ln1", entering[3], theirs["ln1"][number, row])
+            same("q", shown["q"].values[0], theirs["q"][number, head, row])
+            for name in "kv":
+                same(name, shown[name].values, theirs[name][number, head])
+            scaled = shown["scaled"].values[:, 1]
+            same("att", scaled[: row + 1], theirs["att"][number, head, row], row + 1)
+            assert scaled[row + 1 :].isneginf().all()
+            same("attSm", shown["weights"].values[:, 2], theirs["attSm"][number, head, row])
+            same("attSm of all", shown["attention"].values, theirs["attSm"][number, head])
+            same("y", shown["z"].values[0], theirs["y"][number, row, 16 * head : 16 * head + 16])
+            same("y of all", shown["heads"].values.flatten(), theirs["y"][number, row])
+            same("yProj", shown["attended"].values[0], theirs["yProj"][number, row])
+            same("attnResid", shown["residual"].values[2], theirs["attnResid"][number, row])
+            same("ln_f", shown["h"].values[0], theirs["ln_f"][number, row])
+            words = shown["words"]
+            for place, label in enumerate(words.rows):
+                if label.strip("▁") in ("0", "1", "2"):
+                    token = int(label.strip("▁"))
+                    same("lm_head", words.values[place, 0], theirs["lm_head"][number, row, token])
+                    same("probs", words.values[place, 2], theirs["probs"][number, row, token])
+    assert len(compared) == 17

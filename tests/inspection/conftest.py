@@ -24,7 +24,7 @@ def batch_of(maps):
             tapped[kind, layer] = TappedAttention(
                 weights[None], torch.tensor(errors)[None, :, None].expand(1, -1, weights.shape[1])
             )
-    return CapturedBatch([maps.source_ids], [maps.target_input_ids], tapped)
+    return CapturedBatch([maps.source_ids], [maps.target_input_ids], [maps.next_id], tapped)
 
 
 def made_record(

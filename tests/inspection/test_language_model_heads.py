@@ -64,7 +64,6 @@ def test_every_format_is_written(language_model, tmp_path, form):
     ("options", "message"),
     [
         (["--mode", "live"], "--mode live: is of translation models"),
-        (["--weights", "norm"], "--weights norm: is of translation models"),
         (["--rank", "2"], "--rank: is of translation models"),
         (["--target", "x"], "--target: a language model reads one text"),
         (["--corpus"], "is a language model, which continues texts"),
@@ -79,6 +78,6 @@ def test_what_is_of_translations_is_one_line(language_model, options, message):
 
 
 def test_other_views_name_the_right_command(language_model):
-    done = run("inspect-logits", language_model, TEXT)
+    done = run("inspect-align", language_model, TEXT)
     assert done.exit_code == 2
     assert "is a language model, which continues texts; use `tformer generate`" in done.stderr

@@ -114,13 +114,18 @@ class HeadsRecord:
         """The source and the target, each with its name; else the text, and its label."""
         if not self.model.n_encoder_layers:
             return [("text", self.target)]
-        if not self.model.n_decoder_layers:
+        if self.is_labelled:
             label = [] if self.probability is None else [("label", self.labelled)]
             return [("text", self.source), *label]
         name = "given target" if self.is_forced else "translation"
         if (self.rank or 1) > 1:
             name = f"translation {self.rank}"
         return [("source", self.source), (name, self.target)]
+
+    @property
+    def is_labelled(self) -> bool:
+        """True if it is of a classifier."""
+        return not self.model.n_decoder_layers
 
     @property
     def labelled(self) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, T
 from tformer_cli.inspection.capture.heads import (  # noqa: TC001 - read at run time
     CaptureMode,
     HeadId,
+    Inspected,
 )
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.inspection.record import HeadsRecord, ModelSummary
-    from tformer_cli.model.transformer import Transformer
 
 R = TypeVar("R")
 
@@ -88,15 +88,15 @@ class CaptureOptions:
 class Subject:
     """The model that a view reads."""
 
-    load: Callable[[], Transformer]
-    """Gives the model; of a classifier it raises an `ArtifactError`."""
+    load: Callable[[], Inspected]
+    """Gives the model."""
     summary: ModelSummary
     """Its name and size."""
     labels: Sequence[str]
-    """(V) a label for every token of the vocabulary."""
+    """(V) a label for every token of the vocabulary; of a classifier its labels."""
 
     @property
-    def model(self) -> Transformer:
+    def model(self) -> Inspected:
         """The model, in evaluation mode."""
         return self.load()
 
@@ -146,6 +146,8 @@ class View(ABC, Generic[R]):
     """Help of its command; empty: a command of its own calls it, or only the report has it."""
     Options: ClassVar[type] = NoOptions
     """Frozen settings with a default for each; see `Option`."""
+    tasks: ClassVar[tuple[TaskKind, ...]] = ("translate", "language-model", "classify")
+    """Tasks whose models it shows; of a language model the sentence is a text that it reads."""
     formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")
     """Values of ``--format``; the second is that of a pipe."""
     terms: ClassVar[Mapping[str, tuple[str, str]]] = {}
@@ -216,9 +218,6 @@ S = TypeVar("S", bound=OfSentence)
 
 class SentenceView(View[S]):
     """A view of a sentence and its translation, or its given target."""
-
-    tasks: ClassVar[tuple[TaskKind, ...]] = ("translate",)
-    """Tasks whose models it shows; of a language model the sentence is a text that it reads."""
 
     @abstractmethod
     def read(self, subject: Subject, sentence: HeadsRecord, options: Any) -> S:

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tformer_cli.inspection.capture.forced import AttentionMaps, capture_maps
-from tformer_cli.inspection.weighting.rollout import attention_mixing, roll_out, roll_out_encoder
+from tformer_cli.inspection.weighting.rollout import attention_mixing, roll_out, roll_out_stack
 
 SOURCE, TARGET = (5, 9, 7, 11, 6, 8), (20, 24, 21)
 
@@ -73,7 +73,7 @@ def test_a_causal_stack_is_lower_triangular():
     scores = torch.randn(5, 6, 6, generator=generator).double()
     hidden = torch.ones(6, 6).triu(1).bool()
     layers = list(scores.masked_fill(hidden, -torch.inf).softmax(dim=-1))
-    for rolled in roll_out_encoder(layers):
+    for rolled in roll_out_stack(layers):
         assert rolled.triu(1).count_nonzero() == 0
         assert (rolled.diagonal() > 0).all()
         torch.testing.assert_close(rolled.sum(-1), torch.ones(6).double())
@@ -81,7 +81,7 @@ def test_a_causal_stack_is_lower_triangular():
 
 def test_layers_apply_in_their_order():
     first, second = torch.tensor([[0.0, 1.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
-    rolled = roll_out_encoder([first.double(), second.double()])
+    rolled = roll_out_stack([first.double(), second.double()])
     # after the second layer all look at state 0, which the first one had made of token 1
     assert rolled[1].tolist() == [[0.0, 1.0], [0.0, 1.0]]
 

@@ -38,7 +38,7 @@ def inspect_report(
     dimensions of query and key make a weight; with --mode live the tree of the beam search; heads
     worked out step by step; logits and the logit lens; what each token is made of; positions; the
     loss without each head. The page is one file and fetches nothing. The same input gives the same
-    bytes.
+    bytes. Of a language model TEXT is what it reads, of a classifier what it labels.
 
     Examples:
         tformer inspect-report runs/quickstart "The animal was tired." -o report.html
@@ -53,9 +53,10 @@ def inspect_report(
     lines, targets = sentences.read(text, counts, quiet=quiet)
 
     from tformer_cli.inspection.page.report_page import render_report
+    from tformer_cli.workflows.inspection.report import TASKS
     from tformer_cli.workflows.inspection.report import inspect_report as make_report
 
-    opened = open_model(model, opening, quiet=quiet, rank=options.rank)
+    opened = open_model(model, opening, quiet=quiet, rank=options.rank, tasks=TASKS)
     with line_progress(None, "inspecting", quiet=quiet) as progress:
         observe = progress.update
         report = make_report(opened, lines, targets=targets, options=options, observe=observe)

@@ -107,7 +107,7 @@ def inspect_step(
     from tformer_cli.inspection.walkthrough.quiz import answer_key, make_quiz
     from tformer_cli.workflows.inspection.views import read_sentences
 
-    opened = open_model(model, opening, quiet=quiet)
+    opened = open_model(model, opening, quiet=quiet, tasks=VIEW.tasks)
     targets = None if target is None else argument_lines([target], counts)
     record = next(read_sentences(VIEW, opened, [line], targets, options))
     key_of_quiz, answers = "", worksheet.answers

@@ -6,15 +6,14 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from tformer_cli.inspection.capture.heads import HeadId, Kind, attentions, head_layout
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind, attentions, head_layout
 
 Place = tuple[Kind, int]
 """An attention of a model: its kind and its layer."""
 
 
 @contextmanager
-def gated(model: Transformer, gates: Mapping[Place, Tensor]) -> Iterator[None]:
+def gated(model: Inspected, gates: Mapping[Place, Tensor]) -> Iterator[None]:
     """Sets the gates of some attentions; whatever happens, those from before come back.
 
     Args:
@@ -35,13 +34,13 @@ def gated(model: Transformer, gates: Mapping[Place, Tensor]) -> Iterator[None]:
 
 
 @contextmanager
-def heads_off(model: Transformer, heads: Iterable[HeadId]) -> Iterator[None]:
+def heads_off(model: Inspected, heads: Iterable[HeadId]) -> Iterator[None]:
     """Switches heads off: ξ = 0 for them, 1 for the others of their layers."""
     with gated(model, closed_gates(model, heads)):
         yield
 
 
-def keep_only(model: Transformer, heads: Iterable[HeadId]) -> None:
+def keep_only(model: Inspected, heads: Iterable[HeadId]) -> None:
     """Switches every other head off, for as long as the model lives."""
     others = set(head_layout(model)) - set(heads)
     gates = closed_gates(model, others)
@@ -49,7 +48,7 @@ def keep_only(model: Transformer, heads: Iterable[HeadId]) -> None:
         attention.gate = gates.get((kind, layer))
 
 
-def closed_gates(model: Transformer, heads: Iterable[HeadId]) -> dict[Place, Tensor]:
+def closed_gates(model: Inspected, heads: Iterable[HeadId]) -> dict[Place, Tensor]:
     """Makes the gates (H, 1, 1) of the layers that have a head to switch off."""
     device = next(model.parameters()).device
     n_heads = {(kind, layer): attention.n_heads for kind, layer, attention in attentions(model)}

@@ -18,15 +18,14 @@ from torch import Tensor
 from tformer_cli.data.batching import Batch
 from tformer_cli.inspection.ablation.gates import Place, gated
 from tformer_cli.inspection.ablation.losses import sentence_losses
-from tformer_cli.inspection.capture.heads import HeadId, attentions, head_layout
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.inspection.capture.heads import HeadId, Inspected, attentions, head_layout
 
 Granularity = Literal["sentence", "token"]
 
 
 @torch.enable_grad()
 def importance_sums(
-    model: Transformer, batch: Batch, granularity: Granularity
+    model: Inspected, batch: Batch, granularity: Granularity
 ) -> dict[HeadId, float]:
     """Computes Σ |∂L/∂ξ_h| of a batch, L a sentence's loss summed over its tokens.
 
@@ -61,7 +60,7 @@ def layer_normalized(importance: dict[HeadId, float]) -> dict[HeadId, float]:
     }
 
 
-def _open_gates(model: Transformer, batch: Batch) -> dict[Place, Tensor]:
+def _open_gates(model: Inspected, batch: Batch) -> dict[Place, Tensor]:
     """Gates of 1 for each sentence, head and query position, (B, H, Q, 1), that have a gradient."""
     like = next(model.parameters())
     n_positions = {"enc": batch.source.shape[1]}

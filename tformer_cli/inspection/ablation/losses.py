@@ -3,10 +3,11 @@
 One at a time this is a forward pass for each head (`sentence_losses` under `gates.heads_off`). All
 heads of a batch together are `losses_without_each`: the rows of a batch are repeated once for each
 head, each copy with its own gate, and what lies below the head's layer is computed once for all:
-the whole encoder, where the head is in the decoder.
+the whole encoder, where the head is in the decoder. The target of a language model is its text, and
+that of a classifier is the label.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, fields
 from itertools import groupby
@@ -15,13 +16,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tformer_cli.data.batching import Batch
+from tformer_cli.data.batching import Batch, collate
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.inspection.ablation.gates import gated, gates_of_each, heads_off
-from tformer_cli.inspection.capture.heads import HeadId, Kind, attentions
-from tformer_cli.inspection.capture.observed import record_module
+from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind, attentions
+from tformer_cli.inspection.capture.observed import ModuleRecord, record_module
 from tformer_cli.model.attention import causal_mask, key_mask
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.classifier import Classifier
 
 LARGEST_POSITIONS = 1 << 13
 """Most positions, rows times the longer side, of one pass over repeated rows: bounds memory."""
@@ -29,12 +30,32 @@ LARGEST_LOGITS = 1 << 22
 """Most logits held at a time."""
 
 
+Measure = Callable[[Inspected, Tensor, Tensor], Tensor]
+"""Measures rows by their last hidden states (R, T, D) and the tokens (R, T) to be predicted: (R),
+or (R, M) of several measures."""
+
+
+def batch_of(model: Inspected, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Batch:
+    """Pads pairs of ids without specials as a model reads them; see `capture.batches.IdPair`.
+
+    The target of a classifier is the id of its label.
+    """
+    config = model.config
+    return collate(
+        [source for source, _ in pairs],
+        [target for _, target in pairs],
+        source_eos=config.source_eos,
+        target_bos=config.target_bos,
+        target_eos=config.ends_targets,
+    )
+
+
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """Moves a batch."""
     return Batch(*(getattr(batch, one.name).to(device) for one in fields(batch)))
 
 
-def sentence_losses(model: Transformer, batch: Batch) -> Tensor:
+def sentence_losses(model: Inspected, batch: Batch) -> Tensor:
     """Computes -Σ ln p of each sentence's target tokens, the end of sentence included.
 
     Args:
@@ -44,12 +65,11 @@ def sentence_losses(model: Transformer, batch: Batch) -> Tensor:
     Returns:
         (B) float64 losses in nats. They have a gradient if it is enabled.
     """
-    memory = model.encode(batch.source, batch.source_mask)
-    hidden = model.decode_hidden(batch.target_input, memory, batch.source_mask)
+    hidden = model.target_hidden(batch.source, batch.source_mask, batch.target_input)
     return losses_of(model, hidden, batch.target_output)
 
 
-def losses_of(model: Transformer, hidden: Tensor, target_output: Tensor) -> Tensor:
+def losses_of(model: Inspected, hidden: Tensor, target_output: Tensor) -> Tensor:
     """Computes the losses of rows from the decoder's last hidden states.
 
     Args:
@@ -61,10 +81,10 @@ def losses_of(model: Transformer, hidden: Tensor, target_output: Tensor) -> Tens
         (R) float64 sums over each row's tokens.
     """
     positions = (target_output.flatten() != PAD_ID).nonzero().squeeze(1)
-    targets = target_output.flatten()[positions]
+    targets = target_output.flatten()[positions] - model.first_target
     # (R, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding
     tokens = hidden.flatten(0, 1)[positions]
-    n_together = max(1, LARGEST_LOGITS // model.vocab_size)
+    n_together = max(1, LARGEST_LOGITS // len(model.output_matrix))
     parts = [
         functional.cross_entropy(
             model.project(tokens[start : start + n_together]),
@@ -78,12 +98,21 @@ def losses_of(model: Transformer, hidden: Tensor, target_output: Tensor) -> Tens
     return sums.index_add(0, rows, torch.cat(parts).double())
 
 
+def losses_and_hits(model: Inspected, hidden: Tensor, target_output: Tensor) -> Tensor:
+    """Computes (R, 2) the loss of each row, and 1 where all its tokens are the most probable."""
+    losses = losses_of(model, hidden, target_output)
+    is_hit = model.project(hidden).argmax(dim=-1) + model.first_target == target_output
+    hits = (is_hit | (target_output == PAD_ID)).all(dim=1)
+    return torch.stack((losses, hits.double()), dim=1)
+
+
 @torch.inference_mode()
 def losses_without_each(
-    model: Transformer,
+    model: Inspected,
     batch: Batch,
     heads: Sequence[HeadId],
     largest_positions: int = LARGEST_POSITIONS,
+    measure: Measure = losses_of,
 ) -> tuple[Tensor, Tensor]:
     """Computes each sentence's loss without each head, the rest of the model as it is.
 
@@ -92,12 +121,13 @@ def losses_without_each(
         batch: B pairs, on its device.
         heads: R heads.
         largest_positions: bounds the rows that are computed together.
+        measure: what is measured.
 
     Returns:
-        (B) losses with all heads, and (R, B) losses without each head; float64, on the CPU.
+        (B, …) measures with all heads, and (R, B, …) without each head; float64, on the CPU.
     """
     shared = _Shared.of(model, batch)
-    whole = losses_of(model, shared.last, batch.target_output)
+    whole = measure(model, shared.last, batch.target_output)
     n_heads = {(kind, layer): a.n_heads for kind, layer, a in attentions(model)}
     longest = max(batch.source.shape[1], batch.target_input.shape[1])
     n_together = max(1, largest_positions // (batch.n_sentences * longest))
@@ -107,8 +137,8 @@ def losses_without_each(
             gates = gates_of_each(n_heads[place], [h.head for h in some], batch.n_sentences)
             with gated(model, {place: gates.to(batch.source.device)}):
                 hidden = shared.rest(model, place, len(some))
-            losses = losses_of(model, hidden, batch.target_output.repeat(len(some), 1))
-            without |= zip(some, losses.view(len(some), -1), strict=True)
+            found = measure(model, hidden, batch.target_output.repeat(len(some), 1))
+            without |= zip(some, found.view(len(some), *whole.shape), strict=True)
     return whole.cpu(), torch.stack([without[head] for head in heads]).cpu()
 
 
@@ -118,56 +148,68 @@ class _Shared:
 
     batch: Batch
     below_encoder: tuple[Tensor, ...]
-    """Input of each encoder layer, (B, S, D)."""
+    """Input of each encoder layer, (B, S, D), if the model has any."""
     memory: Tensor
-    """(B, S, D)."""
+    """(B, S, D); of a language model (B, S, 0)."""
     below_decoder: tuple[Tensor, ...]
-    """Input of each decoder layer, (B, T, D)."""
+    """Input of each decoder layer, (B, T, D), if the model has any."""
     last: Tensor
-    """(B, T, D) hidden states with all heads."""
+    """(B, T, D) hidden states with all heads; of a classifier (B, 1, D) the pooled ones."""
 
     @classmethod
-    def of(cls, model: Transformer, batch: Batch) -> "_Shared":
+    def of(cls, model: Inspected, batch: Batch) -> "_Shared":
         """Runs the model once, all heads on, and records what enters each layer."""
         with ExitStack() as hooks:
-            encoder, decoder = (
-                [record_module(hooks, layer) for layer in stack.layers]
-                for stack in (model.encoder, model.decoder)
-            )
+
+            def recorded(stack: str) -> list[ModuleRecord]:
+                layers = getattr(model, stack).layers if hasattr(model, stack) else ()
+                return [record_module(hooks, layer) for layer in layers]
+
+            encoder, decoder = recorded("encoder"), recorded("decoder")
             memory = model.encode(batch.source, batch.source_mask)
-            last = model.decode_hidden(batch.target_input, memory, batch.source_mask)
+            if isinstance(model, Classifier):
+                last = model.pool(memory, batch.source_mask).unsqueeze(1)
+            else:
+                last = model.decode_hidden(batch.target_input, memory, batch.source_mask)
         below_encoder, below_decoder = (
             tuple(layer.inputs[0] for layer in layers) for layers in (encoder, decoder)
         )
         return cls(batch, below_encoder, memory, below_decoder, last)
 
-    def rest(self, model: Transformer, place: tuple[Kind, int], n_copies: int) -> Tensor:
+    def rest(self, model: Inspected, place: tuple[Kind, int], n_copies: int) -> Tensor:
         """Runs copies of the batch from a layer on: (copies·B, T, D) last hidden states."""
         kind, start = place
-        mask = key_mask(self.batch.source_mask.repeat(n_copies, 1))
+        source_mask = self.batch.source_mask.repeat(n_copies, 1)
+        mask = key_mask(source_mask)
         if kind == "enc":
             hidden = self.below_encoder[start].repeat(n_copies, 1, 1)
             memory, start = model.encoder(hidden, mask, first=start), 0
         else:
             memory = self.memory.repeat(n_copies, 1, 1)
+        if isinstance(model, Classifier):
+            return model.pool(memory, source_mask).unsqueeze(1)
         hidden = self.below_decoder[start].repeat(n_copies, 1, 1)
         causal = causal_mask(hidden.shape[1], hidden.device)
         return model.decoder(hidden, causal, memory, mask, first=start)
 
 
 @torch.inference_mode()
-def losses_along(model: Transformer, batch: Batch, order: Sequence[HeadId]) -> Tensor:
+def losses_along(
+    model: Inspected, batch: Batch, order: Sequence[HeadId], measure: Measure = losses_of
+) -> Tensor:
     """Computes each sentence's loss with more and more heads switched off.
 
     Args:
         model: the model, in evaluation mode.
         batch: B pairs, on its device.
         order: heads in the order in which they are switched off.
+        measure: what is measured.
 
     Returns:
-        (R + 1, B) float64 losses on the CPU: without none, the first, the first two, … all of them.
+        (R + 1, B, …) float64 measures on the CPU: without none, the first, the first two, … all
+        of them.
     """
-    losses = []
+    found = []
     memory = None
     for n_off in range(len(order) + 1):
         is_memory_new = memory is None or order[n_off - 1].kind == "enc"
@@ -175,9 +217,12 @@ def losses_along(model: Transformer, batch: Batch, order: Sequence[HeadId]) -> T
             if is_memory_new:
                 memory = model.encode(batch.source, batch.source_mask)
             assert memory is not None  # noqa: S101
-            hidden = model.decode_hidden(batch.target_input, memory, batch.source_mask)
-        losses.append(losses_of(model, hidden, batch.target_output).cpu())
-    return torch.stack(losses)
+            if isinstance(model, Classifier):
+                hidden = model.pool(memory, batch.source_mask).unsqueeze(1)
+            else:
+                hidden = model.decode_hidden(batch.target_input, memory, batch.source_mask)
+        found.append(measure(model, hidden, batch.target_output).cpu())
+    return torch.stack(found)
 
 
 def _chunks(heads: list[HeadId], size: int) -> Iterator[list[HeadId]]:

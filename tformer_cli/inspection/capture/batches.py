@@ -11,15 +11,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, ended_source
+from tformer_cli.data.tokenizer import EOS_ID, PAD_ID
 from tformer_cli.decoding.source_batches import padded_length, source_batch
-from tformer_cli.inspection.capture.forced import AttentionMaps, check_lengths, maps_of
-from tformer_cli.inspection.capture.heads import KINDS, Kind
+from tformer_cli.inspection.capture.forced import (
+    AttentionMaps,
+    check_lengths,
+    ids_read,
+    maps_of,
+    next_ids,
+)
+from tformer_cli.inspection.capture.heads import KINDS, Inspected, Kind
 from tformer_cli.inspection.capture.taps import Place, TappedAttention, tapped_attentions
-from tformer_cli.model.transformer import Transformer
 
 IdPair = tuple[Sequence[int], Sequence[int]]
-"""Source and target tokens of a pair, without specials."""
+"""Source and target tokens of a pair, without specials; a language model reads no source, and a
+classifier no target."""
 MOST_CELLS = 1 << 15
 """Most cells, B·max(S, T)², of a batch, unless one pair has more: of one head in float32 128 KiB.
 
@@ -36,13 +42,15 @@ class CapturedBatch:
     """For each pair its source tokens, the end of sentence last if the model reads it."""
     targets: Sequence[tuple[int, ...]]
     """For each pair what the decoder reads: the begin of sentence, then the target tokens."""
+    next_ids: Sequence[int]
+    """For each pair what the decoder's last row predicts; see `AttentionMaps`."""
     tapped: Mapping[Place, TappedAttention]
     """Values computed beside each tapped attention."""
 
     @property
     def has_source_eos(self) -> Tensor:
         """(B) boolean, whether the last source position of a pair is the end of sentence."""
-        return torch.tensor([ids[-1] == EOS_ID for ids in self.sources])
+        return torch.tensor([ids[-1:] == (EOS_ID,) for ids in self.sources])
 
     def lengths(self, kind: Kind) -> tuple[Tensor, Tensor]:
         """(B) rows and (B) keys of the pairs' maps of a kind."""
@@ -60,12 +68,12 @@ class CapturedBatch:
         """The maps of each pair, without padding."""
         return [
             maps_of(self.tapped, row, *ids)
-            for row, ids in enumerate(zip(self.sources, self.targets, strict=True))
+            for row, ids in enumerate(zip(self.sources, self.targets, self.next_ids, strict=True))
         ]
 
 
 def capture_pairs(
-    model: Transformer, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
+    model: Inspected, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
 ) -> Iterator[tuple[int, AttentionMaps]]:
     """Captures the maps of any number of pairs, a batch at a time; see `capture_batches`.
 
@@ -80,7 +88,7 @@ def capture_pairs(
 
 
 def capture_batches(
-    model: Transformer, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
+    model: Inspected, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
 ) -> Iterator[tuple[list[int], CapturedBatch]]:
     """Captures any number of pairs, a batch at a time.
 
@@ -125,7 +133,7 @@ def _batch_sizes(n_pairs: int, largest: int) -> Iterator[int]:
 
 @torch.inference_mode()
 def capture_batch(
-    model: Transformer, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
+    model: Inspected, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
 ) -> CapturedBatch:
     """Captures the maps of pairs in one teacher-forced pass over all of them.
 
@@ -137,8 +145,8 @@ def capture_batch(
     Raises:
         ValueError: if a side is longer than the model takes.
     """
-    sources = [tuple(ended_source(source, eos=model.source_eos)) for source, _ in pairs]
-    targets = [(BOS_ID, *target) for _, target in pairs]
+    read = [ids_read(model, *pair) for pair in pairs]
+    sources, targets = [source for source, _ in read], [target for _, target in read]
     limit = model.config.max_positions
     check_lengths(limit, sources, targets)
     device = next(model.parameters()).device
@@ -146,15 +154,15 @@ def capture_batch(
         [source for source, _ in pairs], limit, device, eos=model.source_eos
     )
     with tapped_attentions(model, kinds) as tapped:
-        model.decode_hidden(
-            _target_batch(targets, limit).to(device),
-            model.encode(source, source_mask),
-            source_mask,
-        )
-    return CapturedBatch(sources, targets, tapped)
+        hidden = model.target_hidden(source, source_mask, _target_batch(targets, limit).to(device))
+    # (B, T, D) -> (B, D): the last row of each; the pooled one of a classifier, which is not used
+    last = torch.tensor([max(len(target), 1) - 1 for target in targets], device=device)
+    rows = hidden[torch.arange(len(targets), device=device), last]
+    return CapturedBatch(sources, targets, next_ids(model, rows), tapped)
 
 
 def _target_batch(targets: Sequence[Sequence[int]], limit: int) -> Tensor:
     """Pads what the decoder reads to (B, T), within the positions of the model."""
     longest = min(padded_length(max(map(len, targets))), limit)
-    return torch.tensor([[*ids, *[PAD_ID] * (longest - len(ids))] for ids in targets])
+    rows = [[*ids, *[PAD_ID] * (longest - len(ids))] for ids in targets]
+    return torch.tensor(rows, dtype=torch.long)

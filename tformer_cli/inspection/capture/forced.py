@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, ended_source, without_eos
+from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind
 from tformer_cli.inspection.capture.taps import Place, TappedAttention, tapped_attentions
 from tformer_cli.model.attention import AttentionTap
-from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.config import ModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,8 @@ class AttentionMaps:
     """Every head's weights for one sentence pair: float32, on the CPU.
 
     S counts the source tokens and the end of sentence; T counts the decoder's positions: the begin
-    of sentence and the target tokens. A classifier has no decoder: T is 0.
+    of sentence and the target tokens. A classifier has no decoder: T is 0. A language model reads
+    no source: S is 0.
     """
 
     source_ids: tuple[int, ...]
@@ -43,6 +45,9 @@ class AttentionMaps:
     """For each decoder layer (H, T, S)."""
     residuals: dict[HeadId, float]
     """For each head max |A·V − context|, by how much these weights miss what the model used."""
+    next_id: int = EOS_ID
+    """Token that the decoder's last row predicts: the end of sentence; of a language model whose
+    texts have no end the one that it finds most probable."""
 
     @property
     def source_tokens(self) -> Sequence[int]:
@@ -52,12 +57,12 @@ class AttentionMaps:
     @property
     def has_source_eos(self) -> bool:
         """True if the last source position is the end of sentence."""
-        return self.source_ids[-1] == EOS_ID
+        return self.source_ids[-1:] == (EOS_ID,)
 
     @property
     def target_ids(self) -> tuple[int, ...]:
-        """(T) the tokens that the decoder's rows predict: the target, then the end of sentence."""
-        return (*self.target_input_ids[1:], EOS_ID) if self.target_input_ids else ()
+        """(T) the tokens that the decoder's rows predict: the target, then `next_id`."""
+        return (*self.target_input_ids[1:], self.next_id) if self.target_input_ids else ()
 
     @property
     def residual(self) -> float:
@@ -100,14 +105,38 @@ def capture_maps(
     Raises:
         ValueError: if a side is longer than the model takes.
     """
-    source = tuple(ended_source(source_ids, eos=model.source_eos))
-    begin = (BOS_ID,) if model.config.target_bos else ()
-    target_input = () if isinstance(model, Classifier) else (*begin, *target_ids)
+    source, target_input = ids_read(model, source_ids, target_ids)
     limit = model.config.max_positions
     check_lengths(limit, [source], [target_input])
     with tapped_attentions(model) as tapped:
-        forced_pass(model, source, target_input)
-    return maps_of(tapped, 0, source, target_input)
+        hidden = forced_pass(model, source, target_input)
+    (next_id,) = next_ids(model, hidden[:, -1])
+    return maps_of(tapped, 0, source, target_input, next_id)
+
+
+def longest_side(config: ModelConfig) -> int:
+    """Most tokens without specials of a sentence that a model reads, or of a text."""
+    if config.is_decoder_only:
+        return config.max_positions - config.target_bos
+    return longest_source(config.max_positions)
+
+
+def ids_read(
+    model: Inspected, source_ids: Sequence[int], target_ids: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Gives what the encoder and the decoder of a model read of a pair without specials."""
+    config = model.config
+    source = () if config.is_decoder_only else ended_source(source_ids, eos=model.source_eos)
+    begin = (BOS_ID,) if config.target_bos else ()
+    return tuple(source), () if config.is_encoder_only else (*begin, *target_ids)
+
+
+def next_ids(model: Inspected, hidden: Tensor) -> list[int]:
+    """Chooses what the decoder's last rows, of hidden states (B, D), predict; see `next_id`."""
+    if model.config.target_eos:
+        return [EOS_ID] * len(hidden)
+    found: list[int] = model.project(hidden).argmax(dim=-1).tolist()
+    return found
 
 
 def check_lengths(
@@ -166,12 +195,10 @@ def forced_pass(
         the pooled one.
     """
     device = next(model.parameters()).device
-    source = torch.tensor([source_ids], device=device)
+    source = torch.tensor([source_ids], dtype=torch.long, device=device)
     mask = torch.ones_like(source, dtype=torch.bool)
-    target = torch.tensor([target_input_ids], device=device)
-    if isinstance(model, Classifier):
-        return model.target_hidden(source, mask, target)
-    return model.decode_hidden(target, model.encode(source, mask), mask)
+    target = torch.tensor([target_input_ids], dtype=torch.long, device=device)
+    return model.target_hidden(source, mask, target)
 
 
 def _query_and_key(tap: AttentionTap) -> tuple[Tensor, Tensor]:
@@ -184,6 +211,7 @@ def maps_of(
     row: int,
     source: tuple[int, ...],
     target_input: tuple[int, ...],
+    next_id: int = EOS_ID,
 ) -> AttentionMaps:
     """Takes one pair out of what was tapped of a batch, without its padding."""
     n_source, n_target = len(source), len(target_input)
@@ -199,11 +227,14 @@ def maps_of(
         own[place] = TappedAttention(
             weights[row, :, :n_rows, :n_keys].clone(), errors[row, :, :n_rows]
         )
-    return joined(own, source, target_input)
+    return joined(own, source, target_input, next_id)
 
 
 def joined(
-    tapped: Mapping[Place, TappedAttention], source: tuple[int, ...], target_input: tuple[int, ...]
+    tapped: Mapping[Place, TappedAttention],
+    source: tuple[int, ...],
+    target_input: tuple[int, ...],
+    next_id: int = EOS_ID,
 ) -> AttentionMaps:
     """Joins the attentions of one pair: weights (H, Q, K) and errors (H, Q) of each."""
     layers: dict[Kind, list[Tensor]] = {"enc": [], "dec": [], "cross": []}
@@ -219,4 +250,5 @@ def joined(
         dec=tuple(layers["dec"]),
         cross=tuple(layers["cross"]),
         residuals=residuals,
+        next_id=next_id,
     )

@@ -51,10 +51,12 @@ class Observed:
     """(Q, D) that sum after its layer norm; None in a pre-norm model, which has none there."""
     embedded: Tensor
     """(Q, D) the input of the stack: embeddings with their positions."""
+    states: Tensor
+    """(S, D) what a classifier pools, the encoder's last hidden states; else `hidden`."""
     hidden: Tensor
-    """(T, D) the decoder's last hidden states."""
+    """(T, D) the decoder's last hidden states, or (1, D) the pooled vector of a classifier."""
     logits: Tensor
-    """(T, V) the logits of the next token at each decoder position."""
+    """(T, V) the logits of the next token at each decoder position, or (1, L) of the labels."""
 
 
 class Place(NamedTuple):
@@ -79,7 +81,10 @@ def place_of(model: Inspected, kind: Kind, layer: int) -> Place:
         raise TypeError(f"{kind}: a classifier has no decoder")
     decoder = model.decoder.layers[layer]
     if kind == "dec":
-        norms = decoder.self_attention_norm, decoder.cross_attention_norm
+        # a language model has no cross-attention
+        is_alone = model.config.is_decoder_only
+        after = decoder.feed_forward_norm if is_alone else decoder.cross_attention_norm
+        norms = decoder.self_attention_norm, after
         return Place(decoder.self_attention, *norms, model.decoder_input)
     norms = decoder.cross_attention_norm, decoder.feed_forward_norm
     return Place(decoder.cross_attention, *norms, model.decoder_input)
@@ -102,9 +107,11 @@ def observe(
     """
     with ExitStack() as hooks:
         recorders = [_Recorder(hooks, model, *layer) for layer in layers]
+        pooled = record_module(hooks, model.encoder) if isinstance(model, Classifier) else None
         hidden = forced_pass(model, source_ids, target_input_ids)
-        logits = model.project(hidden)
-    return [one.observed(first_of(hidden), first_of(logits)) for one in recorders]
+        logits = first_of(model.project(hidden))
+    states = first_of(hidden if pooled is None else pooled.output)
+    return [one.observed(states, first_of(hidden), logits) for one in recorders]
 
 
 class _Recorder:
@@ -121,7 +128,7 @@ class _Recorder:
         self._taps: list[AttentionTap] = []
         hooks.callback(place.attention.tap(self._taps.append).remove)
 
-    def observed(self, hidden: Tensor, logits: Tensor) -> Observed:
+    def observed(self, states: Tensor, hidden: Tensor, logits: Tensor) -> Observed:
         is_pre_norm, tap, inputs = self._is_pre_norm, self._taps[-1], self._attention.inputs
         n_queries, n_keys = tap.query.shape[-2], tap.key.shape[-2]
         visible = torch.ones(1, dtype=torch.bool) if tap.mask is None else tap.mask.cpu()
@@ -140,6 +147,7 @@ class _Recorder:
             summed=first_of((self._next_norm if is_pre_norm else self._own_norm).inputs[0]),
             normed=None if is_pre_norm else first_of(self._own_norm.output),
             embedded=first_of(self._embedding.output),
+            states=states,
             hidden=hidden,
             logits=logits,
         )

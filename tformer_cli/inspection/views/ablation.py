@@ -31,7 +31,7 @@ from tformer_cli.terminal.labels import is_ascii_only, shown
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
 
@@ -43,9 +43,8 @@ if TYPE_CHECKING:
         ModelCost,
         Pruning,
     )
-    from tformer_cli.inspection.capture.heads import HeadId
+    from tformer_cli.inspection.capture.heads import HeadId, Inspected
     from tformer_cli.inspection.record import HeadsRecord
-    from tformer_cli.model.transformer import Transformer
 
 SCHEMA = "tformer.ablation/1"
 LOSS = (
@@ -111,29 +110,38 @@ class SentenceAblation:
     loss: float
     """-ln p of a target token with all heads, the mean over the tokens."""
     n_tokens: int
-    """Target tokens, the end of sentence included."""
+    """Target tokens, the end of sentence included; 1 of a classifier, its label."""
     effects: Mapping[HeadId, float]
     """For each head by how much the loss of a token changes if that head alone is off."""
 
 
 def ablate_sentence(
-    model: Transformer, record: HeadsRecord, heads: tuple[HeadId, ...]
+    model: Inspected, record: HeadsRecord, heads: tuple[HeadId, ...], labels: Sequence[str]
 ) -> SentenceAblation:
-    """Measures the loss of a sentence's target without each of some heads.
+    """Measures the loss of a sentence's target, or of its label, without each of some heads.
 
     Args:
         model: the model, in evaluation mode.
         record: a sentence that is not blank.
         heads: the heads that are switched off, one at a time.
+        labels: of a classifier.
+
+    Returns:
+        The losses; no tokens of a text that is too short for one of it to be predicted.
     """
-    from tformer_cli.data.batching import collate
-    from tformer_cli.inspection.ablation.losses import losses_without_each, to_device
+    from tformer_cli.data.tokenizer import PAD_ID
+    from tformer_cli.inspection.ablation.losses import batch_of, losses_without_each, to_device
 
     maps = record.captured
-    batch = collate([maps.source_tokens], [maps.target_ids[:-1]], source_eos=model.source_eos)
+    target = maps.target_input_ids[model.config.target_bos :]
+    if record.is_labelled:
+        target = (labels.index(record.target) + model.first_target,)
+    batch = batch_of(model, [(maps.source_tokens, target)])
+    n_tokens = int((batch.target_output != PAD_ID).sum())
+    if not n_tokens:
+        return SentenceAblation(sentence=record, loss=0.0, n_tokens=0, effects={})
     on_device = to_device(batch, next(model.parameters()).device)
     whole, without = losses_without_each(model, on_device, heads)
-    n_tokens = len(maps.target_ids)
     differences = ((without[:, 0] - whole[0]) / n_tokens).tolist()
     return SentenceAblation(
         sentence=record,
@@ -359,13 +367,16 @@ class AblationView(SentenceView[SentenceAblation]):
         options: NoOptions,
     ) -> SentenceAblation:
         """Measures the loss without each of the sentence's selected heads."""
-        return ablate_sentence(subject.model, sentence, sentence.heads)
+        return ablate_sentence(subject.model, sentence, sentence.heads, subject.labels)
 
     def report(
         self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> SentenceAblation | None:
-        """Measures it if that is asked for."""
-        return self.read(subject, sentence, NoOptions()) if options.ablation else None
+        """Measures it if that is asked for and there is a token to predict."""
+        if not options.ablation:
+            return None
+        found = self.read(subject, sentence, NoOptions())
+        return found if found.n_tokens else None
 
     def json(self, record: SentenceAblation) -> dict[str, Any]:
         """Makes the data of its tab."""

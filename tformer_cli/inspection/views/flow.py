@@ -1,5 +1,8 @@
 """Sources of each generated token: shares of the source and of the prefix, by two methods.
 
+Of a language model all is prefix: the text so far. A classifier has one row, of the pooled state
+that its label is chosen by: the mean of the rows of all tokens, or the first one, as it pools.
+
 The last decoder layer's rows of what `rollout` multiplies together: attention rollout (Abnar &
 Zuidema 2020) and ALTI+ (Ferrando et al. 2022). Row i holds the shares, together 1, of every source
 token and of every target token read so far in the state that predicts target token i + 1. The share
@@ -27,9 +30,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.inspection.capture.forced import AttentionMaps
-    from tformer_cli.inspection.capture.heads import Kind
+    from tformer_cli.inspection.capture.heads import Inspected, Kind
     from tformer_cli.inspection.record import HeadsRecord
-    from tformer_cli.model.transformer import Transformer
 
 SCHEMA = "tformer.flow/1"
 Method = Literal["alti", "rollout"]
@@ -42,9 +44,10 @@ class Flow:
     """Shares of the tokens in the decoder's last states, of 1, by one method."""
 
     source: Tensor
-    """(T, S) shares of the source tokens."""
+    """(T, S) shares of the source tokens; (1, S) of a classifier, (T, 0) of a language model."""
     prefix: Tensor
-    """(T, T) shares of the tokens that the decoder has read; 0 of what comes later."""
+    """(T, T) shares of the tokens that the decoder has read; 0 of what comes later; (1, 0) of a
+    classifier."""
     residual: float
     """By how much what was multiplied misses the model's own numbers; see `weighting`."""
 
@@ -69,6 +72,18 @@ class FlowRecord:
     flows: dict[Method, Flow]
     """By each method; none for a blank line."""
 
+    @property
+    def has_both_sides(self) -> bool:
+        """True if there is a source and a prefix, and so a share of the whole source."""
+        model = self.sentence.model
+        return model.n_encoder_layers > 0 and model.n_decoder_layers > 0
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """(T) labels of the tokens whose states are looked at; of a classifier the label."""
+        sentence = self.sentence
+        return (sentence.target,) if sentence.is_labelled else sentence.target_pieces
+
     def largest(self, method: Method, position: int, n: int) -> list[tuple[str, str, float]]:
         """Finds the tokens with the largest shares of a position.
 
@@ -88,7 +103,7 @@ class FlowRecord:
         return sorted(found, key=lambda one: -one[2])[:n]
 
 
-def read_flow(model: Transformer, sentence: HeadsRecord) -> FlowRecord:
+def read_flow(model: Inspected, sentence: HeadsRecord) -> FlowRecord:
     """Reads what the tokens of a translation are made of.
 
     Args:
@@ -100,14 +115,30 @@ def read_flow(model: Transformer, sentence: HeadsRecord) -> FlowRecord:
     if sentence.maps is None:
         return FlowRecord(sentence=sentence, flows={})
     maps = sentence.maps
-    flows = {method: _last_layer(weighted_maps(model, maps, method)) for method in METHODS}
+    pooling = model.config.pooling if sentence.is_labelled else ""
+    flows = {method: _last_layer(weighted_maps(model, maps, method), pooling) for method in METHODS}
     return FlowRecord(sentence=sentence, flows=flows)
 
 
-def _last_layer(maps: AttentionMaps) -> Flow:
-    return Flow(source=maps.cross[-1][0], prefix=maps.dec[-1][0], residual=maps.residual)
+def _last_layer(maps: AttentionMaps, pooling: str) -> Flow:
+    """Takes what the last states are made of; of a classifier its pooled state."""
+    if pooling:
+        rows = maps.enc[-1][0]
+        row = rows[:1] if pooling == "first" else rows.mean(dim=0, keepdim=True)
+        return Flow(source=row, prefix=row[:, :0], residual=maps.residual)
+    prefix = maps.dec[-1][0]
+    source = maps.cross[-1][0] if maps.cross else prefix[:, :0]
+    return Flow(source=source, prefix=prefix, residual=maps.residual)
 
 
+OF_CLASSIFIERS = (
+    "The only position is the pooled state that the label is chosen by. source[j] is the share of "
+    "source.pieces[j]; they sum to 1."
+)
+OF_LANGUAGE_MODELS = (
+    "Position i has read target.input_pieces[0] to [i] and predicts target.pieces[i]. prefix[j] is "
+    "the share of target.input_pieces[j]; they sum to 1."
+)
 CONVENTIONS = (
     "Position i has read target.input_pieces[0] to [i] and predicts target.pieces[i]. "
     "source[j] is the share of source.pieces[j], prefix[j] of target.input_pieces[j]; together "
@@ -117,17 +148,18 @@ CONVENTIONS = (
 
 def _position_data(record: FlowRecord, position: int) -> dict[str, Any]:
     sentence = record.sentence
-    data: dict[str, Any] = {
-        "position": position,
-        "read": sentence.input_pieces[position],
-        "piece": sentence.target_pieces[position],
-    }
+    data: dict[str, Any] = {"position": position, "piece": record.written[position]}
+    if not sentence.is_labelled:
+        data = data | {"read": sentence.input_pieces[position]}
     for method, flow in record.flows.items():
-        data[method] = {
-            "source_share": rounded(flow.source_shares[position]),
-            "source": plain(flow.source[position]),
-            "prefix": plain(flow.prefix[position, : position + 1]),
-        }
+        shares: dict[str, Any] = {}
+        if record.has_both_sides:
+            shares["source_share"] = rounded(flow.source_shares[position])
+        if flow.source.numel():
+            shares["source"] = plain(flow.source[position])
+        if flow.prefix.numel():
+            shares["prefix"] = plain(flow.prefix[position, : position + 1])
+        data[method] = shares
     return data
 
 
@@ -151,20 +183,46 @@ def show_flow(console: Console, record: FlowRecord, method: Method) -> None:
     if not record.flows:
         return
     flow = record.flows[method]
-    facts = f"{METHOD_NAMES[method]}   mean share of the source {flow.source_share:.2f}"
+    facts = METHOD_NAMES[method]
+    if record.has_both_sides:
+        facts += f"   mean share of the source {flow.source_share:.2f}"
     console.print(Text(f"{facts}   residual {flow.residual:.1e}"))
     console.print()
+    if sentence.is_labelled:
+        print_lines(console, _words(console, record, method))
+        return
     print_lines(console, _shares(console, record, method))
     labels, maps = sentence.target_pieces, (flow.source, flow.prefix)
-    largest = max(shares.max().item() for shares in maps)
+    largest = max(shares.max().item() for shares in maps if shares.numel())
     console.print()
     says = f"row: token written; column: token read; shaded from 0 to {largest:.2f}"
     console.print(Text(says, style="dim"))
     kinds: tuple[Kind, ...] = ("cross", "dec")
     keys = sentence.source_pieces, sentence.input_pieces
     for shares, side, kind, columns in zip(maps, SIDES, kinds, keys, strict=True):
-        console.print(Text(f"from the {side}", style="bold"))
+        if not shares.numel():
+            continue
+        console.print(Text(f"from the {_name(record, side)}", style="bold"))
         print_lines(console, map_lines(console, kind, (labels, columns), shares, largest))
+
+
+def _name(record: FlowRecord, side: str) -> str:
+    return side if record.has_both_sides else "text"
+
+
+def _words(console: Console, record: FlowRecord, method: Method) -> list[Text]:
+    """A line for each token of a labelled text: its share in the pooled state, with a bar."""
+    is_ascii = is_ascii_only(console)
+    shares = record.flows[method].source[0].tolist()
+    pieces = [shown(piece, is_ascii=is_ascii) for piece in record.sentence.source_pieces]
+    largest = max(shares)
+    bars = [Text((ASCII_FULL if is_ascii else FULL) * round(BAR * s / largest)) for s in shares]
+    columns = [
+        Column("reads", pieces, is_label=True),
+        Column("share", [f"{share:.3f}" for share in shares]),
+        Column("", bars, at_left=True),
+    ]
+    return table_lines(columns, console.width, is_ascii=is_ascii)
 
 
 def _shares(console: Console, record: FlowRecord, method: Method) -> list[Text]:
@@ -180,10 +238,15 @@ def _shares(console: Console, record: FlowRecord, method: Method) -> list[Text]:
     room = console.width - before - max(bar, len("source/prefix"))
     largest = [_largest(record, method, p, room, is_ascii) for p in range(len(pieces))]
     heads = ("source/prefix", "most from (in brackets: prefix)")
-    columns = [
-        Column(head, labels, is_label=True),
+    sides = [
         Column(heads[0], [_bar(s, bar, is_ascii) for s in shares], at_left=True),
         Column("source", [f"{share:.2f}" for share in shares]),
+    ]
+    if not record.has_both_sides:
+        sides, heads = [], ("", "most from")
+    columns = [
+        Column(head, labels, is_label=True),
+        *sides,
         Column(heads[1] if room >= len(heads[1]) else "most from", largest, at_left=True),
     ]
     return table_lines(columns, console.width, is_ascii=is_ascii)
@@ -201,7 +264,8 @@ def _largest(record: FlowRecord, method: Method, position: int, room: int, is_as
     """The largest shares that have room, the first one in any case."""
     line = Text()
     for side, label, share in record.largest(method, position, N_LARGEST):
-        number, brackets = f" {share:.2f}", 2 if side == "prefix" else 0
+        is_bracketed = side == "prefix" and record.has_both_sides
+        number, brackets = f" {share:.2f}", 2 if is_bracketed else 0
         name = shown(label, is_ascii=is_ascii)
         if not line:
             most = max(NARROWEST_LABEL, room - len(number) - brackets)
@@ -236,7 +300,8 @@ class FlowView(SentenceView[FlowRecord]):
 
     By ALTI+ contributions (Ferrando et al. 2022) and attention rollout (Abnar & Zuidema 2020),
     through all layers of encoder and decoder. The shares of a token sum to 1. The larger the
-    source's share, the more the model translates rather than continues its own text.
+    source's share, the more the model translates rather than continues its own text. Of a language
+    model the shares are of the text so far; of a classifier, which tokens its label comes from.
 
     Examples:
         tformer inspect-flow runs/quickstart "The animal was tired."
@@ -260,16 +325,21 @@ class FlowView(SentenceView[FlowRecord]):
         """Makes the data of schema `tformer.flow/1`."""
         from tformer_cli.inspection.weighting.weighting import WEIGHTINGS
 
-        n_positions = len(record.sentence.target_pieces) if record.flows else 0
+        n_positions = len(record.written) if record.flows else 0
+        conventions = OF_CLASSIFIERS if record.sentence.is_labelled else OF_LANGUAGE_MODELS
         return {
             "schema": SCHEMA,
-            "conventions": CONVENTIONS,
+            "conventions": CONVENTIONS if record.has_both_sides else conventions,
             "methods": {
                 method: {
                     "meaning": WEIGHTINGS[method].meaning,
                     "source": WEIGHTINGS[method].source,
                     "residual": rounded(flow.residual),
-                    "source_share": rounded(flow.source_share),
+                    **(
+                        {"source_share": rounded(flow.source_share)}
+                        if record.has_both_sides
+                        else {}
+                    ),
                 }
                 for method, flow in record.flows.items()
             },

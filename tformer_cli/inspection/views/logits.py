@@ -1,5 +1,7 @@
 """The decoder's predictions at each position, and those of each of its layers (logit lens).
 
+A classifier predicts once, the label of the whole text; each layer is read by pooling its states.
+
 The logit lens (nostalgebraist 2020) reads the hidden state of a layer as if it were the last: the
 decoder's final norm, where there is one, then the output projection. For the last layer that is the
 model's own output, bit for bit.
@@ -32,10 +34,12 @@ if TYPE_CHECKING:
     from rich.console import Console
     from torch import Tensor
 
+    from tformer_cli.inspection.capture.heads import Inspected
     from tformer_cli.inspection.record import HeadsRecord
-    from tformer_cli.model.transformer import Transformer
 
 SCHEMA = "tformer.logits/1"
+TEXT = "the text"
+"""Stands for all tokens that a classifier has read."""
 DIGITS = 4
 """Decimal places on the page, of what is shown with three."""
 MEASURES = {
@@ -122,7 +126,7 @@ class LogitsRecord:
 
 
 def layer_logits(
-    model: Transformer, source_ids: Sequence[int], target_input_ids: Sequence[int]
+    model: Inspected, source_ids: Sequence[int], target_input_ids: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """Computes the model's logits and those of the lens in one forced pass.
 
@@ -132,22 +136,32 @@ def layer_logits(
         target_input_ids: (T) what the decoder reads, the begin of sentence first.
 
     Returns:
-        (T, V) the model's logits, and (L, T, V) those of every decoder layer, on the CPU.
+        (T, V) the model's logits, and (L, T, V) those of every decoder layer, on the CPU; of a
+        classifier there is one position, of the whole text, and the layers are the encoder's.
     """
     import torch
 
     from tformer_cli.inspection.capture.forced import forced_pass
     from tformer_cli.inspection.capture.observed import record_module
+    from tformer_cli.model.classifier import Classifier
+
+    def hidden_of(states: Tensor) -> Tensor:
+        if not isinstance(model, Classifier):
+            return states
+        return model.pool(states, states.new_ones(states.shape[:2], dtype=torch.bool)).unsqueeze(1)
 
     with torch.inference_mode(), ExitStack() as hooks:
-        layers = [record_module(hooks, layer) for layer in model.decoder.layers]
+        stack = model.encoder if isinstance(model, Classifier) else model.decoder
+        layers = [record_module(hooks, layer) for layer in stack.layers]
         logits = model.project(forced_pass(model, source_ids, target_input_ids))
-        lens = [model.project(model.decoder.final_norm(layer.output))[0].cpu() for layer in layers]
+        lens = [
+            model.project(hidden_of(stack.final_norm(layer.output)))[0].cpu() for layer in layers
+        ]
     return logits[0].cpu(), torch.stack(lens)
 
 
 def read_logits(
-    model: Transformer,
+    model: Inspected,
     sentence: HeadsRecord,
     labels: Sequence[str],
     *,
@@ -159,7 +173,7 @@ def read_logits(
     Args:
         model: the model, in evaluation mode.
         sentence: a sentence that was inspected; a blank one has no positions.
-        labels: (V) the label of every token of the vocabulary.
+        labels: (V) the label of every token of the vocabulary, or the labels of a classifier.
         n_top: most probable tokens to keep.
         with_lens: whether every layer is read too.
     """
@@ -191,7 +205,10 @@ def _position(
 ) -> PositionLogits:
     from tformer_cli.inspection.heads.metrics import entropies
 
-    token = sentence.captured.target_ids[place]
+    if sentence.is_labelled:
+        token, read = labels.index(sentence.target), TEXT
+    else:
+        token, read = sentence.captured.target_ids[place], sentence.input_pieces[place]
     probabilities = log_probabilities.exp()
     top = probabilities.sort(descending=True, stable=True).indices[:n_top].tolist()
     readings = [
@@ -205,7 +222,7 @@ def _position(
     ]
     return PositionLogits(
         position=place,
-        read=sentence.input_pieces[place],
+        read=read,
         chosen=_candidate(token, probabilities, labels),
         log_probability=log_probabilities[token].item(),
         rank=_rank(token, probabilities),
@@ -224,6 +241,12 @@ def _rank(token: int, probabilities: Tensor) -> int:
     probability = probabilities[token]
     ahead = (probabilities > probability).sum() + (probabilities[:token] == probability).sum()
     return int(ahead) + 1
+
+
+def _positions(sentence: HeadsRecord) -> str:
+    if sentence.is_labelled:
+        return "The only position has read source.pieces and predicts the label"
+    return "Position i has read target.input_pieces[i] and predicts target.pieces[i]"
 
 
 def _position_data(position: PositionLogits) -> dict[str, Any]:
@@ -250,10 +273,14 @@ def show_logits(console: Console, record: LogitsRecord) -> None:
     print_lines(console, _position_lines(console, record))
     if record.positions[0].lens:
         console.print()
-        console.print(Text("logit lens: what each decoder layer would have written", style="bold"))
+        says = "labelled it" if sentence.is_labelled else "written"
+        stack = "encoder" if sentence.is_labelled else "decoder"
+        title = f"logit lens: what each {stack} layer would have {says}"
+        console.print(Text(title, style="bold"))
         print_lines(console, _lens_lines(console, record))
+        what = f"{_unit(sentence)} that was {'given' if sentence.is_labelled else 'written'}"
         legend = (
-            "number: the probability of that token; bold: the token that was written; settled: the "
+            f"number: the probability of that {_unit(sentence)}; bold: the {what}; settled: the "
             "layer from which on it stays the most probable one"
         )
         console.print(Text(legend, style="dim"))
@@ -283,7 +310,8 @@ def _position_lines(console: Console, record: LogitsRecord) -> list[Text]:
         columns[place] = Column(columns[place].head, cells, is_label=True)
     columns.append(Column("most probable", [text for text, _ in candidates], at_left=True))
     lines = table_lines(columns, console.width, n_repeated=2, is_ascii=is_ascii)
-    legend = "p: probability of the token written; rank: 1 is the most probable; entropy in nats"
+    given = "label given" if record.sentence.is_labelled else "token written"
+    legend = f"p: probability of the {given}; rank: 1 is the most probable; entropy in nats"
     n_fewest = min(n for _, n in candidates)
     if n_fewest < n_asked:
         legend += f"; at least {n_fewest} of {n_asked} candidates shown, --format jsonl has all"
@@ -292,7 +320,12 @@ def _position_lines(console: Console, record: LogitsRecord) -> list[Text]:
 
 def _written(record: LogitsRecord, is_ascii: bool) -> Column:
     cells = [shown(p.chosen.piece, is_ascii=is_ascii) for p in record.positions]
-    return Column("writes", cells, is_label=True)
+    return Column("label" if record.sentence.is_labelled else "writes", cells, is_label=True)
+
+
+def _unit(sentence: HeadsRecord) -> str:
+    """A name for what is predicted."""
+    return "label" if sentence.is_labelled else "token"
 
 
 def _candidates(top: Sequence[Candidate], room: int, is_ascii: bool) -> tuple[Text, int]:
@@ -365,7 +398,8 @@ class LogitsView(SentenceView[LogitsRecord]):
 
     There is a row for each position of the target. With --lens every decoder layer is read as if it
     were the last (the logit lens): its hidden state through the final norm and the output
-    projection.
+    projection. Of a language model TEXT is what it reads; of a classifier there is one row, with
+    the probabilities of the labels.
 
     Examples:
         tformer inspect-logits runs/quickstart "The animal was tired."
@@ -391,9 +425,8 @@ class LogitsView(SentenceView[LogitsRecord]):
         """Makes the data of schema `tformer.logits/1`."""
         return {
             "schema": SCHEMA,
-            "conventions": "Position i has read target.input_pieces[i] and predicts "
-            "target.pieces[i]; probabilities are of the model's softmax, ranks count from 1, "
-            "layers from 0.",
+            "conventions": f"{_positions(record.sentence)}; probabilities are of the model's "
+            "softmax, ranks count from 1, layers from 0.",
             "positions": [_position_data(position) for position in record.positions],
         }
 

@@ -15,12 +15,14 @@ from tformer_cli.terminal.labels import ASCII_SIGNS
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from xml.etree.ElementTree import Element
 
     from rich.console import Console
     from torch import Tensor
 
-    from tformer_cli.model.transformer import Transformer
+    from tformer_cli.inspection.capture.heads import Inspected
+    from tformer_cli.model.embedding import PositionedEmbedding
 
 COLUMN, OFFSET_COLUMN = 9, 7
 """Characters of a head's number and of an offset."""
@@ -56,14 +58,20 @@ class PositionBiases:
         }
 
 
-def read_biases(model: Transformer, n_positions: int) -> tuple[PositionBiases, ...]:
+def stack_inputs(model: Inspected) -> Iterator[tuple[str, PositionedEmbedding]]:
+    """Yields the name of each stack that a model has, and what embeds its tokens."""
+    for stack in ("encoder", "decoder"):
+        if (given := getattr(model, f"{stack}_input", None)) is not None:
+            yield stack, given
+
+
+def read_biases(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...]:
     """Reads the biases of positions of both stacks, of offsets below `n_positions`."""
     import torch
 
     found = []
-    for stack in ("encoder", "decoder"):
-        given = getattr(model, f"{stack}_input", None)
-        if given is None or not given.positions.biases:
+    for stack, given in stack_inputs(model):
+        if not given.positions.biases:
             continue
         # the query in the middle: all offsets are before or behind it
         last = n_positions - 1

@@ -33,6 +33,7 @@ from tformer_cli.inspection.views.position_biases import (
     draw_biases,
     print_biases,
     read_biases,
+    stack_inputs,
 )
 from tformer_cli.terminal.labels import ASCII_SIGNS, is_ascii_only, shown
 
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from torch import Tensor
 
+    from tformer_cli.inspection.capture.heads import Inspected
     from tformer_cli.inspection.record import ModelSummary
-    from tformer_cli.model.transformer import Transformer
 
 SCHEMA = "tformer.positions/1"
 N_POSITIONS = 64
@@ -156,7 +157,7 @@ class PositionsRecord:
     """What positions add to the scores of each stack, if they do."""
 
 
-def read_positions(model: Transformer, summary: ModelSummary, n_positions: int) -> PositionsRecord:
+def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) -> PositionsRecord:
     """Reads the first position vectors of a model.
 
     Args:
@@ -166,7 +167,6 @@ def read_positions(model: Transformer, summary: ModelSummary, n_positions: int) 
     """
     from tformer_cli.model.positions import TablePositions
 
-    stacks = {"encoder": model.encoder_input, "decoder": model.decoder_input}
     tables = [
         PositionTable(
             stack,
@@ -174,10 +174,10 @@ def read_positions(model: Transformer, summary: ModelSummary, n_positions: int) 
             is_formula=not isinstance(part.positions, TablePositions),
             base=model.config.rotary_base,
         )
-        for stack, part in stacks.items()
+        for stack, part in stack_inputs(model)
         if (rows := part.positions.vectors(n_positions)) is not None
     ]
-    if tables and tables[0].is_formula:
+    if len(tables) > 1 and tables[0].is_formula:
         tables = [replace(tables[0], stack="both")]
     return PositionsRecord(
         model=summary,

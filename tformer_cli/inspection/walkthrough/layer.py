@@ -1,6 +1,7 @@
 """The steps after a head: all queries at once, all heads together, the residual sum, the word."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,8 +15,24 @@ CANDIDATES = 8
 """Words shown with their logits and probabilities."""
 
 
+class Output(NamedTuple):
+    """The part of a model that makes logits of hidden states."""
+
+    matrix: Tensor
+    """(V, D) rows that hidden states are compared with; of a classifier a row for each label."""
+    bias: Tensor | None
+    """(V) what is added, or None."""
+    pooling: str | None
+    """What a classifier makes of the hidden states of a text; None of other models."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Computes the logits (V) of a hidden state (D)."""
+        logits = self.matrix @ hidden
+        return logits if self.bias is None else logits + self.bias
+
+
 def layer_steps(
-    trace: HeadTrace, observed: Observed, subject: Subject, output: tuple[Tensor, Tensor | None]
+    trace: HeadTrace, observed: Observed, subject: Subject, output: Output
 ) -> Iterator[Step]:
     """Yields steps 7 to 10 (see `walkthrough.walk_through`).
 
@@ -23,12 +40,12 @@ def layer_steps(
         trace: the head.
         observed: what the model computed.
         subject: what is looked at.
-        output: (V, D) rows that hidden states are compared with, and (V) their bias or None.
+        output: what makes logits.
     """
     yield _matrix_form(trace, observed, subject)
     yield _concatenation(trace, observed, subject)
     yield _residual(trace, observed, subject.row)
-    yield _word(observed, subject, *output)
+    yield (_word if output.pooling is None else _label)(observed, subject, output)
 
 
 def _matrix_form(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
@@ -138,16 +155,56 @@ def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
     )
 
 
-def _word(observed: Observed, subject: Subject, output_matrix: Tensor, bias: Tensor | None) -> Step:
+def _label(observed: Observed, subject: Subject, output: Output) -> Step:
+    """Step 10 of a classifier: the label of the whole text."""
+    is_first = output.pooling == "first"
+    pooled = observed.states[0] if is_first else observed.states.mean(dim=0)
+    logits, labels = output.logits(pooled), subject.output_labels
+    exponentials, probabilities = _softmax(logits)
+    ranked = logits.sort(descending=True, stable=True).indices.tolist()
+    chosen = labels.index(subject.sentence.target)
+    n_tokens = len(observed.states)
+    how = "that of the first token" if is_first else f"the mean over the {n_tokens} tokens"
+    return Step(
+        number=10,
+        name="label",
+        title="From all last hidden states to a label",
+        formulas=(
+            "p = h_0" if is_first else f"p = 1/{n_tokens} · Σ_i h_i",
+            "l = p·Eᵀ" + ("" if output.bias is None else " + b"),
+            "probability = softmax(l)",
+        ),
+        says=f"The h are what the remaining layers make of the tokens, taken from the model; p is "
+        f"{how}. Each of the {len(labels)} labels has a row in E. The label here is "
+        f"{labels[chosen]}, p = {probabilities[chosen].item():.4f}. "
+        f"Σ e is {exponentials.sum().item():.4f}.",
+        tables=(
+            Table("states", "h, a row a token", subject.keys, observed.states, is_detail=True),
+            Table("pooled", "p", ("p",), pooled[None]),
+            Table(
+                "words",
+                "labels",
+                tuple(labels[i] for i in ranked),
+                torch.stack((logits, exponentials, probabilities), dim=-1)[ranked],
+                columns=("logit", "e^(l−max)", "probability"),
+                share_column=2,
+                marked_row=ranked.index(chosen),
+            ),
+        ),
+        checks=(
+            check("pooled", pooled, observed.hidden[0]),
+            *_word_checks(logits, probabilities, observed.logits[0], "labels"),
+        ),
+    )
+
+
+def _word(observed: Observed, subject: Subject, output: Output) -> Step:
     """Step 10: the word that the decoder writes, at this position or, of the encoder, the last."""
     sentence, is_source = subject.sentence, subject.head.kind == "enc"
     position = len(sentence.input_pieces) - 1 if is_source else subject.row
     chosen = sentence.captured.target_ids[position]
-    logits = output_matrix @ observed.hidden[position]
-    if bias is not None:
-        logits = logits + bias
-    exponentials = torch.exp(logits - logits.max())
-    probabilities = exponentials / exponentials.sum()
+    logits = output.logits(observed.hidden[position])
+    exponentials, probabilities = _softmax(logits)
     ranked = logits.sort(descending=True, stable=True).indices.tolist()
     shown = ranked[:CANDIDATES]
     if chosen not in shown:
@@ -165,7 +222,7 @@ def _word(observed: Observed, subject: Subject, output_matrix: Tensor, bias: Ten
         number=10,
         name="word",
         title="From the last hidden state to a word",
-        formulas=("l = h·Eᵀ" + ("" if bias is None else " + b"), "p = softmax(l)"),
+        formulas=("l = h·Eᵀ" + ("" if output.bias is None else " + b"), "p = softmax(l)"),
         says=says,
         tables=(
             Table("h", "h", ("h",), observed.hidden[position][None]),
@@ -179,13 +236,21 @@ def _word(observed: Observed, subject: Subject, output_matrix: Tensor, bias: Ten
                 marked_row=shown.index(chosen),
             ),
         ),
-        checks=_word_checks(logits, probabilities, observed.logits[position]),
+        checks=_word_checks(logits, probabilities, observed.logits[position], "words"),
     )
 
 
-def _word_checks(logits: Tensor, probabilities: Tensor, models: Tensor) -> tuple[Check, ...]:
+def _softmax(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Computes e^(l − max) and the probabilities of logits (V)."""
+    exponentials = torch.exp(logits - logits.max())
+    return exponentials, exponentials / exponentials.sum()
+
+
+def _word_checks(
+    logits: Tensor, probabilities: Tensor, models: Tensor, what: str
+) -> tuple[Check, ...]:
     models_own = torch.softmax(models, dim=-1)
     return (
-        check("logits of all words", logits, models),
+        check(f"logits of all {what}", logits, models),
         check("probabilities", probabilities, models_own),
     )

@@ -24,13 +24,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.capture.heads import HeadId, Inspected
 from tformer_cli.inspection.capture.observed import Observed, place_of
 from tformer_cli.inspection.walkthrough.norms import NormTrace, norm_trace, normed
 from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.copies import Copies
 from tformer_cli.model.operations import Linear
-from tformer_cli.model.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ class HeadTrace:
 
 
 def trace_head(
-    model: Transformer, observed: Observed, head: HeadId, row: int, token_id: int
+    model: Inspected, observed: Observed, head: HeadId, row: int, token_id: int
 ) -> HeadTrace:
     """Computes one head for one query from the model's weights.
 
@@ -298,10 +298,11 @@ def _all_heads(projected: _Projected, visible: Tensor) -> tuple[Tensor, Tensor]:
     return weights, torch.matmul(weights, projected.values)
 
 
-def _embedding(model: Transformer, head: HeadId, row: int, token_id: int) -> EmbeddingTrace:
-    is_source = head.kind == "enc"
-    matrix = model.source_embedding.weight if is_source else model.target_matrix
-    stack_input = model.encoder_input if is_source else model.decoder_input
+def _embedding(model: Inspected, head: HeadId, row: int, token_id: int) -> EmbeddingTrace:
+    if isinstance(model, Classifier) or head.kind == "enc":
+        matrix, stack_input = model.source_embedding.weight, model.encoder_input
+    else:
+        matrix, stack_input = model.target_matrix, model.decoder_input
     rows = stack_input.positions.rows(row, row + 1, matrix.device)
     scaled = stack_input.scale * matrix[token_id].detach().cpu().double()
     position = None if rows is None else rows[0].detach().cpu().double()

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from tformer_cli.inspection.capture.heads import Inspected
 from tformer_cli.inspection.capture.observed import Observed, observe
-from tformer_cli.inspection.walkthrough.layer import layer_steps
+from tformer_cli.inspection.walkthrough.layer import Output, layer_steps
 from tformer_cli.inspection.walkthrough.scores import scaled_step, score_step, table_by_key
 from tformer_cli.inspection.walkthrough.step import (
     Step,
@@ -16,13 +17,13 @@ from tformer_cli.inspection.walkthrough.step import (
     check,
 )
 from tformer_cli.inspection.walkthrough.trace import EmbeddingTrace, HeadTrace, trace_head
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.classifier import Classifier
 
 TERMS = 4
 """Terms of the sum that are written out."""
 
 
-def walk_through(model: Transformer, subject: Subject) -> StepRecord:
+def walk_through(model: Inspected, subject: Subject) -> StepRecord:
     """Computes the steps of one head for one token and checks them against the model.
 
     Args:
@@ -35,7 +36,7 @@ def walk_through(model: Transformer, subject: Subject) -> StepRecord:
     return explain(model, subject, observed)
 
 
-def explain(model: Transformer, subject: Subject, observed: Observed) -> StepRecord:
+def explain(model: Inspected, subject: Subject, observed: Observed) -> StepRecord:
     """Does the work of `walk_through` with what was observed already."""
     sentence, head, row = subject.sentence, subject.head, subject.row
     maps = sentence.captured
@@ -56,10 +57,11 @@ def explain(model: Transformer, subject: Subject, observed: Observed) -> StepRec
     )
 
 
-def _output(model: Transformer) -> tuple[Tensor, Tensor | None]:
+def _output(model: Inspected) -> Output:
     """The rows and the bias that make logits, in float64."""
     bias = None if model.output_bias is None else model.output_bias.detach().cpu().double()
-    return model.output_matrix.detach().cpu().double(), bias
+    pooling = model.config.pooling if isinstance(model, Classifier) else None
+    return Output(model.output_matrix.detach().cpu().double(), bias, pooling)
 
 
 def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:

@@ -1,5 +1,7 @@
 """The maps of a sentence in other terms than attention weights: norms, rollout, ALTI."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -115,9 +117,8 @@ def _with_layers(
     def in_float32(kind: Kind) -> tuple[Tensor, ...]:
         return tuple(layer.to(torch.float32) for layer in layers[kind])
 
-    return AttentionMaps(
-        source_ids=maps.source_ids,
-        target_input_ids=maps.target_input_ids,
+    return replace(
+        maps,
         enc=in_float32("enc"),
         dec=in_float32("dec"),
         cross=in_float32("cross"),

@@ -18,8 +18,9 @@ with R of the last encoder layer; the rows of S_l and P_l together sum to 1 (ALT
 
 For attention rollout the matrices are ½A + ½I, with A the mean over the heads; in cross-attention
 ½A beside a residual column of ½. As its authors say, in a masked decoder the first tokens gain by
-being seen from everywhere. ALTI takes contributions instead of weights (see `alti`). Nothing here
-depends on how many heads a layer has, or layers a stack; a layer without heads passes its input on.
+being seen from everywhere. Of a language model there is R_l alone, of its decoder. ALTI takes
+contributions instead of weights (see `alti`). Nothing here depends on how many heads a layer has,
+or layers a stack; a layer without heads passes its input on.
 """
 
 from collections.abc import Sequence
@@ -57,9 +58,11 @@ class RolledOut:
 
 def roll_out(mixing: LayerMixing) -> RolledOut:
     """Multiplies layers together, the first one first."""
-    encoder = roll_out_encoder(mixing.enc)
+    encoder = roll_out_stack(mixing.enc)
     if not mixing.dec:  # a classifier
         return RolledOut(enc=tuple(encoder), prefix=(), source=())
+    if not mixing.cross:  # a language model
+        return RolledOut(enc=(), prefix=tuple(roll_out_stack(mixing.dec)), source=())
     memory = encoder[-1]
     n_prefix, n_source = len(mixing.dec[0]), len(memory)
     prefix = torch.eye(n_prefix, dtype=torch.float64)
@@ -75,12 +78,11 @@ def roll_out(mixing: LayerMixing) -> RolledOut:
     return RolledOut(enc=tuple(encoder), prefix=tuple(prefixes), source=tuple(sources))
 
 
-def roll_out_encoder(layers: Sequence[Tensor]) -> list[Tensor]:
+def roll_out_stack(layers: Sequence[Tensor]) -> list[Tensor]:
     """Multiplies the matrices (S, S) of one stack together: the product up to each layer."""
-    rolled = torch.eye(len(layers[0]), dtype=torch.float64)
-    products = []
+    products: list[Tensor] = []
     for layer in layers:
-        rolled = layer @ rolled
+        rolled = layer @ products[-1] if products else layer
         rolled = rolled / rolled.sum(dim=-1, keepdim=True)  # 1 but for rounding
         products.append(rolled)
     return products

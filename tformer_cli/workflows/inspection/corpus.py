@@ -6,8 +6,8 @@ from itertools import islice
 
 import numpy as np
 
-from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.inspection.capture.batches import CapturedBatch, IdPair, capture_batches
+from tformer_cli.inspection.capture.forced import longest_side
 from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, count_tokens
 from tformer_cli.inspection.heads.selectors import HeadSelection
@@ -85,7 +85,7 @@ class CorpusInspector:
             DataError: if there are more or fewer targets than lines.
         """
         for buffer in corpus_pairs(self._opened, lines, targets, self._buffer_lines):
-            limit = longest_source(self._model.config.max_positions)
+            limit = longest_side(self._model.config)
             written = [(place, pair) for place, pair in enumerate(buffer) if pair[0] and pair[1]]
             fitting = [(place, pair) for place, pair in written if max(map(len, pair)) <= limit]
             places = [place for place, _ in fitting]

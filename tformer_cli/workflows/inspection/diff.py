@@ -7,10 +7,9 @@ from typing import Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencies
-from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspection.capture.batches import IdPair, capture_batches
-from tformer_cli.inspection.capture.forced import capture_maps
+from tformer_cli.inspection.capture.forced import capture_maps, longest_side
 from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.comparison.diff import HeadChange, HeadDiff, Metrics, changes_of
 from tformer_cli.inspection.comparison.distance import HeadDistances
@@ -139,7 +138,7 @@ class ModelComparer:
         Raises:
             DataError: if there are more or fewer targets than lines.
         """
-        limit = min(longest_source(model.config.max_positions) for model in self._models)
+        limit = min(longest_side(model.config) for model in self._models)
         for buffer in corpus_pairs(self._opened, lines, targets, BUFFER_LINES):
             written = [pair for pair in buffer if pair[0] and pair[1]]
             pairs = [pair for pair in written if max(map(len, pair)) <= limit]

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from tformer_cli.artifacts.array_file import size_of, write_arrays
 from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.shard_directory import ShardDirectory, shard_directory
-from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.files.atomic import write_text
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.inspection.capture.batches import capture_pairs
+from tformer_cli.inspection.capture.forced import longest_side
 from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.heads.dump import (
     ARRAYS,
@@ -143,7 +143,7 @@ class HeadDumper:
                 f"--top-k: needs models of fewer than {NO_COLUMN:,} positions; dump all "
                 "weights instead"
             )
-        self._longest = longest_source(self._model.config.max_positions)
+        self._longest = longest_side(self._model.config)
         self.report = DumpReport()
 
     def estimate(self, corpus: DumpedCorpus) -> DumpEstimate:

@@ -9,17 +9,20 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.token_frequencies import load_frequencies
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.decoding.classification import label_probabilities
-from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspection.alignment.best import StoredHeads, align_words
 from tformer_cli.inspection.alignment.links import cross_heads
 from tformer_cli.inspection.alignment.words import spelled_words
-from tformer_cli.inspection.capture.forced import AttentionMaps, capture_maps, capture_vectors
+from tformer_cli.inspection.capture.forced import (
+    AttentionMaps,
+    capture_maps,
+    capture_vectors,
+    longest_side,
+)
 from tformer_cli.inspection.capture.heads import (
     CaptureMode,
     HeadId,
     HeadLayout,
-    Inspected,
     head_layout,
     layer_layout,
 )
@@ -34,10 +37,13 @@ from tformer_cli.inspection.weighting.maps import weighted_maps
 from tformer_cli.inspection.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
 from tformer_cli.model.classifier import Classifier
 from tformer_cli.wording import count_of
-from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.inspection.inspection_model import (
+    InspectionOptions,
+    inspected_model,
+    open_for_inspection,
+)
 from tformer_cli.workflows.opening.translator import Opened
 
-LANGUAGE_MODEL = "language model"
 LIVE_TARGETS = (
     "--mode live: shows the search, but a given target was not searched for; omit the target "
     "or --mode live"
@@ -113,18 +119,16 @@ class HeadInspector:
         The search must return as many hypotheses as `rank` says.
         """
         self._labels = opened.directory.info.labels
-        self._model: Inspected = (
-            opened.directory.classifier if self._labels else opened.directory.model
-        )
+        self._model = inspected_model(opened.directory)
         self._tokenizer = opened.directory.tokenizer
         self._translator = opened.translator
         self._rank = rank
         self._for_page = for_page
         self._weighting = WEIGHTINGS[weights or "alpha"]
         self._is_of_texts = self._model.config.is_decoder_only
-        self._kind = LANGUAGE_MODEL if self._is_of_texts else "classifier"
+        self._kind = "language model" if self._is_of_texts else "classifier"
         if self._is_of_texts or self._labels:
-            _check_of_texts(self._kind, mode, rank, self._weighting.name)
+            _check_of_texts(self._kind, mode, rank)
         self._recorder: RecordingModel | None = None
         if mode == "live":
             n_noted = n_candidates(opened.translator.config) if for_page else 0
@@ -330,7 +334,7 @@ class HeadInspector:
 
     def _check_length(self, index: int, ids: Sequence[int]) -> None:
         # A line that `translate` would cut in parts has a map for each part and none of its own.
-        longest = longest_source(self._model.config.max_positions)
+        longest = longest_side(self._model.config)
         if len(ids) > longest:
             raise DataError(
                 f"line {index + 1}: has {count_of(len(ids), 'token')}, but the model takes "
@@ -338,17 +342,13 @@ class HeadInspector:
             )
 
 
-def _check_of_texts(kind: str, mode: CaptureMode, rank: int, weights: WeightingName) -> None:
-    """Refuses what needs a translation, or of a language model an encoder.
+def _check_of_texts(kind: str, mode: CaptureMode, rank: int) -> None:
+    """Refuses what needs a translation.
 
     Raises:
         UsageError: naming the option.
     """
-    for option, is_given in (
-        ("--mode live", mode == "live"),
-        ("--rank", rank > 1),
-        (f"--weights {weights}", weights != "alpha" and kind == LANGUAGE_MODEL),
-    ):
+    for option, is_given in (("--mode live", mode == "live"), ("--rank", rank > 1)):
         if is_given:
             raise UsageError(f"{option}: is of translation models; of a {kind} omit it")
 

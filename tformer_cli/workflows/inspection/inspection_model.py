@@ -7,6 +7,7 @@ from typing import TypedDict, Unpack
 from tformer_cli.artifacts.config_file import TaskKind
 from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory
 from tformer_cli.errors import UsageError
+from tformer_cli.inspection.capture.heads import Inspected
 from tformer_cli.workflows.opening.translator import Opened, open_translator
 
 
@@ -31,6 +32,11 @@ class InspectionOptions(TypedDict, total=False):
     """Of sampling."""
     before_torch: Callable[[], None] | None
     """Called before torch computes."""
+
+
+def inspected_model(directory: ModelDirectory) -> Inspected:
+    """Gives the model of a directory, of whatever task."""
+    return directory.classifier if directory.config.is_encoder_only else directory.model
 
 
 def open_for_inspection(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Unpack
 
-from tformer_cli.artifacts.config_file import WEIGHTS
+from tformer_cli.artifacts.config_file import WEIGHTS, task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.files.hashes import hash_file
@@ -14,6 +14,7 @@ from tformer_cli.inspection.page.report_page import Report, SentenceReport
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.view import ModelView, ReportOptions, SentenceView, Subject
 from tformer_cli.inspection.views import all_views
+from tformer_cli.inspection.views.heads import VIEW as HEADS
 from tformer_cli.inspection.views.positions import N_POSITIONS
 from tformer_cli.inspection.views.step import one_head
 from tformer_cli.inspection.walkthrough.tokens import find_token
@@ -22,6 +23,8 @@ from tformer_cli.workflows.inspection.inspection_model import InspectionOptions,
 from tformer_cli.workflows.inspection.views import captured, subject_of
 from tformer_cli.workflows.opening.translator import Opened
 
+TASKS = HEADS.tasks
+"""Tasks whose models have a report: those with maps of heads."""
 FEWEST_POSITIONS = 32
 """Position vectors that are shown even if the sentences are shorter."""
 
@@ -58,7 +61,7 @@ def inspect_report(
     opened = (
         model
         if isinstance(model, Opened)
-        else open_for_inspection(model, hypothesis=options.rank, **opening)
+        else open_for_inspection(model, hypothesis=options.rank, tasks=TASKS, **opening)
     )
     inspector = HeadInspector(opened, **captured(options))
     subject = subject_of(opened.directory)
@@ -112,12 +115,14 @@ class _Reporter:
                 f"{self._options.tolerance:.2g}; the maps do not reproduce the model's output so "
                 "exactly"
             )
+        task = task_kind(self._opened.directory.config)
         return SentenceReport(
             heads=record,
             views={
                 name: found
                 for name, view in all_views().items()
                 if isinstance(view, SentenceView)
+                and task in view.tasks
                 and (found := view.report(self._subject, record, self._options)) is not None
             },
         )

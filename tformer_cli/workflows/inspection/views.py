@@ -9,7 +9,11 @@ from tformer_cli.inspection.view import CAPTURED, ModelView, SentenceView, Subje
 from tformer_cli.inspection.views import all_views
 from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.inspection.heads import HeadInspector, summary_of
-from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.inspection.inspection_model import (
+    InspectionOptions,
+    inspected_model,
+    open_for_inspection,
+)
 from tformer_cli.workflows.opening.translator import Opened
 
 
@@ -77,12 +81,12 @@ def read_model(
 ) -> Any:  # noqa: ANN401 - the view's own
     """Reads a view of a model on the CPU, without its search; see `inspect_view`."""
     if not isinstance(model, ModelDirectory):
-        model = load_model_directory(resolve_model(model, weights="float32"))
+        model = load_model_directory(resolve_model(model, weights="float32"), tasks=view.tasks)
     return view.read(subject_of(model), options)
 
 
 def subject_of(directory: ModelDirectory) -> Subject:
     """Describes the model of a directory to a view."""
     tokenizer = directory.tokenizer
-    labels = tuple(tokenizer.target.pieces(range(tokenizer.vocab_size)))
-    return Subject(lambda: directory.model, summary_of(directory), labels)
+    labels = directory.info.labels or tuple(tokenizer.target.pieces(range(tokenizer.vocab_size)))
+    return Subject(lambda: inspected_model(directory), summary_of(directory), labels)
