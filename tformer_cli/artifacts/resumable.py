@@ -1,46 +1,69 @@
-"""A file that is written over several runs of a program: no item is done twice.
+"""Files that are written over several runs of a program: no item is done twice.
 
-Its beginning is `NAME.part`, and `NAME.part.json` holds the number of bytes that count and the
-inputs they were made from. A kill at any moment leaves a pair that the next run continues from.
+The beginning of a file is `NAME.part`, and `NAME.part.json` holds the number of bytes that count
+and the inputs they were made from. A kill at any moment leaves a pair that the next run continues
+from. Several files of one directory are written in `NAME.part` together.
 """
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from tformer_cli.errors import ArtifactError
-from tformer_cli.files.atomic import flush_directory, not_writable, write_text
+from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.files.atomic import (
+    flush_directory,
+    not_writable,
+    remove_tree,
+    replaceable_directory,
+    write_text,
+)
 from tformer_cli.files.lock import hold
 from tformer_cli.files.regular_file import MIB, read_regular
 
 PART, RECORD = ".part", ".part.json"
 
 
-class ResumableFile:
-    """Bytes written so far; `mark` makes them count."""
+class ResumableFiles:
+    """Bytes written so far to one file or several; `mark` makes them count."""
 
-    def __init__(self, path: Path, stream: BinaryIO, origin: Mapping[str, str], done: int) -> None:
-        self._path = path
+    def __init__(
+        self, record: Path, streams: Sequence[BinaryIO], origin: Mapping[str, str], done: int
+    ) -> None:
+        self._record = record
         self._origin = dict(origin)
-        self.stream = stream
-        """Output file."""
+        self.streams = streams
+        """Output files."""
         self.done = done
         """Items whose results were marked by this run and those before it."""
 
+    @property
+    def stream(self) -> BinaryIO:
+        """Output file, where there is one."""
+        (stream,) = self.streams
+        return stream
+
     def mark(self, done: int) -> None:
         """Makes everything written so far count, as the results of the first `done` items."""
-        self.stream.flush()
-        os.fsync(self.stream.fileno())
+        self.flush()
         self.done = done
-        record = {"origin": self._origin, "done": done, "bytes": self.stream.tell()}
-        write_text(_beside(self._path, RECORD), json.dumps(record) + "\n")
+        sizes = [stream.tell() for stream in self.streams]
+        n_bytes = sizes[0] if len(sizes) == 1 else sizes
+        record = {"origin": self._origin, "done": done, "bytes": n_bytes}
+        write_text(self._record, json.dumps(record) + "\n")
+
+    def flush(self) -> None:
+        """Waits until everything written is on the disk."""
+        for stream in self.streams:
+            stream.flush()
+            os.fsync(stream.fileno())
 
 
 @contextmanager
-def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableFile]:
+def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableFiles]:
     """Opens the partial file; without an error it replaces the file at the end.
 
     Args:
@@ -52,14 +75,11 @@ def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableF
     """
     part, record = parts_of(path)
     try:
-        done, n_bytes = _read_record(path, origin)
-        with part.open("a+b") as stream:
-            hold(stream.fileno(), f"{part}: another process is writing it; wait for it")
-            stream.truncate(n_bytes)
-            stream.seek(n_bytes)
-            yield ResumableFile(path, stream, origin, done)
-            stream.flush()
-            os.fsync(stream.fileno())
+        done, sizes = _read_record([part], part, record, origin)
+        with _opened([part], sizes) as streams:
+            files = ResumableFiles(record, streams, origin, done)
+            yield files
+            files.flush()
             part.replace(path)
             record.unlink(missing_ok=True)
             flush_directory(path.parent)
@@ -67,14 +87,74 @@ def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableF
         raise not_writable(path, error) from None
 
 
-def _read_record(path: Path, origin: Mapping[str, str]) -> tuple[int, int]:
-    """Items done and bytes that count; nothing is there before the first mark."""
-    part, record = parts_of(path)
+@contextmanager
+def resumable_directory(
+    path: Path, names: Sequence[str], origin: Mapping[str, str]
+) -> Iterator[ResumableFiles]:
+    """Opens partial files in `NAME.part`; without an error it becomes the directory at the end.
+
+    Data that cannot be read leave nothing, for they will be others.
+
+    Args:
+        path: the directory to make; an earlier one is replaced.
+        names: of its files.
+        origin: inputs and settings that it is made from, by name.
+
+    Raises:
+        ArtifactError: if the partial files were made from other inputs, or cannot be written.
+        UsageError: if `NAME.part` holds other files.
+    """
+    path = replaceable_directory(path)
+    part, beside = parts_of(path)
+    record = part / beside.name
+    try:
+        part.mkdir(parents=True, exist_ok=True)
+        others = sorted({file.name for file in part.iterdir()} - {*names, record.name})
+        if others:
+            raise UsageError(f"{part}: holds another file, {others[0]}; move it away")
+        files = [part / name for name in names]
+        done, sizes = _read_record(files, part, record, origin)
+        with _opened(files, sizes) as streams:
+            written = ResumableFiles(record, streams, origin, done)
+            yield written
+            written.flush()
+        record.unlink(missing_ok=True)
+        flush_directory(part)
+        remove_tree(path)
+        part.rename(path)
+        flush_directory(path.parent)
+    except DataError:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    except OSError as error:
+        raise not_writable(path, error) from None
+
+
+@contextmanager
+def _opened(files: Sequence[Path], sizes: Sequence[int]) -> Iterator[list[BinaryIO]]:
+    """Opens files to write behind the bytes that count, which no other process may."""
+    with ExitStack() as stack:
+        streams: list[BinaryIO] = []
+        for file, size in zip(files, sizes, strict=True):
+            stream = stack.enter_context(file.open("a+b"))
+            hold(stream.fileno(), f"{file}: another process is writing it; wait for it")
+            stream.truncate(size)
+            stream.seek(size)
+            streams.append(stream)
+        yield streams
+
+
+def _read_record(
+    files: Sequence[Path], part: Path, record: Path, origin: Mapping[str, str]
+) -> tuple[int, list[int]]:
+    """Items done and bytes of each file that count; nothing is there before the first mark."""
     if not record.exists():
-        return 0, 0
+        return 0, [0] * len(files)
     try:
         found = json.loads(read_regular(record, MIB))
-        done, n_bytes, theirs = int(found["done"]), int(found["bytes"]), dict(found["origin"])
+        n_bytes = found["bytes"]
+        sizes = [int(size) for size in (n_bytes if isinstance(n_bytes, list) else [n_bytes])]
+        done, theirs = int(found["done"]), dict(found["origin"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ArtifactError(f"{record}: is damaged; remove it and {part} to start over") from None
     differing = sorted(name for name in {*theirs, *origin} if theirs.get(name) != origin.get(name))
@@ -83,11 +163,15 @@ def _read_record(path: Path, origin: Mapping[str, str]) -> tuple[int, int]:
             f"{part}: was started with a different {', '.join(differing)}; remove it and "
             f"{record} to start over"
         )
-    if not part.is_file() or part.stat().st_size < n_bytes or min(done, n_bytes) < 0:
+    is_whole = len(sizes) == len(files) and min(done, *sizes) >= 0
+    if not is_whole or any(
+        not file.is_file() or file.stat().st_size < size
+        for file, size in zip(files, sizes, strict=True)
+    ):
         raise ArtifactError(
             f"{part}: is shorter than recorded; remove it and {record} to start over"
         )
-    return done, n_bytes
+    return done, sizes
 
 
 def parts_of(path: Path) -> tuple[Path, Path]:

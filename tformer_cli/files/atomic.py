@@ -54,14 +54,7 @@ def directory_aside(path: Path) -> Iterator[Path]:
     Raises:
         ArtifactError: if it cannot be written, or a file has its name.
     """
-    named = path
-    try:
-        path = Path(os.path.realpath(path)) if path.is_symlink() else path
-        is_file = path.exists() and not path.is_dir()
-    except OSError as error:  # a name too long
-        raise not_writable(named, error) from None
-    if is_file:
-        raise ArtifactError(f"{named}: is a file; name a directory")
+    path = replaceable_directory(path)
     aside = aside_of(path)
     try:
         shutil.rmtree(aside, ignore_errors=True)
@@ -79,6 +72,22 @@ def directory_aside(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
+
+
+def replaceable_directory(path: Path) -> Path:
+    """Returns the directory that may take a name: of a link the one that it leads to.
+
+    Raises:
+        ArtifactError: if a file has the name.
+    """
+    try:
+        found = Path(os.path.realpath(path)) if path.is_symlink() else path
+        is_file = found.exists() and not found.is_dir()
+    except OSError as error:  # a name too long
+        raise not_writable(path, error) from None
+    if is_file:
+        raise ArtifactError(f"{path}: is a file; name a directory")
+    return found
 
 
 def write_text(path: Path, text: str) -> None:

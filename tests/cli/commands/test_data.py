@@ -1,6 +1,7 @@
 import gzip
 import json
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from tests.data.quality.test_checks import ENGLISH, FRENCH
 from tformer_cli.cli.app import app
+from tformer_cli.data.quality.examine import judge
 from tformer_cli.grammar.generate import generate_corpus
 
 N = 60
@@ -314,10 +316,74 @@ def test_an_interrupted_clean_leaves_the_earlier_output(noisy, tmp_path, monkeyp
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tformer_cli.workflows.quality.clean_data.write_report", fail)
+    monkeypatch.setattr("tformer_cli.workflows.quality.clean_data.report_text", fail)
     assert run("clean", "a.en", "a.fr", "-o", "out", "--only", "empty").exit_code != 0
     assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
-    assert {path.name for path in tmp_path.iterdir()} == {"a.en", "a.fr", "out"}
+    assert {path.name for path in tmp_path.iterdir()} == {"a.en", "a.fr", "out", "out.part"}
+
+
+NEAR = ["--near", "--scores", "scores", "--held-out", "held.en"]
+
+
+@pytest.mark.parametrize("options", [[], NEAR], ids=["default", "all"])
+def test_a_clean_that_was_killed_anywhere_resumes_to_the_same_bytes(
+    noisy, tmp_path, monkeypatch, options
+):
+    monkeypatch.setattr("tformer_cli.workflows.quality.clean_data.MARK_EVERY", 8)
+    monkeypatch.setattr("tformer_cli.data.quality.examine.CHUNK", 16)
+    write("scores", [f"{-0.1 * (n % 7):.1f}" for n in range(N)])
+    write("held.en", [noisy[40][0]])
+    command = ["clean", "a.en", "a.fr", *options, "-o"]
+    assert run(*command, "whole").exit_code == 0
+    whole = {file.name: file.read_bytes() for file in (tmp_path / "whole").iterdir()}
+    assert len(whole["dropped.jsonl"].splitlines()) >= 4
+    judged = []
+
+    def counting(*arguments):
+        for one in judge(*arguments):
+            if len(judged) == stop_at:
+                raise KeyboardInterrupt
+            judged.append(one)
+            yield one
+
+    monkeypatch.setattr("tformer_cli.workflows.quality.clean_data.judge", counting)
+    for stops in ((5,), (8,), (13, 21), (30, 30, 59)):
+        for stop_at in stops:
+            judged.clear()
+            assert run(*command, "out").exit_code != 0
+            assert not (tmp_path / "out").exists()
+        stop_at = -1
+        judged.clear()
+        done = run(*command, "out")
+        assert done.exit_code == 0, done.stderr
+        n_before = stops[-1] // 8 * 8
+        assert (f"{n_before} pairs done; resuming" in done.stderr) == bool(n_before)
+        assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == whole
+        shutil.rmtree(tmp_path / "out")
+
+
+def test_a_partial_clean_of_other_inputs_or_with_other_files_is_refused(
+    noisy, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tformer_cli.workflows.quality.clean_data.MARK_EVERY", 8)
+    with monkeypatch.context() as context:
+        context.setattr("tformer_cli.workflows.quality.clean_data.report_text", 1 // 1)
+        assert run("clean", "a.en", "a.fr", "-o", "out").exit_code != 0
+    refused = run("clean", "a.en", "a.fr", "-o", "out", "--only", "empty")
+    assert refused.exit_code == 2
+    assert "out.part: was started with a different checks; remove it and" in refused.stderr
+    dropped = tmp_path / "out.part/dropped.jsonl"
+    dropped.write_bytes(b"x" * dropped.stat().st_size)
+    damaged = run("clean", "a.en", "a.fr", "-o", "out")
+    assert damaged.exit_code == 2
+    assert damaged.stderr.endswith("error: out.part: is damaged; remove it to start over\n")
+    (tmp_path / "out.part/mine").touch()
+    others = run("clean", "a.en", "a.fr", "-o", "out")
+    assert others.exit_code == 2
+    assert "out.part: holds another file, mine; move it away" in others.stderr
+    write("a.fr", ["x"])
+    assert run("clean", "a.en", "a.fr", "-o", "new").exit_code == 2
+    assert not list(tmp_path.glob("new*"))
 
 
 def test_names_that_two_files_share_become_those_of_their_sides(tmp_path, monkeypatch):

@@ -308,8 +308,9 @@ def clean(
 ) -> None:
     """Write a corpus without its doubtful pairs, and a line with the reasons for each of them.
 
-    DIR gets the kept lines under their files' names, dropped.jsonl and report.json. Repeated
-    sources and targets are kept, unless --only names these checks.
+    DIR gets the kept lines under their files' names, dropped.jsonl and report.json; until it is
+    whole it is called DIR.part, where the same command resumes an interrupted one. Repeated sources
+    and targets are kept, unless --only names these checks.
 
     Examples:
         tformer data clean train.en train.de -o cleaned
@@ -435,6 +436,7 @@ def _clean(
             dropping=given.possible(dropping, checks.asked()),
             limits=checks.limits(),
             progress=progress.update,
+            on_resume=lambda n: note(f"{n:,} {given.kind.noun}s done; resuming", quiet=quiet),
         )
     _warn_of_bytes(report.not_utf8)
     _note_dropped(report, given.kind.noun, quiet=quiet)

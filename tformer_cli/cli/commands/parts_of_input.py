@@ -16,7 +16,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from tformer_cli.artifacts.resumable import ResumableFile
+    from tformer_cli.artifacts.resumable import ResumableFiles
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -69,7 +69,7 @@ def count_lines(file: str | None) -> int | None:
 @contextmanager
 def opened_output(
     files: FileOptions, model: Path, settings: Mapping[str, object], *, resume: bool
-) -> Iterator[tuple[BinaryIO, "ResumableFile | None"]]:
+) -> Iterator[tuple[BinaryIO, "ResumableFiles | None"]]:
     """Opens the output as `results` does or, to resume, behind the lines that are done.
 
     Args:

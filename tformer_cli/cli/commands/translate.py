@@ -36,7 +36,7 @@ from tformer_cli.cli.text_io import (
 from tformer_cli.data.lines import LineCounts
 
 if TYPE_CHECKING:
-    from tformer_cli.artifacts.resumable import ResumableFile
+    from tformer_cli.artifacts.resumable import ResumableFiles
     from tformer_cli.decoding.config import SearchOverrides
     from tformer_cli.workflows.translate import TranslationCounts
 
@@ -137,7 +137,7 @@ def _write_all(
     stream: BinaryIO,
     translated: "TranslationCounts",
     progress: Callable[[int], None],
-    resumed: "ResumableFile | None",
+    resumed: "ResumableFiles | None",
 ) -> None:
     """Writes lines as UTF-8 and flushes after each buffer."""
     n_before = resumed.done if resumed is not None else 0

@@ -98,6 +98,29 @@ class Survey:
     """Pairs that are nearly the same; None: they are not looked for."""
 
 
+class Earlier:
+    """What an earlier run has found in the first pairs of a corpus."""
+
+    def __init__(self, n_pairs: int, found: Iterator[tuple[int, dict[str, str]]]) -> None:
+        """Takes the findings.
+
+        Args:
+            n_pairs: pairs that were judged.
+            found: the lines of those in which something was found, in order, and the findings.
+        """
+        self.n_pairs = n_pairs
+        self._found = found
+        self._next = next(found, None)
+
+    def of(self, line: int) -> dict[str, str]:
+        """Returns what was found in a line; lines are asked for in order."""
+        if self._next is None or self._next[0] != line:
+            return {}
+        found = self._next[1]
+        self._next = next(self._found, None)
+        return found
+
+
 @contextmanager
 def survey(
     corpora: Corpora,
@@ -146,6 +169,7 @@ def judge(
     dropping: frozenset[str],
     held_out: frozenset[int] = frozenset(),
     progress: Progress | None = None,
+    earlier: Earlier | None = None,
 ) -> Iterator[Judged]:
     """Yields every example with what checks find.
 
@@ -159,6 +183,7 @@ def judge(
         dropping: those for which an example is dropped.
         held_out: keys of sentences that no example may have.
         progress: called with the number of pairs judged.
+        earlier: what was found in the first of them, which is not looked for again.
 
     Raises:
         DataError: if a corpus cannot be read.
@@ -178,6 +203,12 @@ def judge(
         keys = _keys(chunk) if needs_keys else None
         slots = None if keys is None else _slots(surveyed.repeated, keys)
         for row, record in enumerate(chunk):
+            if earlier is not None and n_judged + row < earlier.n_pairs:
+                found = earlier.of(record.number)
+                if slots is not None and EMPTY not in found and dropping.isdisjoint(found):
+                    _see(surveyed, slots[row], row, places[row])
+                yield Judged(number, record, found)
+                continue
             found = dict(findings_of(record.pair, surveyed.facts, wanted))
             if SCORE in wanted and EMPTY not in found and corpora.scores is not None:
                 found |= corpora.scores.find(n_judged + row)

@@ -1,17 +1,20 @@
 """A corpus without its doubtful pairs, and a record of each that was dropped."""
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
+from tformer_cli.artifacts.resumable import ResumableFiles, resumable_directory
 from tformer_cli.data.config import CorpusConfig
-from tformer_cli.data.corpora import text_files
+from tformer_cli.data.corpora import corpus_file, text_files
 from tformer_cli.data.quality.checks import CHECKS, DEFAULT, DROPPING
 from tformer_cli.data.quality.examine import (
+    Earlier,
     Judged,
     Progress,
     judge,
@@ -20,14 +23,17 @@ from tformer_cli.data.quality.examine import (
 )
 from tformer_cli.data.quality.facts import Limits
 from tformer_cli.data.quality.kinds import CorpusKind
-from tformer_cli.errors import UsageError
-from tformer_cli.files.atomic import directory_aside
+from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import MIB, read_regular
-from tformer_cli.workflows.quality.given import GivenData, plain_name
+from tformer_cli.version import __version__
+from tformer_cli.workflows.quality.given import GivenData, options_of_fields, plain_name
 
 SCHEMA = "tformer.dataclean/1"
 REPORT, DROPPED = "report.json", "dropped.jsonl"
 """Files beside the kept pairs: counts, and a line for each dropped pair."""
+MARK_EVERY = 1 << 16
+"""Pairs after which what is written counts: some seconds of work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +63,13 @@ def clean_data(
     dropping: frozenset[str] = DEFAULT & DROPPING,
     limits: Limits | None = None,
     progress: Progress | None = None,
+    on_resume: Callable[[int], None] | None = None,
 ) -> CleanReport:
     """Writes the pairs that no check finds doubtful, whole or not at all.
 
     Lines are kept as they are, all columns and fields included, in their order. The directory
     also holds `dropped.jsonl`, an object for each dropped pair with its line and the reasons, and
-    `report.json`.
+    `report.json`. Until it is whole it is called `NAME.part`; a killed run resumes there.
 
     Args:
         given: a corpus of text files.
@@ -70,41 +77,93 @@ def clean_data(
         dropping: checks for which a pair is dropped.
         limits: of lengths.
         progress: called with the number of pairs read, of both passes.
+        on_resume: called with the number of pairs that an earlier run has judged.
 
     Raises:
         UsageError: if the directory holds other files, or the corpus has no text files.
         DataError: if the corpus cannot be read.
-        ArtifactError: if the directory cannot be written.
+        ArtifactError: if the directory cannot be written, or its beginning is of other inputs.
     """
     corpus = corpus_of_files(given)
     check_output(output)
-    corpora = given.corpora()
+    names = output_names(corpus)
+    origin = _origin(corpus, given, dropping, limits or Limits())
+    with resumable_directory(output, [*names, DROPPED, REPORT], origin) as files:
+        if files.done and on_resume is not None:
+            on_resume(files.done)
+        found = _clean(given, files, dropping, limits or Limits(), progress)
+        files.streams[-1].write(report_text(found.summary()))
+    return found
+
+
+def _clean(
+    given: GivenData,
+    files: ResumableFiles,
+    dropping: frozenset[str],
+    limits: Limits,
+    progress: Progress | None,
+) -> CleanReport:
+    """Writes what was not yet written of kept pairs and of reasons why others were dropped."""
+    corpora, n_kept = given.corpora(), 0
     counts: Counter[str] = Counter()
-    names, n_kept = output_names(corpus), 0
-    with (
-        directory_aside(output) as aside,
-        survey(corpora, dropping, limits or Limits(), progress) as surveyed,
-    ):
+    *kept, dropped, _ = files.streams
+    n_before = files.done
+    with survey(corpora, dropping, limits, progress) as surveyed:
         second = progress_after(surveyed.n_pairs, progress)
-        with text_outputs([*(aside / name for name in names), aside / DROPPED]) as files:
-            for one in judge(corpora, surveyed, dropping, dropping, given.held_out, second):
-                counts.update(one.found.keys())
-                n_kept += not one.found
-                if one.found:
-                    files[-1].write(_dropped_line(one, given.kind))
-                    continue
-                for file, line in zip(files[:-1], one.record.lines, strict=True):
-                    file.write(line + "\n")
-        found = CleanReport(
+        earlier = Earlier(n_before, _findings_in(dropped)) if n_before else None
+        judged = judge(corpora, surveyed, dropping, dropping, given.held_out, second, earlier)
+        for number, one in enumerate(judged, start=1):
+            counts.update(one.found.keys())
+            n_kept += not one.found
+            if number <= n_before:
+                continue
+            if one.found:
+                dropped.write(_dropped_line(one, given.kind))
+            else:
+                for stream, line in zip(kept, one.record.lines, strict=True):
+                    stream.write(line.encode() + b"\n")
+            if number % MARK_EVERY == 0:
+                files.mark(number)
+        return CleanReport(
             kind=given.kind.name,
             pairs=surveyed.n_pairs,
             kept=n_kept,
             checks={name: counts[name] for name in CHECKS if name in dropping},
-            files=names,
+            files=output_names(corpora.configs[0]),
             not_utf8=corpora.counts.not_utf8,
         )
-        write_report(aside, found.summary())
-    return found
+
+
+def _origin(
+    corpus: CorpusConfig, given: GivenData, dropping: frozenset[str], limits: Limits
+) -> dict[str, str]:
+    """All that decides what is kept, by name."""
+    files = [corpus_file(name, given.data.directory) for name in text_files(corpus)]
+    held_out = hashlib.sha256(repr(sorted(given.held_out)).encode()).hexdigest()
+    scores = b"" if given.scores is None else given.scores.values.tobytes()
+    return {
+        "corpus": " ".join(map(hash_file, files)),
+        "fields": str(options_of_fields(corpus, given.kind)),
+        "languages": f"{given.languages} {given.detector is not None}",
+        "held-out": held_out,
+        "scores": hashlib.sha256(scores).hexdigest(),
+        "checks": f"{sorted(dropping)} {limits}",
+        "version": __version__,
+    }
+
+
+def _findings_in(dropped: BinaryIO) -> Iterator[tuple[int, dict[str, str]]]:
+    """Reads what was written of pairs that were dropped: their lines, and why."""
+    with Path(dropped.name).open("rb") as stream:
+        end = dropped.tell()
+        while stream.tell() < end:
+            try:
+                record = json.loads(stream.readline())
+                found = int(record["line"]), dict(record["checks"])
+            except (ValueError, KeyError, TypeError, RecursionError):
+                part = Path(dropped.name).parent
+                raise ArtifactError(f"{part}: is damaged; remove it to start over") from None
+            yield found
 
 
 def corpus_of_files(given: GivenData) -> CorpusConfig:
@@ -155,13 +214,12 @@ def text_outputs(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
         ]
 
 
-def write_report(directory: Path, summary: dict[str, Any]) -> None:
-    """Writes `report.json`."""
-    text = json.dumps(summary, ensure_ascii=False, indent=2) + "\n"
-    (directory / REPORT).write_text(text, encoding="utf-8", newline="\n")
+def report_text(summary: dict[str, Any]) -> bytes:
+    """The text of `report.json`."""
+    return json.dumps(summary, ensure_ascii=False, indent=2).encode() + b"\n"
 
 
-def _dropped_line(one: Judged, kind: CorpusKind) -> str:
+def _dropped_line(one: Judged, kind: CorpusKind) -> bytes:
     pair = kind.named(one.record.pair)
     record = {"line": one.record.number, "checks": one.found, **pair}
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    return json.dumps(record, ensure_ascii=False).encode() + b"\n"

@@ -15,10 +15,11 @@ from tformer_cli.data.quality.keys import keys_of_pair
 from tformer_cli.data.quality.splitting import TEST, TRAIN, VALID, assign
 from tformer_cli.files.atomic import directory_aside
 from tformer_cli.workflows.quality.clean_data import (
+    REPORT,
     check_output,
     corpus_of_files,
+    report_text,
     text_outputs,
-    write_report,
 )
 from tformer_cli.workflows.quality.given import GivenData, ending_of
 
@@ -97,7 +98,7 @@ def split_data(
             files=files,
             not_utf8=corpora.counts.not_utf8,
         )
-        write_report(aside, found.summary())
+        (aside / REPORT).write_bytes(report_text(found.summary()))
     return found
 
 
