@@ -134,6 +134,8 @@ def test_heads_without_projections_are_not_taken_out():
     [
         ({"n_key_heads": 3}, "n_key_heads: 3 does not divide n_heads = 4; choose a number"),
         ({"n_key_heads": 2, "projections": False}, "n_key_heads: without projections every head"),
+        ({"d_head": 4, "projections": False}, "d_head: without projections heads are parts of"),
+        ({"d_head": 5, "positions": "rotary"}, "d_head: rotary positions need heads of an even"),
         ({"n_key_heads": 2, "encoder_heads": (1, 2)}, "n_key_heads: needs the same heads in"),
         ({"projections": False, "cross_heads": (1, 2, 0)}, "projections: needs the same heads"),
     ],

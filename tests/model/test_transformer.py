@@ -36,6 +36,8 @@ VARIANTS = [
     {"activation": "gelu-tanh"},
     {"n_key_heads": 2, "similarity": "cosine"},
     {"n_key_heads": 1, "bias": False, "positions": "relative"},
+    {"d_head": 6, "tied_embeddings": "inputs"},
+    {"d_head": 6, "n_key_heads": 2, "positions": "rotary"},
     {"projections": False},
     {"projections": False, "norm": "pre", "similarity": "distance", "positions": "alibi"},
     {"decoder_cell": "ssru"},

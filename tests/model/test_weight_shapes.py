@@ -6,7 +6,7 @@ from tformer_cli.model.transformer import Transformer
 from tformer_cli.model.weight_shapes import parameter_count, parameter_shapes
 
 
-@pytest.mark.parametrize("tied", ["all", "decoder", "none"])
+@pytest.mark.parametrize("tied", ["all", "decoder", "inputs", "none"])
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "table"])
 @pytest.mark.parametrize("bias", [True, False])
@@ -18,10 +18,11 @@ from tformer_cli.model.weight_shapes import parameter_count, parameter_shapes
         {"output_bias": True, "embedding_norm": True},
         {"final_norm": "always", "scale_embeddings": False},
         {"decoder_cell": "ssru", "cross_heads": (2, 1, 0)},
+        {"d_head": 6, "cross_heads": (2, 1, 0), "norm_kind": "rms", "gated": True},
     ],
 )
 def test_parameters_are_named_and_counted_without_a_model(tied, norm, positions, bias, more):
-    if tied != "all":
+    if tied not in ("all", "inputs"):
         more = {**more, "source_vocab_size": 60}
     config = small_config(tied_embeddings=tied, norm=norm, positions=positions, bias=bias, **more)
     model = Transformer(config, VOCAB_SIZE)

@@ -14,6 +14,7 @@ from tformer_cli.training.speed import forward_flops, training_flops_per_token
         {"norm": "post"},
         {"decoder_cell": "ssru"},
         {"gated": True, "n_key_heads": 2},
+        {"d_head": 6},
         {"projections": False},
     ],
     ids=str,

@@ -221,6 +221,7 @@ def test_r_drop_and_growing_batches_resume_exactly(make, tmp_path):
         {"positions": "alibi", "similarity": "cosine", "n_key_heads": 1},
         {"positions": "none", "similarity": "additive", "activation": "gelu-tanh"},
         {"similarity": "distance", "projections": False},
+        {"d_head": 6, "tied_embeddings": "inputs"},
     ],
     ids=str,
 )

@@ -62,7 +62,9 @@ def _problem(path: Path, config: Mapping[str, Any] | None) -> str:
     # From the surest sign to the weakest: a foreign config.json, foreign files, our own files
     if config is not None and {"model_type", "architectures"} & config.keys():
         kind = config.get("model_type")
-        named = f" ({kind})" if isinstance(kind, str) and kind.isidentifier() else ""
+        named = (
+            f" ({kind})" if isinstance(kind, str) and kind.replace("-", "_").isidentifier() else ""
+        )
         return f"is a Hugging Face model{named}; {NOT_READ}"
     owner = _owner(path)
     if owner:

@@ -27,7 +27,16 @@ from tformer_cli.converters.foreign_model import (
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
 from tformer_cli.converters.formats.mapped_file import MappedFile
 from tformer_cli.converters.formats.weight_files import read_weights_of
-from tformer_cli.data.sentencepiece.spm_file import BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, read_spm
+from tformer_cli.data.sentencepiece.spm_file import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    SPACE,
+    UNKNOWN,
+    SpmModel,
+    read_spm,
+    write_spm,
+)
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
@@ -61,8 +70,6 @@ KNOWN = {
 _HEADER = struct.Struct("<7i")
 _FILE_EPSILON = 1e-5
 _MOST_LAYERS, _LARGEST = 1000, 1 << 24
-_FIRST_BYTE = 3
-"""Id of the piece of byte 0, behind `<unk> <s> </s>`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,21 +329,17 @@ def _read_pieces(file: Path, size: int) -> tuple[list[str], list[float]]:
 
 def _spm_of(pieces: Sequence[str], scores: Sequence[float]) -> bytes:
     """Writes a SentencePiece model of merges: what llama2.c's tokenizers are made of."""
-    found = b""
-    for place, (piece, score) in enumerate(zip(pieces, scores, strict=True)):
-        is_byte = _FIRST_BYTE <= place < _FIRST_BYTE + 256
-        kind = BYTE if is_byte else (UNKNOWN, CONTROL, CONTROL, NORMAL)[min(place, 3)]
-        entry = _sized(1, piece.encode()) + b"\x15" + struct.pack("<f", score)
-        found += _sized(1, entry + bytes([3 << 3, kind]))
-    # model_type 2: merges; field 35: unknown characters are written in bytes
-    trainer = bytes([3 << 3, 2, 0x98, 0x02, 1])
-    # a space before the text, all spaces kept, and written as the piece of a space
-    normalizer = bytes([3 << 3, 1, 4 << 3, 0, 5 << 3, 1])
-    return found + _sized(2, trainer) + _sized(3, normalizer)
-
-
-def _sized(field: int, data: bytes) -> bytes:
-    length, size = len(data), b""
-    while length > 127:
-        size, length = size + bytes([length & 127 | 128]), length >> 7
-    return bytes([field << 3 | 2]) + size + bytes([length]) + data
+    first = (UNKNOWN, CONTROL, CONTROL)
+    n_rest = max(len(pieces) - len(first) - 256, 0)
+    types = bytes([*first, *[BYTE] * 256, *[NORMAL] * n_rest])[: len(pieces)]
+    # a space before the text, and all spaces kept
+    return write_spm(
+        SpmModel(
+            list(pieces),
+            list(scores),
+            types,
+            "bpe",
+            byte_fallback=True,
+            remove_extra_whitespaces=False,
+        )
+    )

@@ -199,8 +199,8 @@ class MultiHeadAttention(nn.Module):
 
     Source: Vaswani et al. 2017, section 3.2.2. The projections W_Q, W_K and W_V of all heads lie
     in one matrix of 3·H·E rows, so that self-attention needs one product instead of three. H·E is D
-    unless heads were pruned. Where several heads share keys and values (Ainslie et al. 2023, "GQA")
-    W_K and W_V have fewer rows.
+    unless heads were pruned or have a width of their own, as in T5. Where several heads share keys
+    and values (Ainslie et al. 2023, "GQA") W_K and W_V have fewer rows.
     """
 
     operations: Operations | None = None

@@ -11,7 +11,7 @@ NormKind = Literal["layer", "rms"]
 Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
 PositionKind = Literal["sinusoidal", "learned", "rotary", "relative", "alibi", "none", "table"]
 SimilarityKind = Literal["scaled", "dot", "cosine", "distance", "additive"]
-TiedEmbeddings = Literal["all", "decoder", "none"]
+TiedEmbeddings = Literal["all", "decoder", "inputs", "none"]
 FinalNorm = Literal["pre-norm", "always"]
 DecoderCell = Literal["attention", "ssru"]
 Head = Literal["labels", "tokens", "none"]
@@ -25,6 +25,7 @@ Precision = Literal["float32", "bfloat16"]
 _RANGES = {
     "d_model": (1, 1 << 16),
     "n_heads": (1, 1 << 10),
+    "d_head": (0, 1 << 16),
     "d_ff": (1, 1 << 18),
     "n_encoder_layers": (0, 1000),
     "n_decoder_layers": (0, 1000),
@@ -62,6 +63,7 @@ PLAIN_TRANSLATION: Mapping[str, Container[object]] = MappingProxyType(
         "image_shift": (0,),
         "image_flip": (False,),
         # of layers unlike the paper's
+        "d_head": (0,),
         "n_key_heads": (0,),
         "projections": (True,),
         "similarity": ("scaled",),
@@ -111,7 +113,9 @@ class ModelConfig:
     d_model: int = 512
     """Width of embeddings, of every sub-layer's output and of the residual stream."""
     n_heads: int = 8
-    """Attention heads of every layer; each is `d_model / n_heads` wide."""
+    """Attention heads of every layer."""
+    d_head: int = 0
+    """Width of a head, the paper's d_k and d_v (0: `d_model / n_heads`)."""
     n_key_heads: int = 0
     """Heads of keys and values, which groups of `n_heads` / `n_key_heads` query heads share
     (Ainslie et al. 2023; 0: each has its own)."""
@@ -162,12 +166,13 @@ class ModelConfig:
     """Longest sentence in tokens, specials included, that the model reads or writes."""
     tied_embeddings: TiedEmbeddings = "all"
     """"all": one matrix for both embeddings and the output projection (the paper, section 3.4);
-    "decoder": target embedding and output projection share one; "none": three matrices."""
+    "decoder": target embedding and output projection share one; "inputs": both embeddings do (T5
+    1.1); "none": three matrices."""
     bias: bool = True
     """Biases in attention projections, feed-forward layers and layer norms."""
     encoder_heads: tuple[int, ...] = ()
-    """Heads of each encoder layer where layers differ, as after pruning; a head stays `d_model /
-    n_heads` wide (empty: `n_heads` everywhere)."""
+    """Heads of each encoder layer where layers differ, as after pruning; a head stays as wide as it
+    was (empty: `n_heads` everywhere)."""
     decoder_heads: tuple[int, ...] = ()
     """The same of the decoder's self-attention."""
     cross_heads: tuple[int, ...] = ()
@@ -236,7 +241,7 @@ class ModelConfig:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise ValueError(f"{name}: must be {least} to {most}, but is {value}")
-        if self.d_model % self.n_heads:
+        if self.d_model % self.n_heads and not self.d_head:
             raise ValueError(
                 f"n_heads: {self.n_heads} does not divide d_model = {self.d_model}; "
                 f"choose a number of heads that does"
@@ -252,8 +257,8 @@ class ModelConfig:
             )
         if self.positions == "rotary" and self.head_width % 2:
             raise ValueError(
-                "n_heads: rotary positions need heads of an even width, but d_model / n_heads is "
-                f"{self.head_width}"
+                f"{'d_head' if self.d_head else 'n_heads'}: rotary positions need heads of an even "
+                f"width, but {'it' if self.d_head else 'd_model / n_heads'} is {self.head_width}"
             )
         if not 1.0 < self.rotary_base <= _LARGEST_BASE:
             raise ValueError(
@@ -269,16 +274,16 @@ class ModelConfig:
             raise ValueError(
                 f"norm_epsilon: must be above 0 and at most 1, but is {self.norm_epsilon}"
             )
-        if self.source_vocab_size and self.tied_embeddings == "all":
+        if self.source_vocab_size and self.tied_embeddings in ("all", "inputs"):
             raise ValueError(
                 'source_vocab_size: a vocabulary of its own needs tied_embeddings = "decoder" or '
-                '"none", but it is "all"'
+                f'"none", but it is "{self.tied_embeddings}"'
             )
 
     @property
     def head_width(self) -> int:
         """E, the width of a head."""
-        return self.d_model // self.n_heads
+        return self.d_head or self.d_model // self.n_heads
 
     @property
     def is_decoder_only(self) -> bool:
@@ -393,7 +398,7 @@ class ModelConfig:
         for name in (*of_decoders, "output_bias", "source_vocab_size"):
             if getattr(self, name) != getattr(ModelConfig, name):
                 raise ValueError(f"{name}: with n_decoder_layers = 0 there is no target; omit it")
-        if self.tied_embeddings == "decoder" or (
+        if self.tied_embeddings in ("decoder", "inputs") or (
             self.tied_embeddings == "none" and self.head != "tokens"
         ):
             raise ValueError(
@@ -501,6 +506,10 @@ class ModelConfig:
         if self.n_key_heads and not self.projections:
             raise ValueError(
                 "n_key_heads: without projections every head has its own keys; leave it at 0"
+            )
+        if self.d_head and not self.projections:
+            raise ValueError(
+                "d_head: without projections heads are parts of the hidden states; leave it at 0"
             )
 
     def _check_layer_heads(self) -> None:

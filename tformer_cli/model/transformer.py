@@ -51,10 +51,14 @@ class Transformer(Model):
         if not is_alone:  # weights are drawn in this order
             self.source_embedding = nn.Embedding(n_sources, config.d_model)
         self.target_embedding = (
-            nn.Embedding(vocab_size, config.d_model) if is_alone or tied != "all" else None
+            nn.Embedding(vocab_size, config.d_model)
+            if is_alone or tied in ("decoder", "none")
+            else None
         )
         self.output_projection = (
-            nn.Linear(config.d_model, vocab_size, bias=False) if tied == "none" else None
+            nn.Linear(config.d_model, vocab_size, bias=False)
+            if tied in ("inputs", "none")
+            else None
         )
         self.output_bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
         if not is_alone:

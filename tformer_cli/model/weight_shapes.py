@@ -16,7 +16,7 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> Shapes:
     alone. Pre-norm adds a final norm to each stack. A classifier has the encoder, perhaps a pooler,
     and a row for each label; one of images embeds patches by a product. A masked language model has
     a transformation with its norm and rows of tokens, its own or the embeddings. H·E = D unless
-    heads were pruned.
+    heads were pruned or have a width of their own.
     """
     stacks = {"encoder": config.n_encoder_layers, "decoder": config.n_decoder_layers}
     sides = [side for side, n_layers in stacks.items() if n_layers]
@@ -40,12 +40,13 @@ def _outer_shapes(config: ModelConfig, vocab_size: int) -> Shapes:
     shapes: Shapes = {}
     if not config.is_decoder_only and not config.reads_images:
         shapes["source_embedding.weight"] = (config.source_vocab_size or vocab_size, d)
-    if config.is_decoder_only or not (config.is_encoder_only or config.tied_embeddings == "all"):
+    has_own_target = config.tied_embeddings in ("decoder", "none") and not config.is_encoder_only
+    if config.is_decoder_only or has_own_target:
         shapes["target_embedding.weight"] = (vocab_size, d)
     n_outputs = config.n_outputs or vocab_size
     is_labelled = config.n_outputs > 0
     has_head = not config.is_encoder_only or config.head != "none"
-    if is_labelled or config.tied_embeddings == "none":
+    if is_labelled or config.tied_embeddings in ("inputs", "none"):
         shapes["output_projection.weight"] = (n_outputs, config.pooled_width)
     if has_head and (config.output_bias or (config.is_encoder_only and config.bias)):
         shapes["output_bias"] = (n_outputs,)

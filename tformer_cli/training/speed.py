@@ -249,7 +249,7 @@ class ProductProbe:
 
 def _product_counts(config: ModelConfig, vocab_size: int) -> dict[Shape, int]:
     """Counts of a forward pass's products with matrices of each shape."""
-    d, f = config.d_model, config.d_ff
+    d, f, joined = config.d_model, config.d_ff, config.n_heads * config.head_width
     n_encoder, n_decoder = config.n_encoder_layers, config.n_decoder_layers
     n_recurrent = n_decoder if config.decoder_cell == "ssru" else 0
     n_cross = 0 if config.is_decoder_only else n_decoder
@@ -257,10 +257,11 @@ def _product_counts(config: ModelConfig, vocab_size: int) -> dict[Shape, int]:
     if not config.projections:
         n_own = n_cross = 0
     products = (
-        ((d + 2 * n_keys, d), n_own),  # q, k and v of self-attention
+        ((joined + 2 * n_keys, d), n_own),  # q, k and v of self-attention
         ((2 * n_keys, d), n_cross),  # k and v of the memory
-        # outputs of attention, queries of cross-attention, both matrices of a recurrent unit
-        ((d, d), n_own + 2 * n_cross + 2 * n_recurrent),
+        ((d, joined), n_own + n_cross),  # outputs of attention
+        ((joined, d), n_cross),  # queries of cross-attention
+        ((d, d), 2 * n_recurrent),
         ((f, d), (n_encoder + n_decoder) * (2 if config.gated else 1)),
         ((d, f), n_encoder + n_decoder),
         ((config.n_outputs or vocab_size, d), 1),
@@ -283,10 +284,11 @@ def forward_flops(
     the memory, 4·T²·D and 4·T·S·D in attention; with SSRU in place of self-attention 4·T·D² less in
     matrices and no 4·T²·D; without an encoder T·(8·D² + 4·D·F) and 4·T²·D; the output projection
     has T·2·D·V, or T·2·D·L of L labels. A gate has 2·D·F more of each position; keys and values of
-    G heads have 4·D·G·E instead of 4·D²; without projections their operations are 0. Source: the
-    sub-layers of Vaswani et al. 2017, section 3, counted as Kaplan et al. 2020, "Scaling Laws for
-    Neural Language Models", section 2.1 and table 1, count a decoder-only model. Norms, softmax and
-    other work on single values are omitted; masked cells count, since they are computed.
+    G heads have 4·D·G·E instead of 4·D²; heads of a width of their own have H·E in place of a D
+    wherever it is attention's; without projections their operations are 0. Source: the sub-layers
+    of Vaswani et al. 2017, section 3, counted as Kaplan et al. 2020, "Scaling Laws for Neural
+    Language Models", section 2.1 and table 1, count a decoder-only model. Norms, softmax and other
+    work on single values are omitted; masked cells count, since they are computed.
 
     Args:
         config: the model's shape.
@@ -295,14 +297,15 @@ def forward_flops(
         target_length: T, likewise.
     """
     d, f, s, t = config.d_model, config.d_ff, source_length, target_length
-    queries, keys = (4 * d * d, 4 * d * config.key_width) if config.projections else (0, 0)
+    joined = config.n_heads * config.head_width
+    queries, keys = (4 * d * joined, 4 * d * config.key_width) if config.projections else (0, 0)
     inner = (6 if config.gated else 4) * d * f
-    encoder = s * (queries + keys + inner) + 4 * s * s * d
-    decoder = t * (queries + keys + inner) + 4 * t * t * d
+    encoder = s * (queries + keys + inner) + 4 * s * s * joined
+    decoder = t * (queries + keys + inner) + 4 * t * t * joined
     if config.decoder_cell == "ssru":
         decoder = t * (4 * d * d + inner)
     if not config.is_decoder_only:
-        decoder += t * queries + s * keys + 4 * t * s * d
+        decoder += t * queries + s * keys + 4 * t * s * joined
     output = t * 2 * d * (config.n_outputs or vocab_size)
     return config.n_encoder_layers * encoder + config.n_decoder_layers * decoder + output
 

@@ -155,6 +155,7 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     from tformer_cli.converters.hugging_face import importing as hugging_face
     from tformer_cli.converters.marian import importing as marian
     from tformer_cli.converters.marian.source import find_source
+    from tformer_cli.converters.t5 import importing as t5
 
     if path.is_dir() and hugging_face.is_hugging_face(path):
         return lambda _: hugging_face.convert(path)
@@ -162,6 +163,8 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
         return lambda _: gpt2.convert_directory(path)
     if path.is_dir() and llama.is_llama(path):
         return lambda _: llama.convert_directory(path)
+    if path.is_dir() and t5.is_t5(path):
+        return lambda _: t5.convert(path)
     shape = llama.find_file(path)
     if shape is not None:
         return lambda _: llama.convert_file(path, shape)
@@ -309,7 +312,10 @@ def _is_hub_name(path: Path) -> bool:
 def _unknown(path: Path) -> ArtifactError:
     if _is_ours(path):
         return ArtifactError(f"{path}: is a model directory already; name it as MODEL")
-    return not_a_model(path)
+    from tformer_cli.converters.foreign_model import read_json_file
+
+    file = path / CONFIG
+    return not_a_model(path, read_json_file(file) if file.is_file() else None)
 
 
 def _cached(model: Path, path: Path, weights: ImportedWeights | None) -> Path:

@@ -36,6 +36,7 @@ def translations(model, sentences, config, batch_tokens):
         (66, 3, 130, {"positions": "alibi", "similarity": "distance"}),
         (66, 3, 130, {"similarity": "additive", "gated": True, "norm_kind": "rms"}),
         (66, 3, 130, {"n_key_heads": 1, "positions": "rotary"}),
+        (66, 3, 130, {"d_head": 14, "positions": "relative", "similarity": "dot"}),
         (66, 3, 130, {"projections": False}),
         (66, 3, 130, {"norm": "pre", "norm_kind": "rms", "activation": "gelu-tanh"}),
         (66, 3, 130, {"decoder_cell": "ssru", "output_bias": True, "embedding_norm": True}),

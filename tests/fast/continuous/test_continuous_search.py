@@ -101,6 +101,7 @@ def test_it_finds_what_beam_search_finds(with_bfloat16_shapes, settings):
         {"positions": "relative", "relative_buckets": 8, "relative_distance": 6},
         {"positions": "alibi", "norm_kind": "rms", "gated": True},
         {"positions": "none", "n_key_heads": 1},
+        {"d_head": 5, "positions": "relative", "similarity": "dot", "tied_embeddings": "inputs"},
         {"projections": False},
         {"decoder_heads": (1, 2), "cross_heads": (2, 0), "bias": False},
     ],

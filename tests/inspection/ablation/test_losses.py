@@ -117,6 +117,7 @@ def test_gates_come_off_even_after_an_error(model):
         {"similarity": "cosine"},
         {"similarity": "additive"},
         {"n_key_heads": 2, "similarity": "cosine"},
+        {"d_head": 6, "positions": "relative", "tied_embeddings": "inputs"},
     ],
     ids=str,
 )

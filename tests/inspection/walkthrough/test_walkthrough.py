@@ -114,6 +114,12 @@ def test_shared_keys_are_explained(head):
 
 
 @pytest.mark.parametrize("head", HEADS, ids=str)
+def test_heads_of_their_own_width_are_explained(head):
+    model = made_model("pre", d_head=5, similarity="dot", positions="relative", norm_kind="rms")
+    assert walk_through(model, subject_of(model, head, 2)).difference < 1e-5
+
+
+@pytest.mark.parametrize("head", HEADS, ids=str)
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_heads_without_projections_are_explained(norm, head):
     model = made_model(norm, projections=False)

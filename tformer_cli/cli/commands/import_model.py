@@ -49,11 +49,12 @@ def import_model(
 ) -> None:
     """Make a model directory of another tool's model.
 
-    Reads Hugging Face directories of Marian (OPUS-MT), M2M-100, NLLB and mBART models, Marian's own
-    models, the Firefox translation models (Bergamot), CTranslate2 directories, Argos packages, and
-    models of fairseq, OpenNMT-py and Eole; and language models: GPT-2's and LLaMA's directories,
-    checkpoints of nanoGPT and minGPT, files of llama2.c. A directory of peft with a LoRA adapter
-    becomes the model that it names with the adapter added. Nothing in their files is executed.
+    Reads Hugging Face directories of Marian (OPUS-MT), M2M-100, NLLB, mBART, Pegasus and T5 models
+    (mT5, ByT5 and MADLAD-400 among them), Marian's own models, the Firefox translation models
+    (Bergamot), CTranslate2 directories, Argos packages, and models of fairseq, OpenNMT-py and Eole;
+    and language models: GPT-2's and LLaMA's directories, checkpoints of nanoGPT and minGPT, files
+    of llama2.c. A directory of peft with a LoRA adapter becomes the model that it names with the
+    adapter added. Nothing in their files is executed.
     Commands that take MODEL take such a SOURCE, too, and import it into the cache once.
 
     Examples:

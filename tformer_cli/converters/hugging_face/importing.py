@@ -119,7 +119,7 @@ def convert(path: Path) -> ForeignModel:
     generation = read_json_file(generation_file) if generation_file.is_file() else {}
     arrays, weight_files = read_weights_of(path)
     reader = Reader(arrays, str(path))
-    with_ids = {**settings, **_ids(generation)}
+    with_ids = {**settings, **special_ids(generation)}
     vocabulary = read_vocabulary(path, with_ids)
     sides = _rows(file, with_ids, vocabulary)
     config = _config(file, settings, family, sides, source_eos=not vocabulary.has_own_source_end)
@@ -127,7 +127,7 @@ def convert(path: Path) -> ForeignModel:
     weights = assembled(config, len(sides[1].pieces), TABLE, reader.take, given, str(path))
     reader.ignore(n for n in arrays if n.endswith("embed_positions.weight"))
     reader.check_all_taken()
-    decoding, notes = _decoding({**settings, **generation}, config)
+    decoding, notes = decoding_defaults({**settings, **generation}, config)
     return ForeignModel(
         kind=f"Hugging Face {family.title}",
         config=config,
@@ -141,7 +141,7 @@ def convert(path: Path) -> ForeignModel:
     )
 
 
-def _ids(generation: Mapping[str, Any]) -> dict[str, Any]:
+def special_ids(generation: Mapping[str, Any]) -> dict[str, Any]:
     """The special ids that a generation_config.json names."""
     return {k: v for k, v in generation.items() if k.endswith("_token_id") and v is not None}
 
@@ -248,7 +248,9 @@ def _positions(reader: Reader, family: Family, config: ModelConfig, name: str) -
     return tensor2tensor_halves(config.max_positions, config.d_model, OFFSET)
 
 
-def _decoding(settings: Mapping[str, Any], config: ModelConfig) -> tuple[DecodingConfig, list[str]]:
+def decoding_defaults(
+    settings: Mapping[str, Any], config: ModelConfig
+) -> tuple[DecodingConfig, list[str]]:
     """Turns what a generation_config.json says into defaults of the search."""
     notes = []
     if not settings.get("renormalize_logits", False):

@@ -1,6 +1,6 @@
-"""Tokens that name a language, before a source sentence or a translation."""
+"""Tokens and prompts that name a language, before a source sentence or a translation."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Literal
@@ -26,6 +26,10 @@ class Languages:
     """True if every translation begins with the token of its language."""
     in_text: bool = False
     """True if `>>code<<` at the beginning of a source text is such a token."""
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    """Text that source sentences begin with to be translated, by the code of the language that is
+    written: "translate English to German: " of T5, "<2de>" of MADLAD-400. Its models have no
+    tokens of languages; what a text begins with by itself stays as it is."""
     source: str | None = None
     """Code of the language that is read; None: not set."""
     target: str | None = None
@@ -33,13 +37,23 @@ class Languages:
 
     def __post_init__(self) -> None:
         for code in (self.source, self.target):
-            if code is not None and code not in self.tokens:
+            if code is not None and code not in self.codes:
                 raise ValueError(f"has no token for its language {code}")
+
+    @property
+    def codes(self) -> Collection[str]:
+        """Codes of the languages that can be named."""
+        return (self.prompts or self.tokens).keys()
+
+    @property
+    def prompt(self) -> str:
+        """The text that source sentences begin with; empty if there is none or it is not chosen."""
+        return self.prompts.get(self.target or "", "")
 
     @property
     def source_pieces(self) -> tuple[str, ...]:
         """The piece before a source sentence."""
-        if self.before_source == "none" or self.after_source:
+        if self.before_source == "none" or self.after_source or self.prompts:
             return ()
         return self._piece(self.source if self.before_source == "source" else self.target)
 
@@ -61,7 +75,8 @@ class Languages:
     @property
     def has_target(self) -> bool:
         """True if the language that is written can be chosen."""
-        return bool(self.tokens) and (self.before_target or self.before_source == "target")
+        has_tokens = bool(self.tokens) and (self.before_target or self.before_source == "target")
+        return has_tokens or bool(self.prompts)
 
     def chosen(self, source: str | None, target: str | None) -> "Languages":
         """The same with other languages; None keeps one.
@@ -78,7 +93,7 @@ class Languages:
                     f"--{side}-language: this model has no tokens for the language of its "
                     f"{side}; omit it"
                 )
-            if code is not None and code not in self.tokens:
+            if code is not None and code not in self.codes:
                 raise UsageError(
                     f'--{side}-language: this model does not know "{code}"; {self._known(code)}'
                 )
@@ -96,14 +111,14 @@ class Languages:
         ):
             if is_needed and code is None:
                 raise UsageError(
-                    f"--{side}-language: this model knows {len(self.tokens)} languages, and none "
+                    f"--{side}-language: this model knows {len(self.codes)} languages, and none "
                     f"is chosen; {self._known('')}"
                 )
 
     def _known(self, code: str) -> str:
-        near = get_close_matches(code, self.tokens, n=_SHOWN, cutoff=0.4)
-        named = [*near, *(one for one in sorted(self.tokens) if one not in near)][:_SHOWN]
-        rest = len(self.tokens) - len(named)
+        near = get_close_matches(code, self.codes, n=_SHOWN, cutoff=0.4)
+        named = [*near, *(one for one in sorted(self.codes) if one not in near)][:_SHOWN]
+        rest = len(self.codes) - len(named)
         more = f" or one of {rest} others" if rest else ""
         return f"choose {', '.join(named)}{more}"
 

@@ -144,7 +144,8 @@ class Normalizer:
         self._fixed = any_of(fixed) if fixed else None
         self._prefix = SPACE if model.add_dummy_prefix else ""
         self._removes_spaces = model.remove_extra_whitespaces
-        self._keeps_ascii = not fixed and (self._table is None or self._table.keeps_ascii)
+        has_own_ascii = any(piece.isascii() for piece in fixed)
+        self._keeps_ascii = not has_own_ascii and (self._table is None or self._table.keeps_ascii)
         self.takes_words_apart = (
             self._keeps_ascii
             and model.add_dummy_prefix

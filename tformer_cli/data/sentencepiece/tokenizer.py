@@ -6,7 +6,7 @@ the vocabulary, by its text; pieces that the vocabulary lacks are unknown.
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict
 from functools import cached_property
@@ -60,6 +60,7 @@ class SentencePieceSide(TokenizerSide):
         end: tuple[int, ...] = (),
         *,
         takes_tags: bool = False,
+        prompts: Collection[str] = (),
     ) -> None:
         """Joins a SentencePiece model and a vocabulary.
 
@@ -70,11 +71,13 @@ class SentencePieceSide(TokenizerSide):
             end: ids that every sentence ends with.
             takes_tags: True if `>>code<<` at the beginning of a sentence is one token, instead of
                 those.
+            prompts: texts that, at the beginning of a sentence, stand instead of those.
         """
         self.file = file
         self.vocabulary = vocabulary
         self.start, self.end = start, end
         self._takes_tags = takes_tags
+        self._prompts = tuple(sorted(prompts, key=len, reverse=True))
 
     @property
     def vocab_size(self) -> int:
@@ -136,9 +139,9 @@ class SentencePieceSide(TokenizerSide):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """See `TokenizerSide`."""
-        if not self._takes_tags or not any(text.startswith(">>") for text in texts):
+        tags = [self._tag(text) for text in texts] if self._takes_tags or self._prompts else []
+        if not any(tags):
             return super().encode_batch(texts)
-        tags = [_tag(text) for text in texts]
         phrases = self.encode_phrases(
             [text[len(tag) :] for text, tag in zip(texts, tags, strict=True)]
         )
@@ -152,7 +155,7 @@ class SentencePieceSide(TokenizerSide):
         return [self._with_spans(text) for text in texts]
 
     def _with_spans(self, text: str) -> tuple[list[int], list[Span]]:
-        tag = _tag(text) if self._takes_tags else ""
+        tag = self._tag(text)
         n = len(tag)
         found = [(token, (n + first, n + end)) for token, first, end in self._with_places(text[n:])]
         if not found and not tag:
@@ -174,15 +177,26 @@ class SentencePieceSide(TokenizerSide):
             for token, (_, first, end) in zip(self._by_text(part), places, strict=True):
                 yield token, start + first, start + end
 
+    def _tag(self, text: str) -> str:
+        """The beginning of a text that names a language: `>>code<<` or a prompt; may be empty."""
+        if self._takes_tags:
+            end = text.find("<<") + 2 if text.startswith(">>") else 0
+            return text[:end] if end >= 2 else ""
+        if not text.startswith(self._prompts):
+            return ""
+        return next(prompt for prompt in self._prompts if text.startswith(prompt))
+
     def _start_of(self, tag: str) -> tuple[int, ...]:
         if not tag:
             return self.start
+        if not self._takes_tags:
+            return tuple(self.encode_phrases([tag])[0])
         new = self.vocabulary.new_tokens.get(tag, UNK_ID)
         return (self.vocabulary.ids.get(tag, new),)
 
     def for_parts_of(self, line: str) -> "SentencePieceSide":
         """See `TokenizerSide`."""
-        tag = _tag(line) if self._takes_tags else ""
+        tag = self._tag(line)
         if not tag:
             return self
         side = copy(self)
@@ -206,12 +220,6 @@ class SentencePieceSide(TokenizerSide):
     @property
     def _labels(self) -> list[str]:
         return self.vocabulary.labels
-
-
-def _tag(text: str) -> str:
-    """The beginning `>>code<<` of a text, if it has one."""
-    end = text.find("<<") + 2 if text.startswith(">>") else 0
-    return text[:end] if end >= 2 else ""
 
 
 def _stored(side: Mapping[str, Any]) -> tuple[bytes | None, list[str] | None]:
@@ -251,8 +259,15 @@ class SentencePieceTokenizer(Tokenizer):
         ]
         end = tuple(map(vocabularies[0].id_of_token, languages.source_end_pieces))
         self._source = SentencePieceSide(
-            files[0], vocabularies[0], starts[0], end, takes_tags=languages.in_text
+            files[0],
+            vocabularies[0],
+            starts[0],
+            end,
+            takes_tags=languages.in_text,
+            prompts=languages.prompts.values(),
         )
+        if languages.prompt:
+            self._source.start = tuple(self._source.encode_phrases([languages.prompt])[0])
         self._target = SentencePieceSide(files[1], vocabularies[1], starts[1])
 
     @classmethod
@@ -379,7 +394,7 @@ class SentencePieceTokenizer(Tokenizer):
     @property
     def language_codes(self) -> tuple[str, ...]:
         """See `Tokenizer`."""
-        return tuple(sorted(self.languages.tokens))
+        return tuple(sorted(self.languages.codes))
 
     def for_languages(self, source: str | None, target: str | None) -> "SentencePieceTokenizer":
         """See `Tokenizer`."""

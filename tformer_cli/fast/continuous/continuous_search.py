@@ -63,7 +63,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **PLAIN_TRANSLATION,
         **dict.fromkeys(
-            ("d_model", "n_heads", "d_ff", "dropout",
+            ("d_model", "n_heads", "d_head", "d_ff", "dropout",
              "attention_dropout", "activation_dropout", "norm_epsilon", "max_positions",
              "rotary_base", "relative_buckets", "relative_distance",
              "encoder_heads", "decoder_heads", "cross_heads", "bias_heads"),
@@ -76,7 +76,8 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "gated": (False, True),
         "activation": ACTIVATIONS,
         "positions": ("sinusoidal", "learned", "rotary", "relative", "alibi", "none", "table"),
-        "tied_embeddings": ("all", "decoder", "none"),
+        "similarity": ("scaled", "dot"),
+        "tied_embeddings": ("all", "decoder", "inputs", "none"),
         "bias": (False, True),
         "output_bias": (False, True),
         "final_norm": ("pre-norm", "always"),

@@ -1,0 +1,233 @@
+"""Tokenizers of T5's directories: a SentencePiece model, a tokenizer.json made of one, or bytes.
+
+T5's own SentencePiece model ends before the tokens `<extra_id_99>` … `<extra_id_0>`, which stand
+for what is left out of a text. They become words that are one piece, as in the authors' library
+seqio; mT5's file has them already. Special tokens in a text are plain text, but for these.
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.converters.assembly import UNUSED, Rows, arranged
+from tformer_cli.converters.foreign_model import check_settings, read_bytes, read_json_file
+from tformer_cli.data.joint_tokenizer import JointTokenizer
+from tformer_cli.data.labels import BYTE_CHARACTERS
+from tformer_cli.data.pipelines import SPECIAL_PIECES, blank_tokenizer
+from tformer_cli.data.sentencepiece.languages import Languages
+from tformer_cli.data.sentencepiece.spm_file import (
+    CONTROL,
+    NORMAL,
+    SPACE,
+    UNKNOWN,
+    USER_DEFINED,
+    SpmModel,
+    read_spm,
+    spm_piece,
+    write_spm,
+)
+from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.errors import ArtifactError
+
+_SENTINEL = re.compile(r"<extra_id_(\d{1,4})>")
+_N_SENTINELS = 100
+"""How many there are where nothing says it."""
+_LANGUAGE = re.compile(r"<2([A-Za-z][\w-]*)>")
+"""How MADLAD-400 names the language that is written."""
+_TASK = re.compile(r"translation_\w+?_to_(\w+)")
+"""Task of T5's config.json that translates into a language."""
+_FIRST_BYTE = 3
+"""Id of byte 0 in ByT5, behind `<pad> </s> <unk>`."""
+_NORMALIZERS = ("Precompiled", "Replace", "Strip", "Sequence")
+_SPLITTERS = ("WhitespaceSplit", "Metaspace", "Sequence")
+_REPLACED = ({"Regex": " {2,}"}, {"String": " "})
+_MOST_ENTRIES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class T5Vocabulary:
+    """Pieces by their foreign ids, and what cuts text into them."""
+
+    pieces: Sequence[str]
+    """The pieces."""
+    unknown: int
+    """Id of the unknown piece."""
+    spm: bytes
+    """SentencePiece model of the pieces; empty: they are bytes."""
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    """Texts that ask for a translation, by the language that is written."""
+    files: tuple[Path, ...]
+    """Files that were read."""
+
+    def rows(self, size: int, pad: int, start: int, end: int, where: str) -> Rows:
+        """Orders the rows of a model; those without a piece are never written.
+
+        Raises:
+            ArtifactError: if the model has fewer rows than there are pieces.
+        """
+        if len(self.pieces) > size or max(pad, start, end, self.unknown) >= size:
+            raise ArtifactError(
+                f"{where}: the vocabulary has {len(self.pieces):,} entries, but the model {size:,} "
+                "rows; use this model's own files"
+            )
+        names = [f"{UNUSED}{n}>" if self.spm else f"<unused{n}>" for n in range(size)]
+        names[: len(self.pieces)] = self.pieces
+        rows = arranged(names, pad, self.unknown, start, end)
+        unused = [n for n, one in enumerate(rows.foreign) if one >= len(self.pieces)]
+        return Rows(rows.foreign, rows.pieces, (*rows.banned, *unused))
+
+    def tokenizer(self, rows: Rows) -> Tokenizer:
+        """Makes the tokenizer of a model whose rows are in this order."""
+        where = str(self.files[0])
+        if self.spm:
+            languages = Languages(prompts=self.prompts)
+            pieces = rows.pieces
+            return SentencePieceTokenizer.build(
+                self.spm, None, pieces, languages=languages, where=where
+            )
+        blank = blank_tokenizer("byte")
+        places = {piece: place for place, piece in enumerate(rows.pieces)}
+        blank.model = type(blank.model)(vocab=places, merges=[])
+        blank.add_special_tokens(list(SPECIAL_PIECES))
+        return JointTokenizer.parse(blank.to_str(), where)
+
+
+def read_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Vocabulary:
+    """Reads the tokenizer's files of a directory.
+
+    Args:
+        path: the directory.
+        settings: its config.json.
+        size: rows of the model.
+
+    Raises:
+        ArtifactError: if there are none, or they are damaged or not supported.
+    """
+    config_file = path / "tokenizer_config.json"
+    own = read_json_file(config_file) if config_file.is_file() else {}
+    files = (config_file,) if config_file.is_file() else ()
+    named = own.get("tokenizer_class") or settings.get("tokenizer_class")
+    if named == "ByT5Tokenizer":
+        pieces = [*_padded_specials(), *BYTE_CHARACTERS]
+        config_file = path / "config.json"
+        return T5Vocabulary(pieces=pieces, unknown=2, spm=b"", files=files or (config_file,))
+    spm, whole = path / "spiece.model", path / "tokenizer.json"
+    if spm.is_file():
+        data = read_bytes(spm)
+        model = read_spm(data, str(spm))
+        added = _sentinels(own, model.pieces, size)
+        data += b"".join(spm_piece(piece, 0.0, USER_DEFINED) for piece in added)
+        pieces, file = [*model.pieces, *added], spm
+        unknown = model.unknown
+    elif whole.is_file():
+        model, file = _read_whole(whole), whole
+        data, pieces, unknown = write_spm(model), model.pieces, model.unknown
+    else:
+        raise ArtifactError(
+            f"{path}: has neither spiece.model nor tokenizer.json; download the whole model"
+        )
+    prompts = {m[1]: piece for piece in pieces if (m := _LANGUAGE.fullmatch(piece))}
+    return T5Vocabulary(
+        pieces=pieces,
+        unknown=unknown,
+        spm=data,
+        prompts=prompts or dict(_prompts(settings)),
+        files=(file, *files),
+    )
+
+
+def _padded_specials() -> tuple[str, ...]:
+    pad, unk, _, end = SPECIAL_PIECES
+    return pad, end, unk
+
+
+def _prompts(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The texts that T5's config.json names for translation; of one language, only if sure."""
+    tasks = settings.get("task_specific_params") or {}
+    found: dict[str, set[str]] = {}
+    for name, task in tasks.items() if isinstance(tasks, dict) else ():
+        match = _TASK.fullmatch(name)
+        prefix = task.get("prefix") if isinstance(task, dict) else None
+        if match and isinstance(prefix, str) and prefix.strip():
+            found.setdefault(match[1], set()).add(prefix)
+    for code, prefixes in found.items():
+        if len(prefixes) == 1:
+            yield code, prefixes.pop()
+
+
+def _sentinels(own: Mapping[str, Any], pieces: Sequence[str], size: int) -> list[str]:
+    """The pieces `▁<extra_id_99>` … `▁<extra_id_0>` that stand behind those of the file.
+
+    Args:
+        own: settings of the tokenizer.
+        pieces: those of the file.
+        size: rows of the model.
+    """
+    if any(_SENTINEL.fullmatch(piece.removeprefix(SPACE)) for piece in pieces):
+        return []
+    count = own.get("extra_ids")
+    if type(count) is not int:
+        count = _N_SENTINELS
+    n_rest = size - len(pieces)
+    return [f"{SPACE}<extra_id_{n}>" for n in range(count - 1, -1, -1)] if count <= n_rest else []
+
+
+def _read_whole(file: Path) -> SpmModel:
+    """Reads a tokenizer.json of unigram pieces as the SentencePiece model that it was made of.
+
+    Raises:
+        ArtifactError: if it is damaged, or cuts text in another way.
+    """
+    data = read_json_file(file)
+    model = data.get("model") or {}
+    check_settings(
+        file,
+        {f"model.{key}": model.get(key) for key in ("type", "byte_fallback")},
+        {"model.type": ("Unigram",), "model.byte_fallback": (None, False)},
+    )
+    charsmap = b""
+    for kind, part in _parts(data.get("normalizer"), "normalizers"):
+        check_settings(file, {"normalizer.type": kind}, {"normalizer.type": _NORMALIZERS})
+        if kind == "Precompiled":
+            charsmap = base64.b64decode(part["precompiled_charsmap"] or "", validate=True)
+        if kind == "Replace" and part.get("pattern") not in _REPLACED:
+            raise ArtifactError(
+                f"{file}: normalizer.pattern is not supported but for spaces; import another model"
+            )
+    for kind, _ in _parts(data.get("pre_tokenizer"), "pretokenizers"):
+        check_settings(file, {"pre_tokenizer.type": kind}, {"pre_tokenizer.type": _SPLITTERS})
+    entries = [(str(piece), float(score)) for piece, score in model["vocab"]]
+    kinds = {model["unk_id"]: UNKNOWN}
+    for token in data.get("added_tokens") or ():
+        place, piece = token["id"], token["content"]
+        if place == len(entries):
+            entries.append((piece, 0.0))
+        if not 0 <= place < min(len(entries), _MOST_ENTRIES) or entries[place][0] != piece:
+            raise ArtifactError(
+                f"{file}: its added tokens have other ids than its pieces; download it again"
+            )
+        is_sentinel = bool(_SENTINEL.fullmatch(piece))
+        if is_sentinel or not token.get("special"):
+            kinds.setdefault(place, USER_DEFINED)
+            entries[place] = (f"{SPACE}{piece}" if is_sentinel else piece), 0.0
+        else:
+            kinds.setdefault(place, CONTROL)
+    return SpmModel(
+        [piece for piece, _ in entries],
+        [score for _, score in entries],
+        bytes(kinds.get(place, NORMAL) for place in range(len(entries))),
+        charsmap=charsmap,
+    )
+
+
+def _parts(section: Any, inner: str) -> Iterator[tuple[str, Mapping[str, Any]]]:  # noqa: ANN401
+    """The types and settings of a section of a tokenizer.json, those of its parts included."""
+    if section is None:
+        return
+    yield section["type"], section
+    for part in section.get(inner) or ():
+        yield from _parts(part, inner)
