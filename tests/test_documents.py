@@ -57,6 +57,7 @@ from tformer_cli.training.config import (
     TrainingConfig,
     ValidationConfig,
 )
+from tformer_cli.training.distillation import DistillationConfig
 
 ROOT = Path(__file__).parent.parent
 README, RECIPES, GUIDE = ROOT / "README.md", ROOT / "recipes/README.md", ROOT / "tformer_cli/guide"
@@ -74,6 +75,7 @@ KEY_TABLES = {
     "[training]": TrainingConfig,
     "[validation]": ValidationConfig,
     "[decoding]": DecodingConfig,
+    "[distillation], for `tformer distill`": DistillationConfig,
 }
 BEGIN = "<!-- recipe keys: from the code, by tests/test_documents.py -->"
 END = "<!-- end -->"
@@ -611,7 +613,7 @@ def test_a_guide_begins_with_its_title_and_a_sentence(guide):
 
 def test_every_guide_is_listed():
     topics = {"classifying", "comparing", "formats", "glossary", "inspecting", "language-models"}
-    topics |= {"performance", "python", "teaching", "training", "translating"}
+    topics |= {"distilling", "performance", "python", "teaching", "training", "translating"}
     assert {file.stem for file in GUIDES} == topics
     listed = " ".join(CliRunner().invoke(app, ["guide"]).stdout.split())
     for guide in GUIDES:

@@ -31,6 +31,7 @@ from tformer_cli.training.config import (
     TrainingConfig,
     ValidationConfig,
 )
+from tformer_cli.training.distillation import DistillationConfig
 from tformer_cli.wording import did_you_mean, suggestions
 
 LARGEST_RECIPE = 16 * MIB
@@ -74,6 +75,8 @@ class Recipe:
     """Low-rank adapters that are trained in place of the weights."""
     start: StartConfig = field(default_factory=StartConfig)
     """Weights to start from; in TOML these keys are in `[model]`."""
+    distillation: DistillationConfig = field(default_factory=DistillationConfig)
+    """A teacher and what the student learns from it, for `tformer distill` alone."""
 
     def __post_init__(self) -> None:
         if not (self.training.has_limit or self.validation.patience):
@@ -87,6 +90,8 @@ class Recipe:
                 f'validation.metric: must be one of {known} for task.kind = "{self.task.kind}", '
                 f'but is "{self.validation.metric}"'
             )
+        if self.is_distilled and self.task.kind != "translate":
+            raise ValueError('distillation: is of task.kind = "translate" alone; omit it')
         if task_kind(self.model) != self.task.kind:
             raise ValueError(
                 f'model: its layers make a model for "{task_kind(self.model)}", but task.kind is '
@@ -154,12 +159,19 @@ class Recipe:
                         f"be {what}"
                     )
 
+    @property
+    def is_distilled(self) -> bool:
+        """True if it has a table that only `tformer distill` understands."""
+        return self.distillation != DistillationConfig()
+
     def to_mapping(self) -> dict[str, Any]:
         """Returns the recipe as nested mappings with every key, defaults included."""
         values = asdict(self)
         start = values.pop("start")
         if self.start != StartConfig():
             values["model"].update({key: start[name] for key, name in OF_START.items()})
+        if not self.is_distilled:
+            del values["distillation"]
         return values
 
     def to_toml(self) -> str:

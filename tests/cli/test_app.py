@@ -30,6 +30,7 @@ COMMANDS = {
             "help",
             "make-corpus",
             "train",
+            "distill",
             "plot",
             "translate",
             "evaluate",

@@ -125,7 +125,7 @@ def test_a_redirect_and_an_output_file_hold_the_text_of_the_screen(
 
 
 OF_TEXT = {  # commands whose results people read, but for translate and score: lines are text
-    *("plot", "evaluate", "compare", "benchmark", "tokenize-stats"),
+    *("plot", "distill", "evaluate", "compare", "benchmark", "tokenize-stats"),
     *(name for name in COMMANDS if name.startswith("inspect-") and name != "inspect-report"),
 }
 

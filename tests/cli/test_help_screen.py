@@ -128,11 +128,11 @@ def test_commands_stand_in_panels():
     assert places == sorted(places)
     names = re.findall(r"│ ([a-z-]+)  ", shown)
     assert names[:5] == ["quickstart", "guide", "recipes", "make-corpus", "help"]
-    assert names[5:9] == ["train", "plot", "data", "tokenize"]
-    assert names[9:12] == ["translate", "generate", "classify"]
-    assert names[12:15] == ["evaluate", "compare", "score"]
-    assert names[15:20] == ["info", "import", "export", "shortlist", "benchmark"]
-    assert names[20] == "inspect-heads"
+    assert names[5:10] == ["train", "distill", "plot", "data", "tokenize"]
+    assert names[10:13] == ["translate", "generate", "classify"]
+    assert names[13:16] == ["evaluate", "compare", "score"]
+    assert names[16:21] == ["info", "import", "export", "shortlist", "benchmark"]
+    assert names[21] == "inspect-heads"
 
 
 def test_common_options_come_first():

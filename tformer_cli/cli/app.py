@@ -188,6 +188,7 @@ COMMANDS = {
     "make-corpus": START,
     "help": START,
     "train": TRAIN,
+    "distill": TRAIN,
     "plot": TRAIN,
     "data": TRAIN,
     "tokenize": TRAIN,

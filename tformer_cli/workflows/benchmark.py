@@ -1,13 +1,14 @@
 """Translation speed of a model on this machine: batches, single lines and memory, by setting."""
 
 import multiprocessing
+import re
 import resource
 import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli.decoding.config import Engine, PrecisionChoice
@@ -38,6 +39,16 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class System:
+    """A model, and how it is opened to be measured."""
+
+    model: str
+    """A model directory."""
+    options: TranslatorOptions
+    """Options of `open_translator`, which another process must be able to read."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Speed:
     """Measurements of one setting: medians over the rounds."""
 
@@ -49,6 +60,9 @@ class Speed:
     """Lines a second, all lines at hand, reading the model not counted."""
     tokens_per_second: float
     """Output tokens a second, the end of sentence counted."""
+    processor_seconds: float
+    """Seconds of processor time of the batch measurement, of all threads: on a machine that others
+    use, too, a better basis of ratios than the clock."""
     latency_p50: float
     """Median seconds of a line translated alone."""
     latency_p95: float
@@ -116,29 +130,64 @@ def benchmark(
     if not kept:
         raise DataError("--source: no lines to translate; give a text with sentences")
     expected = _references_of(lines, references)
-    measured: dict[Setting, list[dict[str, Any]]] = {setting: [] for setting in settings}
-    context = multiprocessing.get_context("spawn")
-    for number in range(rounds * len(settings)):
-        setting = settings[number % len(settings)]
-        options = TranslatorOptions(
-            engine=setting.engine,
-            precision=setting.precision,
-            beam_size=setting.beam_size,
-            threads=threads,
-            device=device,
-            shortlist=setting.shortlist,
-            source_language=source_language,
-            target_language=target_language,
-            before_torch=before_torch,
+    settings = list(dict.fromkeys(settings))
+    systems = [
+        System(
+            model=str(model),
+            options=TranslatorOptions(
+                engine=setting.engine,
+                precision=setting.precision,
+                beam_size=setting.beam_size,
+                threads=threads,
+                device=device,
+                shortlist=setting.shortlist,
+                source_language=source_language,
+                target_language=target_language,
+                before_torch=before_torch,
+            ),
         )
+        for setting in settings
+    ]
+    tell = None if progress is None else lambda n_measured: progress(n_measured * len(lines))
+    found = measure_in_turns(systems, kept, rounds=rounds, progress=tell)
+    return [_speed(*one, expected) for one in zip(settings, found, strict=True)]
+
+
+def measure_in_turns(
+    systems: Sequence[System],
+    lines: Sequence[str],
+    *,
+    rounds: int,
+    progress: Callable[[int], None] | None = None,
+) -> list[list[dict[str, Any]]]:
+    """Measures systems in turns (A B A B …), each time in a process of its own.
+
+    Args:
+        systems: the systems.
+        lines: source sentences, none of them blank.
+        rounds: measurements of each.
+        progress: called with the number of measurements made.
+
+    Returns:
+        The measurements of each system: `lines`, `texts`, `tokens`, `seconds`,
+        `processor_seconds`, `latencies`, `peak_memory`, `load_seconds`, `kernels`, `refusal`.
+
+    Raises:
+        TformerError: if a measurement fails, as `open_translator` raises it.
+    """
+    measured: list[list[dict[str, Any]]] = [[] for _ in systems]
+    context = multiprocessing.get_context("spawn")
+    for number in range(rounds * len(systems)):
+        place = number % len(systems)
         with context.Pool(1) as pool:
-            outcome = pool.apply(_measured, (str(model), kept, options))
+            arguments = systems[place].model, list(lines), systems[place].options
+            outcome = pool.apply(_measured, arguments)
         if isinstance(outcome, TformerError):
             raise outcome
-        measured[setting].append(outcome)
+        measured[place].append(outcome)
         if progress is not None:
-            progress((number + 1) * len(lines))
-    return [_speed(setting, runs, expected) for setting, runs in measured.items()]
+            progress(number + 1)
+    return measured
 
 
 def stored_precision(model: Path | str) -> PrecisionChoice:
@@ -188,6 +237,7 @@ def _speed(
         n_lines=runs[0]["lines"],
         lines_per_second=statistics.median(run["lines"] / run["seconds"] for run in runs),
         tokens_per_second=statistics.median(run["tokens"] / run["seconds"] for run in runs),
+        processor_seconds=statistics.median(run["processor_seconds"] for run in runs),
         latency_p50=percentile(latencies, 50),
         latency_p95=percentile(latencies, 95),
         latency_p99=percentile(latencies, 99),
@@ -230,9 +280,9 @@ def _measure(model: str, lines: list[str], options: TranslatorOptions) -> dict[s
     # The first lines pay for packing weights and for the allocator's memory
     translator.translate(lines[:WARM_UP_LINES])
     name, reasons = translator.engine()
-    start = perf_counter()
+    start, processor_start = perf_counter(), process_time()
     translations = translator.translate(lines)
-    seconds = perf_counter() - start
+    seconds, processor_seconds = perf_counter() - start, process_time() - processor_start
     # One by one, as an interactive user sees them; batches hide the latency
     latencies = []
     for line in lines[:MOST_SINGLE_LINES]:
@@ -245,6 +295,7 @@ def _measure(model: str, lines: list[str], options: TranslatorOptions) -> dict[s
         # `</s>` counts as generated, once for every part of a line that was split
         "tokens": sum(len(t.hypotheses[0].token_ids) + max(t.n_parts, 1) for t in translations),
         "seconds": seconds,
+        "processor_seconds": processor_seconds,
         "latencies": latencies,
         "peak_memory": _peak_memory(),
         "load_seconds": load_seconds,
@@ -254,5 +305,15 @@ def _measure(model: str, lines: list[str], options: TranslatorOptions) -> dict[s
 
 
 def _peak_memory() -> int:
+    """Returns the largest resident memory in bytes.
+
+    Linux's `ru_maxrss` begins with that of the process that started this one, which may hold much
+    more; the high-water mark of `/proc` is this program's own.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(encoding="utf-8"), re.MULTILINE)
+        if found is not None:
+            return int(found[1]) * _KIB
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * _KIB

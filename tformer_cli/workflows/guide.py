@@ -9,7 +9,8 @@ from tformer_cli.wording import did_you_mean, suggestions
 
 FOLDER = Path(__file__).parent.parent / "guide"
 ORDER = (
-    *("translating", "comparing", "formats", "training", "classifying", "language-models"),
+    *("translating", "comparing", "formats", "training", "distilling"),
+    *("classifying", "language-models"),
     *("inspecting", "teaching", "performance", "python", "glossary"),
 )
 """Topics in the order to read them; others follow."""

@@ -34,15 +34,20 @@ _POLICY = (
 )
 
 
-def render_html(sections: Sequence[Section]) -> str:
-    """Renders sections; the same comparison gives the same bytes."""
+def render_html(sections: Sequence[Section], title: str = TITLE) -> str:
+    """Renders sections; the same comparison gives the same bytes.
+
+    Args:
+        sections: what the page says.
+        title: its heading.
+    """
     lines = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         _POLICY,
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<meta name="color-scheme" content="light dark">',
-        f"<title>{TITLE}</title>\n<style>\n{base_style()}{_STYLE}</style>\n</head>\n<body>",
-        f"<header><h1>{TITLE}</h1>\n<p>{LEGEND}</p></header>\n<main>",
+        f"<title>{escape(title)}</title>\n<style>\n{base_style()}{_STYLE}</style>\n</head>\n<body>",
+        f"<header><h1>{escape(title)}</h1>\n<p>{LEGEND}</p></header>\n<main>",
         *(line for one in sections for line in _section(one)),
         "</main>\n</body>\n</html>\n",
     ]

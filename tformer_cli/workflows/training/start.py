@@ -85,11 +85,18 @@ def completion(run: Path, say: Callable[[str], None], *, fresh: bool = False) ->
 def check_start(recipe: Recipe) -> None:
     """Makes sure that a recipe which starts from a model was completed, and freezes what is there.
 
+    A recipe with a teacher is not for training alone.
+
     Raises:
         ArtifactError: if it was not completed.
         RecipeError: if it freezes all weights, or some that the model has not, or has adapters
             that fit nothing.
     """
+    if recipe.is_distilled:
+        raise RecipeError(
+            "distillation: a student is trained by `tformer distill RECIPE`; use that, or omit the "
+            "table"
+        )
     frozen_names(recipe)
     if recipe.adapter.rank:
         try:

@@ -1,0 +1,158 @@
+"""`tformer distill`: a teacher and a recipe in, a small student and a report out."""
+
+import json
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tformer_cli.cli.commands.train_options import RecipeArgument, RecipeOptions
+from tformer_cli.cli.console import is_live, note, stdout_console, write_line
+from tformer_cli.cli.format_choice import TextOrJson, format_option
+from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.option_groups import takes_groups
+from tformer_cli.cli.options import DeviceOption, QuietOption, ThreadsOption, option
+from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.process import prepare_torch
+from tformer_cli.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tformer_cli.training.events import TrainingObserver
+    from tformer_cli.workflows.distillation.distill import Plan
+    from tformer_cli.workflows.distillation.setup import Setup
+    from tformer_cli.workflows.distillation.stages import Stage, State
+    from tformer_cli.workflows.training.tasks import Progress
+
+
+@takes_groups
+def distill(
+    recipe: RecipeArgument,
+    *,
+    changes: RecipeOptions,
+    output: Annotated[
+        Path | None,
+        option(
+            "Directory of the distillation: translations, student and report.",
+            "--output",
+            "-o",
+            shown="runs/RECIPE",
+            metavar="DIR",
+        ),
+        PathRole.adds_files,
+    ] = None,
+    fresh: Annotated[
+        bool, option("Delete an earlier distillation in DIR and start over.", "--fresh")
+    ] = False,
+    yes: Annotated[bool, option("Do not ask before --fresh deletes it.", "--yes", "-y")] = False,
+    dry_run: Annotated[
+        bool, option("Show each stage and what is to be done for it; do nothing.", "--dry-run")
+    ] = False,
+    output_format: Annotated[
+        TextOrJson, format_option(TextOrJson, what="Tables, or the report as a JSON object.")
+    ] = TextOrJson.text,
+    device: DeviceOption = "auto",
+    threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Train a small student on a teacher's translations.
+
+    A report compares the two in size, speed and quality; DIR/report has it as a page and as JSON.
+    The recipe is one of `tformer train` with a table [distillation]; see `tformer guide
+    distilling`. The same command again resumes, and skips what has not changed.
+
+    Examples:
+        tformer distill multi30k-en-de-student --dry-run
+        tformer distill my.toml -o runs/small
+        tformer distill my.toml -o runs/small --set distillation.teacher_n_best=1 --max-time 20m
+    """
+    from tformer_cli.recipe import find_recipe
+    from tformer_cli.workflows.distillation import distill as workflow
+    from tformer_cli.workflows.distillation.setup import STUDENT, Setup
+
+    directory = output or Path("runs") / Path(recipe).stem
+    chosen = changes.load(recipe, directory / STUDENT, fresh=fresh, quiet=quiet)
+    setup = Setup(
+        recipe=chosen,
+        directory=directory,
+        device=device,
+        threads=threads,
+        display=TerminalDisplay(quiet=quiet),
+        before_torch=partial(prepare_torch, threads),
+    )
+    try:
+        if dry_run:
+            show_plan(setup, workflow.plan_distillation(setup))
+            return
+        if fresh and not yes:
+            _ask_before_removing(directory)
+        report = workflow.distill(setup, fresh=fresh)
+    except DataError as error:
+        if not str(error).startswith(("data.", "distillation.")):
+            raise
+        raise DataError(f"{find_recipe(recipe)}: {error}") from error
+    if output_format == TextOrJson.json:
+        write_line(json.dumps(asdict(report), ensure_ascii=False))
+        return
+    from tformer_cli.cli.commands.compare import show_comparison
+    from tformer_cli.workflows.distillation.report_tables import sections_of_report
+
+    show_comparison(stdout_console(), sections_of_report(report))
+    note(f"{directory / 'report' / 'report.html'} has it as a page", quiet=quiet)
+
+
+class TerminalDisplay:
+    """Shows stages, lines and trainings on stderr."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def stage(self, stage: "Stage", state: "State") -> None:
+        """Says what is done for a stage."""
+        note(f"{stage.name} ({stage.what}): {state.value}", quiet=self._quiet)
+
+    def say(self, text: str) -> None:
+        """Says what takes long."""
+        note(text, quiet=self._quiet)
+
+    @contextmanager
+    def lines(self, what: str, total: int | None) -> "Iterator[Callable[[int], None]]":
+        """Shows how many lines are done."""
+        with line_progress(total, what, quiet=self._quiet) as progress:
+            yield progress.update
+
+    @contextmanager
+    def training(self) -> "Iterator[tuple[Sequence[TrainingObserver], Progress | None]]":
+        """Shows a training as `tformer train` does."""
+        from tformer_cli.cli.commands.training_progress import training_progress
+
+        with training_progress(quiet=self._quiet) as view:
+            yield [view], view.prepare
+
+
+def show_plan(setup: "Setup", plan: "Plan") -> None:
+    """Prints the stages with what is to be done, and the student's size."""
+    for stage, state in plan.stages:
+        write_line(f"{stage.name}: {stage.what} -> {setup.directory / stage.place}; {state.value}")
+    megabytes = plan.n_parameters / 1e6
+    write_line(
+        f"student: {plan.n_parameters:,} parameters, about {megabytes:.1f} MB with int8 weights"
+    )
+
+
+def _ask_before_removing(directory: Path) -> None:
+    from tformer_cli.workflows.distillation.distill import has_distillation
+
+    if not has_distillation(directory):
+        return
+    if not (sys.stdin.isatty() and is_live()):
+        raise UsageError(
+            f"--fresh: would remove the distillation in {directory}; add --yes to agree"
+        )
+    if not typer.confirm(f"Remove the distillation in {directory} and start over?", err=True):
+        raise UsageError(f"{directory}: nothing was removed; use another directory with -o")

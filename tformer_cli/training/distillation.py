@@ -1,0 +1,97 @@
+"""Settings of distillation: the recipe's `[distillation]` table, which `tformer distill` reads.
+
+Sequence-level knowledge distillation (Kim & Rush 2016, "Sequence-Level Knowledge Distillation"): a
+student learns from a teacher's translations of the source side, which are simpler than what people
+wrote. Chosen by the reference, the best of the teacher's n-best are sequence-level interpolation
+(section 3.3); the references themselves may be mixed in by their weight.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tformer_cli.data.config import LARGEST_WEIGHT, CorpusConfig
+from tformer_cli.decoding.config import MOST_HYPOTHESES, PrecisionChoice
+from tformer_cli.evaluation.choices import TestName
+
+Choice = Literal["chrf", "bleu", "first"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillationConfig:
+    """Teachers, their translations, and what is made of the student."""
+
+    teachers: tuple[str, ...] = ()
+    """Model directories, or foreign models, that translate the source side of `data.train`;
+    several are an ensemble and must have one tokenizer."""
+    translations: tuple[str, ...] = ()
+    """Translations of `data.train` made elsewhere, in place of `teachers`: a file for each of its
+    corpora, in order, with a line for each pair, or the JSONL of `tformer translate --n-best`."""
+    teacher_beam_size: int = 5
+    """Beam of teachers and of the reverse model."""
+    teacher_n_best: int = 5
+    """Translations of each sentence to choose from."""
+    choice: Choice = "chrf"
+    """Which of them the student learns: the one nearest to the reference by sentence "chrf" or
+    "bleu" (Kim & Rush 2016, section 3.3), or the teacher's "first"."""
+    teacher_precision: PrecisionChoice = "auto"
+    """Precision of the teacher: "auto" (as stored), "float32", "bfloat16" or "int8"."""
+    teacher_source_language: str = ""
+    """Code by which a multilingual teacher knows the source language (default: its own)."""
+    teacher_target_language: str = ""
+    """The same of the target language."""
+    original_weight: float = 1.0
+    """How often each pair of `data.train` is used per epoch as it is (0: never)."""
+    distilled_weight: float = 1.0
+    """How often with its distilled translation in place of the reference (0: never)."""
+    monolingual: tuple[str, ...] = ()
+    """Files of source sentences without a translation, which the teacher translates."""
+    monolingual_weight: float = 1.0
+    """How often each of these pairs is used per epoch."""
+    back_translation: tuple[str, ...] = ()
+    """Files of target sentences, which `reverse_model` translates into the source language
+    (Sennrich et al. 2016)."""
+    reverse_model: str = ""
+    """Model from the target to the source language."""
+    back_translation_tag: str = "<BT>"
+    """Token before sources that are back-translations (Caswell et al. 2019; empty: none)."""
+    back_translation_weight: float = 1.0
+    """How often each of these pairs is used per epoch."""
+    shortlist: bool = True
+    """Make a lexical shortlist for the student."""
+    int8: bool = True
+    """Make a model directory of the student with int8 weights."""
+    plain_student: bool = False
+    """Also train the same student without a teacher, on `data.train` alone, for the report."""
+    test: tuple[CorpusConfig, ...] = ()
+    """Test sets of the report (empty: `data.valid`)."""
+    significance: TestName = "paired-bootstrap"
+    """Test of significance in the report: "paired-bootstrap" or
+    "paired-approximate-randomization"."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.teacher_beam_size <= MOST_HYPOTHESES:
+            raise ValueError(
+                f"teacher_beam_size: must be 1 to {MOST_HYPOTHESES}, but is "
+                f"{self.teacher_beam_size}"
+            )
+        if not 1 <= self.teacher_n_best <= self.teacher_beam_size:
+            raise ValueError(
+                f"teacher_n_best: must be 1 to teacher_beam_size = {self.teacher_beam_size}, but "
+                f"is {self.teacher_n_best}"
+            )
+        for name in ("original", "distilled", "monolingual", "back_translation"):
+            weight = getattr(self, f"{name}_weight")
+            if not 0.0 <= weight <= LARGEST_WEIGHT:
+                raise ValueError(f"{name}_weight: must be 0 to {LARGEST_WEIGHT:g}, but is {weight}")
+        if self.teachers and self.translations:
+            raise ValueError("translations: are made by teachers; omit one of the two")
+        if self.monolingual and not self.teachers:
+            raise ValueError("monolingual: needs teachers, which translate it; name one")
+        if bool(self.back_translation) != bool(self.reverse_model):
+            missing = "reverse_model" if self.back_translation else "back_translation"
+            raise ValueError(f"{missing}: is missing; give the model and the text, or neither")
+        tag = self.back_translation_tag
+        if tag.split() != ([tag] if tag else []):
+            raise ValueError("back_translation_tag: must be one word without spaces, or empty")
+        if any(corpus.is_text for corpus in self.test):
+            raise ValueError("test: must have pairs, not texts")

@@ -1,0 +1,111 @@
+"""Distillation: the stages from teachers' translations to a report, each when it is needed."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tformer_cli.artifacts.shortlist_file import SHORTLIST
+from tformer_cli.files.atomic import make_directory, not_writable, remove_tree
+from tformer_cli.files.lock import locked
+from tformer_cli.model.weight_shapes import parameter_count
+from tformer_cli.workflows.distillation.report import (
+    DistillationReport,
+    read_report,
+    report_stage,
+)
+from tformer_cli.workflows.distillation.selection import selection_stage, student_recipe
+from tformer_cli.workflows.distillation.setup import PLACES, STUDENT, Setup, check
+from tformer_cli.workflows.distillation.stages import (
+    MANIFEST,
+    Manifest,
+    Stage,
+    State,
+    states,
+)
+from tformer_cli.workflows.distillation.students import student_stages
+from tformer_cli.workflows.distillation.translations import translation_stages
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run would do."""
+
+    stages: tuple[tuple[Stage, State], ...]
+    """The stages in order, each with what is to be done for it."""
+    n_parameters: int
+    """Parameters of the student, with the vocabulary that was asked for."""
+
+
+def stages_of(setup: Setup) -> list[Stage]:
+    """Makes the stages of a distillation, in order."""
+    before = [*translation_stages(setup), selection_stage(setup), *student_stages(setup)]
+    return [*before, report_stage(setup, [stage.name for stage in before])]
+
+
+def plan_distillation(setup: Setup) -> Plan:
+    """Finds out what a run would do, and does nothing.
+
+    Raises:
+        TformerError: as `distill` raises it of inputs.
+    """
+    check(setup)
+    manifest = Manifest.read(setup.directory)
+    recipe = student_recipe(setup)
+    return Plan(
+        stages=tuple(states(manifest, stages_of(setup))),
+        n_parameters=parameter_count(recipe.model, recipe.tokenizer.vocab_size),
+    )
+
+
+def distill(setup: Setup, *, fresh: bool = False) -> DistillationReport:
+    """Trains a student on a teacher's translations, and reports on both.
+
+    Stages whose inputs have not changed are skipped, one that was interrupted is resumed. What
+    translations, students and reports were made of other inputs is kept in `earlier`.
+
+    Args:
+        setup: recipe and directory.
+        fresh: whether to remove what earlier runs made first.
+
+    Returns:
+        The report, which is also in the directory.
+
+    Raises:
+        RecipeError: if the recipe does not fit.
+        DataError: if a text cannot be read, or translations do not correspond to it.
+        ArtifactError: if a model cannot be read, or the directory cannot be written, is in use or
+            damaged.
+        UsageError: if the directory holds other files, or an input; or the device is not there.
+        Interrupted: on SIGINT or SIGTERM while a student is trained; its state is saved.
+    """
+    check(setup)
+    directory, stages = setup.directory, stages_of(setup)
+    make_directory(directory)
+    with locked(directory):
+        if fresh:
+            _clear(directory)
+        manifest = Manifest.read(directory)
+        manifest.write()
+        if not setup.config.shortlist and "shortlist" in manifest.stages:
+            del manifest.stages["shortlist"]  # else the student would translate with it
+            (directory / STUDENT / SHORTLIST).unlink(missing_ok=True)
+            manifest.write()
+        for stage in stages:
+            manifest.bring_up_to_date(stage, setup.display.stage)
+        return read_report(directory)
+
+
+def has_distillation(directory: Path) -> bool:
+    """True if a directory holds a distillation, whole or begun."""
+    return (directory / MANIFEST).exists()
+
+
+def _clear(directory: Path) -> None:
+    """Removes what the stages have made; what was made of other inputs stays in `earlier`."""
+    if not has_distillation(directory):
+        return
+    try:
+        for name in PLACES:
+            remove_tree(directory / name)
+        (directory / MANIFEST).unlink()
+    except OSError as error:
+        raise not_writable(directory, error) from None

@@ -1,0 +1,337 @@
+"""The report of a distillation: teacher and student in size, speed and quality.
+
+All systems translate all test sets in turns, in processes of their own, with the decoding defaults
+of their directories; what they translate is what is scored.
+"""
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS, read_config
+from tformer_cli.artifacts.shortlist_file import SHORTLIST
+from tformer_cli.data.config import CorpusConfig
+from tformer_cli.data.corpora import corpus_name, read_corpus
+from tformer_cli.errors import ArtifactError, DataError
+from tformer_cli.evaluation.comparison.compare import (
+    Comparison,
+    SystemTexts,
+    TestSet,
+    compare_systems,
+)
+from tformer_cli.evaluation.comparison.html import render_html
+from tformer_cli.evaluation.comparison.paired_tests import TestSettings
+from tformer_cli.evaluation.scores import make_bleu, make_metric
+from tformer_cli.files.atomic import directory_aside
+from tformer_cli.files.regular_file import MIB, read_regular
+from tformer_cli.model.weight_shapes import parameter_count
+from tformer_cli.structure import StructureError, structure
+from tformer_cli.workflows.benchmark import System, measure_in_turns, percentile
+from tformer_cli.workflows.distillation.report_tables import TITLE, sections_of_report
+from tformer_cli.workflows.distillation.selection import COUNTS
+from tformer_cli.workflows.distillation.setup import (
+    CORPORA,
+    INT8,
+    PLAIN,
+    REPORT,
+    STUDENT,
+    Setup,
+    hash_of,
+    model_hash,
+)
+from tformer_cli.workflows.distillation.stages import Stage
+from tformer_cli.workflows.opening.settings import TranslatorOptions
+from tformer_cli.workflows.quality.given import plain_name
+
+SCHEMA = "tformer.distillation/1"
+ROUNDS = 3
+"""Measurements of each system's speed, in turns."""
+N_EXAMPLES = 3
+LARGEST_REPORT = 64 * MIB
+JSON_FILE, HTML_FILE = f"{REPORT}/report.json", f"{REPORT}/report.html"
+"""Paths in the distillation's directory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemReport:
+    """Size and speed of a system."""
+
+    name: str
+    """Name: "teacher", "student", "int8 student" or "plain student"."""
+    models: tuple[str, ...]
+    """Its model directories as they are named; several are an ensemble."""
+    n_parameters: int
+    """Weights of all of them."""
+    weight_bytes: int
+    """Bytes of the weights files."""
+    total_bytes: int
+    """Bytes of all files that translation needs: tokenizer, settings and shortlist, too."""
+    weight_type: str
+    """Type of the stored weights."""
+    beam_size: int
+    """Beam that it translates with."""
+    has_shortlist: bool
+    """True if it translates with a shortlist."""
+    kernels: str
+    """What computes: "native", the compiled kernels; "torch"; or the name of another engine."""
+    lines_per_second: float
+    """Lines a second, all lines at hand: the median of the rounds."""
+    speed_ratio: float
+    """The same as a multiple of the first system's: the median of the rounds' own ratios."""
+    processor_ratio: float
+    """Processor time of the first system as a multiple of this one's, likewise."""
+    latency_p50: float
+    """Median seconds of a line translated alone."""
+    peak_memory: int
+    """Bytes: the largest resident memory of its process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selected:
+    """What was chosen of the translations of a corpus."""
+
+    corpus: str
+    """Name of the distilled corpus."""
+    pairs: int
+    """Its pairs."""
+    ranks: tuple[int, ...] = ()
+    """Pairs whose chosen translation was the teacher's first, second, …"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillationReport:
+    """All that is told of a distillation."""
+
+    schema: str
+    """Version of this record."""
+    rounds: int
+    """Measurements of each system's speed."""
+    n_lines: int
+    """Lines translated in each of them."""
+    systems: tuple[SystemReport, ...]
+    """The systems, the baseline first."""
+    selected: tuple[Selected, ...]
+    """What the student has read besides the original pairs."""
+    test: str
+    """Test of significance."""
+    samples: int
+    """Its resamples or trials."""
+    seed: int
+    """Its seed."""
+    test_sets: tuple[Comparison, ...]
+    """Scores and tests, as `tformer compare` makes them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Contestant:
+    """A system to be measured."""
+
+    name: str
+    models: tuple[Path, ...]
+    named: tuple[str, ...]
+    options: TranslatorOptions
+
+
+def report_stage(setup: Setup, needs: Sequence[str]) -> Stage:
+    """Makes the stage of the report.
+
+    Args:
+        setup: the distillation.
+        needs: names of the stages before it.
+    """
+    return Stage(
+        name=REPORT,
+        what="sizes, speeds, scores and their significance",
+        place=REPORT,
+        files=(JSON_FILE, HTML_FILE),
+        inputs=partial(_inputs, setup),
+        run=partial(_write_report, setup),
+        needs=tuple(needs),
+    )
+
+
+def read_report(directory: Path) -> DistillationReport:
+    """Reads the report of a distillation.
+
+    Raises:
+        ArtifactError: if it is damaged.
+    """
+    path = directory / JSON_FILE
+    try:
+        return structure(DistillationReport, json.loads(read_regular(path, LARGEST_REPORT)))
+    except (OSError, ValueError, RecursionError, StructureError) as error:
+        reason = str(error).splitlines()[0]
+        raise ArtifactError(
+            f"{path}: is damaged ({reason}); remove it and run the same command again"
+        ) from None
+
+
+def _contestants(setup: Setup) -> Iterator[_Contestant]:
+    """Yields the systems of the report, the baseline first."""
+    config = setup.config
+    if config.teachers:
+        yield _Contestant(
+            name="teacher",
+            models=setup.teachers,
+            named=config.teachers,
+            options=setup.options(setup.teachers),
+        )
+    places = {"student": STUDENT}
+    if config.int8:
+        places["int8 student"] = INT8
+    if config.plain_student:
+        places["plain student"] = PLAIN
+    for name, place in places.items():
+        yield _Contestant(
+            name=name,
+            models=(setup.directory / place,),
+            named=(place,),
+            options=TranslatorOptions(
+                device="cpu" if place == INT8 else setup.device,
+                threads=setup.threads,
+                before_torch=setup.before_torch,
+            ),
+        )
+
+
+def _inputs(setup: Setup) -> Mapping[str, str]:
+    found = {
+        one.name: hash_of([one.options.get("precision"), *map(model_hash, one.models)])
+        for one in _contestants(setup)
+    }
+    test_sets = hash_of([setup.content(corpus) for corpus in setup.test_sets])
+    return {**found, "test": test_sets, "significance": setup.config.significance}
+
+
+def _write_report(setup: Setup) -> None:
+    contestants = list(_contestants(setup))
+    pairs = {
+        name: list(read_corpus(corpus, setup.recipe.data.directory))
+        for name, corpus in _named_test_sets(setup.test_sets).items()
+    }
+    empty = next((name for name, found in pairs.items() if not found), None)
+    if empty is not None:
+        raise DataError(f"distillation.test: {empty} has no pairs; name another corpus")
+    lines = [pair.source for found in pairs.values() for pair in found]
+    kept = [line for line in lines if line.strip()]
+    if not kept:
+        raise DataError("distillation.test: has no sentence to translate; name another corpus")
+    systems = [System(model=str(one.models[0]), options=one.options) for one in contestants]
+    total = ROUNDS * len(systems) * len(kept)
+    with setup.display.lines("measuring", total) as progress:
+        runs = measure_in_turns(
+            systems, kept, rounds=ROUNDS, progress=lambda n: progress(n * len(kept))
+        )
+    texts = [_with_blanks(lines, one[0]["texts"]) for one in runs]
+    settings = TestSettings(name=setup.config.significance)
+    setup.display.say(f"testing {len(systems) - 1} of {len(systems)} systems")
+    report = DistillationReport(
+        schema=SCHEMA,
+        rounds=ROUNDS,
+        n_lines=len(kept),
+        systems=tuple(
+            _system_report(one, own, runs[0]) for one, own in zip(contestants, runs, strict=True)
+        ),
+        selected=tuple(_selected(setup.directory / CORPORA / COUNTS)),
+        test=settings.name,
+        samples=settings.n_samples,
+        seed=settings.seed,
+        test_sets=tuple(_compared(pairs, contestants, texts, settings)),
+    )
+    with directory_aside(setup.directory / REPORT) as aside:
+        record = json.dumps(asdict(report), ensure_ascii=False, indent=1) + "\n"
+        (aside / Path(JSON_FILE).name).write_text(record, encoding="utf-8", newline="\n")
+        page = render_html(sections_of_report(report), title=TITLE)
+        (aside / Path(HTML_FILE).name).write_text(page, encoding="utf-8", newline="\n")
+
+
+def _compared(
+    pairs: Mapping[str, Sequence[Any]],
+    contestants: Sequence[_Contestant],
+    texts: Sequence[Sequence[str]],
+    settings: TestSettings,
+) -> Iterator[Comparison]:
+    """Compares the systems' translations, which stand one test set behind the other."""
+    start = 0
+    for name, found in pairs.items():
+        end = start + len(found)
+        test_set = TestSet(
+            name=name,
+            references=(tuple(pair.target for pair in found),),
+            systems=tuple(
+                SystemTexts(name=one.name, lines=tuple(own[start:end]))
+                for one, own in zip(contestants, texts, strict=True)
+            ),
+            source=tuple(pair.source for pair in found),
+        )
+        yield compare_systems(
+            test_set,
+            [make_metric("bleu"), make_metric("chrf")],
+            settings,
+            tokenize=make_bleu().tokenizer,
+            n_examples=N_EXAMPLES,
+        )
+        start = end
+
+
+def _named_test_sets(corpora: Sequence[CorpusConfig]) -> dict[str, CorpusConfig]:
+    """Names test sets by their files, with a number where that is not enough."""
+    found: dict[str, CorpusConfig] = {}
+    for corpus in corpora:
+        file = corpus.source or corpus.tsv or corpus.jsonl
+        name = plain_name(file).rpartition(".")[0] if file else corpus_name(corpus)
+        name = name or corpus_name(corpus)
+        known = [name, *(f"{name} {number}" for number in range(2, len(corpora) + 1))]
+        found[next(one for one in known if one not in found)] = corpus
+    return found
+
+
+def _with_blanks(lines: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """Puts blank translations where lines are blank: these were not measured."""
+    translated = iter(texts)
+    return [next(translated) if line.strip() else "" for line in lines]
+
+
+def _system_report(
+    one: _Contestant, runs: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]]
+) -> SystemReport:
+    configs = [read_config(model) for model in one.models]
+    files = [model / WEIGHTS for model in one.models]
+    others = [model / name for model in one.models for name in (CONFIG, TOKENIZER, SHORTLIST)]
+    weight_bytes = sum(file.stat().st_size for file in files)
+    return SystemReport(
+        name=one.name,
+        models=one.named,
+        n_parameters=sum(parameter_count(c.model, c.vocab_size) for c in configs),
+        weight_bytes=weight_bytes,
+        total_bytes=weight_bytes + sum(f.stat().st_size for f in others if f.is_file()),
+        weight_type=configs[0].weight_type,
+        beam_size=configs[0].decoding.beam_size,
+        has_shortlist=(one.models[0] / SHORTLIST).is_file(),
+        kernels=runs[0]["kernels"],
+        lines_per_second=statistics.median(run["lines"] / run["seconds"] for run in runs),
+        speed_ratio=_ratio("seconds", runs, baseline),
+        processor_ratio=_ratio("processor_seconds", runs, baseline),
+        latency_p50=percentile(sorted(one for run in runs for one in run["latencies"]), 50),
+        peak_memory=max(run["peak_memory"] for run in runs),
+    )
+
+
+def _ratio(
+    key: str, runs: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]]
+) -> float:
+    """Median of the rounds' ratios: what else the machine does differs from round to round."""
+    pairs = zip(runs, baseline, strict=True)
+    return statistics.median(
+        float(theirs[key]) / max(float(run[key]), 1e-9) for run, theirs in pairs
+    )
+
+
+def _selected(path: Path) -> Iterator[Selected]:
+    counts = json.loads(read_regular(path, MIB))
+    for name, one in counts.items():
+        yield Selected(corpus=name, pairs=one["pairs"], ranks=tuple(one.get("ranks", ())))

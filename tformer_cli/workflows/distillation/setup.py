@@ -1,0 +1,204 @@
+"""A distillation's recipe, places and inputs, checked before anything is done."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from tformer_cli.acceleration import require_fast
+from tformer_cli.artifacts.config_file import (
+    CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    check_task,
+    read_config,
+)
+from tformer_cli.artifacts.model_directory import TRANSLATORS
+from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
+from tformer_cli.artifacts.shortlist_file import SHORTLIST
+from tformer_cli.data.config import CorpusConfig
+from tformer_cli.data.corpora import corpus_file, format_of
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.errors import RecipeError, UsageError
+from tformer_cli.files.hashes import hash_file
+from tformer_cli.recipe import Recipe
+from tformer_cli.training.distillation import DistillationConfig
+from tformer_cli.workflows.distillation.display import Display, Silent
+from tformer_cli.workflows.distillation.stages import MANIFEST
+from tformer_cli.workflows.import_model import resolve_model
+from tformer_cli.workflows.opening.settings import TranslatorOptions
+from tformer_cli.workflows.training.data import check_files
+
+TRANSLATIONS, CORPORA = "translations", "corpora"
+STUDENT, PLAIN, INT8, REPORT = "student", "plain-student", "int8", "report"
+PLACES = (TRANSLATIONS, CORPORA, STUDENT, PLAIN, INT8, REPORT)
+"""Directories that the stages write, each in the distillation's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """All that the stages share."""
+
+    recipe: Recipe
+    """The student's recipe, with the teacher's table."""
+    directory: Path
+    """Directory of the distillation."""
+    device: str = "auto"
+    """"auto", "cpu", "cuda" or "cuda:N", for all models."""
+    threads: int = 0
+    """CPU threads (0: as many as torch would use)."""
+    display: Display = field(default_factory=Silent)
+    """Where to show how far it is."""
+    before_torch: Callable[[], None] | None = None
+    """Called before torch computes; a function of a module, for other processes call it, too."""
+
+    @property
+    def config(self) -> DistillationConfig:
+        """The teacher's table."""
+        return self.recipe.distillation
+
+    @cached_property
+    def place(self) -> Path:
+        """The directory's path from the root, which the student's recipe names."""
+        return self.directory.resolve()
+
+    def file(self, name: str) -> Path:
+        """Path of a file that the recipe names: relative ones start at `data.directory`."""
+        return Path(self.recipe.data.directory) / Path(name).expanduser()
+
+    @cached_property
+    def teachers(self) -> tuple[Path, ...]:
+        """Model directories of the teachers; foreign models are imported."""
+        return tuple(map(self._resolved, self.config.teachers))
+
+    @cached_property
+    def reverse_models(self) -> tuple[Path, ...]:
+        """Model directory of the reverse model, if there is one."""
+        return (self._resolved(self.config.reverse_model),) if self.config.reverse_model else ()
+
+    def _resolved(self, model: str) -> Path:
+        weights = "float32" if self.config.teacher_precision == "float32" else None
+        return resolve_model(model, self.display.say, weights)  # type: ignore[arg-type]
+
+    @property
+    def test_sets(self) -> tuple[CorpusConfig, ...]:
+        """Corpora of the report."""
+        return self.config.test or self.recipe.data.valid
+
+    def content(self, corpus: CorpusConfig) -> str:
+        """Hash of all that decides the pairs of a corpus."""
+        parts = format_of(corpus).content(corpus, self.recipe.data.directory)
+        return hash_of([*parts, corpus.source_field, corpus.target_field])
+
+    def options(self, models: Sequence[Path], *, is_reverse: bool = False) -> TranslatorOptions:
+        """Options of opening a teacher, an ensemble or a reverse model."""
+        options = TranslatorOptions(
+            device=self.device,
+            threads=self.threads,
+            precision=self.config.teacher_precision,
+            ensemble=tuple(models[1:]),
+            before_torch=self.before_torch,
+        )
+        if Tokenizer.from_file(models[0] / TOKENIZER).language_codes:
+            codes = self.config.teacher_source_language, self.config.teacher_target_language
+            source, target = reversed(codes) if is_reverse else codes
+            options["source_language"] = source or None
+            options["target_language"] = target or None
+        return options
+
+    def prepare_torch(self) -> None:
+        """Calls `before_torch`."""
+        if self.before_torch is not None:
+            self.before_torch()
+
+
+def check(setup: Setup) -> None:
+    """Makes sure that all inputs are there, and none would be written over.
+
+    Raises:
+        RecipeError: if the recipe has no teacher, or something that does not fit.
+        DataError: if a file is missing.
+        ArtifactError: if a model is none.
+        UsageError: if the directory holds other files, or an input.
+    """
+    recipe, config = setup.recipe, setup.config
+    if not (config.teachers or config.translations or config.back_translation):
+        raise RecipeError(
+            "distillation.teachers: is missing; name a model directory, or files of translations"
+        )
+    if config.translations and len(config.translations) != len(recipe.data.train):
+        raise RecipeError(
+            f"distillation.translations: has {len(config.translations)} files for "
+            f"{len(recipe.data.train)} corpora of data.train; give one for each"
+        )
+    if not setup.test_sets:
+        raise RecipeError("distillation.test: is missing; name a test set, or data.valid")
+    if not any(_weights(config)):
+        raise RecipeError("distillation.distilled_weight: nothing is left to learn; raise a weight")
+    if config.int8:
+        require_fast("distillation.int8")
+    check_files(recipe)
+    check_files(replace(recipe, data=replace(recipe.data, train=setup.test_sets)))
+    for name in (*config.translations, *config.monolingual, *config.back_translation):
+        corpus_file(name, recipe.data.directory)
+    _check_places(setup)
+    for model in (*setup.teachers, *setup.reverse_models):
+        check_task(model, read_config(model).model, TRANSLATORS)
+
+
+def _weights(config: DistillationConfig) -> Iterator[float]:
+    """The weight of each kind of corpus that there is."""
+    yield config.original_weight
+    if config.teachers or config.translations:
+        yield config.distilled_weight
+    if config.monolingual:
+        yield config.monolingual_weight
+    if config.back_translation:
+        yield config.back_translation_weight
+
+
+def _check_places(setup: Setup) -> None:
+    """Checks that no stage writes over an input, or into a directory of something else."""
+    directory, config = setup.directory, setup.config
+    corpora = (*setup.recipe.data.train, *setup.recipe.data.valid, *config.test)
+    files = [
+        *(one for corpus in corpora for one in _files_of(corpus)),
+        *config.translations,
+        *config.monolingual,
+        *config.back_translation,
+    ]
+    models = [*config.teachers, *([config.reverse_model] if config.reverse_model else [])]
+    inputs = [NamedPath(name="distillation", path=setup.file(one)) for one in files]
+    inputs += [NamedPath(name="distillation.teachers", path=Path(one)) for one in models]
+    outputs = [
+        Output(name="--output", path=directory / one, writes=Writes.DIRECTORY) for one in PLACES
+    ]
+    check_outputs([Output(name="--output", path=directory, writes=Writes.FILES)], inputs)
+    check_outputs(outputs, inputs)
+    if directory.exists() and not directory.is_dir():
+        raise UsageError(f"--output: {directory} is a file; name a directory")
+    if directory.is_dir() and not (directory / MANIFEST).exists():
+        others = [one.name for one in directory.iterdir() if one.name != ".lock"]
+        if others:
+            raise UsageError(
+                f"--output: {directory} holds other files ({min(others)}); name a new directory"
+            )
+
+
+def _files_of(corpus: CorpusConfig) -> list[str]:
+    names = (corpus.source, corpus.target, corpus.tsv, corpus.jsonl, corpus.dataset)
+    return [name for name in names if name]
+
+
+def model_hash(model: Path) -> str:
+    """Hash of all files that decide what a model translates."""
+    files = [model / name for name in (CONFIG, TOKENIZER, WEIGHTS, SHORTLIST)]
+    return hash_of([hash_file(file) if file.is_file() else "" for file in files])
+
+
+def hash_of(value: object) -> str:
+    """SHA-256 of a value as JSON."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
