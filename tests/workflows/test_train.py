@@ -219,6 +219,7 @@ def test_r_drop_and_growing_batches_resume_exactly(make, tmp_path):
         {"positions": "rotary", "activation": "swish"},
         {"positions": "relative", "similarity": "dot", "norm_kind": "rms", "gated": True},
         {"positions": "alibi", "similarity": "cosine", "n_key_heads": 1},
+        {"positions": "segments"},
         {"positions": "none", "similarity": "additive", "activation": "gelu-tanh"},
         {"similarity": "distance", "projections": False},
         {"d_head": 6, "tied_embeddings": "inputs"},

@@ -34,7 +34,9 @@ def test_settings_not_given_are_the_models(model):
     assert opened.precision == "float32"
 
 
-@pytest.mark.parametrize("changes", [{}, {"positions": "alibi"}, {"similarity": "cosine"}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"positions": "alibi"}, {"positions": "segments"}, {"similarity": "cosine"}]
+)
 def test_a_model_that_the_kernels_do_not_know_is_searched_by_torch_which_is_said(
     model, tmp_path, changes
 ):

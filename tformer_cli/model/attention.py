@@ -69,6 +69,34 @@ def causal_mask(n_positions: int, device: torch.device | None = None) -> Mask:
     return Mask(square.tril())
 
 
+def segment_mask(
+    n_earlier: int,
+    n_positions: int,
+    segment: int,
+    memory: int,
+    device: torch.device | None = None,
+) -> Mask:
+    """Lets each position attend to its segment up to itself and to what is remembered before it.
+
+    So one pass computes what passes of segment after segment do, each with the states of the
+    `memory` positions before it (Dai et al. 2019, section 3.2): those are the states that the
+    positions had in their own segments.
+
+    Args:
+        n_earlier: keys before the first position.
+        n_positions: T; segments begin at the first.
+        segment: positions of a segment.
+        memory: positions before a segment that it attends to.
+        device: of the mask.
+
+    Returns:
+        A mask with visible (T, n_earlier + T).
+    """
+    keys = torch.arange(-n_earlier, n_positions, device=device)
+    queries = keys[n_earlier:, None]
+    return Mask((keys <= queries) & (keys >= queries // segment * segment - memory))
+
+
 def attention_weights(
     query: Tensor,
     key: Tensor,
@@ -260,6 +288,7 @@ class MultiHeadAttention(nn.Module):
                 self.in_projection, self.out_projection = Copies(d_model, 3), Copies(d_model, 1)
         # Not a child module: layers share it with the embedding, which its parameters are named by
         self.__dict__["positions"] = positions or Positions()
+        self.relative = self.positions.of_layer(n_heads, head_width)
         self.bias_heads = list(bias_heads)
         self._listeners: list[Callable[[AttentionTap], None]] = []
 
@@ -277,7 +306,7 @@ class MultiHeadAttention(nn.Module):
         return (
             is_papers
             and self.has_projections
-            and not (has_dropout or is_watched or self.positions.biases)
+            and not (has_dropout or is_watched or self.positions.biases or self.relative)
         )
 
     @property
@@ -300,7 +329,11 @@ class MultiHeadAttention(nn.Module):
         return TapHandle(self._listeners, len(self._listeners) - 1)
 
     def forward(
-        self, hidden: Tensor, memory: Tensor | None = None, mask: Mask = EVERYTHING
+        self,
+        hidden: Tensor,
+        memory: Tensor | None = None,
+        mask: Mask = EVERYTHING,
+        earlier: Tensor | None = None,
     ) -> Tensor:
         """Attends from `hidden` to `memory`, or to itself.
 
@@ -309,6 +342,8 @@ class MultiHeadAttention(nn.Module):
             memory: (B, K, D) where keys and values come from; None: `hidden` (self-attention).
             mask: which keys each query may attend to; with spans only while training by
                 `operations`.
+            earlier: (B, M, D) of self-attention what is before `hidden`: the first M keys and
+                values; None: nothing.
 
         Returns:
             (B, Q, D) output of the projection W_O.
@@ -322,11 +357,14 @@ class MultiHeadAttention(nn.Module):
             return self.operations.attend_within(self, hidden, memory, mask.spans)
         bias = None
         if memory is None:
+            n_earlier = 0 if earlier is None else earlier.shape[1]
+            if earlier is not None:
+                hidden = torch.cat((earlier.to(hidden.dtype), hidden), dim=1)
             n_positions = hidden.shape[1]
             query, key, value = self.project_all(hidden, slice(0, n_positions))
-            if self.positions.biases:
-                at = torch.arange(n_positions, device=hidden.device)
-                bias = self.position_bias(at, at)
+            query = query[:, :, n_earlier:]
+            at = torch.arange(n_positions, device=hidden.device)
+            bias = self.position_bias(query, at[n_earlier:], at)
         else:
             query = self.project_query(hidden)
             key, value = self.project_memory(memory)
@@ -346,21 +384,36 @@ class MultiHeadAttention(nn.Module):
         query, key, value = map(self._split_heads, parts)
         if self.positions.turns:
             query, key = self.positions.turned(query, at), self.positions.turned(key, at)
+        if self.relative is not None:
+            query = self.relative.queries(query)
         return self.similarity.queries(query), self.similarity.keys(key), value
 
-    def position_bias(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Computes what positions add to the scores of these heads; see `Positions.bias`."""
+    def position_bias(self, query: Tensor, queries: Tensor, keys: Tensor) -> Tensor | None:
+        """Computes what positions add to the scaled scores of these heads.
+
+        Args:
+            query: (B, H, Q, E) queries as they are compared.
+            queries: (…, Q) their positions, or one of all.
+            keys: (K) positions of the keys.
+
+        Returns:
+            Broadcastable to (B, H, Q, K); None: nothing.
+        """
+        if self.relative is not None:
+            return self.relative.bias(query, queries, keys) * self.similarity.scale
+        if not self.positions.biases:
+            return None
         bias = self.positions.bias(queries, keys)
         return bias[..., self.bias_heads, :, :] if self.bias_heads or not self.n_heads else bias
 
-    def step_bias(self, cache: StepCache, at: Places) -> Tensor | None:
+    def step_bias(self, query: Tensor, cache: StepCache, at: Places) -> Tensor | None:
         """Computes the bias of one position's scores, (B, H, W, K) or (H, 1, K); None: no bias."""
-        if not self.positions.biases:
+        if self.relative is None and not self.positions.biases:
             return None
         keys = cache.key_positions
         if isinstance(at, slice):
-            return self.position_bias(torch.tensor([at.start], device=keys.device), keys)
-        return self.position_bias(at.squeeze(1), keys)
+            return self.position_bias(query, torch.tensor([at.start], device=keys.device), keys)
+        return self.position_bias(query, at.squeeze(1), keys)
 
     def project_query(self, hidden: Tensor) -> Tensor:
         """Projects (B, Q, D) to queries (B, H, Q, E)."""

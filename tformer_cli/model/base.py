@@ -37,7 +37,7 @@ class Model(nn.Module):
     @property
     def max_positions(self) -> int:
         """Longest sentence in tokens, specials included, that the model reads or writes."""
-        return self.config.n_positions
+        return self.config.longest_text
 
     @property
     def source_eos(self) -> bool:

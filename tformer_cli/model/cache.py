@@ -92,7 +92,7 @@ class DecoderCache:
         self.states: dict[int, Tensor] = {}
         """State (B, W, D) of each recurrent layer by its number."""
         self._n_keys = 0
-        self._slots: list[int] = []  # of each earlier position
+        self._slots: list[int] = []  # of each earlier position that is kept
         # (L, 2, B, H, room, E), a position's W slots one after the other; made at the first step,
         # which knows the precision
         self._heads: Tensor | None = None
@@ -115,7 +115,22 @@ class DecoderCache:
         """(K) the position of each key of `append`."""
         device = self.source_mask.device
         n_keys = torch.tensor([*self._slots, self.beam_size], device=device)
-        return torch.arange(len(n_keys), device=device).repeat_interleave(n_keys)
+        first = self.length - len(self._slots)
+        positions = torch.arange(first, first + len(n_keys), device=device)
+        return positions.repeat_interleave(n_keys)
+
+    def forget(self, first: int) -> None:
+        """Drops the keys of positions before `first`, which no later one attends to."""
+        n_old = first - (self.length - len(self._slots))
+        if n_old <= 0:
+            return
+        n_keys = sum(self._slots[:n_old])
+        self._slots = self._slots[n_old:]
+        self._n_keys -= n_keys
+        if self._heads is not None:
+            self._heads = self._heads[..., n_keys:, :]
+        if self._ancestors is not None:
+            self._ancestors = self._ancestors[:, :, n_keys:]
 
     def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Adds the current position's heads of a layer.
@@ -205,7 +220,7 @@ class DecoderCache:
         if self._heads is None or n_keys > self._heads.shape[4]:
             n_left = self.max_length - self.length
             n_sentences, _, _, head_width = key.shape
-            more = self.beam_size * min(max(FIRST_POSITIONS, self.length), n_left)
+            more = self.beam_size * min(max(FIRST_POSITIONS, len(self._slots)), n_left)
             shape = (self._n_layers, 2, n_sentences, self._most_heads, more, head_width)
             old = None if self._heads is None else self._heads[..., : self._n_keys, :]
             block = key.new_empty(shape)

@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 Norm = Literal["post", "pre"]
 NormKind = Literal["layer", "rms"]
 Activation = Literal["relu", "gelu", "gelu-tanh", "swish"]
-PositionKind = Literal["sinusoidal", "learned", "rotary", "relative", "alibi", "none", "table"]
+PositionKind = Literal[
+    "sinusoidal", "learned", "rotary", "relative", "alibi", "segments", "none", "table"
+]
 SimilarityKind = Literal["scaled", "dot", "cosine", "distance", "additive"]
 TiedEmbeddings = Literal["all", "decoder", "inputs", "none"]
 FinalNorm = Literal["pre-norm", "always"]
@@ -37,6 +39,7 @@ _RANGES = {
     "n_key_heads": (0, 1 << 10),
     "relative_buckets": (4, 1 << 16),
     "relative_distance": (2, 1 << 20),
+    "memory": (0, 1 << 20),
 }
 _LARGEST_BASE = 1e12
 _LARGEST_IMAGE = (1 << 13, 1 << 13, 4)
@@ -48,6 +51,7 @@ PLAIN_TRANSLATION: Mapping[str, Container[object]] = MappingProxyType(
         # of language models alone
         "target_bos": (True,),
         "target_eos": (True,),
+        "memory": (0,),
         # of encoders alone
         "head": ("labels",),
         "n_labels": (0,),
@@ -150,14 +154,18 @@ class ModelConfig:
     positions: PositionKind = "sinusoidal"
     """Sinusoids of the paper's section 3.5, one learned vector a position, or "rotary": queries and
     keys are turned (Su et al. 2021). "relative" (T5's learned biases) and "alibi" (Press et al.
-    2022) add to the scores by how far a key is away. "none": no positions. "table": fixed vectors
-    in the weights file, of imported models only."""
+    2022) add to the scores by how far a key is away; "segments" adds what each query makes of
+    sinusoids of the distance (Transformer-XL, Dai et al. 2019). "none": no positions. "table":
+    fixed vectors in the weights file, of imported models only."""
     rotary_base: float = ROTARY_BASE
     """Rotary positions turn pair i of a head of width E by position / base^(2i/E)."""
     relative_buckets: int = 32
     """Distances that relative positions tell apart; in the encoder half of them each way."""
     relative_distance: int = 128
     """From this distance on all keys are in the last bucket of relative positions."""
+    memory: int = 0
+    """Tokens before a segment that a language model attends to besides the segment: it reads a text
+    in segments of at most `max_positions` (Dai et al. 2019; 0: it reads no more than one)."""
     similarity: SimilarityKind = "scaled"
     """Similarity of queries and keys: "scaled" is q·k / √d_k (the paper), "dot" q·k, "cosine" the
     angle's cosine times a factor that each head learns, "distance" -|q - k|² / 2√d_k, "additive"
@@ -251,9 +259,15 @@ class ModelConfig:
         self._check_decoder_only()
         self._check_encoder_only()
         self._check_images()
-        if self.positions == "sinusoidal" and self.d_model % 2:
+        self._check_memory()
+        if self.positions in ("sinusoidal", "segments") and self.d_model % 2:
             raise ValueError(
-                f"d_model: sinusoidal positions need an even width, but it is {self.d_model}"
+                f"d_model: {self.positions} positions need an even width, but it is {self.d_model}"
+            )
+        if self.positions == "segments" and self.similarity not in ("scaled", "dot"):
+            raise ValueError(
+                'positions: "segments" are of a product of queries and keys; choose similarity = '
+                f'"scaled" or "dot", but it is "{self.similarity}"'
             )
         if self.positions == "rotary" and self.head_width % 2:
             raise ValueError(
@@ -344,6 +358,11 @@ class ModelConfig:
         return self.target_eos and not self.is_encoder_only
 
     @property
+    def longest_text(self) -> int:
+        """Positions of the longest text: a model with a memory reads on from segment to segment."""
+        return _RANGES["max_positions"][1] if self.memory else self.n_positions
+
+    @property
     def key_width(self) -> int:
         """G·E, the width of all heads of keys."""
         return (self.n_key_heads or self.n_heads) * self.head_width
@@ -378,6 +397,20 @@ class ModelConfig:
                 raise ValueError(
                     f"{name}: with n_encoder_layers = 0 there is no source to attend to; omit it"
                 )
+
+    def _check_memory(self) -> None:
+        if not self.memory:
+            return
+        if not self.is_decoder_only or self.decoder_cell != "attention":
+            raise ValueError(
+                "memory: is of language models with attention alone, which have "
+                "n_encoder_layers = 0; omit it"
+            )
+        if self.positions in ("sinusoidal", "learned", "table"):
+            raise ValueError(
+                f'memory: needs positions that say how far a token is away, but "{self.positions}" '
+                'begin anew in each segment; choose "segments", "rotary", "relative" or "alibi"'
+            )
 
     def _check_encoder_only(self) -> None:
         if self.is_encoder_only and self.is_decoder_only:
@@ -491,10 +524,10 @@ class ModelConfig:
                 f"relative_distance: must be above {self.relative_buckets // 2}, half of "
                 f"relative_buckets, but is {self.relative_distance}"
             )
-        if self.positions == "relative" and self.decoder_cell != "attention":
+        if self.positions in ("relative", "segments") and self.decoder_cell != "attention":
             raise ValueError(
-                'positions: "relative" is of self-attention, which a decoder with decoder_cell = '
-                f'"{self.decoder_cell}" has not; choose others'
+                f'positions: "{self.positions}" is of self-attention, which a decoder with '
+                f'decoder_cell = "{self.decoder_cell}" has not; choose others'
             )
 
     def _check_key_heads(self) -> None:

@@ -1,6 +1,6 @@
 """What the position of a token changes: its embedding, its queries and keys, or the scores.
 
-A method of positions is a `Positions` that overrides one of three hooks. Every stack has one, which
+A method of positions is a `Positions` that overrides one of four hooks. Every stack has one, which
 its embedding and the self-attention of all its layers share; cross-attention compares positions of
 two languages and takes none of it.
 """
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tformer_cli.model.config import ROTARY_BASE, ModelConfig, PositionKind
+from tformer_cli.model.operations import repeatable_linear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +60,11 @@ class Positions(nn.Module):
             (…, H, Q, K).
         """
         raise NotImplementedError
+
+    def of_layer(self, n_heads: int, head_width: int) -> "SegmentTerms | None":
+        """Makes what a layer of H heads of width E has of its own; None: nothing."""
+        del n_heads, head_width
+        return None
 
     def vectors(self, n_positions: int) -> Tensor | None:
         """Returns (n_positions, ·) what stands for each position, to look at; None: nothing."""
@@ -247,6 +253,103 @@ class LinearBiases(Positions):
         return -self._slopes.view(-1, 1, 1) * distances
 
 
+class SegmentPositions(Positions):
+    """Sinusoids of distances, which each layer compares with its queries; see `SegmentTerms`."""
+
+    formulas = ("b_j = (q + v)·W_R·R(i − j) / √d_k, v and W_R learned, R(n) sinusoids of n",)
+
+    def __init__(self, d_model: int, *, is_causal: bool) -> None:
+        super().__init__()
+        self._d_model, self._is_causal = d_model, is_causal
+        self._sinusoids = SinusoidTable(0, d_model)
+
+    def of_layer(self, n_heads: int, head_width: int) -> "SegmentTerms":
+        """Makes the weights of a layer."""
+        return SegmentTerms(n_heads, head_width, self._d_model, self.distances)
+
+    def distances(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Finds how far keys at (K) are before queries at (…, Q).
+
+        Returns:
+            (n, D) the sinusoids of n distances, and (…, Q, K) the number of each cell's among them.
+            Of a causal stack that of a later key, which is masked, is 0.
+        """
+        cells = queries.unsqueeze(-1) - keys
+        first = 0 if self._is_causal else min(0, int(cells.min()))
+        last = max(0, int(cells.max()))
+        rows = self._sinusoids.rows(0, max(last, -first) + 1, keys.device)
+        if first < 0:  # sin(-x) = -sin(x), at even places
+            before = rows[1 : 1 - first].flip(0).clone()
+            before[:, 0::2] *= -1.0
+            rows = torch.cat((before, rows[: last + 1]))
+        return rows, (cells - first).clamp(min=0)
+
+
+class SegmentTerms(nn.Module):
+    """What a layer adds to its scores for distances (Transformer-XL, Dai et al. 2019, section 3.3).
+
+    The score of query i and key j is ((q + u)·k + (q + v)·W_R·R(i - j)) / √E: u and v, learned by
+    each head, take the place of the query's own position, R(n) are the sinusoids of a distance. The
+    first product is that of attention with the query q + u; the second is a bias.
+    """
+
+    formula = "q' = q + u, u learned"
+    """Formula of what `queries` does, to be shown."""
+
+    def __init__(
+        self,
+        n_heads: int,
+        head_width: int,
+        d_model: int,
+        distances: "Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]",
+    ) -> None:
+        """Makes weights of 0; `distances` is that of `SegmentPositions`."""
+        super().__init__()
+        self._distances = distances
+        self.projection = nn.Parameter(torch.zeros(n_heads * head_width, d_model))
+        """(H·E, D) W_R."""
+        self.content = nn.Parameter(torch.zeros(n_heads, head_width))
+        """(H, E) u."""
+        self.position = nn.Parameter(torch.zeros(n_heads, head_width))
+        """(H, E) v."""
+
+    def queries(self, heads: Tensor) -> Tensor:
+        """Computes q + u of queries (B, H, Q, E)."""
+        return heads + self.content.unsqueeze(1).to(heads.dtype)
+
+    def bias(self, query: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+        """Computes (q + v)·W_R·R(i - j), not scaled.
+
+        Args:
+            query: (B, H, Q, E) what `queries` returned.
+            queries: (…, Q) positions of the queries, or one of all; … nothing or B.
+            keys: (K) positions of the keys.
+
+        Returns:
+            (B, H, Q, K).
+        """
+        rows, cells = self._distances(queries, keys)
+        # (H·E, D) -> (H, E, D)
+        weight = self.projection.view(*self.content.shape, rows.shape[1]).to(query.dtype)
+        rows = rows.to(query.dtype)
+        query = query + (self.position - self.content).unsqueeze(1).to(query.dtype)
+        if torch.is_grad_enabled() or not len(weight):
+            products = torch.matmul(query, torch.matmul(weight, rows.T))
+        else:
+            pairs = zip(query.unbind(1), weight, strict=True)
+            products = torch.stack([_compared(own, one, rows) for own, one in pairs], dim=1)
+        # (…, Q, K) -> (…, 1, Q, K) -> (B, H, Q, K)
+        cells = cells.unsqueeze(-3).expand(*products.shape[:-1], -1)
+        return products.gather(-1, cells)
+
+
+def _compared(query: Tensor, weight: Tensor, rows: Tensor) -> Tensor:
+    """Compares the queries (B, Q, E) of a head with rows (n, D): (B, Q, n), each by itself."""
+    if query.shape[1] < query.shape[2]:  # the projections of all rows would cost more
+        return repeatable_linear(repeatable_linear(query, weight.T), rows)
+    return repeatable_linear(query, rows @ weight.T)
+
+
 METHODS: "dict[PositionKind, Callable[[ModelConfig, bool], Positions]]" = {
     "sinusoidal": lambda of, _: SinusoidalPositions(of.n_positions, of.d_model),
     "learned": lambda of, _: TablePositions(of.n_positions, of.d_model, is_learned=True),
@@ -256,6 +359,7 @@ METHODS: "dict[PositionKind, Callable[[ModelConfig, bool], Positions]]" = {
         of.n_heads, of.relative_buckets, of.relative_distance, is_causal=is_causal
     ),
     "alibi": lambda of, _: LinearBiases(of.n_heads),
+    "segments": lambda of, is_causal: SegmentPositions(of.d_model, is_causal=is_causal),
     "none": lambda _, __: Positions(),
 }
 """Makes the positions of a stack from the model's settings, and from whether it is causal."""

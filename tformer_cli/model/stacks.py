@@ -98,6 +98,7 @@ class Layer(nn.Module):
         mask: Mask = EVERYTHING,
         memory: Tensor | None = None,
         memory_mask: Mask = EVERYTHING,
+        earlier: Tensor | None = None,
     ) -> Tensor:
         """Maps (B, T, D) to (B, T, D).
 
@@ -106,11 +107,13 @@ class Layer(nn.Module):
             mask: of self-attention.
             memory: (B, S, D) what cross-attention attends to, if the layer has any.
             memory_mask: of cross-attention.
+            earlier: (B, M, D) hidden states of what was before; see `MultiHeadAttention.forward`.
         """
         norm = self.first_norm
         given = self._before(norm, hidden)
         if self.recurrence is None:
-            output = self.self_attention(given, mask=mask)
+            earlier = None if earlier is None else self._before(norm, earlier)
+            output = self.self_attention(given, mask=mask, earlier=earlier)
         else:
             output = self.recurrence(given, mask)
         if self.cross_attention is not None and self.cross_attention_norm is not None:
@@ -139,7 +142,7 @@ class Layer(nn.Module):
             attention = self.self_attention
             query, key, value = attention.project_all(given, at)
             keys, values = cache.append(layer, key, value)
-            bias = attention.step_bias(cache, at)
+            bias = attention.step_bias(query, cache, at)
             output = attention.attend(query, keys, values, cache.target_mask, bias)
         else:
             state = cache.states.get(layer)
@@ -214,6 +217,8 @@ class Stack(nn.Module, Generic[AnyLayer]):
         memory_mask: Mask = EVERYTHING,
         *,
         first: int = 0,
+        earlier: "Sequence[Tensor]" = (),
+        entering: list[Tensor] | None = None,
     ) -> Tensor:
         """Maps embedded tokens (B, T, D) to hidden states (B, T, D).
 
@@ -223,9 +228,14 @@ class Stack(nn.Module, Generic[AnyLayer]):
             memory: (B, S, D) what cross-attention attends to, if the layers have any.
             memory_mask: of cross-attention.
             first: the layer that is computed first.
+            earlier: for each layer (B, M, D) what entered it before; empty: nothing.
+            entering: takes what enters each layer.
         """
-        for layer in self.layers[first:] if first else self.layers:
-            hidden = layer(hidden, mask, memory, memory_mask)
+        for number, layer in enumerate(self.layers[first:] if first else self.layers, first):
+            if entering is not None:
+                entering.append(hidden)
+            before = earlier[number] if earlier else None
+            hidden = layer(hidden, mask, memory, memory_mask, before)
         normed: Tensor = self.final_norm(hidden)
         return normed
 

@@ -4,13 +4,19 @@ A decoder alone (`n_encoder_layers = 0`) is a language model. It has the same me
 empty, and nothing attends to it.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tformer_cli.model.attention import MultiHeadAttention, causal_mask, key_mask
+from tformer_cli.model.attention import (
+    MultiHeadAttention,
+    causal_mask,
+    key_mask,
+    segment_mask,
+)
 from tformer_cli.model.base import Model
 from tformer_cli.model.cache import DecoderCache, StepCache
 from tformer_cli.model.config import ModelConfig
@@ -19,7 +25,13 @@ from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.norms import Norm, make_norm
 from tformer_cli.model.operations import Product, repeatable_linear
 from tformer_cli.model.patches import PatchedImages
-from tformer_cli.model.positions import METHODS, Positions, RelativePositions, TablePositions
+from tformer_cli.model.positions import (
+    METHODS,
+    Positions,
+    RelativePositions,
+    SegmentTerms,
+    TablePositions,
+)
 from tformer_cli.model.recurrence import Recurrence
 from tformer_cli.model.similarity import SIMILARITIES
 from tformer_cli.model.stacks import AnyLayer, DecoderLayer, Layer, Stack
@@ -110,9 +122,38 @@ class Transformer(Model):
         Returns:
             (B, T, D) hidden states; position i is the one that predicts token i + 1.
         """
+        if self.config.memory:
+            return self.read_on(target_input)[0]
         hidden = self.decoder_input(target_input, self.target_matrix)
         causal = causal_mask(target_input.shape[1], target_input.device)
         return self.decoder(hidden, causal, memory, key_mask(source_mask))
+
+    def read_on(
+        self, tokens: Tensor, earlier: Sequence[Tensor] = (), segment: int = 0
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Computes the hidden states of a text that goes on, with a memory of what was before.
+
+        Args:
+            tokens: (B, T) token ids; the first begins a segment.
+            earlier: what the call for the tokens before has returned; empty at the beginning.
+            segment: tokens of a segment (0: `max_positions`), of which T may be several.
+
+        Returns:
+            (B, T, D) hidden states; and for each layer (B, M, D) what has entered it last, without
+            gradients, M at most `memory`.
+        """
+        n_earlier = earlier[0].shape[1] if earlier else 0
+        segment = segment or self.config.max_positions
+        hidden = self.decoder_input(tokens, self.target_matrix)
+        mask = segment_mask(n_earlier, tokens.shape[1], segment, self.config.memory, tokens.device)
+        entering: list[Tensor] = []
+        hidden = self.decoder(hidden, mask, earlier=earlier, entering=entering)
+        most = self.config.memory
+        remembered = [
+            torch.cat((*earlier[layer : layer + 1], states.detach()), dim=1)[:, -most:]
+            for layer, states in enumerate(entering)
+        ]
+        return hidden, remembered
 
     def target_hidden(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
         """See `Model`."""
@@ -164,6 +205,9 @@ class Transformer(Model):
             (B·W, V) logits of the next token.
         """
         length = cache.length
+        if self.config.memory and isinstance(cache, DecoderCache):
+            segment = self.config.max_positions
+            cache.forget(cache.length // segment * segment - self.config.memory)
         at = length.unsqueeze(1) if isinstance(length, Tensor) else slice(length, length + 1)
         hidden = self.decoder_input(tokens.unsqueeze(1), self.target_matrix, at)
         # (B·W, 1, D) -> (B·W, D) -> (B·W, V)
@@ -183,7 +227,7 @@ def make_input(config: ModelConfig, *, is_causal: bool) -> PositionedEmbedding:
         return PatchedImages(config, positions, norm)
     return PositionedEmbedding(
         config.d_model,
-        config.n_positions,
+        config.longest_text,
         positions,
         scales=config.scale_embeddings,
         norm=norm,
@@ -291,6 +335,7 @@ def initialize(model: Model) -> None:
     embeddings, output projection,      normal with deviation D^-1/2, so that √D·embedding has
     class token                         unit variance and logits start near it
     learned and relative positions      normal with deviation D^-1/2
+    what segments compare               W_R of all heads as W_K; u and v 0
     similarities                        as their classes say
     norms                               1, biases 0 everywhere
     ==================================  =====================================================
@@ -308,6 +353,10 @@ def initialize(model: Model) -> None:
             module.table, nn.Parameter
         ):
             nn.init.normal_(module.table, std=deviation)
+        elif isinstance(module, SegmentTerms):
+            nn.init.xavier_uniform_(module.projection)
+            nn.init.zeros_(module.content)
+            nn.init.zeros_(module.position)
         elif isinstance(module, Norm):
             nn.init.ones_(module.weight)
     for name, parameter in model.named_parameters():

@@ -115,6 +115,14 @@ class _LayerShapes:
             self.vectors[f"{name}.bias"] = (self._config.d_model,)
 
     def _add_attention(self, name: str, n_heads: int) -> None:
+        if self._config.positions == "segments" and name.endswith("self_attention"):
+            of_heads = (n_heads, self._config.head_width)
+            self._shapes[f"{name}.relative.projection"] = (
+                math.prod(of_heads),
+                self._config.d_model,
+            )
+            self._shapes[f"{name}.relative.content"] = of_heads
+            self._shapes[f"{name}.relative.position"] = of_heads
         config, d, width = self._config, self._config.d_model, self._config.head_width
         if config.projections:
             # W_Q, W_K and W_V share a matrix

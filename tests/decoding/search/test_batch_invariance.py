@@ -34,6 +34,7 @@ def translations(model, sentences, config, batch_tokens):
         (66, 3, 130, {"positions": "rotary", "activation": "swish"}),
         (66, 3, 130, {"positions": "relative", "similarity": "cosine"}),
         (66, 3, 130, {"positions": "alibi", "similarity": "distance"}),
+        (66, 3, 130, {"positions": "segments"}),
         (66, 3, 130, {"similarity": "additive", "gated": True, "norm_kind": "rms"}),
         (66, 3, 130, {"n_key_heads": 1, "positions": "rotary"}),
         (66, 3, 130, {"d_head": 14, "positions": "relative", "similarity": "dot"}),

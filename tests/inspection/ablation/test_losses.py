@@ -114,6 +114,7 @@ def test_gates_come_off_even_after_an_error(model):
         {"bias": False},
         {"positions": "relative"},
         {"positions": "alibi"},
+        {"positions": "segments"},
         {"similarity": "cosine"},
         {"similarity": "additive"},
         {"n_key_heads": 2, "similarity": "cosine"},

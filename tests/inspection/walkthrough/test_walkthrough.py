@@ -89,7 +89,7 @@ def test_turned_queries_and_keys_are_a_part_of_the_scores(norm, head):
     assert "PE" not in str(first)
 
 
-@pytest.mark.parametrize("positions", ["relative", "alibi"])
+@pytest.mark.parametrize("positions", ["relative", "alibi", "segments"])
 @pytest.mark.parametrize("head", HEADS, ids=str)
 def test_a_bias_of_positions_is_a_part_of_the_scaled_scores(positions, head):
     model = made_model("post", positions=positions)
@@ -100,6 +100,8 @@ def test_a_bias_of_positions_is_a_part_of_the_scaled_scores(positions, head):
     assert ("b" in scaled.tables[0].columns) == has_bias
     assert ("b_j" in scaled.formulas[0]) == has_bias
     assert len(scaled.formulas) == (2 if has_bias else 1)
+    adds_to_queries = has_bias and positions == "segments"
+    assert ("q' = q + u, u learned" in record.steps[2].formulas) == adds_to_queries
 
 
 @pytest.mark.parametrize("head", HEADS, ids=str)

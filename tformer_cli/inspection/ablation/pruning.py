@@ -106,5 +106,7 @@ def _without(
     for part in (f"{name}.in_projection.weight", f"{name}.in_projection.bias"):
         if part in weights:
             found[part] = weights[part][rows]
-    own = (part for part in weights if part.startswith(f"{name}.similarity."))
-    return found | {part: weights[part][heads] for part in own}
+    if f"{name}.relative.projection" in weights:
+        found[f"{name}.relative.projection"] = weights[f"{name}.relative.projection"][columns]
+    own = (f"{name}.similarity.", f"{name}.relative.content", f"{name}.relative.position")
+    return found | {part: weights[part][heads] for part in weights if part.startswith(own)}

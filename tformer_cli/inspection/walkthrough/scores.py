@@ -22,7 +22,7 @@ def score_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     checks: tuple[Check, ...] = (check("scores, of the model's q and k", trace.scores, models),)
     if trace.compared is not None:
         query, key = trace.compared
-        formulas = ("s_j = q'·k'_j = Σ_i q'_i·k'_ji",)
+        formulas = (*trace.of_queries, "s_j = q'·k'_j = Σ_i q'_i·k'_ji")
         tables = (
             Table("q_turned", "q'", (subject.query,), query[None]),
             Table("k_turned", "k'", subject.keys, key, marked_row=worked),

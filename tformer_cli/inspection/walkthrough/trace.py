@@ -85,6 +85,8 @@ class HeadTrace:
     """(E) q and (K, E) the k_j as they are compared, where positions or similarity change them."""
     turns: bool
     """True if positions turn them."""
+    of_queries: tuple[str, ...]
+    """Formulas of what the layer adds to queries."""
     of_positions: tuple[str, ...]
     """Formulas of what positions do to queries, keys or scores."""
     is_scaled_product: bool
@@ -167,7 +169,7 @@ def trace_head(
     width = projected.queries.shape[-1]
     of_head = out_weight[:, head.head * width : (head.head + 1) * width]
     compared, bias, own_bias = projected.compared, projected.bias, projected.own_bias
-    similarity = place.attention.similarity
+    similarity, relative = place.attention.similarity, place.attention.relative
     return HeadTrace(
         embedding=embedding,
         has_projections=place.attention.has_projections,
@@ -181,6 +183,7 @@ def trace_head(
         if compared is None
         else (compared[0][head.head, row], compared[1][head.head]),
         turns=place.attention.positions.turns,
+        of_queries=() if relative is None else (relative.formula,),
         of_positions=place.attention.positions.formulas,
         is_scaled_product=place.attention.is_scaled_product,
         of_similarity=similarity.formulas,
@@ -246,20 +249,24 @@ def _project(
         )
     )
     keys, values = (part.repeat_interleave(n_heads // len(part), dim=0) for part in others)
-    positions, similarity, bias = attention.positions, attention.similarity, None
+    positions, similarity = attention.positions, attention.similarity
     turned = [queries, keys]
     if positions.turns:
         turned = [positions.turned(heads, slice(0, heads.shape[1])) for heads in turned]
     with torch.no_grad():
         given = [heads[None] for heads in turned]
+        if attention.relative is not None:
+            given[0] = attention.relative.queries(given[0])
         compared = similarity.queries(given[0]), similarity.keys(given[1])
         own_bias = similarity.bias(*compared)
+        at = torch.arange(keys.shape[1])
+        bias = attention.position_bias(compared[0], at, at)
+        if bias is not None:  # of one sentence
+            bias = bias.view(-1, *bias.shape[-2:]).cpu().double()
     if own_bias is not None:
         own_bias = own_bias[0].expand(n_heads, len(entering), len(memory))
-    if positions.biases:
-        at = torch.arange(keys.shape[1])
-        bias = attention.position_bias(at, at).detach().cpu().double()
-    is_changed = positions.turns or compared[0] is not given[0] or compared[1] is not given[1]
+    is_changed = positions.turns or attention.relative is not None
+    is_changed |= compared[0] is not given[0] or compared[1] is not given[1]
     return _Projected(
         queries,
         keys,

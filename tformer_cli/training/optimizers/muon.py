@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.operations import Operations
+from tformer_cli.model.positions import SegmentTerms
 from tformer_cli.training.optimizers.adam import Adam, ParameterGroup
 
 _ADAMW_SIZE = 0.2
@@ -46,6 +47,8 @@ def layer_matrices(model: nn.Module) -> dict[Tensor, int]:
         if isinstance(module, nn.Linear) and ".layers." in f".{name}" and module.weight.numel():
             found[module.weight] = 1
     for module in model.modules():
+        if isinstance(module, SegmentTerms):
+            found[module.projection] = 1
         if isinstance(module, MultiHeadAttention) and module.in_projection.weight in found:
             # heads that share keys have a W_Q of several times as many rows, taken one by one
             found[module.in_projection.weight] = 2 + module.n_heads // module.n_key_heads
