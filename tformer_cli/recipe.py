@@ -103,6 +103,7 @@ class Recipe:
                 "it"
             )
         self._check_corpora()
+        self._check_memory()
         if self.validation.patience and not self.data.valid:
             raise ValueError("validation.patience: needs data.valid, which names no corpus")
         if self.training.average == "best" and not self.data.valid:
@@ -129,7 +130,7 @@ class Recipe:
         if model.positions == "table" and not self.start.model:
             raise ValueError(
                 'model.positions: "table" is of imported models; choose "sinusoidal", "learned", '
-                '"rotary", "relative", "alibi" or "none"'
+                '"rotary", "relative", "alibi", "segments" or "none"'
             )
         if model.source_vocab_size and not self.start.model:
             raise ValueError(
@@ -145,6 +146,24 @@ class Recipe:
                 f"not fit model.max_positions = {self.model.max_positions}; lower the one or "
                 "raise the other"
             )
+
+    def _check_memory(self) -> None:
+        """Checks that a model with a memory trains on one text, in segments that go on."""
+        if not self.model.memory:
+            return
+        needs = [
+            ('data.text = "stream"', self.data.text == "stream"),
+            ("a single corpus in data.train", len(self.data.train) == 1),
+            ("data.train.0.weight = 1", all(corpus.weight == 1.0 for corpus in self.data.train)),
+            ("model.target_bos = true", self.model.target_bos),
+            ("tokenizer.bpe_dropout = 0", not self.tokenizer.bpe_dropout),
+            ("training.r_drop = 0", not self.training.r_drop),
+            ("training.compile = false", not self.training.compile),
+            ("training.tokens_per_batch above 0", self.training.tokens_per_batch > 0),
+        ]
+        for needed, is_given in needs:
+            if not is_given:
+                raise ValueError(f"model.memory: needs {needed}; change it, or set the memory to 0")
 
     def _check_corpora(self) -> None:
         """Checks that a language model has texts, and another one pairs."""

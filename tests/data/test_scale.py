@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tformer_cli.data.loading import epochs
 from tformer_cli.data.loading.arrow_table import SCHEMA, ArrowTable, record_batch
+from tformer_cli.data.loading.batch_stream import LoaderPosition
 from tformer_cli.data.loading.encoded import Counts, EncodedCorpus
-from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
+from tformer_cli.data.loading.loader import TrainingLoader
 
 CHUNK = 8192
 

@@ -12,9 +12,11 @@ from tformer_cli.data.batching import Batch
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
+from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import autocast
 from tformer_cli.training.loss import Loss
 from tformer_cli.training.projected_loss import projected_loss
+from tformer_cli.training.segment_memory import SegmentMemory
 from tformer_cli.training.window import Window
 
 _ROOM = 1e-6
@@ -56,6 +58,7 @@ def add_gradients(
     n_target_tokens: int | None = None,
     r_drop: float = 0.0,
     passes: BackwardPasses = ALONE,
+    memory: SegmentMemory | None = None,
 ) -> None:
     """Adds the gradient of the mean loss per target token over all batches together.
 
@@ -69,6 +72,7 @@ def add_gradients(
             too (None: these are all).
         r_drop: R-Drop's α (0: one pass through the model).
         passes: how the processes that train together make their backward passes.
+        memory: see `batch_loss`.
     """
     if n_target_tokens is None:
         n_target_tokens = sum(batch.n_target_tokens for batch in batches)
@@ -80,6 +84,7 @@ def add_gradients(
             label_smoothing=label_smoothing,
             precision=precision,
             r_drop=r_drop,
+            memory=memory,
         )
         loss = passes.add(compute, n_target_tokens, is_last=number == len(batches))
         window.add_batch(batch, loss)
@@ -94,15 +99,17 @@ def batch_loss(
     label_smoothing: float,
     precision: Precision,
     r_drop: float = 0.0,
+    memory: SegmentMemory | None = None,
 ) -> Loss:
     """Computes the loss of a batch, summed over its target tokens.
 
-    For R-Drop the batch goes through the model twice, as one of twice as many sentences.
+    For R-Drop the batch goes through the model twice, as one of twice as many sentences. With a
+    memory its rows go on from those of the batch before, without R-Drop.
     """
     device = next(model.parameters()).device
     targets = batch.target_output[batch.target_output != PAD_ID] - model.first_target
     with autocast(device, precision):
-        hidden = _target_hidden(model, batch, device, n_passes=2 if r_drop else 1)
+        hidden = _target_hidden(model, batch, device, 2 if r_drop else 1, memory)
         if r_drop:
             # (2N, D), the passes one after the other -> the passes of each token
             passes = hidden[: 2 * len(targets)].view(2, len(targets), -1)
@@ -123,7 +130,13 @@ def batch_loss(
         )
 
 
-def _target_hidden(model: Model, batch: Batch, device: torch.device, n_passes: int) -> Tensor:
+def _target_hidden(
+    model: Model,
+    batch: Batch,
+    device: torch.device,
+    n_passes: int,
+    memory: SegmentMemory | None = None,
+) -> Tensor:
     """Computes the hidden states that target tokens are predicted from.
 
     Args:
@@ -131,6 +144,7 @@ def _target_hidden(model: Model, batch: Batch, device: torch.device, n_passes: i
         batch: B pairs with N target tokens.
         device: of the model.
         n_passes: how often the batch goes through, as one of that many times as many sentences.
+        memory: of what is before the batch's rows.
 
     Returns:
         (n_passes·N, D), the passes one after the other; and perhaps rows that only fill up.
@@ -140,7 +154,7 @@ def _target_hidden(model: Model, batch: Batch, device: torch.device, n_passes: i
         for side in (batch.source, batch.source_mask, batch.target_input, batch.target_output)
     )
     is_target = output != PAD_ID
-    if model.operations is not None:
+    if model.operations is not None and memory is None:
         hidden = model.operations.hidden_states(
             model, (source, source_mask), (target_input, is_target)
         )
@@ -149,7 +163,11 @@ def _target_hidden(model: Model, batch: Batch, device: torch.device, n_passes: i
     # Real tokens are found before the batch goes to the device: nothing waits for it there.
     positions = _moved(is_target.flatten().nonzero().squeeze(1), device)
     source_mask = _moved(source_mask, device)
-    hidden = model.target_hidden(_moved(source, device), source_mask, _moved(target_input, device))
+    if memory is not None and isinstance(model, Transformer):
+        hidden = memory.read(model, target_input)
+    else:
+        moved = _moved(target_input, device)
+        hidden = model.target_hidden(_moved(source, device), source_mask, moved)
     # (B, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding
     return hidden.flatten(0, 1).index_select(0, positions)
 

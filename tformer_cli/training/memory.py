@@ -29,6 +29,7 @@ from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.runtime import is_out_of_memory
 from tformer_cli.training.gradients import ALONE, BackwardPasses, add_gradients
+from tformer_cli.training.segment_memory import SegmentMemory
 from tformer_cli.training.window import Window
 
 
@@ -40,9 +41,10 @@ class GradientsInMemory:
     is that of the unsplit batches. Batches as large as one that has failed are split at once.
     """
 
-    def __init__(self, passes: BackwardPasses = ALONE) -> None:
-        """Takes how the processes that train together make their backward passes."""
+    def __init__(self, passes: BackwardPasses = ALONE, memory: SegmentMemory | None = None) -> None:
+        """Takes how processes that train together make backward passes, and what they remember."""
         self._passes = passes
+        self._memory = memory
         self.smallest_failed = 0
         """Positions of the smallest batch that did not fit; 0: all did."""
 
@@ -72,7 +74,7 @@ class GradientsInMemory:
             In how many parts it was computed.
 
         Raises:
-            TformerError: if a single sentence pair does not fit.
+            TformerError: if a single sentence pair does not fit, or a batch whose rows go on.
         """
         parts = self._fitting(batches)
         while True:
@@ -87,11 +89,16 @@ class GradientsInMemory:
                     n_target_tokens=n_target_tokens,
                     r_drop=r_drop,
                     passes=self._passes,
+                    memory=self._memory,
                 )
                 break
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
+                if self._memory is not None:  # parts of a batch would remember other rows
+                    raise TformerError(
+                        "training.tokens_per_batch: a batch does not fit in memory; lower it"
+                    ) from None
             # outside of the handler, whose traceback keeps tensors alive
             self._passes.start_again()
             model.zero_grad(set_to_none=True)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tformer_cli.data.batching import Batch
-from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
+from tformer_cli.data.loading.batch_stream import BatchStream, LoaderPosition
 from tformer_cli.errors import Interrupted
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
@@ -40,6 +40,7 @@ from tformer_cli.training.resuming.checkpoints import Checkpoints
 from tformer_cli.training.resuming.recovery import roll_back
 from tformer_cli.training.resuming.saving import RunSaver
 from tformer_cli.training.resuming.state import TrainingState, notes_of_changes, present_conditions
+from tformer_cli.training.segment_memory import SegmentMemory
 from tformer_cli.training.speed import HardwareLimit, Pace
 from tformer_cli.training.validation import ModelValidator
 from tformer_cli.training.window import Window, step_report
@@ -54,7 +55,7 @@ class Trainer:
         model: Model,
         config: TrainingConfig,
         validation: ValidationConfig,
-        loader: Callable[[LoaderPosition, int], TrainingLoader],
+        loader: Callable[[LoaderPosition, int], BatchStream],
         validator: ModelValidator | None,
         checkpoints: Checkpoints,
         publish: PublishWeights,
@@ -63,6 +64,7 @@ class Trainer:
         limit: HardwareLimit,
         processes: Processes | None = None,
         initial: Callable[[], Model] | None = None,
+        memory: SegmentMemory | None = None,
     ) -> None:
         """Brings together what a run needs.
 
@@ -79,6 +81,7 @@ class Trainer:
             limit: of what the hardware can do, which reports compare the run with.
             processes: those that train together (None: this one alone).
             initial: makes a model with the weights that the run began with (None: random ones).
+            memory: of the segments before, where rows of batches go on (None: they do not).
         """
         self.model = model
         self.config = config
@@ -104,13 +107,15 @@ class Trainer:
             self.processes,
             self.average,
             initial,
+            memory,
         )
+        self._memory = memory
         self._judge = Judge(self._judged, validator, validation, publish, self.processes)
         self.state = TrainingState(fingerprints=fingerprints)
         self._publish = publish
         self._on_inspect: Callable[[int], None] | None = None
         self._open_loader = loader
-        self._gradients = GradientsInMemory(self.processes.backward_passes(model))
+        self._gradients = GradientsInMemory(self.processes.backward_passes(model), memory)
         self._freed_pages = FreedPages()
         self._pace = Pace()
         self._uniform_loss = uniform_loss(config.label_smoothing, len(model.output_matrix))
@@ -201,6 +206,8 @@ class Trainer:
         self.optimizer.zero_grad()
         values = self.processes.first(partial(self._rolled_back, cause))
         self.state = TrainingState.from_json(values)
+        if self._memory is not None:  # the text goes on elsewhere than that checkpoint remembers
+            self._memory.clear()
         self.processes.broadcast_state(self.model, self.optimizer)
         self._notify(self.state.rollbacks[-1])
 

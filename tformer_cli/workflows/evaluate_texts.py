@@ -36,11 +36,14 @@ class TextEvaluation:
     """Positions that were read at once."""
     stride: int
     """Tokens between the beginnings of two windows."""
+    memory: int = 0
+    """Tokens before a window that the model remembered."""
 
     @property
     def signature(self) -> str:
         """Says how the scores were computed."""
-        return f"text:{self.kind}|window:{self.window}|stride:{self.stride}"
+        remembered = f"|memory:{self.memory}" if self.memory else ""
+        return f"text:{self.kind}|window:{self.window}|stride:{self.stride}{remembered}"
 
 
 def texts_in_field(
@@ -101,6 +104,11 @@ def evaluate_texts(
         )
     if not 1 <= stride <= window:
         raise UsageError(f"--stride: must be 1 to --window = {window}, but is {stride}")
+    if config.memory and stride != window:
+        raise UsageError(
+            f"--stride: MODEL remembers {config.memory} tokens before each window, and reads each "
+            "token once; omit it"
+        )
     lines = list(given_lines(lines))
     kind = kind or ("lines" if config.target_eos else "stream")
     texts = [joined(lines)] if kind == "stream" else [line for line in lines if line.strip()]
@@ -120,5 +128,9 @@ def evaluate_texts(
     n_ends = len(texts) if config.target_eos else 0
     n_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts) + n_ends
     return TextEvaluation(
-        scores=text_scores(found, n_bytes), kind=kind, window=window, stride=stride
+        scores=text_scores(found, n_bytes),
+        kind=kind,
+        window=window,
+        stride=stride,
+        memory=config.memory,
     )

@@ -24,8 +24,10 @@ from tformer_cli.artifacts.token_frequencies import (
     save_frequencies,
 )
 from tformer_cli.data.corpora import SentencePair, corpus_name
+from tformer_cli.data.loading.batch_stream import BatchStream, LoaderPosition
 from tformer_cli.data.loading.encoded import EncodedCorpus
-from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
+from tformer_cli.data.loading.loader import TrainingLoader
+from tformer_cli.data.loading.segments import SegmentLoader
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import (
     ArtifactError,
@@ -58,6 +60,7 @@ from tformer_cli.training.resuming.checkpoints import Checkpoints
 from tformer_cli.training.resuming.state import TrainingState, generators_kept
 from tformer_cli.training.run_logs import DIRECTORY as TENSORBOARD
 from tformer_cli.training.run_logs import MetricsLog, TensorBoardLog
+from tformer_cli.training.segment_memory import SegmentMemory
 from tformer_cli.training.speed import HardwareLimit, ProductProbe
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.workflows.inspection.follow_heads import PROBE, HeadFollower
@@ -310,6 +313,11 @@ def prepare(
     fresh: bool = False,
 ) -> Prepared:
     """Makes ready what a run needs; see `train`. Nothing is written into the run directory."""
+    if recipe.model.memory and processes.world_size > 1:
+        raise RecipeError(
+            "model.memory: its rows are those of one process, but there are "
+            f"{processes.world_size}; train with one"
+        )
     progress = progress or _ignore
     task = task_of(recipe)
     given, tell = recipe, progress
@@ -352,6 +360,7 @@ def prepare(
         limit=HardwareLimit(probe, processes.world_size),
         processes=processes,
         initial=make,
+        memory=SegmentMemory() if recipe.model.memory else None,
     )
     started = RunStarted(
         step=0,
@@ -451,7 +460,9 @@ def _open_loader(
     tokenizer: Tokenizer,
     position: LoaderPosition,
     tokens_per_batch: int,
-) -> TrainingLoader:
+) -> BatchStream:
+    if recipe.model.memory:
+        return SegmentLoader(corpora[0], tokens_per_batch, position)
     return TrainingLoader(
         corpora,
         [corpus.weight for corpus in recipe.data.train],

@@ -6,8 +6,9 @@ import pytest
 
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.loading import epochs
+from tformer_cli.data.loading.batch_stream import LoaderPosition
 from tformer_cli.data.loading.encoded import encode_corpus
-from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
+from tformer_cli.data.loading.loader import TrainingLoader
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.errors import DataError
 

@@ -17,9 +17,9 @@ from tformer_cli.data.batching import (
     plan_batches,
     regroup,
 )
+from tformer_cli.data.loading.batch_stream import START, BatchStream, LoaderPosition
 from tformer_cli.data.loading.encoded import EncodedCorpus
 from tformer_cli.data.loading.epochs import Mixture
-from tformer_cli.data.prefetch import Prefetcher
 from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
 from tformer_cli.errors import DataError
 
@@ -37,16 +37,6 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class LoaderPosition:
-    """A place between two batches of the stream."""
-
-    epoch: int = 0
-    """Passes over the corpora completed."""
-    batch: int = 0
-    """Batches of this epoch already given."""
-
-
-@dataclass(frozen=True)
 class _Window:
     """Examples of an epoch that were sorted into batches together."""
 
@@ -58,14 +48,11 @@ class _Window:
     """Members of each batch, as places in `examples`."""
 
 
-class TrainingLoader:
+class TrainingLoader(BatchStream):
     """Batches of epoch after epoch, each newly shuffled, the same for the same seed.
 
     `Mixture` decides the pairs of an epoch. It is planned window by window: memory does not grow
     with the corpora.
-
-    Iterating starts at `position`, and the rest depends on it alone: a run that stops and
-    resumes sees the batches it would have seen.
     """
 
     def __init__(
@@ -76,7 +63,7 @@ class TrainingLoader:
         tokens_per_batch: int,
         seed: int,
         bpe_dropout: float = 0.0,
-        position: LoaderPosition = LoaderPosition(),
+        position: LoaderPosition = START,
         prefetch: int = 8,
         *,
         source_eos: bool = True,
@@ -102,16 +89,14 @@ class TrainingLoader:
         Raises:
             DataError: if an epoch would be empty, or the tokenizer has no merges to skip.
         """
+        super().__init__(position, prefetch)
         self._corpora = list(corpora)
         self._tokenizer = tokenizer
         self._seed = seed
         self._bpe_dropout = bpe_dropout
-        self._position = position
-        self._prefetch = prefetch
         self._collate = partial(
             collate, source_eos=source_eos, target_bos=target_bos, target_eos=target_eos
         )
-        self._workers: list[Prefetcher[tuple[Batch, LoaderPosition]]] = []
         sizes = [len(corpus) for corpus in self._corpora]
         self._starts = np.concatenate(([0], np.cumsum(sizes)))
         self._mixture = Mixture(sizes, weights, seed)
@@ -125,31 +110,6 @@ class TrainingLoader:
     def n_batches(self, epoch: int) -> int:
         """Batches of an epoch."""
         return sum(self._counts(epoch))
-
-    def __iter__(self) -> Iterator[tuple[Batch, LoaderPosition]]:
-        """Yields batches, each with the position after it, until the consumer stops."""
-        worker = Prefetcher(self._stream(), self._prefetch)
-        self._workers.append(worker)
-        try:
-            yield from worker
-        finally:
-            worker.close()
-            self._workers.remove(worker)
-
-    def close(self) -> None:
-        """Ends the background work of every iteration."""
-        for worker in list(self._workers):
-            worker.close()
-
-    def _stream(self) -> Iterator[tuple[Batch, LoaderPosition]]:
-        epoch, start = self._position.epoch, self._position.batch
-        while True:
-            n_batches = self.n_batches(epoch)
-            for number, batch in self._epoch(epoch, start):
-                is_last = number + 1 == n_batches
-                after = LoaderPosition(epoch + 1) if is_last else LoaderPosition(epoch, number + 1)
-                yield batch, after
-            epoch, start = epoch + 1, 0
 
     def _epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
         """The batches of an epoch from number `start` on."""

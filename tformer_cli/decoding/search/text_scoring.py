@@ -4,6 +4,9 @@ A text is read in windows. With `<s>` before each, as the model was trained, a w
 predicts W tokens; without, all of its own but the first and the one behind it. The next window
 begins `stride` tokens later, and of it only what is new counts: each token but those of the first
 window has at least W - stride tokens before it. With a stride of W every token is read once.
+
+A model with a memory reads every token once, in segments of W tokens, with what it remembers of
+those before.
 """
 
 from __future__ import annotations
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import ModelConfig
 
 
+READ_ON_AT_ONCE = 1024
+"""Tokens of a pass with a memory; of more, most would be hidden from each other."""
+
+
 class TextModel(Protocol):
     """A language model that can be given whole texts."""
 
@@ -38,6 +45,14 @@ class TextModel(Protocol):
 
     def __call__(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
         """Computes logits (B, T, V); see `Transformer.forward`."""
+
+    def read_on(
+        self, tokens: Tensor, earlier: Sequence[Tensor] = (), segment: int = 0
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Computes hidden states (B, T, D); see `Transformer.read_on`."""
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Turns hidden states (…, D) into logits (…, V)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +112,7 @@ def score_texts(
         model: in evaluation mode, on `device`.
         texts: token ids without special tokens.
         window: W, positions that are read at once; at most what the model takes.
-        stride: tokens between the beginnings of two windows, 1 to W.
+        stride: tokens between the beginnings of two windows, 1 to W; W with a memory.
         batch_tokens: padded positions of a batch.
         device: where to compute.
         before_batch: called before each batch; what it raises ends the work.
@@ -106,11 +121,13 @@ def score_texts(
         For each text log p of its tokens in turn. Without `<s>` its first token has none.
     """
     config = model.config
-    windows = [
-        one
-        for number, ids in enumerate(texts)
-        for one in _windows(number, ids, window, stride, config)
-    ]
+    scored: list[list[float]] = [[] for _ in texts]
+    windows = []
+    for number, ids in enumerate(texts):
+        if config.memory and len(ids) >= window:  # shorter ones need no memory
+            scored[number] = _scored_on(model, ids, window, device, before_batch or _go_on)
+        else:
+            windows += _windows(number, ids, window, stride, config)
     by_length: dict[int, list[int]] = {}
     for place, one in enumerate(windows):
         by_length.setdefault(min(padded_length(len(one.read)), window), []).append(place)
@@ -125,7 +142,6 @@ def score_texts(
             rows = _scored(model, [windows[place] for place in chosen], length, device)
             for place, row in zip(chosen, rows, strict=True):
                 found[place] = row
-    scored: list[list[float]] = [[] for _ in texts]
     for one, row in zip(windows, found, strict=True):
         scored[one.text] += row
     return scored
@@ -146,6 +162,39 @@ def _windows(
         start += stride
 
 
+def _scored_on(
+    model: TextModel,
+    ids: Sequence[int],
+    segment: int,
+    device: torch.device | str,
+    before_batch: Callable[[], None],
+) -> list[float]:
+    """Computes log p of a text's tokens, some segments at once."""
+    most = min(READ_ON_AT_ONCE, LARGEST_LOGITS // model.vocab_size)
+    size = max(1, most // segment) * segment
+    ended = [*ids, EOS_ID] if model.config.target_eos else list(ids)
+    tokens = torch.tensor([BOS_ID, *ended] if model.config.target_bos else ended, device=device)
+    earlier: Sequence[Tensor] = ()
+    found: list[float] = []
+    for start in range(0, len(tokens) - 1, size):
+        before_batch()
+        read, predicted = tokens[start : start + size], tokens[start + 1 : start + size + 1]
+        hidden, earlier = model.read_on(read[: len(predicted)].unsqueeze(0), earlier, segment)
+        found += _log_probabilities(model.project(hidden).float(), predicted.unsqueeze(0))[0]
+    return found
+
+
+def _log_probabilities(logits: Tensor, predicted: Tensor) -> list[list[float]]:
+    """Takes log p of (B, T) tokens out of their logits (B, T, V)."""
+    own = logits.gather(-1, predicted.unsqueeze(-1)).squeeze(-1)
+    steps: list[list[float]] = (own - logits.logsumexp(dim=-1)).clamp(max=0.0).tolist()
+    return steps
+
+
+def _go_on() -> None:
+    """Ends nothing."""
+
+
 def _scored(
     model: TextModel, windows: Sequence[_Window], length: int, device: torch.device | str
 ) -> list[list[float]]:
@@ -154,8 +203,7 @@ def _scored(
     predicted = _padded([one.predicted for one in windows], length)
     nothing = torch.full((len(windows), 1), EOS_ID, device=device)
     logits = model(nothing, nothing == EOS_ID, read.to(device)).float()
-    own = logits.gather(-1, predicted.to(device).unsqueeze(-1)).squeeze(-1)
-    steps = (own - logits.logsumexp(dim=-1)).clamp(max=0.0).tolist()
+    steps = _log_probabilities(logits, predicted.to(device))
     return [
         row[len(one.predicted) - one.n_new : len(one.predicted)]
         for row, one in zip(steps, windows, strict=True)

@@ -19,6 +19,7 @@ from tformer_cli.training.resuming.state import (
     generator_tensors,
     restore_generators,
 )
+from tformer_cli.training.segment_memory import SegmentMemory
 
 
 class RunSaver:
@@ -34,6 +35,7 @@ class RunSaver:
         processes: Processes | None = None,
         average: MovingAverage | None = None,
         initial: Callable[[], nn.Module] | None = None,
+        memory: SegmentMemory | None = None,
     ) -> None:
         """Brings together what is saved, and the settings (None: a run without validation).
 
@@ -41,6 +43,7 @@ class RunSaver:
         makes a model with the weights that the run began with; None: random ones.
         """
         self._initial = initial or self._random
+        self._memory = memory
         self._processes = processes or Processes()
         self.checkpoints = checkpoints
         self._model = model
@@ -68,6 +71,8 @@ class RunSaver:
         tensors = self._processes.optimizer_tensors(self._model, self._optimizer)
         if not self._processes.is_first:
             return
+        if self._memory is not None:
+            tensors = tensors | self._memory.tensors(state.position)
         self._write(state, tensors | generator_tensors(self._device))
         n_last, n_best = self._config.n_kept_for_average
         # What a stop saves comes on top: it must not push out what a rollback would go to.
@@ -223,6 +228,8 @@ class RunSaver:
             else:
                 self._optimizer.state.clear()
             restore_generators(tensors, self._device)
+            if self._memory is not None and state.step:
+                self._memory.restore(tensors, state.position)
             if self._average is not None:
                 self._average.load(averages)
         except (KeyError, RuntimeError) as error:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tformer_cli.data.batching import collate, plan_batches
 from tformer_cli.data.corpora import SentencePair, read_corpus
 from tformer_cli.data.lines import LineCounts
+from tformer_cli.data.loading.segments import n_rows
 from tformer_cli.data.loading.text_stream import TextStream
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
@@ -97,7 +99,7 @@ def plan_training(recipe: Recipe) -> Plan:
             target_bos=recipe.model.target_bos,
             target_eos=recipe.model.ends_targets,
         )
-        for indices in plan_batches(lengths[:, 0], lengths[:, 1], tokens_per_batch, seed=1, epoch=0)
+        for indices in _planned(recipe, lengths, tokens_per_batch)
     ]
     n_tokens = sum(batch.n_source_tokens + batch.n_target_tokens for batch in batches)
     vocab_size = _vocab_size(recipe, tokenizer)
@@ -117,6 +119,16 @@ def plan_training(recipe: Recipe) -> Plan:
             sides.target.pieces(encoded[0][1]),
         ),
     )
+
+
+def _planned(
+    recipe: Recipe, lengths: NDArray[np.int32], tokens_per_batch: int
+) -> Sequence[NDArray[np.int64]]:
+    """The members of each batch, given (N, 2) source and target tokens."""
+    if recipe.model.memory:
+        n = n_rows(len(lengths), int(lengths.max()), tokens_per_batch)
+        return np.split(np.arange(len(lengths)), range(n, len(lengths), n))
+    return plan_batches(lengths[:, 0], lengths[:, 1], tokens_per_batch, seed=1, epoch=0)
 
 
 def _broken(counts: LineCounts) -> Iterator[str]:
