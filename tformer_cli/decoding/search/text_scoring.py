@@ -122,7 +122,7 @@ def score_texts(
     """
     config = model.config
     scored: list[list[float]] = [[] for _ in texts]
-    windows = []
+    windows: list[_Window] = []
     for number, ids in enumerate(texts):
         if config.memory and len(ids) >= window:  # shorter ones need no memory
             scored[number] = _scored_on(model, ids, window, device, before_batch or _go_on)
