@@ -25,6 +25,11 @@ _N_SPECIAL = len(SPECIAL_PIECES)
 class BytePieceTokenizer(Tokenizer, TokenizerSide):
     """The tokenizer of a foreign language model, on both sides the same."""
 
+    all_pieces: tuple[str, ...]
+    """Pieces by their ids."""
+    merges: tuple[tuple[str, str], ...]
+    """Pairs of pieces that are merged, the earlier the better."""
+
     def __init__(
         self, pieces: Sequence[str], merges: Sequence[tuple[str, str]], where: str = FILE_NAME
     ) -> None:
@@ -51,7 +56,7 @@ class BytePieceTokenizer(Tokenizer, TokenizerSide):
                 f"{where}: its vocabulary is damaged or lacks bytes or merged pieces; use this "
                 "model's own files"
             )
-        self._pieces, self._merges = tuple(pieces), tuple(merges)
+        self.all_pieces, self.merges = tuple(pieces), tuple(merges)
         tokenizer = HuggingFaceTokenizer(models.BPE(vocab=places, merges=list(merges)))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
@@ -82,15 +87,15 @@ class BytePieceTokenizer(Tokenizer, TokenizerSide):
         data = {
             "tformer_tokenizer": VERSION,
             "kind": "bytes",
-            "pieces": self._pieces,
-            "merges": self._merges,
+            "pieces": self.all_pieces,
+            "merges": self.merges,
         }
         return json.dumps(data, ensure_ascii=False) + "\n"
 
     @property
     def vocab_size(self) -> int:
         """See `TokenizerSide`."""
-        return len(self._pieces)
+        return len(self.all_pieces)
 
     @property
     def algorithm(self) -> str:
@@ -146,11 +151,11 @@ class BytePieceTokenizer(Tokenizer, TokenizerSide):
         """See `TokenizerSide`; a name that is not of bytes has no text."""
         alphabet = set(BYTE_CHARACTERS)
         found = [b""] * _N_SPECIAL
-        for piece in self._pieces[_N_SPECIAL:]:
+        for piece in self.all_pieces[_N_SPECIAL:]:
             found.append(bytes_of(piece) if alphabet.issuperset(piece) else b"")
         return found
 
     @cached_property
     def _labels(self) -> list[str]:
-        rest = zip(self._pieces[_N_SPECIAL:], self.piece_bytes[_N_SPECIAL:], strict=True)
+        rest = zip(self.all_pieces[_N_SPECIAL:], self.piece_bytes[_N_SPECIAL:], strict=True)
         return [*SPECIAL_PIECES, *(label_of(text) if text else piece for piece, text in rest)]

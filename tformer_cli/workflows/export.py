@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from tformer_cli.acceleration import require_fast
-from tformer_cli.artifacts.config_file import WEIGHTS
+from tformer_cli.artifacts.config_file import WEIGHTS, TaskKind
 from tformer_cli.artifacts.ctranslate2_export import EXPORT, ORIGIN, export_ctranslate2
 from tformer_cli.artifacts.model_directory import (
     load_model_directory,
@@ -18,6 +18,8 @@ from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, not_writable
 from tformer_cli.workflows.import_model import resolve_model
 
+EXPORTED: tuple[TaskKind, ...] = ("translate", "language-model")
+"""Tasks whose models Hugging Face's library gets."""
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
 
@@ -148,7 +150,9 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
 
     path = Path(output)
     _check_free(path)
-    directory = load_model_directory(resolve_model(model, weights="float32"), adapter=adapter)
+    directory = load_model_directory(
+        resolve_model(model, weights="float32"), adapter=adapter, tasks=EXPORTED
+    )
     return hugging_face_export.export_hugging_face(directory, path)
 
 

@@ -4,7 +4,7 @@ Post-norm models become a `MarianMTModel`, pre-norm ones a `PegasusForConditiona
 read their positions from the weights file if it has them, so that no formula has to agree, and both
 add `final_logits_bias`. One of tformer's tokenizers is stored in the format of Hugging Face
 `tokenizers`, which needs no SentencePiece. What was imported as M2M-100, NLLB or mBART becomes that
-again, as long as it has its positions and no more biases.
+again, as long as it has its positions and no more biases. Language models: see `decoders`.
 """
 
 import json
@@ -23,6 +23,7 @@ from tformer_cli.artifacts.config_file import CONFIG, WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.tensors import save_tensors
 from tformer_cli.converters.assembly import NEVER, foreign_names
+from tformer_cli.converters.hugging_face import decoders
 from tformer_cli.converters.hugging_face.importing import ACTIVATIONS, OFFSET, TABLE
 from tformer_cli.converters.hugging_face.layout import Layout, layout_of
 from tformer_cli.converters.hugging_face.model_card import model_card
@@ -97,8 +98,8 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
         ArtifactError: if the folder cannot be written.
     """
     config = directory.config
-    kind = _kind(directory)
-    name, known = _CLASSES[kind]
+    kind = decoders.kind_of(config) if config.is_decoder_only else _kind(directory)
+    name, known = (decoders.CLASSES if config.is_decoder_only else _CLASSES)[kind]
     unknown = unknown_setting(config, known)
     if unknown is not None:
         raise UsageError(
@@ -110,15 +111,23 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
             f"{directory.path}: some heads are pruned, but {name} of Hugging Face needs the same "
             "number in every layer; export the unpruned model"
         )
-    layout = layout_of(directory, kind)
-    first = {"architectures": [name], "model_type": kind}
+    layout: Layout | decoders.Vocabulary
+    if config.is_decoder_only:
+        layout = decoders.vocabulary_of(directory)
+        settings = decoders.settings_of(kind, config, layout)
+        generation = decoders.generation_of(directory.model, layout)
+        weights = decoders.weights_of(directory, kind, layout)
+    else:
+        layout = layout_of(directory, kind)
+        settings = _settings(config, layout)
+        generation = _generation(directory.decoding, config, layout)
+        weights = _weights(directory, layout, kind)
     texts = {
-        CONFIG: _json({**first, **_settings(config, layout)}),
-        "generation_config.json": _json(_generation(directory.decoding, config, layout)),
+        CONFIG: _json({"architectures": [name], "model_type": kind, **settings}),
+        "generation_config.json": _json(generation),
         "tokenizer_config.json": _json({**layout.settings, **_limits(config)}),
         "README.md": model_card(directory, name),
     }
-    weights = _weights(directory, layout, kind)
     with directory_aside(path) as aside:
         for file, content in layout.files.items():
             (aside / file).write_bytes(content)

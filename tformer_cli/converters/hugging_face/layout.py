@@ -137,7 +137,7 @@ def _marian(directory: ModelDirectory, tokenizer: SentencePieceTokenizer) -> Lay
     # of two vocabularies of different sizes the last ids differ, but padding has one id
     order = [EOS_ID, UNK_ID, *rest, PAD_ID] if is_shared else [EOS_ID, UNK_ID, PAD_ID, *rest]
     pieces = target.vocabulary.pieces
-    ids = _settled(directory, pieces, _original_ids(directory) or _by_order(order, PAD_ID))
+    ids = _settled(directory, pieces, original_ids(directory) or _by_order(order, PAD_ID))
     source_ids: list[int] = []
     files = {"source.spm": source.file.data, "target.spm": target.file.data}
     if is_shared:
@@ -171,7 +171,7 @@ def _multilingual(
     """The vocabulary of M2M-100, NLLB or mBART-50, numbered as fairseq does."""
     side, languages = tokenizer.target, tokenizer.languages
     pieces = side.vocabulary.pieces
-    ids = _original_ids(directory)
+    ids = original_ids(directory)
     if not ids and _START in pieces:
         begin = pieces.index(_START)
         rest = (n for n in range(_N_SPECIAL, side.vocab_size) if n != begin)
@@ -215,7 +215,7 @@ def _multilingual(
     )
 
 
-def _original_ids(directory: ModelDirectory) -> list[int]:
+def original_ids(directory: ModelDirectory) -> list[int]:
     """The ids of the model that this one was imported from; none if it was not."""
     origin = directory.info.origin
     runs = origin.ids if origin is not None else ()

@@ -34,7 +34,8 @@ def _header(directory: ModelDirectory) -> Iterator[str]:
     codes = [code for code in (info.source_language, info.target_language) if code]
     yield "---"
     yield "library_name: transformers"
-    yield "pipeline_tag: translation"
+    is_of_texts = directory.config.is_decoder_only
+    yield f"pipeline_tag: {'text-generation' if is_of_texts else 'translation'}"
     if codes:
         yield "language:"
         # quoted, since YAML reads no as a boolean
@@ -50,12 +51,14 @@ def _body(directory: ModelDirectory, class_name: str) -> Iterator[str]:
     info, config = directory.info, directory.config
     source, target = info.source_language, info.target_language
     size = parameter_count(config, directory.tokenizer.vocab_size)
-    yield f"# Translation {source} → {target}" if source and target else "# Translation model"
+    title = f"Translation {source} → {target}" if source and target else "Translation model"
+    yield "# Language model" if config.is_decoder_only else f"# {title}"
     yield ""
+    encoder = "" if config.is_decoder_only else f"{config.n_encoder_layers} encoder and "
     yield (
-        f"A Transformer with {config.n_encoder_layers} encoder and {config.n_decoder_layers} "
-        f"decoder layers, {config.n_heads} heads, width {config.d_model} and {size:,} parameters, "
-        f"exported by tformer as a `{class_name}`."
+        f"A Transformer with {encoder}{config.n_decoder_layers} decoder layers, {config.n_heads} "
+        f"heads, width {config.d_model} and {size:,} parameters, exported by tformer as a "
+        f"`{class_name}`."
     )
     yield ""
     if info.origin is not None:
@@ -64,8 +67,31 @@ def _body(directory: ModelDirectory, class_name: str) -> Iterator[str]:
     elif info.start is not None:
         yield f"It was trained from `{info.start.model}`; that model's license applies, too."
         yield ""
-    languages = _languages(directory)
     yield "```python"
+    yield from _generating() if config.is_decoder_only else _translating(directory)
+    yield "```"
+    if info.scores:
+        yield ""
+        yield "## Validation scores"
+        yield ""
+        yield "| measure | score |"
+        yield "|---|---|"
+        yield from (f"| {name} | {score:.6g} |" for name, score in info.scores.items())
+    yield ""
+
+
+def _generating() -> Iterator[str]:
+    yield "from transformers import AutoModelForCausalLM, AutoTokenizer"
+    yield ""
+    yield 'path = "."  # this directory, or its name on the hub'
+    yield "tokenizer = AutoTokenizer.from_pretrained(path)"
+    yield "model = AutoModelForCausalLM.from_pretrained(path)"
+    yield 'batch = tokenizer("A text", return_tensors="pt")'
+    yield "print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))"
+
+
+def _translating(directory: ModelDirectory) -> Iterator[str]:
+    languages = _languages(directory)
     yield "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer"
     yield ""
     yield 'path = "."  # this directory, or its name on the hub'
@@ -76,15 +102,6 @@ def _body(directory: ModelDirectory, class_name: str) -> Iterator[str]:
     if languages is not None:
         yield f'batch["forced_bos_token_id"] = tokenizer.convert_tokens_to_ids("{languages[1]}")'
     yield "print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))"
-    yield "```"
-    if info.scores:
-        yield ""
-        yield "## Validation scores"
-        yield ""
-        yield "| measure | score |"
-        yield "|---|---|"
-        yield from (f"| {name} | {score:.6g} |" for name, score in info.scores.items())
-    yield ""
 
 
 def _languages(directory: ModelDirectory) -> tuple[str, str] | None:
