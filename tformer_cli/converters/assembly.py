@@ -84,6 +84,10 @@ class Reader:
                 )
         return first
 
+    def is_taken(self, name: str) -> bool:
+        """Returns whether an array has been read or is ignored."""
+        return name not in self._left
+
     def ignore(self, names: Iterable[str]) -> None:
         """Forgets arrays that decide nothing."""
         self._left.difference_update(names)

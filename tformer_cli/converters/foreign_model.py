@@ -38,6 +38,8 @@ class ForeignModel:
     """The foreign id of each id of the target; -1: none."""
     languages: tuple[str, str] = ("", "")
     """Codes of source and target, if the files name them."""
+    labels: tuple[str, ...] = ()
+    """Labels of a classifier in the order of its outputs."""
     notes: tuple[str, ...] = field(default=())
     """Sentences about what is not exactly as in the foreign tool."""
     shortlist: Shortlist | None = None

@@ -1,7 +1,8 @@
-"""GPT-2's tokenizers: BPE on bytes, of text as it is, behind a pattern of words.
+"""GPT-2's and RoBERTa's tokenizers: BPE on bytes, of text as it is, behind a pattern of words.
 
 Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.2. No space is
-put before a text, in contrast to tformer's own "bpe", so a text's first word has no space.
+put before a text, in contrast to tformer's own "bpe", so a text's first word has no space. Those of
+encoders (Liu et al. 2019, RoBERTa) begin texts with `<s>`.
 """
 
 import json
@@ -16,14 +17,21 @@ from tformer_cli.data.config import MOST_PIECES
 from tformer_cli.data.labels import BYTE_CHARACTERS, bytes_of, label_of
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.data.pipelines import SPECIAL_PIECES
-from tformer_cli.data.tokenizer import FILE_NAME, VERSION, Span, Tokenizer, TokenizerSide
+from tformer_cli.data.tokenizer import (
+    BOS_ID,
+    FILE_NAME,
+    VERSION,
+    Span,
+    Tokenizer,
+    TokenizerSide,
+)
 from tformer_cli.errors import DataError
 
 _N_SPECIAL = len(SPECIAL_PIECES)
 
 
 class BytePieceTokenizer(Tokenizer, TokenizerSide):
-    """The tokenizer of a foreign language model, on both sides the same."""
+    """The tokenizer of a foreign language model or encoder, on both sides the same."""
 
     all_pieces: tuple[str, ...]
     """Pieces by their ids."""
@@ -31,7 +39,11 @@ class BytePieceTokenizer(Tokenizer, TokenizerSide):
     """Pairs of pieces that are merged, the earlier the better."""
 
     def __init__(
-        self, pieces: Sequence[str], merges: Sequence[tuple[str, str]], where: str = FILE_NAME
+        self,
+        pieces: Sequence[str],
+        merges: Sequence[tuple[str, str]],
+        where: str = FILE_NAME,
+        mask: str = "",
     ) -> None:
         """Makes a tokenizer.
 
@@ -40,6 +52,8 @@ class BytePieceTokenizer(Tokenizer, TokenizerSide):
                 alphabet of bytes, or names that no text has.
             merges: pairs of pieces, the earlier the better.
             where: what messages call the file.
+            mask: the piece that stands for a gap, of an encoder, whose texts begin with `<s>`;
+                empty: of a language model.
 
         Raises:
             DataError: if they are damaged.
@@ -50,6 +64,7 @@ class BytePieceTokenizer(Tokenizer, TokenizerSide):
             len(places) != len(pieces)
             or len(pieces) > MOST_PIECES
             or tuple(pieces[:_N_SPECIAL]) != SPECIAL_PIECES
+            or (mask and mask not in places)
             or not {*BYTE_CHARACTERS, *known} <= places.keys()
         ):
             raise DataError(
@@ -61,6 +76,8 @@ class BytePieceTokenizer(Tokenizer, TokenizerSide):
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
         self._tokenizer = tokenizer
+        if mask:
+            self.mask, self.start = mask, (BOS_ID,)
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> "BytePieceTokenizer":
@@ -76,17 +93,20 @@ class BytePieceTokenizer(Tokenizer, TokenizerSide):
             is_sound = is_sound and all(type(piece) is str for piece in pieces)
             pairs = [(left, right) for left, right in merges]
             is_sound = is_sound and all(type(part) is str for pair in pairs for part in pair)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            is_sound, pieces, pairs = False, [], []
+            mask = data.get("mask", "")
+            is_sound = is_sound and type(mask) is str
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            is_sound, pieces, pairs, mask = False, [], [], ""
         if not is_sound:
             raise DataError(f"{where}: is damaged; restore the file")
-        return cls(pieces, pairs, where)
+        return cls(pieces, pairs, where, mask)
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`; its beginning says what it is."""
         data = {
             "tformer_tokenizer": VERSION,
             "kind": "bytes",
+            **({"mask": self.mask} if self.mask else {}),
             "pieces": self.all_pieces,
             "merges": self.merges,
         }
@@ -139,7 +159,16 @@ class BytePieceTokenizer(Tokenizer, TokenizerSide):
         """See `TokenizerSide`."""
         clean = [without_surrogates(text) for text in texts]
         found = self._tokenizer.encode_batch(clean, add_special_tokens=False)
-        return [(one.ids, one.offsets) for one in found]
+        return [
+            ([*self.start, *one.ids], [*[(0, 0)] * len(self.start), *one.offsets])
+            if one.ids
+            else ([], [])
+            for one in found
+        ]
+
+    def encode_gaps(self, parts: Sequence[str]) -> list[int]:
+        """See `TokenizerSide`; a gap takes the spaces before it, as `<mask>` of RoBERTa does."""
+        return super().encode_gaps([*(part.rstrip() for part in parts[:-1]), parts[-1]])
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `TokenizerSide`."""

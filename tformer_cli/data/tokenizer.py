@@ -70,6 +70,8 @@ class TokenizerSide(ABC):
     """Ids that every sentence begins with: tokens that name a language."""
     end: tuple[int, ...] = ()
     """Ids that every sentence ends with."""
+    mask: str = ""
+    """Piece that stands for a gap, which no text becomes by itself; empty: there is none."""
 
     @property
     @abstractmethod
@@ -93,6 +95,26 @@ class TokenizerSide(ABC):
     def encode(self, text: str) -> list[int]:
         """The ids of a sentence, without special tokens."""
         return self.encode_batch([text])[0]
+
+    @property
+    def mask_id(self) -> int | None:
+        """Id of the piece that stands for a gap, if there is one."""
+        return self.id_of(self.mask) if self.mask else None
+
+    def encode_gaps(self, parts: Sequence[str]) -> list[int]:
+        """The ids of a text with gaps, as `encode_batch` gives those of one without.
+
+        Args:
+            parts: what stands before, between and behind the gaps.
+
+        Raises:
+            DataError: if there are gaps, but no piece for them.
+        """
+        mask = self.mask_id
+        if mask is None and len(parts) > 1:
+            raise DataError("this tokenizer has no token for gaps; name a masked language model")
+        ids = [one for part in self.encode_phrases(parts) for one in (mask or 0, *part)][1:]
+        return [*self.start, *ids, *self.end] if ids else ids
 
     @abstractmethod
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
@@ -192,14 +214,19 @@ class Tokenizer(ABC):
             DataError: if it is damaged or foreign.
         """
         foreign = _FOREIGN.match(text)
-        if foreign and foreign[1] == "pieces":
+        kind = foreign[1] if foreign else None
+        if kind == "pieces":
             from tformer_cli.data.pieces.tokenizer import PieceTokenizer
 
             return PieceTokenizer.parse(text, where)
-        if foreign and foreign[1] == "bytes":
+        if kind == "bytes":
             from tformer_cli.data.byte_pieces import BytePieceTokenizer
 
             return BytePieceTokenizer.parse(text, where)
+        if kind == "wordpiece":
+            from tformer_cli.data.word_pieces import WordPieceTokenizer
+
+            return WordPieceTokenizer.parse(text, where)
         if foreign:
             from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 

@@ -38,6 +38,8 @@ HUB_FILES = (
     "pytorch_model*.bin",
     "model.bin",
     "*vocabulary.txt",
+    "vocab.txt",
+    "merges.txt",
 )
 """Files of a repository on the hub that a model may need."""
 _VERSION = 4
@@ -150,7 +152,7 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     Raises:
         ArtifactError: if a file that tells the kind is damaged.
     """
-    from tformer_cli.converters import argos, checkpoints, eole, gpt2, llama, peft
+    from tformer_cli.converters import argos, bert, checkpoints, eole, gpt2, llama, peft
     from tformer_cli.converters.ctranslate2 import importing as ctranslate2
     from tformer_cli.converters.hugging_face import importing as hugging_face
     from tformer_cli.converters.marian import importing as marian
@@ -159,6 +161,8 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
 
     if path.is_dir() and hugging_face.is_hugging_face(path):
         return lambda _: hugging_face.convert(path)
+    if path.is_dir() and bert.is_bert(path):
+        return lambda _: bert.convert(path)
     if path.is_dir() and gpt2.is_gpt2(path):
         return lambda _: gpt2.convert_directory(path)
     if path.is_dir() and llama.is_llama(path):
@@ -246,10 +250,15 @@ def _write(model: "ForeignModel", output: Path, source: str) -> None:
     from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
     from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
 
+    inside = min((file.parent for file in model.files), key=lambda path: len(path.parts))
+    names = {
+        file: file.relative_to(inside).as_posix() if file.is_relative_to(inside) else file.name
+        for file in model.files
+    }
     origin = ImportOrigin(
         kind=model.kind,
         source=without_surrogates(source),
-        files={without_surrogates(file.name): hash_file(file) for file in model.files},
+        files={without_surrogates(name): hash_file(file) for file, name in names.items()},
         ids=tuple(_runs(model.ids)),
     )
     codes = [code if _CODE.fullmatch(code) else "" for code in model.languages]
@@ -264,6 +273,7 @@ def _write(model: "ForeignModel", output: Path, source: str) -> None:
                 source_language=codes[0],
                 target_language=codes[1],
                 origin=origin,
+                labels=model.labels,
             ),
             weight_type=cast("WeightType", model.weight_type),
         )
@@ -332,8 +342,8 @@ def _key(path: Path, weights: ImportedWeights | None) -> str:
 
     # a file is read with others beside it
     directory = path.parent if path.is_file() else path
-    # a package of Argos has its model in a directory of that name
-    found = [*directory.iterdir(), *directory.glob("model/*")]
+    # packages of Argos and sentence-transformers have directories inside
+    found = [*directory.iterdir(), *directory.glob("model/*"), *directory.glob("[0-9]_*/*")]
     beside = sorted(p for p in found if p.is_file())
     files = [p for p in beside if p == path or not path.is_file() or p.suffix in BESIDE]
     facts = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]

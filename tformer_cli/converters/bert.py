@@ -1,0 +1,474 @@
+"""BERT, RoBERTa, DistilBERT and the encoders of sentence-transformers, in Hugging Face directories.
+
+Post-norm encoders with learned positions and a norm of the embeddings. The vector of token type 0
+is added to every position, for texts are single sentences here; RoBERTa's first text position is
+row 2 of its table. The head is told by the weights: rows of tokens, labels, or none. Sources:
+transformers 5.23, models/bert/modeling_bert.py, models/roberta/modeling_roberta.py and
+models/distilbert/modeling_distilbert.py; sentence-transformers 5.1, models/Pooling.py.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from tformer_cli.converters.assembly import Reader, Weight, assembled
+from tformer_cli.converters.encoder_vocabulary import read_vocabulary
+from tformer_cli.converters.foreign_model import (
+    ForeignModel,
+    check_settings,
+    model_config,
+    number,
+    read_json_file,
+)
+from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
+from tformer_cli.converters.formats.weight_files import read_weights_of
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import ArtifactError
+from tformer_cli.model.config import Head, Pooler, Pooling
+
+_BERT_LAYER = "encoder.layer.{n}."
+_DISTIL_LAYER = "transformer.layer.{n}."
+BERT_TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "self_attention.in_projection": tuple(
+            f"{_BERT_LAYER}attention.self.{name}.{{part}}" for name in ("query", "key", "value")
+        ),
+        "self_attention.out_projection": (f"{_BERT_LAYER}attention.output.dense.{{part}}",),
+        "self_attention_norm": (f"{_BERT_LAYER}attention.output.LayerNorm.{{part}}",),
+        "feed_forward.inner": (f"{_BERT_LAYER}intermediate.dense.{{part}}",),
+        "feed_forward.outer": (f"{_BERT_LAYER}output.dense.{{part}}",),
+        "feed_forward_norm": (f"{_BERT_LAYER}output.LayerNorm.{{part}}",),
+        "input.norm": ("embeddings.LayerNorm.{part}",),
+    }
+)
+"""Foreign names of the modules of a layer and of the norm of embeddings, of BERT and RoBERTa."""
+DISTIL_TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "self_attention.in_projection": tuple(
+            f"{_DISTIL_LAYER}attention.{name}_lin.{{part}}" for name in "qkv"
+        ),
+        "self_attention.out_projection": (f"{_DISTIL_LAYER}attention.out_lin.{{part}}",),
+        "self_attention_norm": (f"{_DISTIL_LAYER}sa_layer_norm.{{part}}",),
+        "feed_forward.inner": (f"{_DISTIL_LAYER}ffn.lin1.{{part}}",),
+        "feed_forward.outer": (f"{_DISTIL_LAYER}ffn.lin2.{{part}}",),
+        "feed_forward_norm": (f"{_DISTIL_LAYER}output_layer_norm.{{part}}",),
+        "input.norm": ("embeddings.LayerNorm.{part}",),
+    }
+)
+"""The same of DistilBERT."""
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "relu": "relu",
+    "silu": "swish",
+    "swish": "swish",
+}
+"""tformer's names of their activations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What one kind of model has that others have not."""
+
+    title: str
+    """Name for users."""
+    prefix: str
+    """Of the names of the body's arrays, where there is a head."""
+    table: Mapping[str, tuple[str, ...]]
+    """Foreign names of the body's modules."""
+    keys: Mapping[str, str]
+    """Foreign names of settings, by tformer's."""
+    pooler: Pooler
+    """Function of the layer before the labels."""
+    pooler_module: str
+    """Name of that layer."""
+    label_module: str
+    """Name of the rows of labels."""
+    transform_module: str
+    """Name of the layer before the rows of tokens."""
+    transform_norm: str
+    """Name of its norm."""
+    rows_module: str
+    """Name of the rows of tokens and of their bias."""
+    rows_bias: str
+    """Another name of that bias."""
+    epsilon: float | None = None
+    """Of the norms, where config.json does not say it."""
+    token_types: bool = True
+    """A vector of the token's type is added to each embedding."""
+    counts_from_padding: bool = False
+    """The first token's row in the table of positions is the one behind padding's id."""
+
+
+_BERT_KEYS = {
+    "d_model": "hidden_size",
+    "n_heads": "num_attention_heads",
+    "d_ff": "intermediate_size",
+    "n_encoder_layers": "num_hidden_layers",
+    "activation": "hidden_act",
+}
+_DISTIL_KEYS = {
+    "d_model": "dim",
+    "n_heads": "n_heads",
+    "d_ff": "hidden_dim",
+    "n_encoder_layers": "n_layers",
+    "activation": "activation",
+}
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "bert": Family(
+            title="BERT",
+            prefix="bert.",
+            table=BERT_TABLE,
+            keys=_BERT_KEYS,
+            pooler="tanh",
+            pooler_module="pooler.dense",
+            label_module="classifier",
+            transform_module="cls.predictions.transform.dense",
+            transform_norm="cls.predictions.transform.LayerNorm",
+            rows_module="cls.predictions.decoder",
+            rows_bias="cls.predictions.bias",
+        ),
+        "roberta": Family(
+            title="RoBERTa",
+            prefix="roberta.",
+            table=BERT_TABLE,
+            keys=_BERT_KEYS,
+            pooler="tanh",
+            pooler_module="classifier.dense",
+            label_module="classifier.out_proj",
+            transform_module="lm_head.dense",
+            transform_norm="lm_head.layer_norm",
+            rows_module="lm_head.decoder",
+            rows_bias="lm_head.bias",
+            counts_from_padding=True,
+        ),
+        "distilbert": Family(
+            title="DistilBERT",
+            prefix="distilbert.",
+            table=DISTIL_TABLE,
+            keys=_DISTIL_KEYS,
+            pooler="relu",
+            pooler_module="pre_classifier",
+            label_module="classifier",
+            transform_module="vocab_transform",
+            transform_norm="vocab_layer_norm",
+            rows_module="vocab_projector",
+            rows_bias="vocab_projector.bias",
+            epsilon=1e-12,
+            token_types=False,
+        ),
+    }
+)
+"""Families by their `model_type`."""
+KNOWN: Mapping[str, tuple[Any, ...]] = {
+    "position_embedding_type": (None, "absolute"),
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+    "is_encoder_decoder": (False,),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None,),
+    "problem_type": (None, "single_label_classification"),
+}
+"""Settings that could change what is computed, with the values that are known."""
+HEADS = ("Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification")
+"""Endings of the architectures whose weights are known."""
+_PASSED_OVER = ("pooler.dense.", "cls.seq_relationship.")
+"""Beginnings of the arrays of heads for pairs of sentences."""
+_OLD_BERT = {"hidden_size", "num_hidden_layers", "type_vocab_size", "hidden_act"}
+"""Settings of a BERT whose config.json is older than `model_type`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """What sentence-transformers makes of an encoder's states."""
+
+    path: Path
+    """Directory of the encoder."""
+    pooling: Pooling = "mean"
+    unit_length: bool = False
+    longest: int = 0
+    """Tokens of the longest text (0: as long as there are positions)."""
+    lowercase: bool = False
+    """Texts are made small before they are cut."""
+    files: tuple[Path, ...] = ()
+    """Files that were read."""
+
+
+def is_bert(path: Path) -> bool:
+    """Returns whether a directory holds an encoder of one of the families."""
+    if (path / "modules.json").is_file():
+        return True
+    file = path / "config.json"
+    return file.is_file() and _family_of(read_json_file(file)) is not None
+
+
+def convert(path: Path) -> ForeignModel:
+    """Converts a directory of Hugging Face or sentence-transformers.
+
+    Raises:
+        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
+    """
+    pipeline = _read_pipeline(path)
+    file = pipeline.path / "config.json"
+    settings = read_json_file(file)
+    family = _family_of(settings)
+    if family is None:
+        raise ArtifactError(
+            f"{file}: model_type = {json.dumps(settings.get('model_type'))[:60]} is not supported; "
+            "import a BERT, RoBERTa or DistilBERT"
+        )
+    check_settings(file, settings, {**KNOWN, family.keys["activation"]: tuple(ACTIVATIONS)})
+    _check_architecture(file, settings)
+    arrays, weight_files = read_weights_of(pipeline.path)
+    reader = Reader(_renamed(arrays, family), str(pipeline.path))
+    return _Conversion(family, file, settings, pipeline, reader).model(weight_files)
+
+
+def _family_of(settings: Mapping[str, Any]) -> Family | None:
+    kind = settings.get("model_type")
+    if kind is None and settings.keys() >= _OLD_BERT:
+        kind = "bert"
+    return FAMILIES.get(kind) if isinstance(kind, str) else None
+
+
+def _check_architecture(file: Path, settings: Mapping[str, Any]) -> None:
+    """Refuses a model with a head whose weights have the names of another one's.
+
+    Raises:
+        ArtifactError: naming it.
+    """
+    for name in settings.get("architectures") or ():
+        if not str(name).endswith(HEADS):
+            raise ArtifactError(
+                f"{file}: {str(name)[:60]} is not supported; import an encoder without a head, "
+                "with one for masked tokens, or for labels of texts"
+            )
+
+
+def _renamed(arrays: LazyArrays, family: Family) -> LazyArrays:
+    """Gives arrays today's names, without the prefix of the body; none is read yet."""
+
+    def name_of(name: str) -> str:
+        name = name.removeprefix(family.prefix)
+        for old, new in (("LayerNorm.gamma", "weight"), ("LayerNorm.beta", "bias")):
+            if name.endswith(old):
+                return f"{name.removesuffix(old)}LayerNorm.{new}"
+        return name
+
+    kept = (name for name in arrays if not name.endswith("position_ids"))
+    return LazyArrays({name_of(name): partial(arrays.__getitem__, name) for name in kept})
+
+
+class _Conversion:
+    """Puts a model together."""
+
+    def __init__(
+        self,
+        family: Family,
+        file: Path,
+        settings: Mapping[str, Any],
+        pipeline: Pipeline,
+        reader: Reader,
+    ) -> None:
+        self._family, self._file, self._settings = family, file, settings
+        self._pipeline, self._reader = pipeline, reader
+        self._notes: list[str] = []
+
+    def model(self, weight_files: Sequence[Path]) -> ForeignModel:
+        """Returns the converted model."""
+        file, family = self._file, self._family
+        vocabulary = read_vocabulary(file.parent, lowercase=self._pipeline.lowercase)
+        embedding = self._reader.take("embeddings.word_embeddings.weight")
+        rows = vocabulary.rows(len(embedding), str(file))
+        positions = self._positions()
+        given: dict[str, Weight] = {
+            "source_embedding.weight": rows.of(embedding),
+            "encoder_input.positions.table": positions,
+        }
+        head, of_head = self._head(embedding)
+        labels = self._labels(len(of_head["output_bias"])) if head == "labels" else ()
+        for name, one in of_head.items():
+            is_of_tokens = head == "tokens" and name.startswith("output_")
+            given[name] = rows.of(one) if is_of_tokens else one
+        is_untied = head == "tokens" and "output_projection.weight" in given
+        config = model_config(
+            file,
+            **self._shape(),
+            head=head,
+            n_labels=len(labels),
+            pooling="first" if head == "labels" else self._pipeline.pooling,
+            pooler=family.pooler if head == "labels" else "none",
+            unit_length=self._pipeline.unit_length,
+            max_positions=len(positions),
+            tied_embeddings="none" if is_untied else "all",
+        )
+        weights = assembled(
+            config, len(rows.pieces), family.table, self._reader.take, given, str(file)
+        )
+        self._pass_over()
+        self._reader.check_all_taken()
+        title = "Hugging Face" if not self._pipeline.files else "sentence-transformers"
+        return ForeignModel(
+            kind=f"{title} {family.title}",
+            config=config,
+            weights=weights,
+            tokenizer=vocabulary.tokenizer(rows, str(file)),
+            decoding=DecodingConfig(),
+            files=(file, *weight_files, *vocabulary.files, *self._pipeline.files),
+            ids=rows.foreign,
+            labels=labels,
+            notes=tuple(self._notes),
+        )
+
+    def _shape(self) -> dict[str, Any]:
+        keys = dict(self._family.keys)
+        activation = self._settings.get(keys.pop("activation"), "gelu")
+        epsilon = self._family.epsilon
+        return {
+            **{ours: number(self._file, self._settings, name) for ours, name in keys.items()},
+            "n_decoder_layers": 0,
+            "activation": ACTIVATIONS[activation],
+            "norm_epsilon": epsilon or self._settings.get("layer_norm_eps", 1e-12),
+            "positions": "learned",
+            "embedding_norm": True,
+            "scale_embeddings": False,
+        }
+
+    def _positions(self) -> Array:
+        """The vectors of positions, with that of token type 0."""
+        table = self._reader.take("embeddings.position_embeddings.weight")
+        if self._family.counts_from_padding:
+            table = table[
+                number(self._file, {"pad_token_id": 1, **self._settings}, "pad_token_id") + 1 :
+            ]
+        if self._family.token_types:
+            types = self._reader.take("embeddings.token_type_embeddings.weight")
+            if types.ndim != 2 or types.shape[1:] != table.shape[1:]:
+                raise ArtifactError(f"{self._file}: the token types are no vectors of the model's")
+            table = table + types[0]
+            if len(types) > 1:
+                self._notes.append("texts are single sentences: token type 1 is left out")
+        longest = self._pipeline.longest
+        if 1 < longest < len(table):
+            self._notes.append(f"texts are cut off at {longest} tokens, as its own library does")
+            table = table[:longest]
+        return table
+
+    def _head(self, embedding: Array) -> tuple[Head, dict[str, Array]]:
+        """Reads the weights of the head by tformer's names."""
+        family, reader = self._family, self._reader
+        if f"{family.label_module}.weight" in reader:
+            return "labels", {
+                "output_projection.weight": reader.take(f"{family.label_module}.weight"),
+                "output_bias": reader.take(f"{family.label_module}.bias"),
+                "pooler.weight": reader.take(f"{family.pooler_module}.weight"),
+                "pooler.bias": reader.take(f"{family.pooler_module}.bias"),
+            }
+        if f"{family.transform_module}.weight" not in reader:
+            return "none", {}
+        found = {
+            f"{ours}.{part}": reader.take(f"{theirs}.{part}")
+            for ours, theirs in (
+                ("transform", family.transform_module),
+                ("transform_norm", family.transform_norm),
+            )
+            for part in ("weight", "bias")
+        }
+        found["output_bias"] = reader.take_first([family.rows_bias, f"{family.rows_module}.bias"])
+        if f"{family.rows_module}.weight" in reader:
+            rows = reader.take(f"{family.rows_module}.weight")
+            if not np.array_equal(rows, embedding):
+                found["output_projection.weight"] = rows
+        if family.title == "RoBERTa" and self._settings.get("hidden_act", "gelu") != "gelu":
+            raise ArtifactError(
+                f"{self._file}: hidden_act is not gelu, which its head computes with; import "
+                "another model"
+            )
+        return "tokens", found
+
+    def _labels(self, n_labels: int) -> tuple[str, ...]:
+        """The names of the labels; numbered ones where config.json names others."""
+        if n_labels < 2:
+            raise ArtifactError(
+                f"{self._file}: has one output, a number and no label; import a model of two "
+                "labels or more"
+            )
+        named = self._settings.get("id2label")
+        named = named if isinstance(named, dict) else {}
+        names = tuple(str(named.get(str(place), "")).strip() for place in range(n_labels))
+        if len(named) == n_labels and all(names) and len(set(names)) == n_labels:
+            return names
+        self._notes.append(
+            f"config.json does not name its {n_labels} labels; they are LABEL_0 and so on"
+        )
+        return tuple(f"LABEL_{place}" for place in range(n_labels))
+
+    def _pass_over(self) -> None:
+        """Leaves out the head for pairs of sentences."""
+        left = [name for name in self._reader.arrays if name.startswith(_PASSED_OVER)]
+        left = [name for name in left if not self._reader.is_taken(name)]
+        if left:
+            self._notes.append(
+                "the layers that tell whether sentences follow each other are left out"
+            )
+            self._reader.ignore(left)
+
+
+def _read_pipeline(path: Path) -> Pipeline:
+    """Reads the modules of sentence-transformers; a directory without them is the encoder.
+
+    Raises:
+        ArtifactError: if there is another module than an encoder, a pooling and a norm.
+    """
+    file = path / "modules.json"
+    if not file.is_file():
+        return Pipeline(path=path)
+    try:
+        found = json.loads(file.read_bytes())
+        modules = [(str(one["type"]).rpartition(".")[2], path / str(one["path"])) for one in found]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        raise ArtifactError(f"{file}: is no list of modules; download it again") from None
+    kinds = [kind for kind, _ in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
+        raise ArtifactError(
+            f"{file}: the modules {', '.join(kinds)[:60]} are not supported, only Transformer, "
+            "Pooling and Normalize; import another model"
+        )
+    if not all(inner.resolve().is_relative_to(path.resolve()) for _, inner in modules):
+        raise ArtifactError(f"{file}: names a directory that is not in it; download it again")
+    pooling_file = modules[1][1] / "config.json"
+    more = modules[0][1] / "sentence_bert_config.json"
+    settings = read_json_file(more) if more.is_file() else {}
+    longest = settings.get("max_seq_length")
+    return Pipeline(
+        path=modules[0][1],
+        pooling=_pooling(pooling_file, read_json_file(pooling_file)),
+        unit_length="Normalize" in kinds,
+        longest=longest if type(longest) is int else 0,
+        lowercase=settings.get("do_lower_case") is True,
+        files=(file, pooling_file, *([more] if more.is_file() else [])),
+    )
+
+
+def _pooling(file: Path, settings: Mapping[str, Any]) -> Pooling:
+    known: Mapping[str, Pooling] = {
+        "pooling_mode_mean_tokens": "mean",
+        "pooling_mode_cls_token": "first",
+    }
+    modes = [n for n, value in settings.items() if n.startswith("pooling_mode_") and value is True]
+    if not modes and settings.get("pooling_mode") in ("mean", "cls"):
+        return "mean" if settings["pooling_mode"] == "mean" else "first"
+    if len(modes) != 1 or modes[0] not in known:
+        raise ArtifactError(
+            f"{file}: {', '.join(modes)[:100] or 'its pooling'} is not supported, only the mean or "
+            "the first token's state; import another model"
+        )
+    return known[modes[0]]
