@@ -117,6 +117,18 @@ def task_kind(model: ModelConfig) -> TaskKind:
     return _HEADS[model.head] if model.is_encoder_only else "translate"
 
 
+def layers_said(model: ModelConfig) -> str:
+    """Says in words what a model is and how many layers it has."""
+    n_encoder, n_decoder = model.n_encoder_layers, model.n_decoder_layers
+    if model.is_decoder_only:
+        return f"language model, {n_decoder} decoder layers"
+    if model.is_encoder_only:
+        kinds = {"classify": "classifier", "image": "classifier of images"}
+        kind = kinds.get(task_kind(model), MODELS[task_kind(model)].removesuffix("s"))
+        return f"{kind}, {n_encoder} encoder layers"
+    return f"{n_encoder} encoder and {n_decoder} decoder layers"
+
+
 def check_task(path: Path, model: ModelConfig, tasks: Container[TaskKind]) -> None:
     """Refuses a model of another task than a command is for.
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from tformer_cli.artifacts.config_file import layers_said
 from tformer_cli.cli.console import note, stdout_console
 from tformer_cli.cli.help_screen import show_list
 from tformer_cli.cli.options import QuietOption
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tformer_cli.converters.foreign_model import ForeignModel
+
+MOST_LABELS = 10
 
 
 def import_model(
@@ -53,9 +56,10 @@ def import_model(
     (mT5, ByT5 and MADLAD-400 among them), Marian's own models, the Firefox translation models
     (Bergamot), CTranslate2 directories, Argos packages, and models of fairseq, OpenNMT-py and Eole;
     and language models: GPT-2's and LLaMA's directories, checkpoints of nanoGPT and minGPT, files
-    of llama2.c. A directory of peft with a LoRA adapter becomes the model that it names with the
-    adapter added. Nothing in their files is executed.
-    Commands that take MODEL take such a SOURCE, too, and import it into the cache once.
+    of llama2.c; and encoders: BERT, RoBERTa, DistilBERT and those of sentence-transformers. A
+    directory of peft with a LoRA adapter becomes the model that it names with the adapter added.
+    Nothing in their files is executed. Commands that take MODEL take such a SOURCE, too, and import
+    it into the cache once.
 
     Examples:
         tformer import Helsinki-NLP/opus-mt-en-de -o opus-en-de
@@ -80,16 +84,18 @@ def _rows(model: "ForeignModel") -> "Iterator[tuple[str, str]]":
     config = model.config
     yield "Kind", model.kind
     yield "Files", ", ".join(file.name for file in model.files)
-    layers = f"{config.n_encoder_layers} encoder and {config.n_decoder_layers} decoder layers"
-    if config.is_decoder_only:
-        layers = f"language model, {config.n_decoder_layers} decoder layers"
+    layers = layers_said(config)
     yield "Shape", f"{layers}, d_model {config.d_model}, d_ff {config.d_ff}, {config.n_heads} heads"
     n_sources = config.source_vocab_size
     both = f"{n_sources:,} and {model.tokenizer.vocab_size:,}"
     joint = f"{model.tokenizer.vocab_size:,}"
-    joint += "" if config.is_decoder_only else " for both languages"
+    translates = not (config.is_decoder_only or config.is_encoder_only)
+    joint += " for both languages" if translates else ""
     yield "Vocabulary", both if n_sources else joint
     n_parameters = parameter_count(config, model.tokenizer.vocab_size)
     yield "Weights", f"{n_parameters:,} parameters ({model.weight_type})"
     search = "sampling" if model.decoding.sampling else f"beam size {model.decoding.beam_size}"
-    yield "Decoding", search
+    if not config.is_encoder_only:
+        yield "Decoding", search
+    if model.labels:
+        yield "Labels", f"{len(model.labels)}: {', '.join(model.labels[:MOST_LABELS])}"

@@ -3,6 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Annotated
 
+from tformer_cli.artifacts.config_file import layers_said
 from tformer_cli.cli.commands.training_progress import duration
 from tformer_cli.cli.console import stdout_console, warn, write_line
 from tformer_cli.cli.format_choice import TextOrJson, format_option
@@ -61,20 +62,22 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
         counts = zip(kinds.values(), map(sum, model.layer_heads), strict=True)
         heads = "heads left by pruning: " + ", ".join(f"{n} {kind}" for kind, n in counts)
     is_of_texts = model.is_decoder_only
-    layers = f"{model.n_encoder_layers} encoder and {model.n_decoder_layers} decoder layers"
-    if is_of_texts:
-        layers = f"language model, {model.n_decoder_layers} decoder layers"
     widths = f"d_model {model.d_model}, d_ff {model.d_ff}"
     kind = f"{model.norm}-norm, {model.positions} positions"
     if model.decoder_cell != "attention":
         kind += f", {model.decoder_cell.upper()} decoder"
-    yield "Shape", f"{layers}, {heads}, {widths}, {kind}, {details.n_parameters:,} parameters"
+    yield (
+        "Shape",
+        f"{layers_said(model)}, {heads}, {widths}, {kind}, {details.n_parameters:,} parameters",
+    )
     if details.labels:
         yield "Labels", f"{len(details.labels)}: {', '.join(details.labels[:MOST_LANGUAGES])}"
-    what = "cut off" if details.labels else "translated in parts"
+    what = "cut off" if model.is_encoder_only else "translated in parts"
     longer = "" if is_of_texts else f"; longer ones are {what}"
     yield "Longest line", f"{model.max_positions} tokens{longer}"
-    sides = ", for texts" if details.labels else "" if is_of_texts else ", for both languages"
+    sides = ", for both languages"
+    if is_of_texts or model.is_encoder_only:
+        sides = ", for texts" if details.labels else ""
     if model.source_vocab_size:
         sides = f", for the target; {model.source_vocab_size:,} for the source"
     yield "Vocabulary", f"{details.vocab_size:,} pieces ({details.algorithm}){sides}"
@@ -105,7 +108,7 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     search = f"beam size {decoding.beam_size}, {penalty}"
     if decoding.sampling:
         search = f"sampling, temperature {decoding.temperature:g}"
-    if not details.labels:
+    if not model.is_encoder_only:
         yield "Decoding", search
     # A run directory is much larger than its model, which is the part to copy elsewhere
     more = details.n_bytes - details.n_model_bytes
