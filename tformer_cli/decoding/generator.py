@@ -22,11 +22,9 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from torch import Tensor
-
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.decoding.config import DecodingConfig
-    from tformer_cli.decoding.engine import DecodingModel, SearchEngine
+    from tformer_cli.decoding.engine import SearchedModel, SearchEngine
 
 DEFAULT_LENGTH = 200
 """Tokens that follow a prompt at most, where nothing else is set."""
@@ -76,7 +74,7 @@ class Generator:
 
     def __init__(
         self,
-        model: DecodingModel,
+        model: SearchedModel,
         tokenizer: Tokenizer,
         config: DecodingConfig,
         *,
@@ -111,15 +109,14 @@ class Generator:
             max_length=config.max_length or max(DEFAULT_LENGTH, config.min_length),
             max_length_ratio=ANY_RATIO,
         )
-        self._model = model
+        self._prompted = PromptedModel(model)
+        self._searcher = Searcher(self._prompted, engines, before_batch)
         self._side = tokenizer.target
-        self._engines = engines
         self._begin = (BOS_ID,) if target_bos else ()
         self._has_beginning = target_bos or target_eos
         self._seed = seed
         self._stops = tuple(stops)
-        self._before_batch = before_batch
-        self._searcher(None).check(self.config, Sentence(tokens=()))
+        self._searcher.check(self.config, Sentence(tokens=()))
 
     def generate(
         self,
@@ -147,27 +144,20 @@ class Generator:
             )
         longest = self._longest_prompt() - len(self._begin)
         kept = [ids[max(0, len(ids) - longest) :] for ids in encoded]
-        read = [self._read(ids) for ids in kept]
-        by_length: dict[int, list[int]] = {}
-        for place, ids in enumerate(read):
-            by_length.setdefault(len(ids), []).append(place)
-        found: dict[int, tuple[GeneratedText, ...]] = {}
-        for length, places in sorted(by_length.items()):
-            sentences = [
-                Sentence(tokens=read[place], key=line_key(self._seed, numbers[place], 0))
-                for place in places
-            ]
-            told = None if on_text is None else _Told(self, kept[places[0]], on_text)
-            results = self._searched(sentences, self._within(length), told)
-            for place, hypotheses in zip(places, results, strict=True):
-                found[place] = tuple(self._text(kept[place], one) for one in hypotheses)
-            if told is not None:
-                told.finish(found[0][0].text)
+        sentences = [
+            Sentence(tokens=self._read(ids), key=line_key(self._seed, number, 0))
+            for number, ids in zip(numbers, kept, strict=True)
+        ]
+        told = None if on_text is None else _Told(self, kept[0], on_text)
+        found = [
+            tuple(self._text(ids, one) for one in hypotheses)
+            for ids, hypotheses in zip(kept, self._searched(sentences, told), strict=True)
+        ]
+        if told is not None:
+            told.finish(found[0][0].text)
         return [
-            Generation(number, prompt, found[place], len(ids) > longest)
-            for place, (number, prompt, ids) in enumerate(
-                zip(numbers, prompts, encoded, strict=True)
-            )
+            Generation(number, prompt, texts, len(ids) > longest)
+            for number, prompt, texts, ids in zip(numbers, prompts, found, encoded, strict=True)
         ]
 
     def stream(self, prompts: Iterable[str], buffer_lines: int) -> Iterator[list[Generation]]:
@@ -182,32 +172,26 @@ class Generator:
             ]
             first += len(buffer)
 
-    def _within(self, length: int) -> DecodingConfig:
-        """Settings of the search for a prompt of `length` tokens, within the positions left."""
-        most = min(self.config.max_length, self._model.max_positions - length)
-        return replace(self.config, max_length=most, min_length=min(self.config.min_length, most))
-
     def _longest_prompt(self) -> int:
         """Tokens of a prompt that leaves room for the text, or for half of what the model takes."""
-        most = self._model.max_positions
+        most = self._prompted.max_positions
         return most - min(self.config.max_length, most // 2)
 
     def _read(self, ids: Sequence[int]) -> tuple[int, ...]:
         """What the model reads before the first token; a text has to begin with something."""
         return (*self._begin, *ids) or (BOS_ID,)
 
-    def _searcher(self, on_token: Callable[[Tensor], None] | None) -> Searcher:
-        prompted = PromptedModel(self._model, on_token)
-        return Searcher(prompted, self._engines, self._before_batch)
-
     def _searched(
-        self, sentences: Sequence[Sentence], config: DecodingConfig, told: _Told | None
+        self, sentences: Sequence[Sentence], told: _Told | None
     ) -> list[list[Hypothesis]]:
+        self._prompted.on_token = told
         try:
-            return self._searcher(told).search(sentences, config)
+            return self._searcher.search(sentences, self.config)
         except StoppedError:
             ids = () if told is None else tuple(told.ids)
             return [[Hypothesis(ids, math.nan, math.nan, (), is_finished=False)]]
+        finally:
+            self._prompted.on_token = None
 
     def _text(self, prompt: Sequence[int], found: Hypothesis) -> GeneratedText:
         """Turns a hypothesis into a text, cut off where it stops."""
@@ -248,13 +232,13 @@ class _Told:
         self._generator, self._prompt, self._on_text = generator, prompt, on_text
         self._n_told = 0
 
-    def __call__(self, tokens: Tensor) -> None:
+    def __call__(self, tokens: Sequence[int]) -> None:
         """Takes the token that was chosen.
 
         Raises:
             StoppedError: if the text has come to where it stops.
         """
-        self.ids += tokens.tolist()
+        self.ids += tokens
         text = self._generator.after(self._prompt, self.ids)
         if self._generator.stops_in(text):
             raise StoppedError

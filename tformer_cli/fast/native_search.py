@@ -2,7 +2,7 @@
 
 The kernels translate a batch in one call and on one thread; batches run beside each other. In the
 kernels a sentence's numbers depend on the sentence alone, so neither the batches nor the threads
-decide any bit of a translation.
+decide any bit of a translation. Prompts of language models are sentences that are continued.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from tformer_cli.decoding.hypothesis import (
     shortest_translation,
 )
 from tformer_cli.decoding.search.constraints import satisfying_search
+from tformer_cli.decoding.search.prompted_model import PromptedModel
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
-from tformer_cli.fast.native.search import NativeModel, Rules
+from tformer_cli.fast.native.search import Drawing, NativeModel, Rules
 from tformer_cli.fast.native.weights import unsupported_shape
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.engine import SearchedModel, Sentence
     from tformer_cli.fast.native.search import NativeSession
-    from tformer_cli.model.config import Precision
+    from tformer_cli.model.config import ModelConfig, Precision
 
 Result = TypeVar("Result")
 MAX_UNINTERRUPTIBLE_TOKENS = 2000
@@ -53,6 +54,10 @@ KNOWN_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
     {**PLAIN_SEARCH, "min_length": ANY, "min_length_ratio": ANY, "no_repeat_ngram": ANY}
 )
 """Settings that the kernels know: beam search, and rules that allow or forbid tokens."""
+KNOWN_OF_PROMPTS: Mapping[str, Container[Any]] = MappingProxyType(
+    {**KNOWN_SEARCH, "sampling": (False, True)}
+)
+"""Settings of language models that they know."""
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
     dict.fromkeys(("tokens", "key", "prefix", "excluded", "constraints", "candidates"), ANY)
 )
@@ -87,19 +92,24 @@ class CompiledEngine:
 
     def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
         """See `SearchEngine`."""
-        unknown = unknown_setting(config, KNOWN_SEARCH)
+        is_prompted = isinstance(model, PromptedModel)
+        unknown = unknown_setting(config, KNOWN_OF_PROMPTS if is_prompted else KNOWN_SEARCH)
         if unknown is not None:
             return f"the settings need more than plain beam search ({unknown})"
         if self._precision != "float32":
             return f"the model computes in {self._precision}"
+        model = _whole(model)
         if isinstance(model, StoredModel) and model.made() is None:
-            return unsupported_shape(model.config, model.vocab_size, in_integers=model.in_integers)
+            return _not_searched(model.config, is_prompted=is_prompted) or unsupported_shape(
+                model.config, model.vocab_size, in_integers=model.in_integers
+            )
         latest = None if self._latest is None else self._latest()
         if latest is not None and latest.is_packed_from(model):
             return latest.interference()
         from tformer_cli.fast.native.torch_weights import unsupported
 
-        return unsupported(_in_torch(model))
+        made = _in_torch(model)
+        return unsupported(made) or _not_searched(made.config, is_prompted=is_prompted)
 
     def takes(self, sentence: Sentence) -> str | None:
         """See `SearchEngine`."""
@@ -123,14 +133,15 @@ class CompiledSearch:
         Raises:
             EngineUnavailableError: if there are no kernels, or there is too little memory.
         """
-        self._model: Any = model
+        self._prompted = model if isinstance(model, PromptedModel) else None
+        self._model: Any = _whole(model)
         self._tell = tell
         self._n_threads = n_threads
         self._pack()
 
     def is_packed_from(self, model: SearchedModel) -> bool:
         """Returns whether these are the present weights of a model."""
-        if model is not self._model:
+        if _whole(model) is not self._model:
             return False
         made = _in_torch(model)
         if made is None or self._made is not made:
@@ -236,31 +247,50 @@ class CompiledSearch:
         """Finds the hypotheses of sentences that exclude the same, whatever their constraints."""
         sources = [sentence.tokens for sentence in sentences]
         n_workers = self._n_threads or available_threads()
-        lengths = [len(source) + 1 for source in sources]
+        limits = [self._longest(len(source), config) for source in sources]
+        divisors = _divisors(config, self._model.max_positions)
+        # What follows a prompt is the work, and remembered as long as it
+        lengths = [
+            len(source) + (1 if self._prompted is None else limit)
+            for source, limit in zip(sources, limits, strict=True)
+        ]
         batches = plan_native_batches(lengths, config.batch_tokens, n_workers)
-        longest = self._model.max_positions
-        limits = [longest_translation(len(source), config, longest) for source in sources]
-        divisors = _divisors(config, longest)
         stop = ctypes.c_int(0)
 
         def find(batch: Sequence[int]) -> list[list[Hypothesis]]:
+            some = [sentences[index] for index in batch]
             found = native.search(
                 [sources[index] for index in batch],
                 [limits[index] for index in batch],
-                beam_size=config.beam_size,
-                n_searched=config.n_searched,
+                beam_size=config.n_candidates,
+                n_searched=config.n_candidates if config.sampling else config.n_searched,
                 divisors=divisors,
                 stop=stop,
-                candidates=[sentences[index].candidates for index in batch],
-                rules=_rules([sentences[index] for index in batch], config, longest),
+                candidates=[sentence.candidates for sentence in some],
+                rules=_rules(some, config, self._model.max_positions),
+                drawing=_drawing(some, config) if config.sampling else None,
+                tell=self._teller(),
             )
             return [[Hypothesis(*one) for one in hypotheses] for hypotheses in found]
 
         before_batch()
-        if len(sources) == 1 and limits[0] * config.beam_size <= MAX_UNINTERRUPTIBLE_TOKENS:
+        n_tokens = limits[0] * config.n_candidates
+        is_short = n_tokens <= MAX_UNINTERRUPTIBLE_TOKENS and self._prompted is None
+        if len(sources) == 1 and is_short:
             return find([0])
         results = dict(_side_by_side(find, batches, n_workers, stop, before_batch))
         return [results[index] for index in range(len(sources))]
+
+    def _longest(self, n_source: int, config: DecodingConfig) -> int:
+        """Most tokens of a translation, or of what follows a prompt."""
+        if self._prompted is not None:
+            config = self._prompted.within(config, n_source)
+        return longest_translation(n_source, config, self._model.max_positions)
+
+    def _teller(self) -> Callable[[int], None] | None:
+        """What is told of each token that follows a prompt."""
+        on_token = None if self._prompted is None else self._prompted.on_token
+        return None if on_token is None else lambda token: on_token([token])
 
     def _satisfying(
         self, native: NativeModel, sentence: Sentence, config: DecodingConfig
@@ -343,6 +373,16 @@ def _rules(sentences: Sequence[Sentence], config: DecodingConfig, longest: int) 
     )
 
 
+def _drawing(sentences: Sequence[Sentence], config: DecodingConfig) -> Drawing:
+    """What tokens of each sentence are drawn by."""
+    return Drawing(
+        keys=[sentence.key for sentence in sentences],
+        temperature=config.temperature,
+        top_k=config.top_k,
+        top_p=config.top_p,
+    )
+
+
 def _among(values: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.float32]:
     """Turns log-probabilities (rows, V) into those among some tokens; -inf: the others."""
     listed = values[:, tokens]
@@ -420,6 +460,20 @@ def _side_by_side(
     finally:
         pool.shutdown(cancel_futures=True)
     return results
+
+
+def _whole(model: SearchedModel) -> SearchedModel:
+    """The model that is packed: what continues prompts is a language model."""
+    return model.model if isinstance(model, PromptedModel) else model
+
+
+def _not_searched(config: ModelConfig, *, is_prompted: bool) -> str | None:
+    """Gives the reason why a model is not searched with so; None if it is."""
+    if config.is_encoder_only:
+        return "an encoder alone writes nothing"
+    if config.is_decoder_only != is_prompted:
+        return "language models, and they alone, continue prompts"
+    return None
 
 
 def _in_torch(model: Any) -> Any:  # noqa: ANN401 - a module, or what has none yet

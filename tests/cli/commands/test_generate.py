@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.decoding.search.prompted_model import PromptedModel
+from tformer_cli.decoding.generator import Generator
 
 
 def run(*arguments, stdin=None):
@@ -66,15 +66,20 @@ def test_a_beam_size_asks_for_a_search(language_model):
 
 def test_a_text_at_a_terminal_appears_token_by_token(language_model, monkeypatch):
     monkeypatch.setattr("tformer_cli.cli.commands.generate.is_terminal", lambda stream: True)
-    told = []
-    original = PromptedModel.decode_step
-    monkeypatch.setattr(
-        PromptedModel,
-        "decode_step",
-        lambda self, tokens, cache: told.append(self._on_token) or original(self, tokens, cache),
-    )
+    pieces = []
+    original = Generator.generate
+
+    def generate(self, prompts, numbers=None, on_text=None):
+        def tell(text):
+            pieces.append(text)
+            on_text(text)
+
+        return original(self, prompts, numbers, tell)
+
+    monkeypatch.setattr(Generator, "generate", generate)
     shown = run("generate", language_model, "A", "-q")
-    assert None not in told
+    assert len(pieces) > 1
+    assert shown.stdout == f"A{''.join(pieces)}\n"
     monkeypatch.undo()
     assert shown.stdout == run("generate", language_model, "A", "-q").stdout
 

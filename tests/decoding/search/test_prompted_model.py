@@ -94,13 +94,27 @@ def test_a_prompt_alone_is_continued_as_beside_others(model, settings):
 def test_tokens_are_told_as_they_are_chosen(model):
     told = []
     searcher = Searcher(
-        PromptedModel(model, lambda tokens: told.append(tokens.tolist())), [TorchEngine("cpu")]
+        PromptedModel(model, lambda tokens: told.append(tokens)), [TorchEngine("cpu")]
     )
     config = DecodingConfig(max_length_ratio=FOREVER, max_length=6, beam_size=1, min_length=6)
     (found,) = searcher.search([Sentence(tokens=PROMPTS[0])], config)[0]
     assert told == [[token] for token in found.token_ids]
 
 
-def test_prompts_of_two_lengths_are_refused(model):
+def test_prompts_of_many_lengths_are_continued_within_the_positions_left(model):
+    prompts = [(2, 5), tuple(range(4, 26)), (2, 5, 6), (2,) * 39]
+    found = continued(model, prompts, beam_size=2, max_length=30, min_length=30)
+    for prompt, (one,) in zip(prompts, found, strict=True):
+        assert len(one.token_ids) == min(30, 40 - len(prompt))
+        assert [[one]] == continued(model, [prompt], beam_size=2, max_length=30, min_length=30)
+
+
+def test_a_prompt_that_leaves_no_room_is_refused(model):
+    with pytest.raises(ValueError, match="at most 39 tokens, but has 40"):
+        continued(model, [(2,) * 40])
+
+
+def test_a_batch_of_prompts_of_two_lengths_is_refused(model):
+    mask = torch.tensor([[True, True], [True, False]])
     with pytest.raises(ValueError, match="must be equally long"):
-        continued(model, [(2, 5), (2, 5, 6)])
+        PromptedModel(model).encode(torch.zeros(2, 2, dtype=torch.int64), mask)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from tformer_cli.fast.native.training import NativeOperations, use_native_operat
 from tformer_cli.fast.native.weights import ACTIVATIONS, POSITIONS
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.fast.unpadded import hidden_unpadded, unpadded
+from tformer_cli.model.base import Model
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import Dropout
 from tformer_cli.model.transformer import Transformer
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import ctypes
     from collections.abc import Sequence
 
+AnyModel = TypeVar("AnyModel", bound=Model)
 TOLERANCE = 1e-4
 """Largest difference of a token's log-probability; rounding alone is about 1e-6."""
 INTEGER_TOLERANCE = 0.2
@@ -126,17 +128,22 @@ def check_library(library: ctypes.CDLL) -> None:
 
 def random_model(config: ModelConfig, seed: int) -> Transformer:
     """Creates a model with weights that are all in use, biases and norms included."""
-    generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Transformer(config, VOCABULARY).eval()
+        model = Transformer(config, VOCABULARY)
+    return randomized(model, seed)
+
+
+def randomized(model: AnyModel, seed: int) -> AnyModel:
+    """Draws what a fresh model has as zeros and ones; its translations differ, too."""
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1:
                 center = 1.0 if name.endswith("norm.weight") else 0.0
                 noise = torch.randn(parameter.shape, generator=generator)
                 parameter.copy_(center + 0.2 * noise)
-    return model
+    return model.eval()
 
 
 def random_sources(seed: int) -> list[list[int]]:

@@ -37,13 +37,14 @@ class QuantizedRows(ctypes.Structure):
 
 
 class Norm(ctypes.Structure):
-    _fields_ = (("weight", c_void_p), ("bias", c_void_p))
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("is_rms", c_int32))
 
 
 class Memory(ctypes.Structure):
     _fields_ = (
         ("n_positions", c_size_t),
         ("n_heads", c_size_t),
+        ("group_size", c_size_t),
         ("head_width", c_size_t),
         ("panels", c_void_p),
     )
@@ -103,7 +104,7 @@ def declare(library):
         ("memory_size", size, [size, size, size]),
         ("pack_memory", None, [pointer, pointer, pointer, size]),
         ("attend", None, [pointer, pointer, size, size, pointer, pointer, size]),
-        ("attend_to_past", None, [pointer, *[size] * 4, pointer, pointer, pointer]),
+        ("attend_to_past", None, [pointer, *[size] * 5, pointer, pointer, pointer]),
         ("lay_out_vocabulary", None, [pointer, size, size, pointer]),
         ("best_tokens", None, [pointer, pointer, size, pointer, pointer]),
         ("integers_size", size, [size, size]),

@@ -96,14 +96,26 @@ def test_norms_are_those_of_torch(kernels, width, has_bias):
     assert torch.allclose(result.double(), exact, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("width", [64, 7, 100])
+def test_norms_by_the_root_mean_square_are_those_of_torch(kernels, width):
+    x, weight = 3 * torch.randn(5, width) + 1, torch.randn(width)
+    norm = Norm(weight.data_ptr(), None, 1)
+    result = torch.full_like(x, torch.nan)
+    kernels.normalize(ctypes.byref(norm), x.data_ptr(), 5, width, width, 1e-5, result.data_ptr())
+    exact = torch.nn.functional.rms_norm(x.double(), (width,), weight.double(), 1e-5)
+    assert torch.allclose(result.double(), exact, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("n_queries", [1, 5, 60])
 @pytest.mark.parametrize(("n_keys", "width"), [(1, 64), (16, 32), (37, 12), (150, 5)])
-def test_attention_is_that_of_the_formula(kernels, n_queries, n_keys, width):
-    n_heads = 3
-    query, key, value = (torch.randn(n, n_heads * width) for n in (n_queries, n_keys, n_keys))
-    panels = torch.empty(kernels.memory_size(n_keys, n_heads, width))
-    memory = Memory(n_keys, n_heads, width, panels.data_ptr())
-    kernels.pack_memory(ctypes.byref(memory), key.data_ptr(), value.data_ptr(), n_heads * width)
+@pytest.mark.parametrize("group_size", [1, 3])
+def test_attention_is_that_of_the_formula(kernels, n_queries, n_keys, width, group_size):
+    n_heads, n_key_heads = 3, 3 // group_size
+    query = torch.randn(n_queries, n_heads * width)
+    key, value = torch.randn(2, n_keys, n_key_heads * width)
+    panels = torch.empty(kernels.memory_size(n_keys, n_key_heads, width))
+    memory = Memory(n_keys, n_key_heads, group_size, width, panels.data_ptr())
+    kernels.pack_memory(ctypes.byref(memory), key.data_ptr(), value.data_ptr(), n_key_heads * width)
     scores = torch.full((min(56, n_queries), kernels.row_stride(n_keys)), torch.nan)
     context = torch.full((n_queries, n_heads * width), torch.nan)
     kernels.attend(
@@ -119,10 +131,12 @@ def test_attention_is_that_of_the_formula(kernels, n_queries, n_keys, width):
 
 
 @pytest.mark.parametrize(("n_keys", "width"), [(1, 64), (16, 32), (37, 12), (150, 5), (20, 112)])
-def test_attention_to_the_past_is_that_of_the_formula(kernels, n_keys, width):
-    n_heads, offset = 2, 24
+@pytest.mark.parametrize("group_size", [1, 2])
+def test_attention_to_the_past_is_that_of_the_formula(kernels, n_keys, width, group_size):
+    n_heads, offset = 4, 24
     joined = n_heads * width
-    query, key, value = (torch.randn(n, joined) for n in (1, n_keys, n_keys))
+    query = torch.randn(1, joined)
+    key, value = torch.randn(2, n_keys, joined // group_size)
     entries = torch.cat((torch.full((n_keys, offset), torch.nan), key, value), dim=1)
     places = torch.randperm(n_keys)  # where positions lie is nobody's concern
     moved = entries[places].contiguous()
@@ -135,6 +149,7 @@ def test_attention_to_the_past_is_that_of_the_formula(kernels, n_keys, width):
         offset,
         n_keys,
         n_heads,
+        group_size,
         width,
         query.data_ptr(),
         scores.data_ptr(),
@@ -145,10 +160,11 @@ def test_attention_to_the_past_is_that_of_the_formula(kernels, n_keys, width):
 
 def _attention(query, key, value, n_heads):
     """The formula in float64, with queries that are already divided."""
+    width = query.shape[1] // n_heads
     split = [
-        part.double().view(1, len(part), n_heads, -1).transpose(1, 2)
-        for part in (query, key, value)
+        part.double().view(1, len(part), -1, width).transpose(1, 2) for part in (query, key, value)
     ]
+    split = [part.repeat_interleave(n_heads // part.shape[1], dim=1) for part in split]
     split[0] = split[0] * math.sqrt(split[0].shape[-1])
     return plain_attention(*split).transpose(1, 2).flatten(2)[0]
 

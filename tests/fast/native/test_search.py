@@ -61,6 +61,13 @@ SHAPES = {
         "output_bias": True,
         "n_decoder_layers": 1,
     },
+    "no positions": {"positions": "none"},
+    "gelu by tanh": {"activation": "gelu-tanh"},
+    "norms by the root mean square": {"norm_kind": "rms", "embedding_norm": True},
+    "gates": {"gated": True, "activation": "swish", "d_ff": 50},
+    "gates of relu": {"gated": True},
+    "shared keys": {"n_key_heads": 2},
+    "one head of keys, odd widths": {"n_key_heads": 1, "d_model": 30, "n_heads": 3},
     "wide heads": {"d_model": 160, "n_heads": 2, "d_ff": 40},
 }
 

@@ -7,15 +7,18 @@ and a prompt's keys are held once, however many hypotheses continue it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from tformer_cli.decoding.engine import StoredModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
-    from tformer_cli.decoding.engine import DecodingCache, DecodingModel
+    from tformer_cli.decoding.config import DecodingConfig
+    from tformer_cli.decoding.engine import DecodingCache, DecodingModel, SearchedModel
 
 
 @dataclass
@@ -38,12 +41,12 @@ class PromptedCache:
 
 
 class PromptedModel:
-    """A `DecodingModel` whose sources are prompts, those of a batch equally long."""
+    """A `DecodingModel` whose sources are prompts, those of a batch in torch equally long."""
 
     source_eos = False
 
     def __init__(
-        self, model: DecodingModel, on_token: Callable[[Tensor], None] | None = None
+        self, model: SearchedModel, on_token: Callable[[Sequence[int]], None] | None = None
     ) -> None:
         """Takes a language model.
 
@@ -51,9 +54,32 @@ class PromptedModel:
             model: in evaluation mode.
             on_token: called with the tokens (B·W) that a search has chosen before it reads them.
         """
-        self._model = model
-        self._on_token = on_token
+        self.model = model
+        """The language model."""
+        self.on_token = on_token
+        """What is called with tokens; it may be another one for each search."""
         self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
+
+    @property
+    def _in_torch(self) -> DecodingModel:
+        """The language model, made if need be."""
+        if isinstance(self.model, StoredModel):
+            return self.model.make()
+        return cast("DecodingModel", self.model)
+
+    def within(self, config: DecodingConfig, n_prompt: int) -> DecodingConfig:
+        """Settings of the search for a prompt of so many tokens, within the positions left.
+
+        Raises:
+            ValueError: if there are none.
+        """
+        left = self.max_positions - n_prompt
+        if left < 1:
+            raise ValueError(
+                f"a prompt may have at most {self.max_positions - 1} tokens, but has {n_prompt}"
+            )
+        most = min(config.max_length or left, left)
+        return replace(config, max_length=most, min_length=min(config.min_length, most))
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
         """Returns the tokens of the prompts, (B, P).
@@ -72,11 +98,12 @@ class PromptedModel:
     ) -> PromptedCache:
         """Reads the prompts, (B, P), one position after the other; each has one row at first."""
         n_read = memory.shape[1]
-        nothing = self._model.encode(memory, source_mask[:, :n_read])
-        cache = self._model.start_cache(nothing, source_mask, beam_size, n_read + max_length - 1)
+        model = self._in_torch
+        nothing = model.encode(memory, source_mask[:, :n_read])
+        cache = model.start_cache(nothing, source_mask, beam_size, n_read + max_length - 1)
         logits = None
         for position in range(n_read):
-            logits = self._model.decode_step(memory[:, position], cache)
+            logits = model.decode_step(memory[:, position], cache)
         return PromptedCache(cache, logits)
 
     def decode_step(self, tokens: Tensor, cache: PromptedCache) -> Tensor:
@@ -84,6 +111,6 @@ class PromptedModel:
         if cache.logits is not None:
             logits, cache.logits = cache.logits, None
             return logits
-        if self._on_token is not None:
-            self._on_token(tokens)
-        return self._model.decode_step(tokens, cache.cache)
+        if self.on_token is not None:
+            self.on_token(tokens.tolist())
+        return self._in_torch.decode_step(tokens, cache.cache)

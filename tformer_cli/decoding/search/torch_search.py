@@ -18,6 +18,7 @@ from tformer_cli.decoding.search.constraints import satisfying_search
 from tformer_cli.decoding.search.diverse import diverse_beam_search
 from tformer_cli.decoding.search.greedy import greedy_search
 from tformer_cli.decoding.search.processors import StepRows, make_processors, process
+from tformer_cli.decoding.search.prompted_model import PromptedModel
 from tformer_cli.decoding.search.sampling import sample
 from tformer_cli.decoding.search.scoring import score_pairs, takes_targets
 from tformer_cli.decoding.search.shortlisted_model import ShortlistedModel
@@ -63,21 +64,24 @@ class TorchSearch:
         """
         check_threads()
         found: dict[int, list[Hypothesis]] = {}
-        by_rules: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+        by_rules: dict[tuple[tuple[tuple[int, ...], ...], int], list[int]] = {}
+        prompted = self._model if isinstance(self._model, PromptedModel) else None
         for index, sentence in enumerate(sentences):
             if sentence.constraints is not None:
                 before_batch()
                 found[index] = self._constrained(sentence, config)
             else:
-                by_rules.setdefault(sentence.excluded, []).append(index)
+                length = 0 if prompted is None else len(sentence.tokens)
+                by_rules.setdefault((sentence.excluded, length), []).append(index)
         n_rows = config.n_candidates if config.sampling else config.beam_size
         most_sentences = LARGEST_LOGITS // (n_rows * self._model.vocab_size)
-        for alike in by_rules.values():
+        for (_, length), alike in sorted(by_rules.items(), key=lambda item: item[0][1]):
+            own = config if prompted is None else prompted.within(config, length)
             lengths = [len(sentences[index].tokens) + 1 for index in alike]
             for batch in plan_source_batches(lengths, config.batch_tokens, most_sentences):
                 indices = [alike[place] for place in batch]
                 before_batch()
-                results = self._searched([sentences[index] for index in indices], config)
+                results = self._searched([sentences[index] for index in indices], own)
                 found.update(zip(indices, results, strict=True))
         return [found[index] for index in range(len(sentences))]
 

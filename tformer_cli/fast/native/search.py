@@ -1,4 +1,4 @@
-"""Encoder, decoder and search, or forced decoding, of many sentences in one call of the kernels."""
+"""Many sentences in one call of the kernels: encoded, translated or continued, or scored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tformer_cli.fast.native.structs import Answer, Request, ScoreRequest
+from tformer_cli.fast.native.structs import Answer, EncodeRequest, Request, ScoreRequest, TellToken
 from tformer_cli.fast.native.weights import PackedModel
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ EOS_ID = 3
 MOST_ROWS = 320
 """Hypotheses decoded at a time, whatever the number of sentences: enough for the products."""
 _NO_MEMORY, _STOPPED = 1, 2
+_MOST_TOP_K = 1 << 31
+"""More tokens than any vocabulary has."""
 
 
 class Found(NamedTuple):
@@ -60,12 +62,30 @@ class Rules:
 NO_RULES = Rules()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """What tokens are drawn by; see `tformer_cli.decoding.search.sampling`."""
+
+    keys: Sequence[int]
+    """For each sentence the number that decides, of 64 bits with a sign."""
+    temperature: float
+    """Log-probabilities are divided by it."""
+    top_k: int
+    """Most tokens that are drawn from; 0: all."""
+    top_p: float
+    """Probability that those tokens have together at least."""
+
+
 class Stopped(Exception):  # noqa: N818 - nothing is wrong
     """The search was told to stop."""
 
 
 class NativeModel:
-    """A model that searches by the kernels; several threads may use it at once."""
+    """A model that searches by the kernels; several threads may use it at once.
+
+    The sources of a language model are prompts, of at least one token: `<s>`, or what its texts
+    begin with.
+    """
 
     def __init__(
         self,
@@ -83,8 +103,11 @@ class NativeModel:
         self._library = library
         self._model = PackedModel(library, config, vocab_size, weights, release)
         self._search, self._score = library.tformer_search, library.tformer_score
-        self._search.restype = self._score.restype = ctypes.c_int32
-        self._search.argtypes, self._score.argtypes = [ctypes.c_void_p] * 3, [ctypes.c_void_p] * 2
+        self._encode = library.tformer_encode
+        self._search.argtypes = [ctypes.c_void_p] * 3
+        self._score.argtypes = self._encode.argtypes = [ctypes.c_void_p] * 2
+        for function in (self._search, self._score, self._encode):
+            function.restype = ctypes.c_int32
 
     def search(
         self,
@@ -99,8 +122,10 @@ class NativeModel:
         most_rows: int = MOST_ROWS,
         candidates: Sequence[Sequence[int]] | None = None,
         rules: Rules = NO_RULES,
+        drawing: Drawing | None = None,
+        tell: Callable[[int], None] | None = None,
     ) -> list[list[Found]]:
-        """Translates sentences; what is found for one depends on it alone, to the last bit.
+        """Translates or continues sentences; what is found for one depends on it alone, to the bit.
 
         Args:
             sources: token ids of each sentence, without special tokens.
@@ -115,21 +140,29 @@ class NativeModel:
             candidates: for each sentence the tokens that its translation may consist of, in
                 ascending order, 0 to the end of sentence among them; empty, or None: any.
             rules: what else is asked of the translations.
+            drawing: what `beam_size` hypotheses of each sentence are drawn by, all of which are
+                wanted, of all tokens; None: the best are looked for.
+            tell: is told each token of a single hypothesis of a single sentence; what it raises
+                ends the search.
 
         Returns:
-            For every sentence `n_searched` hypotheses, best first, or fewer where there are no
-            more.
+            For every sentence `n_searched` hypotheses, best first or in the order drawn, or fewer
+            where there are no more.
 
         Raises:
             Stopped: if `stop` was set.
             MemoryError: if there is not enough.
         """
         self._check(sources, limits, beam_size, n_searched, divisors)
-        tokens, starts = _joined(sources, eos=self._model.source_eos)
+        tokens, starts = self._joined_sources(sources)
         listed, listed_starts = self._listed(candidates, len(sources))
+        if drawing is not None and (listed is not None or n_searched != beam_size):
+            raise ValueError("all hypotheses that are drawn are wanted, and of all tokens")
         ruled = _PackedRules(rules, len(sources), self._model.vocab_size)
+        drawn = _PackedDrawing(drawing, len(sources))
         answer = _Room(np.array(limits, np.int64), n_searched)
         stop = ctypes.c_int(0) if stop is None else stop
+        told = _Told(tell, stop)
         divisors = np.ascontiguousarray(divisors, np.float64)
         status = self._search(
             self._model.pointer,
@@ -147,11 +180,14 @@ class NativeModel:
                     n_searched,
                     most_rows,
                     stops_early,
+                    *drawn.fields,
+                    told.function,
                     ctypes.addressof(stop),
                 )
             ),
             ctypes.byref(Answer(*(part.ctypes.data for part in answer.parts))),
         )
+        told.raise_what_was_raised()
         _check_status(status, "search for")
         return [answer.read(index) for index in range(len(sources))]
 
@@ -165,13 +201,15 @@ class NativeModel:
         """Scores translations that are given; what is computed for a pair depends on it alone.
 
         Args:
-            sources: token ids of each sentence, without special tokens.
-            targets: those of a translation of each.
+            sources: token ids of each sentence, without special tokens; of a language model what
+                comes before the target in a text, of at least one token.
+            targets: those of a translation of each; of a language model at least one token, and no
+                end of sentence is added.
             stop: where another thread sets a number other than 0 to end the work.
 
         Returns:
-            For every pair log p of each target token and of the end of sentence: the bits of
-            `Found.token_log_probabilities` for what `search` has found.
+            For every pair log p of each target token and of the end of sentence that was added:
+            the bits of `Found.token_log_probabilities` for what `search` has found.
 
         Raises:
             Stopped: if `stop` was set.
@@ -179,10 +217,13 @@ class NativeModel:
         """
         if len(targets) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(targets)} targets")
-        self._check_tokens(sources, self._model.source_vocab_size)
-        self._check_tokens(targets, self._model.vocab_size)
-        tokens, starts = _joined(sources, eos=self._model.source_eos)
-        wanted, target_starts = _joined(targets)
+        tokens, starts = self._joined_sources(sources)
+        if self._model.is_decoder_only:
+            self._check_texts(sources, targets)
+            wanted, target_starts = _flat(targets)
+        else:
+            self._check_tokens(targets, self._model.vocab_size)
+            wanted, target_starts = _joined(targets)
         steps = np.empty(len(wanted), np.float32)
         stop = ctypes.c_int(0) if stop is None else stop
         request = ScoreRequest(
@@ -194,8 +235,39 @@ class NativeModel:
         _check_status(self._score(self._model.pointer, ctypes.byref(request)), "score")
         return [steps[start:end].tolist() for start, end in pairwise(target_starts.tolist())]
 
+    def encode(
+        self, texts: Sequence[Sequence[int]], *, stop: ctypes.c_int | None = None
+    ) -> list[NDArray[np.float32]]:
+        """Computes the encoder's output; what is computed for a text depends on it alone.
+
+        Args:
+            texts: token ids of each text, without special tokens.
+            stop: where another thread sets a number other than 0 to end the work.
+
+        Returns:
+            For every text the (S, D) hidden states of its tokens, the end of sentence that was
+            added among them.
+
+        Raises:
+            Stopped: if `stop` was set.
+            MemoryError: if there is not enough.
+        """
+        if self._model.is_decoder_only:
+            raise ValueError("a language model has no encoder")
+        tokens, starts = self._joined_sources(texts)
+        hidden = np.empty((len(tokens), self._model.d_model), np.float32)
+        stop = ctypes.c_int(0) if stop is None else stop
+        request = EncodeRequest(
+            len(texts),
+            *(array.ctypes.data for array in (tokens, starts)),
+            ctypes.addressof(stop),
+            hidden.ctypes.data,
+        )
+        _check_status(self._encode(self._model.pointer, ctypes.byref(request)), "encode")
+        return [hidden[start:end] for start, end in pairwise(starts.tolist())]
+
     def start(self, source: Sequence[int], *, most_rows: int, most_steps: int) -> NativeSession:
-        """Encodes a sentence, to be decoded step by step.
+        """Encodes a sentence, to be decoded step by step; not by a model without either stack.
 
         Args:
             source: its token ids, without special tokens.
@@ -207,6 +279,8 @@ class NativeModel:
         """
         if not (1 <= most_rows <= MOST_SLOTS and 1 <= most_steps <= self._model.max_positions):
             raise ValueError(f"{most_rows} hypotheses of {most_steps} tokens are out of range")
+        if self._model.is_decoder_only or self._model.is_encoder_only:
+            raise ValueError("only a model with encoder and decoder is decoded step by step")
         self._check_tokens([source], self._model.source_vocab_size)
         return NativeSession(self._library, self._model, source, most_rows, most_steps)
 
@@ -230,11 +304,13 @@ class NativeModel:
             )
         if len(limits) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(limits)} limits")
-        self._check_tokens(sources, self._model.source_vocab_size)
-        n_positions = self._model.max_positions
-        for limit in limits:
-            if not 0 <= limit < n_positions:
-                raise ValueError(f"limits must be 0 to {n_positions - 1}, but one is {limit}")
+        if self._model.is_encoder_only:
+            raise ValueError("an encoder alone writes nothing")
+        for source, limit in zip(sources, limits, strict=True):
+            n_read = len(source) if self._model.is_decoder_only else 1
+            longest = self._model.max_positions - n_read
+            if not 0 <= limit <= longest:
+                raise ValueError(f"limits must be 0 to {longest}, but one is {limit}")
         if limits and max(limits) + 2 > len(divisors):
             raise ValueError(f"there are {len(divisors)} divisors for a limit of {max(limits)}")
 
@@ -262,6 +338,34 @@ class NativeModel:
                 )
         np.cumsum([len(some) for some in parts], out=starts[1:])
         return np.concatenate(parts), starts
+
+    def _joined_sources(
+        self, sources: Sequence[Sequence[int]]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Joins sources, or prompts as they are; returns also where each begins.
+
+        Raises:
+            ValueError: if they would let the kernels leave their arrays.
+        """
+        if not self._model.is_decoder_only:
+            self._check_tokens(sources, self._model.source_vocab_size)
+            return _joined(sources, eos=self._model.source_eos)
+        self._check_texts(sources, [()] * len(sources))
+        return _flat(sources)
+
+    def _check_texts(
+        self, beginnings: Sequence[Sequence[int]], rests: Sequence[Sequence[int]]
+    ) -> None:
+        """Checks what a language model reads: all tokens of a text but the last of its rest."""
+        for beginning, rest in zip(beginnings, rests, strict=True):
+            text = (*beginning, *rest)
+            if not beginning or len(text) - bool(rest) > self._model.max_positions:
+                raise ValueError(
+                    f"a text must have 1 to {self._model.max_positions} tokens, but has "
+                    f"{len(beginning)} and then {len(rest)}"
+                )
+            if not 0 <= min(text) <= max(text) < self._model.vocab_size:
+                raise ValueError(f"token ids must be 0 to {self._model.vocab_size - 1}")
 
     def _check_tokens(self, sentences: Sequence[Sequence[int]], vocab_size: int) -> None:
         n_positions = self._model.max_positions
@@ -393,6 +497,56 @@ class _PackedRules:
             rules.no_repeat_ngram,
         )
         """What they are in `Request`."""
+
+
+class _PackedDrawing:
+    """What is drawn by in the arrays of search.h, which live as long as this."""
+
+    def __init__(self, drawing: Drawing | None, n_sentences: int) -> None:
+        """Takes what is drawn by.
+
+        Raises:
+            ValueError: if anything is outside its range.
+        """
+        self.fields: tuple[int | float | None, ...] = (None, 1.0, 0, 1.0)
+        """What it is in `Request`."""
+        if drawing is None:
+            return
+        if len(drawing.keys) != n_sentences:
+            raise ValueError(f"there are {n_sentences} sources, but {len(drawing.keys)} keys")
+        if not (drawing.temperature > 0.0 and drawing.top_k >= 0 and 0.0 < drawing.top_p <= 1.0):
+            raise ValueError(f"{drawing} is out of range")
+        self._keys = np.array(drawing.keys, np.int64)
+        self.fields = (
+            self._keys.ctypes.data,
+            drawing.temperature,
+            min(drawing.top_k, _MOST_TOP_K),
+            drawing.top_p,
+        )
+
+
+class _Told:
+    """The function that kernels call with each token, and what it has raised."""
+
+    def __init__(self, tell: Callable[[int], None] | None, stop: ctypes.c_int) -> None:
+        self._raised: BaseException | None = None
+
+        def call(token: int) -> None:
+            if tell is None or self._raised is not None:
+                return
+            try:
+                tell(token)
+            except BaseException as error:  # noqa: BLE001 - nothing may pass through C
+                self._raised = error
+                stop.value = 1
+
+        self.function = TellToken() if tell is None else TellToken(call)
+        """What it is in `Request`."""
+
+    def raise_what_was_raised(self) -> None:
+        """Raises what ended the search."""
+        if self._raised is not None:
+            raise self._raised
 
 
 class _Room:

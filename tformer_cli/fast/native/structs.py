@@ -23,13 +23,20 @@ class Shape(ctypes.Structure):
         ("encoder_heads", ctypes.POINTER(ctypes.c_int64)),
         ("decoder_heads", ctypes.POINTER(ctypes.c_int64)),
         ("cross_heads", ctypes.POINTER(ctypes.c_int64)),
+        ("group_size", ctypes.c_int64),
         ("norm_epsilon", ctypes.c_float),
         ("is_pre_norm", ctypes.c_int32),
         ("activation", ctypes.c_int32),
         ("positions", ctypes.c_int32),
         ("decoder_cell", ctypes.c_int32),
         ("scales_embeddings", ctypes.c_int32),
+        ("is_rms", ctypes.c_int32),
+        ("is_gated", ctypes.c_int32),
     )
+
+
+TellToken = ctypes.CFUNCTYPE(None, ctypes.c_int32)
+"""The function type of that name in search.h."""
 
 
 class Request(ctypes.Structure):
@@ -54,6 +61,11 @@ class Request(ctypes.Structure):
         ("n_searched", ctypes.c_int64),
         ("most_rows", ctypes.c_int64),
         ("stops_early", ctypes.c_int32),
+        ("keys", ctypes.c_void_p),
+        ("temperature", ctypes.c_double),
+        ("top_k", ctypes.c_int64),
+        ("top_p", ctypes.c_double),
+        ("tell", TellToken),
         ("stop", ctypes.c_void_p),
     )
 
@@ -87,6 +99,18 @@ class ScoreRequest(ctypes.Structure):
         ("target_starts", ctypes.c_void_p),
         ("stop", ctypes.c_void_p),
         ("steps", ctypes.c_void_p),
+    )
+
+
+class EncodeRequest(ctypes.Structure):
+    """The struct `EncodeRequest` of encoding.h."""
+
+    _fields_ = (
+        ("n_texts", ctypes.c_int64),
+        ("tokens", ctypes.c_void_p),
+        ("starts", ctypes.c_void_p),
+        ("stop", ctypes.c_void_p),
+        ("hidden", ctypes.c_void_p),
     )
 
 
@@ -220,6 +244,7 @@ SHARED = (
     Request,
     Answer,
     ScoreRequest,
+    EncodeRequest,
     BiasGradient,
     HeadRows,
     AttentionPass,

@@ -12,6 +12,8 @@ from tformer_cli.fast.native.weights import OUTPUT, SCALE, unsupported_shape
 from tformer_cli.fast.packed import PackedProduct
 from tformer_cli.fast.quantized import QuantizedProduct
 from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.model.base import Model
+from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.operations import Linear
 from tformer_cli.model.transformer import Transformer
 
@@ -24,10 +26,11 @@ if TYPE_CHECKING:
 
 def unsupported(model: object) -> str | None:
     """Gives the reason why the kernels cannot compute what a model computes; None if they can."""
-    if not isinstance(model, Transformer) or type(model) is not Transformer:
+    if not isinstance(model, Model) or type(model) not in (Transformer, Classifier):
         return "it is not a single Transformer"
     linears = [module for module in model.modules() if isinstance(module, Linear)]
-    for product in (*(linear.product for linear in linears), model.output_product):
+    output_product = getattr(model, "output_product", None)
+    for product in (*(linear.product for linear in linears), output_product):
         if not (product is None or isinstance(product, (PackedProduct, QuantizedProduct))):
             return "the weights are neither float32 nor int8"
     in_integers = {
@@ -36,8 +39,9 @@ def unsupported(model: object) -> str | None:
     reason = unsupported_shape(model.config, model.vocab_size, in_integers=bool(in_integers))
     if reason is not None:
         return reason
-    if isinstance(model.output_product, QuantizedProduct) and model.output_projection is not None:
-        in_integers.add(id(model.output_projection.weight))
+    projection = getattr(model, "output_projection", None)
+    if isinstance(output_product, QuantizedProduct) and projection is not None:
+        in_integers.add(id(projection.weight))
     for weight in model.parameters():
         if id(weight) in in_integers:  # only their shapes are left
             continue
@@ -85,7 +89,7 @@ def versions(modules: Sequence[nn.Module]) -> list[tuple[int, int]]:
     ]
 
 
-def native_model(library: ctypes.CDLL, model: Transformer) -> NativeModel:
+def native_model(library: ctypes.CDLL, model: Model) -> NativeModel:
     """Packs a model that is not `unsupported`; its weights must stay as they are from then on.
 
     Raises:
@@ -94,7 +98,7 @@ def native_model(library: ctypes.CDLL, model: Transformer) -> NativeModel:
     return NativeModel(library, model.config, model.vocab_size, named_arrays(model))
 
 
-def named_arrays(model: Transformer) -> dict[str, Array]:
+def named_arrays(model: Model) -> dict[str, Array]:
     """Returns the weights of a model that is not `unsupported`, as `PackedModel` takes them.
 
     The arrays are the model's own memory.
@@ -106,7 +110,7 @@ def named_arrays(model: Transformer) -> dict[str, Array]:
         if isinstance(module, Linear)
     }
     # Where an embedding is the output matrix, too, only this one is multiplied by integers
-    products[OUTPUT] = model.output_product
+    products[OUTPUT] = getattr(model, "output_product", None)
     for name, product in products.items():
         if isinstance(product, QuantizedProduct):
             tensors[name], tensors[f"{name}{SCALE}"] = product.matrix

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic]
 
-ACTIVATIONS = MappingProxyType({"relu": 0, "gelu": 1, "swish": 2})
+ACTIVATIONS = MappingProxyType({"relu": 0, "gelu": 1, "swish": 2, "gelu-tanh": 3})
 """Activations by their number in layers.c."""
-POSITIONS = MappingProxyType({"sinusoidal": 0, "learned": 0, "table": 0, "rotary": 1})
+POSITIONS = MappingProxyType({"sinusoidal": 0, "learned": 0, "table": 0, "none": 0, "rotary": 1})
 """Positions by the number of what they change."""
 DECODER_CELLS = MappingProxyType({"attention": 0, "ssru": 1})
 """Cells of decoder layers by their number in model.h."""
@@ -54,6 +54,15 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
              "rotary_base", "encoder_heads", "decoder_heads", "cross_heads"),
             ANY,
         ),
+        # of a language model or an encoder alone, which are not searched as translators are
+        "n_encoder_layers": ANY,
+        "n_decoder_layers": ANY,
+        **dict.fromkeys(("target_bos", "target_eos"), (False, True)),
+        "n_labels": ANY,
+        "pooling": ("mean", "first"),
+        "n_key_heads": ANY,
+        "norm_kind": ("layer", "rms"),
+        "gated": (False, True),
         # of training alone
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
@@ -129,6 +138,8 @@ def _quantize(
 
 _N_OF_INPUT = 5
 """Weights of a stack's input: embeddings, their scale, positions, and a norm's two."""
+_N_OF_PROJECTION = 3
+"""Weights of a projection: a matrix, its bias and its scale."""
 _ReleaseWeight = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 """The function type of that name in model.h."""
 
@@ -160,6 +171,9 @@ class PackedModel:
         self.vocab_size = vocab_size
         self.source_vocab_size = config.source_vocab_size or vocab_size
         self.max_positions = config.max_positions
+        self.d_model = config.d_model
+        self.is_decoder_only = config.is_decoder_only
+        self.is_encoder_only = config.is_encoder_only
         self.source_eos = config.source_eos
         ordered = [
             None if weight is None else np.require(weight, requirements=("C", "A"))
@@ -218,12 +232,15 @@ def _shape(config: ModelConfig, vocab_size: int) -> Shape:
         config.n_encoder_layers,
         config.n_decoder_layers,
         *(ctypes.cast(some, ctypes.POINTER(ctypes.c_int64)) for some in heads),
+        config.n_heads // (config.n_key_heads or config.n_heads),
         config.norm_epsilon,
         config.norm == "pre",
         ACTIVATIONS[config.activation],
         POSITIONS[config.positions],
         DECODER_CELLS[config.decoder_cell],
         config.scale_embeddings,
+        config.norm_kind == "rms",
+        config.gated,
     )
 
 
@@ -232,12 +249,21 @@ def _ordered(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Arra
     source = "source_embedding.weight"
     target = "target_embedding.weight"
     target = target if target in weights else source
-    positions = _positions(config, weights)
-    for side, embedding, table in zip(("en", "de"), (source, target), positions, strict=True):
+    for side, embedding, n_layers in (
+        ("en", source, config.n_encoder_layers),
+        ("de", target, config.n_decoder_layers),
+    ):
+        if n_layers == 0:
+            yield from (None,) * _N_OF_INPUT
+            continue
+        table = _positions(config, weights, f"{side}coder")
         yield from (weights[embedding], weights.get(f"{embedding}{SCALE}"), table)
         yield from _norm(weights, f"{side}coder_input.norm")
-    output = OUTPUT if OUTPUT in weights else target
-    yield from (weights[output], weights.get("output_bias"), weights.get(f"{output}{SCALE}"))
+    if config.is_encoder_only:
+        yield from (None,) * _N_OF_PROJECTION
+    else:
+        output = OUTPUT if OUTPUT in weights else target
+        yield from (weights[output], weights.get("output_bias"), weights.get(f"{output}{SCALE}"))
     for number in range(config.n_encoder_layers):
         layer = f"encoder.layers.{number}."
         yield from _attention(weights, f"{layer}self_attention")
@@ -249,23 +275,22 @@ def _ordered(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Arra
             yield from _recurrence(weights, f"{layer}recurrence")
         else:
             yield from _attention(weights, f"{layer}self_attention")
-        yield from _attention(weights, f"{layer}cross_attention")
+        if not config.is_decoder_only:
+            yield from _attention(weights, f"{layer}cross_attention")
         yield from _feed_forward(weights, f"{layer}feed_forward")
     yield from _norm(weights, "decoder.final_norm")
 
 
-def _positions(config: ModelConfig, weights: Mapping[str, Array]) -> tuple[Array, Array]:
-    """Positions of the encoder and of the decoder, (max_positions, D) each, or what turns heads."""
+def _positions(config: ModelConfig, weights: Mapping[str, Array], side: str) -> Array | None:
+    """Positions of a stack, (max_positions, D), or what turns its heads; None: there are none."""
     if config.positions in ("learned", "table"):
-        names = (f"{side}coder_input.positions.table" for side in ("en", "de"))
-        source, target = (weights[name] for name in names)
-        return source, target
+        return weights[f"{side}_input.positions.table"]
+    if config.positions == "none":
+        return None
     if config.positions == "rotary":  # cosines, then sines, (max_positions, E)
         table = sinusoids(config.max_positions, config.head_width, config.rotary_base)
-        table = np.concatenate((table[:, 1::2], table[:, 0::2]), axis=1)
-    else:
-        table = sinusoids(config.max_positions, config.d_model)
-    return table, table
+        return np.concatenate((table[:, 1::2], table[:, 0::2]), axis=1)
+    return sinusoids(config.max_positions, config.d_model)
 
 
 def _recurrence(weights: Mapping[str, Array], name: str) -> Iterator[Array | None]:
@@ -288,6 +313,8 @@ def _attention(weights: Mapping[str, Array], name: str) -> Iterator[Array | None
 def _feed_forward(weights: Mapping[str, Array], name: str) -> Iterator[Array | None]:
     yield from _projection(weights, f"{name}.inner")
     yield from _projection(weights, f"{name}.outer")
+    if f"{name}.gate.weight" in weights:
+        yield from _projection(weights, f"{name}.gate")
     yield from _norm(weights, f"{name}_norm")
 
 

@@ -1,4 +1,4 @@
-"""Opening a model directory for generation: a language model and a search in torch."""
+"""Opening a model directory for generation: a language model and what searches with it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.decoding.generator import Generator
-from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.errors import UsageError
+from tformer_cli.workflows.opening.engines import search_engines, tell_if_slower
 from tformer_cli.workflows.opening.precision import choose_precision, in_precision
 from tformer_cli.workflows.opening.settings import split_options
+from tformer_cli.workflows.opening.stored_model import DirectoryModel
 from tformer_cli.workflows.opening.translator import device_of, overridden, resolved
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from tformer_cli.decoding.config import Engine, PrecisionChoice
+    from tformer_cli.model.config import Precision
     from tformer_cli.workflows.opening.settings import TranslatorOptions
 
 
@@ -65,28 +67,42 @@ def open_generator(
     if overrides.get("beam_size") is not None and overrides.get("sampling") is None:
         overrides["sampling"] = False
     place = device_of(settings)
-    directory, _ = read_model_directory(
+    directory, weights = read_model_directory(
         resolved(model, settings),
         place,
         takes_int8=True,
         adapter=settings.adapter,
         tasks=("language-model",),
     )
+    if settings.engine == "ctranslate2":
+        raise UsageError("--engine ctranslate2: it is exported translation models alone; omit it")
     decoding = overridden(directory.decoding, settings.tell, **overrides)
     if decoding.coverage_penalty:
         raise UsageError("--coverage-penalty: there is no source to cover; omit it")
     precision = choose_precision(directory, settings.precision, place)
     directory = in_precision(directory, precision, settings, may_change=True)
+    torch_precision: Precision = "bfloat16" if precision == "bfloat16" else "float32"
+    is_compiled = place == "cpu" and precision != "bfloat16" and settings.engine == "tformer"
+    if is_compiled and settings.tell is not None:
+        tell_if_slower(directory.config, directory.tokenizer.vocab_size, settings.tell)
     generator = Generator(
-        directory.model,
+        DirectoryModel(directory, weights, in_integers=precision == "int8")
+        if place == "cpu"
+        else directory.model,
         directory.tokenizer,
         decoding,
-        engines=[TorchEngine(place, "bfloat16" if precision == "bfloat16" else "float32")],
+        engines=search_engines(
+            settings.engine, place, torch_precision, settings.tell, settings.threads
+        ),
         target_bos=directory.config.target_bos,
         target_eos=directory.config.target_eos,
         seed=settings.seed,
         stops=stops,
     )
     return OpenedGenerator(
-        directory=directory, generator=generator, place=place, precision=precision
+        directory=directory,
+        generator=generator,
+        place=place,
+        precision=precision,
+        engine=settings.engine,
     )

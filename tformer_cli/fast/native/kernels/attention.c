@@ -63,15 +63,18 @@ void attend(const Memory *memory, const float *queries, size_t query_stride, siz
             float *scores, float *context, size_t context_stride) {
     const size_t n = memory->n_positions, width = memory->head_width;
     const float *panels = memory->panels;
-    for (size_t head = 0; head < memory->n_heads; head++) {
+    for (size_t key_head = 0; key_head < memory->n_heads; key_head++) {
         /* Whole vectors of scores: what is behind the last key is 0 */
         const PackedMatrix keys = {
             .n_inputs = width, .n_outputs = whole_vectors(n), .panels = panels};
         panels += packed_size(n, width);
         const PackedMatrix values = {.n_inputs = n, .n_outputs = width, .panels = panels};
         panels += packed_size(width, n);
-        attend_with_head(&keys, &values, queries + head * width, query_stride, n_queries, scores,
-                         context + head * width, context_stride);
+        for (size_t i = 0; i < memory->group_size; i++) {
+            const size_t column = (key_head * memory->group_size + i) * width;
+            attend_with_head(&keys, &values, queries + column, query_stride, n_queries, scores,
+                             context + column, context_stride);
+        }
     }
 }
 
@@ -149,10 +152,12 @@ INLINE void score_head(const float *const *entries, size_t offset, size_t n_posi
 }
 
 void attend_to_past(const float *const *entries, size_t offset, size_t n_positions, size_t n_heads,
-                    size_t head_width, const float *query, float *scores, float *context) {
-    const size_t joined = n_heads * head_width, room = whole_vectors(n_positions);
+                    size_t group_size, size_t head_width, const float *query, float *scores,
+                    float *context) {
+    const size_t joined = n_heads / group_size * head_width, room = whole_vectors(n_positions);
     for (size_t head = 0; head < n_heads; head++) {
-        const size_t column = head * head_width, keys = offset + column;
+        const size_t column = head * head_width;
+        const size_t keys = offset + head / group_size * head_width;
         float *weights = scores + head * room;
         if (head_width == 4 * LANES)
             score_head(entries, keys, n_positions, 4 * LANES, query + column, weights);

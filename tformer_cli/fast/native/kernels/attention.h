@@ -9,7 +9,8 @@
    head the keys as the panels of a (S, E) matrix, then the values as those of an (E, S) matrix. */
 typedef struct {
     size_t n_positions; /* S */
-    size_t n_heads;     /* H */
+    size_t n_heads;     /* G, of keys */
+    size_t group_size;  /* H / G, heads of queries that share one of keys (Ainslie et al. 2023) */
     size_t head_width;  /* E */
     float *panels;      /* `memory_size` floats */
 } Memory;
@@ -17,7 +18,7 @@ typedef struct {
 /* Floats that the keys and values of a sentence take. */
 size_t memory_size(size_t n_positions, size_t n_heads, size_t head_width);
 
-/* Packs keys and values, (S, H·E) each, whose rows are `stride` floats apart. */
+/* Packs keys and values, (S, G·E) each, whose rows are `stride` floats apart. */
 void pack_memory(const Memory *memory, const float *keys, const float *values, size_t stride);
 
 /* Queries that `attend` takes at a time: tiles of 14, 7 or 2 rows fill it. */
@@ -30,11 +31,12 @@ void attend(const Memory *memory, const float *queries, size_t query_stride, siz
             float *scores, float *context, size_t context_stride);
 
 /* Attends from one query (H·E) to the positions before it and its own, each of which lies by
-   itself: entries[t] + offset is where the keys (H·E) of position t begin, and the values (H·E)
-   follow them.
+   itself: entries[t] + offset is where the keys (G·E) of position t begin, and the values (G·E)
+   follow them; H = G·group_size.
 
    scores: room for H rows of n_positions floats, rounded up to whole vectors. context: (H·E). */
 void attend_to_past(const float *const *entries, size_t offset, size_t n_positions, size_t n_heads,
-                    size_t head_width, const float *query, float *scores, float *context);
+                    size_t group_size, size_t head_width, const float *query, float *scores,
+                    float *context);
 
 #endif

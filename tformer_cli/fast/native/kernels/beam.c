@@ -2,16 +2,18 @@
 
 #include <math.h>
 
-static void lay_out_live(Arena *arena, LiveHypothesis *hypotheses, size_t n, size_t room) {
+static void lay_out_live(Arena *arena, LiveHypothesis *hypotheses, size_t n, size_t room,
+                         size_t n_prompt) {
     const size_t all = saturated_product(n, room);
     int32_t *tokens = arena_take(arena, all, sizeof(int32_t));
     float *steps = arena_take(arena, all, sizeof(float));
-    float **entries = arena_take(arena, all, sizeof(float *));
+    float **entries = arena_take(arena, saturated_product(n, n_prompt + room), sizeof(float *));
     if (!arena->memory)
         return;
     for (size_t i = 0; i < n; i++)
-        hypotheses[i] = (LiveHypothesis){
-            .tokens = tokens + i * room, .steps = steps + i * room, .entries = entries + i * room};
+        hypotheses[i] = (LiveHypothesis){.tokens = tokens + i * room,
+                                         .steps = steps + i * room,
+                                         .entries = entries + i * (n_prompt + room)};
 }
 
 static void lay_out_finished(Arena *arena, FinishedHypothesis *hypotheses, size_t n, size_t room) {
@@ -25,34 +27,52 @@ static void lay_out_finished(Arena *arena, FinishedHypothesis *hypotheses, size_
             (FinishedHypothesis){.tokens = tokens + i * room, .steps = steps + i * room};
 }
 
-void lay_out_sentence(BeamSentence *sentence, const SearchSettings *settings, size_t n_memories,
-                      const size_t *n_heads, size_t head_width, size_t n_source_tokens) {
+void lay_out_sentence(BeamSentence *sentence, const SearchSettings *settings, const Model *model,
+                      const int32_t *source, size_t n_source_tokens) {
     Arena *arena = &sentence->arena;
+    const bool is_prompt = is_decoder_only(model);
+    const size_t n_memories = is_prompt ? 0 : (size_t)model->shape.n_decoder_layers;
+    const size_t n_prompt = is_prompt ? n_source_tokens - 1 : 0;
+    sentence->n_prompt = n_prompt;
+    sentence->first = is_prompt ? source[n_prompt] : BEGINNING_OF_SENTENCE;
     const size_t beam_size = settings->beam_size, room = sentence->limit + 1;
     sentence->live = arena_take(arena, beam_size, sizeof(LiveHypothesis));
     sentence->grown = arena_take(arena, beam_size, sizeof(LiveHypothesis));
     sentence->finished = arena_take(arena, beam_size, sizeof(FinishedHypothesis));
     sentence->best = arena_take(arena, beam_size, sizeof(Continuation));
-    sentence->taken = arena_take(arena, saturated_product(beam_size, room), sizeof(float *));
+    sentence->taken =
+        arena_take(arena, n_prompt + saturated_product(beam_size, room), sizeof(float *));
     sentence->memories = arena_take(arena, n_memories, sizeof(Memory));
-    lay_out_live(arena, sentence->live, beam_size, room);
-    lay_out_live(arena, sentence->grown, beam_size, room);
+    lay_out_live(arena, sentence->live, beam_size, room, n_prompt);
+    lay_out_live(arena, sentence->grown, beam_size, room, n_prompt);
     lay_out_finished(arena, sentence->finished, beam_size, room);
     for (size_t layer = 0; layer < n_memories; layer++) {
-        const size_t size = memory_size(n_source_tokens, n_heads[layer], head_width);
-        float *panels = arena_take(arena, size, sizeof(float));
+        const Memory memory = take_memory(arena, model, layer, n_source_tokens);
         if (arena->memory)
-            sentence->memories[layer] =
-                (Memory){n_source_tokens, n_heads[layer], head_width, panels};
+            sentence->memories[layer] = memory;
     }
+}
+
+bool take_prompt_entries(BeamSentence *sentence, EntryStore *store) {
+    if (!entries_reserve(store, sentence->n_prompt))
+        return false;
+    for (size_t i = 0; i < sentence->n_prompt; i++) {
+        float *entry = entries_take(store);
+        sentence->live[0].entries[i] = entry;
+        sentence->taken[sentence->n_taken++] = entry;
+    }
+    return true;
 }
 
 void start_sentence(BeamSentence *sentence, const SearchSettings *settings) {
     sentence->length = sentence->n_finished = sentence->n_taken = 0;
     sentence->n_slots = settings->beam_size;
-    sentence->n_live = 1;
+    sentence->n_live = settings->is_sampling ? settings->beam_size : 1;
     sentence->worst_wanted = -INFINITY;
-    sentence->live[0].total = 0.0;
+    for (size_t slot = 0; slot < sentence->n_live; slot++) {
+        sentence->live[slot].total = 0.0;
+        sentence->live[slot].candidate = slot;
+    }
 }
 
 bool take_entries(BeamSentence *sentence, EntryStore *store) {
@@ -60,7 +80,7 @@ bool take_entries(BeamSentence *sentence, EntryStore *store) {
         return false;
     for (size_t slot = 0; slot < sentence->n_live; slot++) {
         float *entry = entries_take(store);
-        sentence->live[slot].entries[sentence->length] = entry;
+        sentence->live[slot].entries[sentence->n_prompt + sentence->length] = entry;
         sentence->taken[sentence->n_taken++] = entry;
     }
     return true;
@@ -106,23 +126,28 @@ static size_t merge(BeamSentence *sentence, const NextTokens *next) {
     return n_best;
 }
 
+/* Writes a live hypothesis that ends to the room of a finished one. */
+static void copy_finished(const BeamSentence *sentence, const SearchSettings *settings,
+                          const Continuation *end, bool has_ended, FinishedHypothesis *to) {
+    const size_t length = sentence->length;
+    const LiveHypothesis *from = &sentence->live[end->slot];
+    memcpy(to->tokens, from->tokens, length * sizeof *to->tokens);
+    memcpy(to->steps, from->steps, length * sizeof *to->steps);
+    to->steps[length] = end->step;
+    to->n_tokens = length;
+    to->total = end->total;
+    to->score = end->total / settings->divisors[length + 1];
+    to->has_ended = has_ended;
+}
+
 /* Keeps a hypothesis that ends, behind those with as good a score. */
 static void finish_hypothesis(BeamSentence *sentence, const SearchSettings *settings,
                               const Continuation *end, bool has_ended) {
-    const size_t length = sentence->length;
-    const double score = end->total / settings->divisors[length + 1];
     size_t place = sentence->n_finished++;
     FinishedHypothesis kept = sentence->finished[place];
-    for (; place > 0 && score > sentence->finished[place - 1].score; place--)
+    copy_finished(sentence, settings, end, has_ended, &kept);
+    for (; place > 0 && kept.score > sentence->finished[place - 1].score; place--)
         sentence->finished[place] = sentence->finished[place - 1];
-    const LiveHypothesis *from = &sentence->live[end->slot];
-    memcpy(kept.tokens, from->tokens, length * sizeof *kept.tokens);
-    memcpy(kept.steps, from->steps, length * sizeof *kept.steps);
-    kept.steps[length] = end->step;
-    kept.n_tokens = length;
-    kept.total = end->total;
-    kept.score = score;
-    kept.has_ended = has_ended;
     sentence->finished[place] = kept;
     if (sentence->n_finished >= settings->n_searched)
         sentence->worst_wanted = sentence->finished[settings->n_searched - 1].score;
@@ -135,14 +160,45 @@ static void continue_hypothesis(BeamSentence *sentence, LiveHypothesis *to,
     const size_t length = sentence->length;
     memcpy(to->tokens, from->tokens, length * sizeof *to->tokens);
     memcpy(to->steps, from->steps, length * sizeof *to->steps);
-    memcpy(to->entries, from->entries, (length + 1) * sizeof *to->entries);
+    memcpy(to->entries, from->entries,
+           (sentence->n_prompt + length + 1) * sizeof *to->entries);
     to->tokens[length] = with->token;
     to->steps[length] = with->step;
     to->total = with->total;
 }
 
+/* Lets all hypotheses grow by the token that was drawn for each; at its limit one ends, whatever was
+   drawn. */
+static bool grow_drawn(BeamSentence *sentence, const SearchSettings *settings,
+                       const NextTokens *next) {
+    const size_t length = sentence->length;
+    size_t n_going_on = 0;
+    for (size_t slot = 0; slot < sentence->n_live; slot++) {
+        LiveHypothesis live = sentence->live[slot];
+        const int32_t token = next[slot].tokens[0];
+        if (token == END_OF_SENTENCE || length == sentence->limit) {
+            const float step = next[slot].end;
+            const Continuation end = {live.total + (double)step, step, END_OF_SENTENCE, slot};
+            copy_finished(sentence, settings, &end, token == END_OF_SENTENCE,
+                          &sentence->finished[live.candidate]);
+            sentence->n_finished++;
+            continue;
+        }
+        live.tokens[length] = token;
+        live.steps[length] = next[slot].values[0];
+        live.total += (double)live.steps[length];
+        sentence->live[slot] = sentence->live[n_going_on]; /* whose room the next one may take */
+        sentence->live[n_going_on++] = live;
+    }
+    sentence->n_live = n_going_on;
+    sentence->length++;
+    return n_going_on > 0;
+}
+
 bool grow_hypotheses(BeamSentence *sentence, const SearchSettings *settings,
                      const NextTokens *next) {
+    if (settings->is_sampling)
+        return grow_drawn(sentence, settings, next);
     const bool is_at_limit = sentence->length == sentence->limit;
     const size_t n_best = merge(sentence, next);
     size_t n_grown = 0;

@@ -8,7 +8,7 @@ size_t entry_size(const Model *model) {
     if (model->shape.decoder_cell == SSRU)
         return (size_t)(model->shape.n_decoder_layers * model->shape.d_model);
     for (int64_t i = 0; i < model->shape.n_decoder_layers; i++)
-        n_heads += model->decoder[i].self_attention.n_heads;
+        n_heads += model->decoder[i].self_attention.n_key_heads;
     return 2 * n_heads * (size_t)model->shape.head_width;
 }
 
@@ -33,15 +33,16 @@ static void recur_row(const float *projected, size_t d_model, const float *befor
 static void attend_to_own(const Model *model, const Attention *attention, const DecoderRow *rows,
                           size_t n_rows, size_t offset, const float *x, Workspace *workspace) {
     const size_t width = (size_t)model->shape.head_width;
-    const size_t joined = attention->n_heads * width;
-    const size_t stride = row_stride(3 * joined), context_stride = row_stride(joined);
+    const size_t joined = attention->n_heads * width, kept = 2 * attention->n_key_heads * width;
+    const size_t stride = row_stride(joined + kept), context_stride = row_stride(joined);
     project_own(model, &model->target, attention, x, n_rows, workspace);
     for (size_t row = 0; row < n_rows; row++) {
         const float *query = workspace->projected + row * stride;
         const size_t position = rows[row].position;
-        memcpy(rows[row].entries[position] + offset, query + joined, 2 * joined * sizeof(float));
+        memcpy(rows[row].entries[position] + offset, query + joined, kept * sizeof(float));
         attend_to_past((const float *const *)rows[row].entries, offset, position + 1,
-                       attention->n_heads, width, query, workspace->scores,
+                       attention->n_heads, (size_t)model->shape.group_size, width, query,
+                       workspace->scores,
                        workspace->context + row * context_stride);
     }
 }
@@ -99,12 +100,14 @@ void decode_step(const Model *model, const DecoderRow *rows, size_t n_rows, cons
         } else {
             x = before_sublayer(model, &own->norm, hidden, n_rows, workspace);
             attend_to_own(model, own, rows, n_rows, offset, x, workspace);
-            offset += 2 * own->n_heads * (size_t)model->shape.head_width;
+            offset += 2 * own->n_key_heads * (size_t)model->shape.head_width;
             add_attention(model, own, hidden, n_rows, workspace);
         }
-        x = before_sublayer(model, &cross->norm, hidden, n_rows, workspace);
-        attend_to_source(model, cross, n_rows, groups, n_groups, (size_t)i, x, workspace);
-        add_attention(model, cross, hidden, n_rows, workspace);
+        if (!is_decoder_only(model)) {
+            x = before_sublayer(model, &cross->norm, hidden, n_rows, workspace);
+            attend_to_source(model, cross, n_rows, groups, n_groups, (size_t)i, x, workspace);
+            add_attention(model, cross, hidden, n_rows, workspace);
+        }
         feed_forward(model, &layer->feed_forward, hidden, n_rows, workspace);
     }
     if (model->decoder_norm.weight)

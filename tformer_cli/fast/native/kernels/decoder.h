@@ -6,13 +6,14 @@
 #include "layers.h"
 
 /* Keys and values of self-attention are kept in entries: an entry holds those of one position of
-   one hypothesis, [layer][keys H·E, values H·E], or the states of recurrences, [layer][D]. A hypothesis knows the entries of its past, so
-   that nothing is copied when hypotheses branch or die. */
+   one hypothesis, [layer][keys G·E, values G·E], turned where positions turn them, or the states of
+   recurrences, [layer][D]. A hypothesis knows the entries of its past, so that nothing is copied
+   when hypotheses branch or die. */
 
 /* A hypothesis that grows by one token. */
 typedef struct {
     int32_t token;         /* its last token, at the position that is decoded */
-    size_t position;       /* where that stands, from 0 */
+    size_t position;       /* where that stands, from 0; a prompt comes before */
     float *const *entries; /* (position + 1) entries of its past, and the one to be filled */
 } DecoderRow;
 
@@ -27,7 +28,9 @@ size_t entry_size(const Model *model);
 
 /* Decodes a position.
 
-   rows: the hypotheses, those of a sentence one after the other. groups: their sentences.
+   rows: the hypotheses, those of a sentence one after the other; or positions of one text in turn,
+   each of which attends to those before it. groups: their sentences; not read where the model has no
+   encoder.
    hidden: (n_rows, D) receives the last hidden states, of which logits are made. */
 void decode_step(const Model *model, const DecoderRow *rows, size_t n_rows, const RowGroup *groups,
                  size_t n_groups, float *hidden, Workspace *workspace);

@@ -13,18 +13,20 @@ static size_t embed_sources(const Model *model, const Source *sources, size_t n_
 /* Each sentence attends to itself; queries, keys and values of all lie side by side. */
 static void attend_within(const Model *model, const Attention *attention, const Source *sources,
                           size_t n_sources, Workspace *workspace) {
-    const size_t joined = attention->n_heads * (size_t)model->shape.head_width;
-    const size_t stride = row_stride(3 * joined), context_stride = row_stride(joined);
+    const size_t width = (size_t)model->shape.head_width;
+    const size_t joined = attention->n_heads * width, of_keys = attention->n_key_heads * width;
+    const size_t stride = row_stride(joined + 2 * of_keys), context_stride = row_stride(joined);
     const float *projected = workspace->projected;
     float *context = workspace->context;
     for (size_t i = 0; i < n_sources; i++) {
         const Memory memory = {
             .n_positions = sources[i].n_tokens,
-            .n_heads = attention->n_heads,
-            .head_width = (size_t)model->shape.head_width,
+            .n_heads = attention->n_key_heads,
+            .group_size = (size_t)model->shape.group_size,
+            .head_width = width,
             .panels = workspace->panels,
         };
-        pack_memory(&memory, projected + joined, projected + 2 * joined, stride);
+        pack_memory(&memory, projected + joined, projected + joined + of_keys, stride);
         attend(&memory, projected, stride, memory.n_positions, workspace->scores, context,
                context_stride);
         projected += memory.n_positions * stride;

@@ -6,6 +6,7 @@
 #include "attention_training.h"
 #include "bias_gradient.h"
 #include "dropout.h"
+#include "encoding.h"
 #include "loss.h"
 #include "matmul.h"
 #include "model.h"
@@ -30,6 +31,7 @@ static const StatedSize sizes[] = {
     SIZE_OF(Request),
     SIZE_OF(Answer),
     SIZE_OF(ScoreRequest),
+    SIZE_OF(EncodeRequest),
     SIZE_OF(BiasGradient),
     SIZE_OF(HeadRows),
     SIZE_OF(AttentionPass),

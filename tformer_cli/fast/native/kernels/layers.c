@@ -2,14 +2,13 @@
 
 #include <math.h>
 
-#include "attention.h"
 #include "exponential.h"
 
 /* Rows whose inner states stay in the second cache between both projections. */
 #define FEED_FORWARD_ROWS ((size_t)112)
 
 /* Functions between the products of feed-forward layers, by the numbers that weights.py gives. */
-typedef enum { RELU = 0, GELU = 1, SWISH = 2 } Activation;
+typedef enum { RELU = 0, GELU = 1, SWISH = 2, GELU_TANH = 3 } Activation;
 
 static size_t smaller_of(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -31,6 +30,8 @@ void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t l
         arena_take(arena, saturated_product(n_rows, row_stride(3 * model->widest)), row);
     workspace->context = arena_take(arena, saturated_product(n_rows, row_stride(model->widest)), row);
     workspace->inner = arena_take(arena, saturated_product(n_inner, row_stride(d_ff)), row);
+    workspace->gate = arena_take(
+        arena, model->shape.is_gated ? saturated_product(n_inner, row_stride(d_ff)) : 0, row);
     workspace->scores =
         arena_take(arena, source_scores > target_scores ? source_scores : target_scores, row);
     workspace->panels = arena_take(arena, panels, row);
@@ -40,6 +41,18 @@ void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t l
         lay_out_quantized_rows(arena, n_rows, wider > model->widest ? wider : model->widest,
                                &workspace->quantized);
     }
+}
+
+Memory take_memory(Arena *arena, const Model *model, size_t layer, size_t n_positions) {
+    const size_t n_heads = model->decoder[layer].cross_attention.n_key_heads;
+    const size_t width = (size_t)model->shape.head_width;
+    return (Memory){
+        .n_positions = n_positions,
+        .n_heads = n_heads,
+        .group_size = (size_t)model->shape.group_size,
+        .head_width = width,
+        .panels = arena_take(arena, memory_size(n_positions, n_heads, width), sizeof(float)),
+    };
 }
 
 void embed(const Model *model, const Embedding *embedding, int32_t token, size_t position,
@@ -56,7 +69,7 @@ void embed(const Model *model, const Embedding *embedding, int32_t token, size_t
     } else {
         memcpy(hidden, (const float *)embedding->tokens + first, d_model * sizeof(float));
     }
-    if (model->shape.positions == TURNED) {
+    if (model->shape.positions == TURNED || !embedding->positions) {
         for (size_t i = 0; i < d_model; i++)
             hidden[i] *= scale;
     } else {
@@ -92,7 +105,7 @@ void project_own(const Model *model, const Embedding *embedding, const Attention
     const size_t width = (size_t)model->shape.head_width;
     for (size_t row = 0; row < n_rows; row++) /* queries, and keys behind them */
         turn_heads(embedding->positions + workspace->positions[row] * width,
-                   2 * attention->n_heads, width, workspace->projected + row * stride);
+                   attention->n_heads + attention->n_key_heads, width, workspace->projected + row * stride);
 }
 
 const float *before_sublayer(const Model *model, const Norm *norm, const float *hidden,
@@ -125,12 +138,20 @@ INLINE Vector swish(Vector x) {
     return x / (broadcast(1.0f) + exponential(-larger(broadcast(-88.0f), x)));
 }
 
+/* x·σ(2u), u = √(2/π)·(x + 0.044715x³): the approximation of GELU by tanh. */
+INLINE Vector gelu_tanh(Vector x) {
+    const Vector doubled = x * (broadcast(1.0f) + broadcast(0.044715f) * x * x);
+    return x * sigmoid(doubled * broadcast(1.59576912f));
+}
+
 INLINE Vector activated(Vector x, Activation activation) {
     switch (activation) {
     case GELU:
         return gelu(x);
     case SWISH:
         return swish(x);
+    case GELU_TANH:
+        return gelu_tanh(x);
     default: /* products have max(0, x) built in */
         return x;
     }
@@ -146,20 +167,41 @@ static void apply_activation(float *values, size_t n, Activation activation) {
     }
 }
 
+static void multiply_by(float *values, const float *others, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        values[i] *= others[i];
+}
+
+/* The inner states of rows of x (n_rows, D), activated and where there is a gate multiplied. */
+static void compute_inner(const Model *model, const FeedForward *layer, const float *x,
+                          size_t n_rows, Workspace *workspace) {
+    const size_t d_ff = (size_t)model->shape.d_ff, stride = row_stride(d_ff);
+    const Activation activation = (Activation)model->shape.activation;
+    const bool is_gated = model->shape.is_gated;
+    const Linear *first = is_gated ? &layer->gate : &layer->inner;
+    multiply_any(&first->matrix, x, workspace->hidden_stride, n_rows,
+                 (Epilogue){.bias = first->bias, .relu = activation == RELU}, workspace->inner,
+                 stride, &workspace->quantized);
+    for (size_t row = 0; activation != RELU && row < n_rows; row++)
+        apply_activation(workspace->inner + row * stride, d_ff, activation);
+    if (!is_gated)
+        return;
+    multiply_any(&layer->inner.matrix, x, workspace->hidden_stride, n_rows,
+                 (Epilogue){.bias = layer->inner.bias}, workspace->gate, stride,
+                 &workspace->quantized);
+    for (size_t row = 0; row < n_rows; row++)
+        multiply_by(workspace->inner + row * stride, workspace->gate + row * stride, d_ff);
+}
+
 void feed_forward(const Model *model, const FeedForward *layer, float *hidden, size_t n_rows,
                   Workspace *workspace) {
     const size_t d_ff = (size_t)model->shape.d_ff, inner_stride = row_stride(d_ff);
     const size_t stride = workspace->hidden_stride;
-    const Activation activation = (Activation)model->shape.activation;
-    const Epilogue inner = {.bias = layer->inner.bias, .relu = activation == RELU};
     for (size_t first = 0; first < n_rows; first += FEED_FORWARD_ROWS) {
         const size_t n = smaller_of(n_rows - first, FEED_FORWARD_ROWS);
         float *rows = hidden + first * stride;
         const float *x = before_sublayer(model, &layer->norm, rows, n, workspace);
-        multiply_any(&layer->inner.matrix, x, stride, n, inner, workspace->inner, inner_stride,
-                     &workspace->quantized);
-        for (size_t row = 0; activation != RELU && row < n; row++)
-            apply_activation(workspace->inner + row * inner_stride, d_ff, activation);
+        compute_inner(model, layer, x, n, workspace);
         const Epilogue outer = {.bias = layer->outer.bias, .residual = rows};
         multiply_any(&layer->outer.matrix, workspace->inner, inner_stride, n, outer, rows, stride,
                      &workspace->quantized);

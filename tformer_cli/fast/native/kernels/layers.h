@@ -3,6 +3,7 @@
 #define TFORMER_LAYERS_H
 
 #include "arena.h"
+#include "attention.h"
 #include "model.h"
 #include "quantized.h"
 
@@ -10,9 +11,10 @@
    width's `row_stride`. */
 typedef struct {
     float *normed;    /* (rows, D) */
-    float *projected; /* (rows, 3·H·E) */
+    float *projected; /* (rows, (H + 2·G)·E) */
     float *context;   /* (rows, H·E) */
     float *inner;     /* (FEED_FORWARD_ROWS, F) */
+    float *gate;      /* the same, of layers that have a gate */
     size_t hidden_stride;
     float *scores;    /* of attention */
     float *panels;    /* keys and values of one source sentence */
@@ -25,13 +27,16 @@ typedef struct {
 void lay_out_workspace(Arena *arena, const Model *model, size_t n_rows, size_t longest_source,
                        size_t longest_target, Workspace *workspace);
 
+/* Takes room for what a decoder layer's cross-attention attends to: a source of `n_positions`. */
+Memory take_memory(Arena *arena, const Model *model, size_t layer, size_t n_positions);
+
 /* Begins a row of hidden states (rows, D): √D · embedding of a token, with its position, and their
    norm. */
 void embed(const Model *model, const Embedding *embedding, int32_t token, size_t position,
            size_t row, float *hidden, Workspace *workspace);
 
-/* Projects rows (n_rows, D) to queries, keys and values of self-attention (n_rows, 3·H·E), which lie
-   in the workspace, with the positions of the rows in them where positions change them. */
+/* Projects rows (n_rows, D) to queries, keys and values of self-attention (n_rows, (H + 2·G)·E), which
+   lie in the workspace, with the positions of the rows in them where positions change them. */
 void project_own(const Model *model, const Embedding *embedding, const Attention *attention,
                  const float *x, size_t n_rows, Workspace *workspace);
 

@@ -10,6 +10,7 @@ typedef struct {
     Arena *arena;
     const void *const *next;
     ReleaseWeight release; /* or NULL */
+    int32_t is_rms;
     bool has_integers;
 } Reader;
 
@@ -91,7 +92,7 @@ static Linear read_linear(Reader *reader, size_t n_outputs, size_t n_inputs) {
 
 static Norm read_norm(Reader *reader) {
     const float *weight = *reader->next++, *bias = *reader->next++;
-    return (Norm){weight, bias};
+    return (Norm){weight, bias, reader->is_rms};
 }
 
 static Embedding read_embedding(Reader *reader) {
@@ -104,15 +105,16 @@ static Embedding read_embedding(Reader *reader) {
 
 static Attention read_attention(Reader *reader, const Shape *shape, size_t n_heads, bool is_cross) {
     const size_t d_model = (size_t)shape->d_model, width = (size_t)shape->head_width;
-    const size_t joined = n_heads * width;
+    const size_t n_key_heads = n_heads / (size_t)shape->group_size;
+    const size_t joined = n_heads * width, n_of_keys = 2 * n_key_heads * width;
     const float factor = 1.0f / sqrtf((float)width);
     const Projection given = read_projection(reader);
-    Attention attention = {.n_heads = n_heads};
-    attention.input = pack_linear(reader->arena, given, is_cross ? joined : 3 * joined, d_model,
-                                  joined, factor);
+    Attention attention = {.n_heads = n_heads, .n_key_heads = n_key_heads};
+    attention.input = pack_linear(reader->arena, given, is_cross ? joined : joined + n_of_keys,
+                                  d_model, joined, factor);
     if (is_cross)
         attention.memory = pack_linear(reader->arena, outputs_from(given, joined, d_model),
-                                       2 * joined, d_model, 0, 1.0f);
+                                       n_of_keys, d_model, 0, 1.0f);
     release(reader, given);
     attention.output = read_linear(reader, d_model, joined);
     attention.norm = read_norm(reader);
@@ -121,9 +123,11 @@ static Attention read_attention(Reader *reader, const Shape *shape, size_t n_hea
 
 static FeedForward read_feed_forward(Reader *reader, const Shape *shape) {
     const size_t d_model = (size_t)shape->d_model, d_ff = (size_t)shape->d_ff;
-    FeedForward feed_forward;
+    FeedForward feed_forward = {0};
     feed_forward.inner = read_linear(reader, d_ff, d_model);
     feed_forward.outer = read_linear(reader, d_model, d_ff);
+    if (shape->is_gated)
+        feed_forward.gate = read_linear(reader, d_ff, d_model);
     feed_forward.norm = read_norm(reader);
     return feed_forward;
 }
@@ -140,11 +144,14 @@ static void note_heads(Model *model, int64_t n_heads) {
 static void lay_out(Model *model, const Shape *shape, const void *const *weights,
                     ReleaseWeight release_weight) {
     const size_t d_model = (size_t)shape->d_model;
-    Reader reader = {&model->arena, weights, release_weight, false};
+    Reader reader = {&model->arena, weights, release_weight, shape->is_rms, false};
     model->source = read_embedding(&reader);
     model->target = read_embedding(&reader);
     model->output_rows = *reader.next;
-    model->output = read_linear(&reader, (size_t)shape->vocab_size, d_model);
+    if (shape->n_decoder_layers > 0)
+        model->output = read_linear(&reader, (size_t)shape->vocab_size, d_model);
+    else
+        read_projection(&reader);
     for (int64_t i = 0; i < shape->n_encoder_layers; i++) {
         Layer *layer = &model->encoder[i];
         note_heads(model, shape->encoder_heads[i]);
@@ -164,9 +171,11 @@ static void lay_out(Model *model, const Shape *shape, const void *const *weights
             layer->self_attention =
                 read_attention(&reader, shape, (size_t)shape->decoder_heads[i], false);
         }
-        note_heads(model, shape->cross_heads[i]);
-        layer->cross_attention =
-            read_attention(&reader, shape, (size_t)shape->cross_heads[i], true);
+        if (shape->n_encoder_layers > 0) {
+            note_heads(model, shape->cross_heads[i]);
+            layer->cross_attention =
+                read_attention(&reader, shape, (size_t)shape->cross_heads[i], true);
+        }
         layer->feed_forward = read_feed_forward(&reader, shape);
     }
     model->decoder_norm = read_norm(&reader);
@@ -180,8 +189,9 @@ Model *tformer_new_model(const Shape *shape, const void *const *weights,
         return NULL;
     model->shape = *shape;
     model->shape.encoder_heads = model->shape.decoder_heads = model->shape.cross_heads = NULL;
-    model->encoder = calloc((size_t)shape->n_encoder_layers, sizeof(Layer));
-    model->decoder = calloc((size_t)shape->n_decoder_layers, sizeof(Layer));
+    /* One more, because NULL may stand for none */
+    model->encoder = calloc((size_t)shape->n_encoder_layers + 1, sizeof(Layer));
+    model->decoder = calloc((size_t)shape->n_decoder_layers + 1, sizeof(Layer));
     if (model->encoder && model->decoder) {
         lay_out(model, shape, weights, release_weight);
         if (arena_allocate(&model->arena)) {

@@ -32,7 +32,7 @@ static float variance_of(const float *x, size_t width, float mean) {
 void normalize(const Norm *norm, const float *x, size_t n_rows, size_t width, size_t stride,
                float epsilon, float *result) {
     for (size_t row = 0; row < n_rows; row++, x += stride, result += stride) {
-        const float mean = mean_of(x, width);
+        const float mean = norm->is_rms ? 0.0f : mean_of(x, width);
         const Vector means = broadcast(mean);
         const Vector factor = broadcast(1.0f / sqrtf(variance_of(x, width, mean) + epsilon));
         size_t i = 0;

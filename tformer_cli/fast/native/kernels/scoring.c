@@ -18,13 +18,14 @@ typedef struct {
     const ScoreRequest *request;
     size_t first, n_pairs;
     size_t n_source, n_target;             /* positions of all */
+    size_t n_read;                         /* positions that the decoder reads */
     size_t longest_source, longest_target; /* of one */
     Source *sources;    /* (n_pairs) */
     Memory *memories;   /* (n_layers, n_pairs) */
     Memory *by_pair;    /* (n_pairs, n_layers) the same */
     RowGroup *groups;   /* (n_pairs) */
-    DecoderRow *rows;   /* (n_target) */
-    float **entries;    /* (n_target) keys and values of each position */
+    DecoderRow *rows;   /* (n_read) */
+    float **entries;    /* (n_read) keys and values of each position */
     float *hidden;      /* (the most positions, D) */
     Vocabulary vocabulary;
     Workspace workspace;
@@ -52,36 +53,41 @@ static Group take_group(const Model *model, const ScoreRequest *request, size_t 
         group.longest_source = larger_of(group.longest_source, source);
         group.longest_target = larger_of(group.longest_target, target);
     }
+    group.n_read = group.n_target;
+    if (is_decoder_only(model)) { /* the sources, too; no target's last token is read */
+        group.n_read += group.n_source - group.n_pairs;
+        group.longest_target += group.longest_source;
+        group.longest_source = 0;
+    }
     return group;
 }
 
 static void lay_out(Group *group) {
     const Model *model = group->model;
     Arena *arena = &group->arena;
-    const size_t n_layers = (size_t)model->shape.n_decoder_layers, n_pairs = group->n_pairs;
-    const size_t n_rows = larger_of(group->n_source, group->n_target);
+    const size_t n_pairs = group->n_pairs;
+    const size_t n_layers = is_decoder_only(model) ? 0 : (size_t)model->shape.n_decoder_layers;
+    const size_t n_rows = larger_of(group->n_source, group->n_read);
     const size_t n_memories = saturated_product(n_layers, n_pairs);
     const size_t size = entry_size(model);
     group->sources = arena_take(arena, n_pairs, sizeof(Source));
     group->memories = arena_take(arena, n_memories, sizeof(Memory));
     group->by_pair = arena_take(arena, n_memories, sizeof(Memory));
     group->groups = arena_take(arena, n_pairs, sizeof(RowGroup));
-    group->rows = arena_take(arena, group->n_target, sizeof(DecoderRow));
-    group->entries = arena_take(arena, group->n_target, sizeof(float *));
-    float *entries = arena_take(arena, saturated_product(group->n_target, size), sizeof(float));
-    for (size_t i = 0; arena->memory && i < group->n_target; i++)
+    group->rows = arena_take(arena, group->n_read, sizeof(DecoderRow));
+    group->entries = arena_take(arena, group->n_read, sizeof(float *));
+    float *entries = arena_take(arena, saturated_product(group->n_read, size), sizeof(float));
+    for (size_t i = 0; arena->memory && i < group->n_read; i++)
         group->entries[i] = entries + i * size;
     group->hidden = arena_take(
         arena, saturated_product(n_rows, row_stride((size_t)model->shape.d_model)), sizeof(float));
     for (size_t layer = 0; layer < n_layers; layer++) {
-        const size_t n_heads = model->decoder[layer].cross_attention.n_heads;
-        const size_t width = (size_t)model->shape.head_width;
         for (size_t i = 0; i < n_pairs; i++) {
             const size_t n = length_of(group->request->source_starts, group->first + i);
-            float *panels = arena_take(arena, memory_size(n, n_heads, width), sizeof(float));
+            const Memory memory = take_memory(arena, model, layer, n);
             if (arena->memory)
                 group->memories[layer * n_pairs + i] = group->by_pair[i * n_layers + layer] =
-                    (Memory){n, n_heads, width, panels};
+                    memory;
         }
     }
     lay_out_vocabulary(arena, group->n_target, 1, &group->vocabulary);
@@ -122,15 +128,54 @@ static void list_rows(Group *group) {
     }
 }
 
+/* Lists every position of every text, its source and then its target, but the last one. */
+static void list_rows_of_texts(Group *group) {
+    const ScoreRequest *request = group->request;
+    size_t row = 0;
+    for (size_t i = 0; i < group->n_pairs; i++) {
+        const int32_t *source = request->sources + request->source_starts[group->first + i];
+        const int32_t *target = request->targets + request->target_starts[group->first + i];
+        const size_t n_source = length_of(request->source_starts, group->first + i);
+        const size_t n = n_source + length_of(request->target_starts, group->first + i) - 1;
+        float *const *entries = group->entries + row;
+        for (size_t position = 0; position < n; position++)
+            group->rows[row++] = (DecoderRow){
+                .token = position < n_source ? source[position] : target[position - n_source],
+                .position = position,
+                .entries = entries,
+            };
+    }
+}
+
+/* Brings the hidden states that predict targets together, one pair after the other. */
+static void keep_predicting(Group *group) {
+    const size_t stride = group->workspace.hidden_stride;
+    size_t from = 0, to = 0;
+    for (size_t i = 0; i < group->n_pairs; i++) {
+        const size_t n = length_of(group->request->target_starts, group->first + i);
+        from += length_of(group->request->source_starts, group->first + i) - 1;
+        memmove(group->hidden + to * stride, group->hidden + from * stride,
+                n * stride * sizeof *group->hidden);
+        from += n;
+        to += n;
+    }
+}
+
 static bool score_group(Group *group) {
     lay_out(group);
     if (!arena_allocate(&group->arena))
         return false;
     lay_out(group);
-    encode_sources(group);
-    list_rows(group);
-    decode_step(group->model, group->rows, group->n_target, group->groups, group->n_pairs,
+    if (is_decoder_only(group->model)) {
+        list_rows_of_texts(group);
+    } else {
+        encode_sources(group);
+        list_rows(group);
+    }
+    decode_step(group->model, group->rows, group->n_read, group->groups, group->n_pairs,
                 group->hidden, &group->workspace);
+    if (is_decoder_only(group->model))
+        keep_predicting(group);
     const int64_t start = group->request->target_starts[group->first];
     NextTokens *next = group->vocabulary.rows;
     for (size_t row = 0; row < group->n_target; row++)

@@ -4,7 +4,8 @@
 
 #include "model.h"
 
-/* Pairs of sentences, each sentence ended by its end of sentence, one after the other. */
+/* Pairs of sentences, each sentence ended by its end of sentence, one after the other. Where there is
+   no encoder, a source is what comes before the target in the same text, at least one token. */
 typedef struct {
     int64_t n_pairs;
     const int32_t *sources;

@@ -25,8 +25,8 @@ typedef struct {
     BeamSentence *sentences; /* (most_active) those being decoded first, then free places */
     Source *sources;         /* (most_active) of sentences that start */
     Memory *memories;        /* (most_active) their memories of one layer */
-    size_t *cross_heads;     /* of each decoder layer */
-    DecoderRow *rows;        /* (most_rows) */
+    DecoderRow *rows;        /* (most_rows, or encoder_rows of prompts) */
+    double *uniforms;        /* (most_rows) what is drawn by */
     RowGroup *groups;        /* (most_active) */
     float *hidden;           /* (rows, D) */
     Banned banned;
@@ -34,6 +34,7 @@ typedef struct {
     size_t most_forbidden; /* of a row */
     int32_t *forbidden;    /* (most_rows, most_forbidden) */
     Vocabulary vocabulary;
+    Lottery lottery;
     Workspace workspace;
     EntryStore entries;
     Arena arena;
@@ -56,6 +57,8 @@ static void plan(Search *search, const Model *model, const Request *request, Ans
         .n_searched = (size_t)request->n_searched,
         .stops_early = request->stops_early,
         .divisors = request->divisors,
+        .is_sampling = request->keys != NULL,
+        .sampling = {request->temperature, (size_t)request->top_k, request->top_p},
     };
     search->banned =
         (Banned){(size_t)request->n_banned, request->banned, request->banned_starts};
@@ -74,7 +77,8 @@ static void lay_out(Search *search) {
     size_t longest_source = 0, longest_target = 0;
     for (size_t i = 0; i < search->n_sentences; i++) {
         longest_source = larger_of(longest_source, source_length(request, i));
-        longest_target = larger_of(longest_target, (size_t)request->limits[i] + 1);
+        const size_t n_prompt = is_decoder_only(model) ? source_length(request, i) - 1 : 0;
+        longest_target = larger_of(longest_target, n_prompt + (size_t)request->limits[i] + 1);
     }
     const size_t n_source_tokens = (size_t)request->starts[search->n_sentences];
     search->encoder_rows = larger_of(longest_source, smaller_of(ENCODER_ROWS, n_source_tokens));
@@ -83,9 +87,8 @@ static void lay_out(Search *search) {
     search->sources = arena_take(arena, search->most_active, sizeof(Source));
     search->memories = arena_take(arena, search->most_active, sizeof(Memory));
     search->groups = arena_take(arena, search->most_active, sizeof(RowGroup));
-    search->rows = arena_take(arena, search->most_rows, sizeof(DecoderRow));
-    search->cross_heads =
-        arena_take(arena, (size_t)model->shape.n_decoder_layers, sizeof(size_t));
+    search->rows = arena_take(arena, n_rows, sizeof(DecoderRow));
+    search->uniforms = arena_take(arena, search->most_rows, sizeof(double));
     search->hidden =
         arena_take(arena, saturated_product(n_rows, row_stride((size_t)model->shape.d_model)),
                    sizeof(float));
@@ -96,7 +99,11 @@ static void lay_out(Search *search) {
     const size_t n_choices = (size_t)model->shape.vocab_size - END_OF_SENTENCE;
     lay_out_vocabulary(arena, search->most_rows, smaller_of(search->settings.beam_size, n_choices),
                        &search->vocabulary);
-    lay_out_workspace(arena, model, n_rows, longest_source, longest_target, &search->workspace);
+    if (search->settings.is_sampling)
+        lay_out_lottery(arena, (size_t)model->shape.vocab_size, search->most_rows,
+                        &search->lottery);
+    lay_out_workspace(arena, model, n_rows, is_decoder_only(model) ? 0 : longest_source,
+                      longest_target, &search->workspace);
 }
 
 static bool start(Search *search) {
@@ -104,8 +111,6 @@ static bool start(Search *search) {
     if (!arena_allocate(&search->arena))
         return false;
     lay_out(search);
-    for (int64_t layer = 0; layer < search->model->shape.n_decoder_layers; layer++)
-        search->cross_heads[layer] = search->model->decoder[layer].cross_attention.n_heads;
     search->entries.entry_size = entry_size(search->model);
     return true;
 }
@@ -133,13 +138,12 @@ static Rules rules_of(const Search *search, size_t index) {
 }
 
 static bool allocate_sentence(Search *search, BeamSentence *sentence, size_t index) {
-    const Model *model = search->model;
     *sentence = (BeamSentence){.index = index,
                                .limit = (size_t)search->request->limits[index],
                                .rules = rules_of(search, index)};
     for (int pass = 0; pass < 2; pass++) {
-        lay_out_sentence(sentence, &search->settings, (size_t)model->shape.n_decoder_layers,
-                         search->cross_heads, (size_t)model->shape.head_width,
+        lay_out_sentence(sentence, &search->settings, search->model,
+                         search->request->tokens + search->request->starts[index],
                          source_length(search->request, index));
         lay_out_candidates(search, sentence);
         if (pass == 0 && !arena_allocate(&sentence->arena))
@@ -158,7 +162,26 @@ static void encode_started(Search *search, size_t n_new) {
         project_memory(&model->decoder[layer].cross_attention, search->hidden,
                        search->memories, n_new, &search->workspace);
     }
-    search->n_active += n_new;
+}
+
+/* Reads the prompts of sentences, all tokens but the last one, which the search begins with. */
+static bool read_prompts(Search *search, size_t n_new) {
+    size_t n_rows = 0;
+    for (size_t i = 0; i < n_new; i++) {
+        BeamSentence *sentence = &search->sentences[search->n_active + i];
+        float **entries = sentence->live[0].entries;
+        if (!take_prompt_entries(sentence, &search->entries))
+            return false;
+        for (size_t position = 0; position < sentence->n_prompt; position++)
+            search->rows[n_rows++] =
+                (DecoderRow){search->sources[i].tokens[position], position, entries};
+        for (size_t slot = 1; slot < sentence->n_live; slot++)
+            memcpy(sentence->live[slot].entries, entries, sentence->n_prompt * sizeof *entries);
+    }
+    if (n_rows > 0)
+        decode_step(search->model, search->rows, n_rows, NULL, 0, search->hidden,
+                    &search->workspace);
+    return true;
 }
 
 /* Encodes as many of the next sentences as the encoder takes at a time and there are places for. */
@@ -179,8 +202,12 @@ static bool start_some(Search *search) {
         n_tokens += length;
         search->n_started++;
     }
-    encode_started(search, n_new);
-    return true;
+    const bool is_prompted = is_decoder_only(search->model);
+    const bool is_read = !is_prompted || read_prompts(search, n_new);
+    if (!is_prompted)
+        encode_started(search, n_new);
+    search->n_active += n_new;
+    return is_read;
 }
 
 /* Another thread sets the flag while this one computes; nothing else is read because of it. */
@@ -236,8 +263,8 @@ static bool list_rows(Search *search, size_t *n_rows) {
             const LiveHypothesis *live = &sentence->live[slot];
             const size_t length = sentence->length;
             search->rows[(*n_rows)++] = (DecoderRow){
-                .token = length ? live->tokens[length - 1] : BEGINNING_OF_SENTENCE,
-                .position = length,
+                .token = length ? live->tokens[length - 1] : sentence->first,
+                .position = sentence->n_prompt + length,
                 .entries = live->entries,
             };
         }
@@ -258,10 +285,28 @@ static void ask(Search *search) {
     }
 }
 
+/* Draws the next tokens of all rows. */
+static void draw_next(Search *search, size_t n_rows) {
+    size_t row = 0;
+    for (size_t i = 0; i < search->n_active; i++) {
+        const BeamSentence *sentence = &search->sentences[i];
+        for (size_t slot = 0; slot < sentence->n_live; slot++)
+            search->uniforms[row++] = uniform_of(search->request->keys[sentence->index],
+                                                 sentence->live[slot].candidate, sentence->length);
+    }
+    draw_tokens(&search->model->output, search->hidden, n_rows, &search->settings.sampling,
+                search->uniforms, &search->workspace.quantized, &search->vocabulary,
+                &search->lottery);
+}
+
 /* Finds the best next tokens of all rows, together or, where there are shortlists, of a sentence
    after the other. */
 static void find_next(Search *search, size_t n_rows) {
     const Model *model = search->model;
+    if (search->settings.is_sampling) {
+        draw_next(search, n_rows);
+        return;
+    }
     if (!search->request->candidates) {
         best_tokens(&model->output, search->hidden, n_rows, &search->workspace.quantized,
                     &search->vocabulary);
@@ -293,6 +338,8 @@ static bool step(Search *search) {
         const size_t n_live = sentence->n_live;
         if (grow_hypotheses(sentence, &search->settings, next)) {
             search->sentences[n_going_on++] = *sentence;
+            if (search->request->tell)
+                search->request->tell(sentence->live[0].tokens[sentence->length - 1]);
         } else {
             answer_sentence(search, sentence);
             end_sentence(search, sentence);

@@ -1,13 +1,17 @@
-/* Translating many sentences: what Python calls. */
+/* Translating many sentences, or continuing many prompts: what Python calls. */
 #ifndef TFORMER_SEARCH_H
 #define TFORMER_SEARCH_H
 
 #include "model.h"
 
+/* Is told each token that was chosen, before it is read. */
+typedef void (*TellToken)(int32_t token);
+
 /* What is asked for. */
 typedef struct {
     int64_t n_sentences;
-    const int32_t *tokens; /* sources, each ended by its end of sentence, one after the other */
+    const int32_t *tokens; /* sources, each ended by its end of sentence, one after the other; where
+                              there is no encoder prompts, of at least one token each */
     const int64_t *starts; /* (n_sentences + 1) where each begins, and where the last one stops */
     const int64_t *limits; /* most tokens of each translation, the end of sentence not counted */
     const double *divisors; /* see SearchSettings; up to the largest limit + 1 */
@@ -26,6 +30,12 @@ typedef struct {
     int64_t n_searched;
     int64_t most_rows; /* hypotheses that are decoded at a time; at least `beam_size` are */
     int32_t stops_early;
+    const uint64_t *keys; /* (n_sentences) what is drawn for each depends on; NULL: the best are
+                             looked for. Else all `beam_size` are wanted, and any may be listed */
+    double temperature;   /* see Sampling */
+    int64_t top_k;
+    double top_p;
+    TellToken tell; /* of a single hypothesis of a single sentence; or NULL */
     const int32_t *stop; /* atomic; becomes nonzero when the answer is not wanted any more */
 } Request;
 
@@ -44,7 +54,7 @@ typedef struct {
 
 enum { SEARCH_DONE = 0, SEARCH_NO_MEMORY = 1, SEARCH_STOPPED = 2 };
 
-/* Translates sentences in the order given. What is found for one does not depend on the others. */
+/* Translates sentences, or continues prompts, in the order given. What is found for one does not depend on the others. */
 int32_t tformer_search(const Model *model, const Request *request, Answer *answer);
 
 #endif

@@ -37,11 +37,9 @@ static void lay_out(Session *session) {
     session->hidden = arena_take(
         arena, saturated_product(n_rows, row_stride((size_t)model->shape.d_model)), sizeof(float));
     for (int64_t layer = 0; layer < model->shape.n_decoder_layers; layer++) {
-        const size_t n_heads = model->decoder[layer].cross_attention.n_heads;
-        const size_t width = (size_t)model->shape.head_width;
-        float *panels = arena_take(arena, memory_size(session->n_source, n_heads, width), sizeof(float));
+        const Memory memory = take_memory(arena, model, (size_t)layer, session->n_source);
         if (arena->memory)
-            session->memories[layer] = (Memory){session->n_source, n_heads, width, panels};
+            session->memories[layer] = memory;
     }
     lay_out_vocabulary(arena, session->most_rows, 0, &session->vocabulary);
     lay_out_workspace(arena, model, n_rows, session->n_source, session->most_steps,

@@ -6,7 +6,7 @@
 
 typedef struct Session Session;
 
-/* Encodes a sentence; the model must outlive the session.
+/* Encodes a sentence; the model must have an encoder and outlive the session.
 
    source: (n_source) tokens, the end of sentence included. most_rows: hypotheses at most.
    most_steps: calls of `tformer_step` at most. Returns NULL where there is no memory. */
