@@ -46,6 +46,7 @@ SHAPES = {
         "positions": "none",
         "output_bias": True,
     },
+    "heads of their own width": {"d_head": 12, "positions": "rotary", "n_key_heads": 2},
     "pruned": {"decoder_heads": (3, 0), "norm": "pre", "positions": "rotary"},
     "recurrent": {"decoder_cell": "ssru", "norm_kind": "rms"},
 }

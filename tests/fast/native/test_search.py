@@ -68,6 +68,8 @@ SHAPES = {
     "gates of relu": {"gated": True},
     "shared keys": {"n_key_heads": 2},
     "one head of keys, odd widths": {"n_key_heads": 1, "d_model": 30, "n_heads": 3},
+    "tied inputs": {"tied_embeddings": "inputs"},
+    "heads of their own width": {"d_head": 12, "bias": False},
     "wide heads": {"d_model": 160, "n_heads": 2, "d_ff": 40},
 }
 

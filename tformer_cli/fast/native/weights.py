@@ -50,7 +50,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **PLAIN_TRANSLATION,
         **dict.fromkeys(
-            ("d_model", "n_heads", "d_ff", "norm_epsilon", "max_positions",
+            ("d_model", "n_heads", "d_head", "d_ff", "norm_epsilon", "max_positions",
              "rotary_base", "encoder_heads", "decoder_heads", "cross_heads"),
             ANY,
         ),
@@ -69,7 +69,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "activation": ACTIVATIONS,
         "positions": POSITIONS,
         **dict.fromkeys(("relative_buckets", "relative_distance", "bias_heads"), ANY),  # of others
-        "tied_embeddings": ("all", "decoder", "none"),
+        "tied_embeddings": ("all", "decoder", "inputs", "none"),
         "bias": (False, True),
         "decoder_cell": DECODER_CELLS,
         "output_bias": (False, True),
