@@ -33,6 +33,7 @@ COMMANDS = {
             "distill",
             "plot",
             "translate",
+            "translate-corpus",
             "evaluate",
             "compare",
             "info",
@@ -71,7 +72,7 @@ HELP_WRITTEN_BY = "0.29.2"
 NO_PATHS = {
     *("TEXT", "PROMPT", "TOKEN", "HEAD", "HEAD:TOKEN", "HEADS", "CODE"),
     *("TOPIC", "COMMAND", "DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY=VALUE"),
-    *("MIN:MAX", "HOST:PORT", "CODE-CODE", "COLUMN", "FIELD", "SPLIT", "CHECK"),
+    *("MIN:MAX", "HOST:PORT", "CODE-CODE", "COLUMN", "FIELD", "SPLIT", "CONFIG", "CHECK"),
 }
 """What texts are called that name neither a file nor a directory."""
 
@@ -141,7 +142,10 @@ def test_help_and_version_import_nothing_heavy():
         (["trian"], "error: trian: no such command of tformer; did you mean train?"),
         (["zzz"], "zzz: no such command of tformer; `tformer --help` lists them"),
         (["tokenize", "trian"], "trian: no such command of tformer tokenize; did you mean train?"),
-        (["tra"], "tra: no such command of tformer; did you mean train or translate?"),
+        (
+            ["tra"],
+            "tra: no such command of tformer; did you mean train, translate or translate-corpus?",
+        ),
         (
             ["translate", "m", "--beam", "3"],
             "no such option of tformer translate; did you mean --beam-size?",

@@ -43,7 +43,7 @@ def test_recipes_and_files_are_completed(tmp_path, monkeypatch):
         ("tformer inspect-step m --head d", ["dec.", "dec.last", "dec.*.*"]),
         ("tformer inspect-heads m --format sa", ["safetensors"]),
         ("tformer help tokenize s", ["stats"]),
-        ("tformer help trans", ["translate"]),
+        ("tformer help trans", ["translate", "translate-corpus"]),
         ("tformer inspect he", ["heads"]),
         ("tformer recipes c", ["copy"]),
     ],

@@ -129,10 +129,10 @@ def test_commands_stand_in_panels():
     names = re.findall(r"│ ([a-z-]+)  ", shown)
     assert names[:5] == ["quickstart", "guide", "recipes", "make-corpus", "help"]
     assert names[5:10] == ["train", "distill", "plot", "data", "tokenize"]
-    assert names[10:13] == ["translate", "generate", "classify"]
-    assert names[13:16] == ["evaluate", "compare", "score"]
-    assert names[16:21] == ["info", "import", "export", "shortlist", "benchmark"]
-    assert names[21] == "inspect-heads"
+    assert names[10:14] == ["translate", "translate-corpus", "generate", "classify"]
+    assert names[14:17] == ["evaluate", "compare", "score"]
+    assert names[17:22] == ["info", "import", "export", "shortlist", "benchmark"]
+    assert names[22] == "inspect-heads"
 
 
 def test_common_options_come_first():

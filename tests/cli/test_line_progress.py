@@ -1,4 +1,7 @@
+from io import StringIO
+
 import pytest
+from rich.console import Console
 
 from tformer_cli.cli import line_progress
 from tformer_cli.cli.line_progress import counted
@@ -68,8 +71,29 @@ class _NoBar:
     def __exit__(self, *problem):
         return None
 
-    def add_task(self, what, total):
-        return 0
+    def add_task(self, what, total, completed, detail):
+        return completed
 
-    def update(self, task, completed):
+    def update(self, task, completed, detail):
         assert completed == 1
+
+
+def test_the_speed_is_of_this_run_and_a_detail_stands_behind_it(monkeypatch, capfd):
+    now = [0.0]
+    monkeypatch.setattr(line_progress, "monotonic", lambda: now[0])
+    with line_progress.line_progress(100, "reading", quiet=False, begun=50) as progress:
+        now[0] = 20
+        progress.update(70, "worker 1: 1.0")
+    told = capfd.readouterr().err
+    assert told == "reading: 70 of 100 lines, 1.0 lines/s (worker 1: 1.0), 30 s left\n"
+
+
+def test_a_bar_shows_the_detail_below(monkeypatch):
+    console = Console(file=StringIO(), force_terminal=True, width=80, height=20)
+    monkeypatch.setattr(line_progress, "stderr_console", lambda: console)
+    monkeypatch.setattr(line_progress, "is_live", lambda: True)
+    with line_progress.line_progress(100, "reading", quiet=False, begun=50) as progress:
+        progress.update(70, "worker 1: 1.0, worker 2: 3.0")
+    shown = console.file.getvalue()
+    assert "70/100" in shown
+    assert "worker 1: 1.0, worker 2: 3.0" in shown

@@ -46,6 +46,11 @@ _KINDS = (
     ("export", (_ORIGIN, "model.bin")),
     ("adapter", ("adapter_config.json", "adapter_model.safetensors")),
     ("dump", ("manifest.json", "part-00000.safetensors")),
+    ("translated corpus", ("manifest.json", "shards.jsonl")),
+    *(
+        ("translated corpus", ("manifest.json", f"part-00000.{ending}"))
+        for ending in ("txt", "tsv", "jsonl", "parquet")
+    ),
 )
 """Files that together identify each kind of directory, even if others are missing."""
 
@@ -213,7 +218,7 @@ def _owner(output: Output) -> str | None:
     for place in _places(output):
         name = place.name.casefold()
         kind = _kind(place.parent)
-        is_shard = kind == "dump" and name.startswith("part-")
+        is_shard = kind in ("dump", "translated corpus") and name.startswith("part-")
         if kind is not None and (name in LAYOUT | TREES or is_shard or kind == "export"):
             return f"the {kind} {place.parent}"
         for tree in place.parents:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from tformer_cli.artifacts.same_origin import check_same_origin
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.files.atomic import (
     flush_directory,
@@ -157,12 +158,7 @@ def _read_record(
         done, theirs = int(found["done"]), dict(found["origin"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ArtifactError(f"{record}: is damaged; remove it and {part} to start over") from None
-    differing = sorted(name for name in {*theirs, *origin} if theirs.get(name) != origin.get(name))
-    if differing:
-        raise ArtifactError(
-            f"{part}: was started with a different {', '.join(differing)}; remove it and "
-            f"{record} to start over"
-        )
+    check_same_origin(theirs, origin, part, f"remove it and {record} to start over")
     is_whole = len(sizes) == len(files) and min(done, *sizes) >= 0
     if not is_whole or any(
         not file.is_file() or file.stat().st_size < size

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tformer_cli.artifacts.same_origin import check_same_origin
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.aside import remove_leftovers_of
 from tformer_cli.files.atomic import (
@@ -28,7 +29,8 @@ from tformer_cli.files.lock import hold
 from tformer_cli.files.regular_file import read_regular
 
 MANIFEST = "manifest.json"
-_LARGEST_MANIFEST = 1 << 28
+LARGEST_MANIFEST = 1 << 28
+ANEW = "remove the directory to begin anew, or name another"
 
 
 @dataclass
@@ -114,7 +116,7 @@ def shard_directory(
             differs from the manifest, or it cannot be written.
     """
     make_directory(path)
-    with _held(path):
+    with held_directory(path):
         remove_leftovers_of(path / MANIFEST)
         directory = ShardDirectory(path, about, origin)
         if (path / MANIFEST).exists():
@@ -130,8 +132,12 @@ def shard_directory(
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[None]:
-    """Holds a directory, where the system can hold one, without leaving a file in it."""
+def held_directory(path: Path) -> Iterator[None]:
+    """Holds a directory, where the system can hold one, without leaving a file in it.
+
+    Raises:
+        ArtifactError: if another process holds it.
+    """
     if os.name != "posix":
         yield
         return
@@ -148,10 +154,9 @@ def _held(path: Path) -> Iterator[None]:
 
 def _begun(path: Path, origin: Mapping[str, str]) -> tuple[list[dict[str, Any]], bool]:
     """The shards of an earlier run, checked."""
-    anew = "remove the directory to begin anew, or name another"
     manifest = path / MANIFEST
     try:
-        found = json.loads(read_regular(manifest, _LARGEST_MANIFEST))
+        found = json.loads(read_regular(manifest, LARGEST_MANIFEST))
         theirs, is_complete = dict(found["origin"]), bool(found["is_complete"])
         shards = [dict(shard) for shard in found["shards"]]
         named = [
@@ -159,13 +164,9 @@ def _begun(path: Path, origin: Mapping[str, str]) -> tuple[list[dict[str, Any]],
             for number, shard in enumerate(shards)
         ]
     except (OSError, ValueError, KeyError, TypeError):
-        raise ArtifactError(f"{manifest}: is damaged; {anew}") from None
-    differing = sorted(name for name in {*theirs, *origin} if theirs.get(name) != origin.get(name))
-    if differing:
-        raise ArtifactError(
-            f"{manifest}: was started with a different {', '.join(differing)}; {anew}"
-        )
+        raise ArtifactError(f"{manifest}: is damaged; {ANEW}") from None
+    check_same_origin(theirs, origin, manifest, ANEW)
     for file, sha256, _ in named:
         if not file.is_file() or hash_file(file) != sha256:
-            raise ArtifactError(f"{file}: does not match {MANIFEST}; {anew}")
+            raise ArtifactError(f"{file}: does not match {MANIFEST}; {ANEW}")
     return shards, is_complete

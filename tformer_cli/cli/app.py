@@ -193,6 +193,7 @@ COMMANDS = {
     "data": TRAIN,
     "tokenize": TRAIN,
     "translate": TRANSLATE,
+    "translate-corpus": TRANSLATE,
     "generate": TRANSLATE,
     "classify": TRANSLATE,
     "evaluate": TRANSLATE,

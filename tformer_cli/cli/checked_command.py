@@ -41,7 +41,9 @@ The old name works wherever a command has the option and none of that name; no h
 """
 
 
-TAKE_INTEGERS = frozenset({"translate", "evaluate", "score", "benchmark", "info"})
+TAKE_INTEGERS = frozenset(
+    {"translate", "translate-corpus", "evaluate", "score", "benchmark", "info"}
+)
 """Commands that can use int8 weights: for others a foreign model is imported as float32."""
 
 

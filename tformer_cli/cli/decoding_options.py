@@ -229,6 +229,24 @@ class TranslatorOptions:
     seed: SeedOption = 1
     threads: ThreadsOption = 0
 
+    def settings(self, *, quiet: bool) -> dict[str, Any]:
+        """Returns them as arguments of `open_translator`."""
+        return {
+            "device": self.device,
+            "precision": self.precision.value,
+            "engine": self.engine.value,
+            "threads": self.threads,
+            "seed": self.seed,
+            "too_long": self.too_long,
+            "adapter": self.adapter,
+            "source_language": self.source_language,
+            "target_language": self.target_language,
+            "split_sentences": self.split_sentences,
+            "heads": self.heads or (),
+            "shortlist": self.shortlist,
+            "tell": partial(note, quiet=quiet),
+        }
+
     def open(self, model: Path, *, quiet: bool, **more: Any) -> "Opened":  # noqa: ANN401
         """Opens a model for translation and notes where it computes.
 
@@ -239,23 +257,8 @@ class TranslatorOptions:
         """
         from tformer_cli.workflows.opening.translator import open_translator
 
-        opened = open_translator(
-            model,
-            device=self.device,
-            precision=self.precision.value,
-            engine=self.engine.value,
-            threads=self.threads,
-            seed=self.seed,
-            too_long=self.too_long,
-            adapter=self.adapter,
-            source_language=self.source_language,
-            target_language=self.target_language,
-            split_sentences=self.split_sentences,
-            heads=self.heads or (),
-            shortlist=self.shortlist,
-            tell=partial(note, quiet=quiet),
-            before_torch=torch_preparation(self.threads),
-            **more,
-        )
+        before_torch = torch_preparation(self.threads)
+        settings = self.settings(quiet=quiet)
+        opened = open_translator(model, **settings, before_torch=before_torch, **more)
         note_choices(opened, quiet=quiet)
         return opened

@@ -12,6 +12,7 @@ from tformer_cli.cli.text_io import STANDARD_STREAM
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.progress import Progress, Task, TaskID
     from rich.text import Text
 
@@ -23,8 +24,8 @@ Item = TypeVar("Item")
 class LineProgress:
     """Shows nothing, for `--quiet`."""
 
-    def update(self, n_lines: int) -> None:
-        """Reports the number of lines done so far."""
+    def update(self, n_lines: int, detail: str = "") -> None:
+        """Reports the number of lines done so far, and what else is known of the work."""
 
     def end(self) -> None:
         """Reports that the job is complete."""
@@ -33,16 +34,18 @@ class LineProgress:
 class PlainProgress(LineProgress):
     """A line on stderr every few seconds, and a last one if there was any."""
 
-    def __init__(self, total: int | None, what: str) -> None:
+    def __init__(self, total: int | None, what: str, begun: int = 0) -> None:
         self._total = total
         self._what = what
+        self._begun = begun
+        self._detail = ""
         self._start = self._said_at = monotonic()
         self._done = 0
         self._said: int | None = None
 
-    def update(self, n_lines: int) -> None:
+    def update(self, n_lines: int, detail: str = "") -> None:
         """Reports if some time has passed since the last report."""
-        self._done = n_lines
+        self._done, self._detail = n_lines, detail
         if monotonic() - self._said_at >= SECONDS_BETWEEN_REPORTS:
             self._say(n_lines)
 
@@ -53,13 +56,14 @@ class PlainProgress(LineProgress):
 
     def _say(self, n_lines: int) -> None:
         self._said, self._said_at = n_lines, monotonic()
-        rate = n_lines / max(self._said_at - self._start, 1e-9)
+        rate = (n_lines - self._begun) / max(self._said_at - self._start, 1e-9)
         done, left = count_of(n_lines, "line"), ""
         if self._total:
             done = f"{n_lines:,} of {count_of(self._total, 'line')}"
             if rate and n_lines < self._total:
                 left = f", {(self._total - n_lines) / rate:.0f} s left"
-        note(f"{self._what}: {done}, {rate:.1f} lines/s{left}")
+        detail = f" ({self._detail})" if self._detail else ""
+        note(f"{self._what}: {done}, {rate:.1f} lines/s{detail}{left}")
 
 
 class LiveProgress(LineProgress):
@@ -69,14 +73,14 @@ class LiveProgress(LineProgress):
         self._progress = progress
         self._task = task
 
-    def update(self, n_lines: int) -> None:
+    def update(self, n_lines: int, detail: str = "") -> None:
         """Moves the bar."""
-        self._progress.update(self._task, completed=n_lines)
+        self._progress.update(self._task, completed=n_lines, detail=detail)
 
 
 @contextmanager
 def line_progress(
-    total: int | None, what: str = "translating", *, quiet: bool
+    total: int | None, what: str = "translating", *, quiet: bool, begun: int = 0
 ) -> Iterator[LineProgress]:
     """Yields a display of progress that fits stderr.
 
@@ -84,16 +88,18 @@ def line_progress(
         total: number of lines, if known.
         what: the work, such as "translating".
         quiet: show nothing.
+        begun: lines that were done before, which do not count for the speed.
     """
     if quiet:
         yield LineProgress()
     elif not is_live():
-        plain = PlainProgress(total, what)
+        plain = PlainProgress(total, what, begun)
         yield plain
         plain.end()
     else:
         with _bar() as progress:
-            yield LiveProgress(progress, progress.add_task(what, total=total))
+            task = progress.add_task(what, total=total, completed=begun, detail="")
+            yield LiveProgress(progress, task)
 
 
 @contextmanager
@@ -137,7 +143,14 @@ def _bar() -> "Progress":
         def render(self, task: "Task") -> "Text":
             return RichText(f"{task.speed or 0.0:,.1f} lines/s")
 
+    class DetailedProgress(Progress):
+        def get_renderables(self) -> Iterable["RenderableType"]:
+            yield from super().get_renderables()
+            yield from (
+                RichText(f"  {t.fields['detail']}") for t in self.tasks if t.fields["detail"]
+            )
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(
+    return DetailedProgress(
         *columns, Speed(), TimeRemainingColumn(), console=stderr_console(), transient=True
     )

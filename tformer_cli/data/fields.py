@@ -19,26 +19,40 @@ def text_of(record: object, field: str, where: str) -> str:
     Raises:
         DataError: if the field is missing or not a string.
     """
-    value = record
-    if isinstance(record, dict) and field in record:
-        value = record[field]
-    else:
-        for part in field.split("."):
-            if not isinstance(value, dict) or part not in value:
-                raise missing_field(field, list(names_in(record)), where)
-            value = value[part]
+    try:
+        value = value_at(record, field)
+    except KeyError:
+        raise missing_field(field, list(names_in(record)), where) from None
     if not isinstance(value, str):
         raise DataError(f'{where}: "{field}" is {_kind(value)}, not a string; correct the data')
     return value
 
 
-def missing_field(field: str, present: list[str], where: str) -> DataError:
+def value_at(record: object, field: str) -> object:
+    """Whatever is at `field` of a record.
+
+    Raises:
+        KeyError: if nothing is.
+    """
+    if isinstance(record, dict) and field in record:
+        return record[field]
+    value = record
+    for part in field.split("."):
+        if not isinstance(value, dict):
+            raise KeyError(field)
+        value = value[part]
+    return value
+
+
+def missing_field(
+    field: str,
+    present: list[str],
+    where: str,
+    advice: str = "set source_field and target_field, or text_field for a language model",
+) -> DataError:
     """Lists the fields that exist instead of `field`."""
     found = ", ".join(present[:20]) or "none"
-    return DataError(
-        f'{where}: has no field "{field}", only {found}; set source_field and target_field, or '
-        "text_field for a language model"
-    )
+    return DataError(f'{where}: has no field "{field}", only {found}; {advice}')
 
 
 def names_in(record: object, prefix: str = "") -> Iterator[str]:

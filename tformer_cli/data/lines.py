@@ -12,7 +12,9 @@ import codecs
 import gzip
 import lzma
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
@@ -132,12 +134,24 @@ def read_lines(path: str | Path, counts: LineCounts | None = None) -> Iterator[s
     """
     stream = open_bytes(path)
     try:
-        yield from lines_of(_checked_lines(stream, path), counts)
-    except (OSError, EOFError, lzma.LZMAError) as error:
-        raise _unreadable(path, error) from None
+        with readable(path):
+            yield from lines_of(_checked_lines(stream, path), counts)
     finally:
         if stream is not sys.stdin.buffer:
             stream.close()
+
+
+@contextmanager
+def readable(path: str | Path) -> Iterator[None]:
+    """Says of a file that it cannot be read.
+
+    Raises:
+        DataError: if reading fails, or it is not the compressed file its name promises.
+    """
+    try:
+        yield
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise _unreadable(path, error) from None
 
 
 def _checked_lines(stream: BinaryIO, path: str | Path) -> Iterator[bytes]:

@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tformer_cli.data.fields import value_at
 from tformer_cli.decoding.translator import TranslatedText, Translation
 from tformer_cli.errors import DataError
 
@@ -98,8 +99,10 @@ def format_lines(
     ]
 
 
-def read_records(lines: Iterable[str], name: str, first_index: int = 0) -> Iterator[dict[str, Any]]:
-    """Reads JSONL input: an object a line with the text under "source".
+def read_records(
+    lines: Iterable[str], name: str, first_index: int = 0, field: str = "source"
+) -> Iterator[dict[str, Any]]:
+    """Reads JSONL input: an object a line with the text in one of its fields.
 
     A blank line is a blank source, so that lines still correspond.
 
@@ -107,13 +110,14 @@ def read_records(lines: Iterable[str], name: str, first_index: int = 0) -> Itera
         lines: the lines.
         name: the file's name, for messages.
         first_index: number of the first of these lines in the file, from 0.
+        field: name of that field; dots descend.
 
     Raises:
         DataError: naming the line that is not such an object.
     """
     for number, line in enumerate(lines, first_index + 1):
         if not line.strip():
-            yield {"source": ""}
+            yield {field: ""}
             continue
         try:
             record = json.loads(line.removeprefix("\ufeff"))
@@ -126,9 +130,16 @@ def read_records(lines: Iterable[str], name: str, first_index: int = 0) -> Itera
             raise DataError(
                 f"{name}, line {number}: is not a JSON object; write one object per line"
             )
-        if not isinstance(record.get("source"), str):
-            raise DataError(f'{name}, line {number}: has no text under "source"; add that key')
+        if not _has_text(record, field):
+            raise DataError(f'{name}, line {number}: has no text under "{field}"; add that key')
         yield record
+
+
+def _has_text(record: dict[str, Any], field: str) -> bool:
+    try:
+        return isinstance(value_at(record, field), str)
+    except KeyError:
+        return False
 
 
 def _alignment_text(alignment: Alignment) -> str:

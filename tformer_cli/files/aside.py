@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from uuid import uuid4
 
 ASIDE = ".partial"
 """Ends them; before it stands the number of the process that writes."""
@@ -23,6 +24,11 @@ def aside_of(path: Path) -> Path:
     """
     remove_leftovers_of(path)
     return path.with_name(f"{path.name}.{os.getpid()}{ASIDE}")
+
+
+def drawn_aside_of(path: Path) -> Path:
+    """The same where the numbers of processes are those of several machines: it is drawn."""
+    return path.with_name(f"{path.name}.{uuid4().hex}{ASIDE}")
 
 
 @cache  # a run writes some files thousands of times

@@ -12,19 +12,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.files.aside import ASIDE, aside_of
+from tformer_cli.files.aside import ASIDE, aside_of, drawn_aside_of
 
 
 @contextmanager
-def written_aside(path: Path) -> Iterator[Path]:
+def written_aside(path: Path, *, among_machines: bool = False) -> Iterator[Path]:
     """Yields another path beside `path`; the file written there replaces it at the end.
 
     On an exception nothing is left.
 
+    Args:
+        path: the file to make.
+        among_machines: true if a process of another machine may be writing the same file now.
+
     Raises:
         ArtifactError: if the file cannot be written (read-only or full disk, missing directory).
     """
-    aside = aside_of(path)
+    aside = drawn_aside_of(path) if among_machines else aside_of(path)
     try:
         yield aside
         flush_file(aside)

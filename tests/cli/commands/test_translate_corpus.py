@@ -1,0 +1,160 @@
+"""The command with processes of its own, some of which are killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tformer_cli.cli.app import app
+from tformer_cli.workflows.translate import translate_file
+
+LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "the street", "A woman and a dog."]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["translate-corpus", *map(str, arguments)])
+
+
+def joined(directory):
+    return b"".join(file.read_bytes() for file in sorted(directory.glob("part-*")))
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("".join(line + "\n" for line in LINES * 20))
+    return path
+
+
+@pytest.fixture
+def expected(model, text, tmp_path):
+    translate_file(model, text, tmp_path / "expected.txt", device="cpu", precision="float32")
+    return (tmp_path / "expected.txt").read_bytes()
+
+
+def test_two_processes_write_what_translate_writes(model, text, expected, tmp_path):
+    output = tmp_path / "out"
+    done = run(model, text, "-o", output, "--workers", 2, "--lines-per-shard", 30)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == f"{output}\n"
+    assert done.stderr.startswith("computing on cpu in float32\n")
+    assert "100 lines in " in done.stderr
+    assert joined(output) == expected
+    again = run(model, text, "-o", output, "--lines-per-shard", 30, "--quiet", "--workers", 1)
+    assert (again.exit_code, again.stdout, again.stderr) == (0, f"{output}\n", "")
+
+
+def children(process):
+    return [
+        int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    ]
+
+
+def is_alive(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for processes")
+def test_whoever_is_killed_each_line_is_there_once_and_in_order(model, tmp_path):
+    text, output = tmp_path / "in.txt", tmp_path / "out"
+    text.write_text("".join(line + "\n" for line in LINES * 400))
+    translate_file(model, text, tmp_path / "expected.txt", device="cpu", precision="float32")
+    options = [str(model), str(text), "-o", str(output), "--lines-per-shard", "256"]
+    program = [sys.executable, "-m", "tformer_cli", "translate-corpus", *options]
+    command = [*program, "--workers", "2", "--device", "cpu"]
+
+    def shards():
+        return len(list(output.glob("part-*.txt")))
+
+    # The program is killed: its workers end, too, and what is done stays
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as client:
+        wait_for(lambda: shards() >= 2)
+        workers = children(client.pid)
+        client.send_signal(signal.SIGKILL)
+    wait_for(lambda: not any(map(is_alive, workers)))
+    n_before = shards()
+    assert 2 <= n_before < 8
+    # A worker is killed: another takes its place
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+        wait_for(lambda: shards() > n_before)
+        os.kill(children(client.pid)[0], signal.SIGKILL)
+        stdout, stderr = client.communicate()
+    assert client.returncode == 0, stderr
+    assert stdout.decode() == f"{output}\n"
+    assert b"2,000 lines done; resuming after them" in stderr
+    assert b"ended (killed" in stderr
+    assert joined(output) == (tmp_path / "expected.txt").read_bytes()
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert len(list(output.iterdir())) == len(manifest["shards"]) + 1
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_all_and_leaves_nothing_half_written(model, tmp_path, number, status):
+    text, output = tmp_path / "in.txt", tmp_path / "out"
+    text.write_text("".join(line + "\n" for line in LINES * 400))
+    options = [str(model), str(text), "-o", str(output), "--lines-per-shard", "256"]
+    program = [sys.executable, "-m", "tformer_cli", "translate-corpus", *options, "--quiet"]
+    with subprocess.Popen(program, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as client:
+        wait_for(lambda: list(output.glob("part-*.txt")))
+        client.send_signal(number)
+        stdout, stderr = client.communicate()
+    assert (client.returncode, stdout) == (status, b"")
+    assert b"Traceback" not in stderr
+    assert not list(output.glob("*.partial"))
+    assert (output / "shards.jsonl").exists()
+
+
+def test_a_dry_run_says_what_would_be_done(model, text, tmp_path):
+    done = run(model, text, "-o", tmp_path / "out", "--dry-run", "--workers", 1, "--quiet")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == (
+        f"{text}: text, 100 lines\n{tmp_path / 'out'}: 0 of 100 lines done; 1 shard\n"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_errors_are_one_line(model, text, tmp_path):
+    for arguments, told in (
+        ((model, text, "-o", text), "is also the input"),
+        ((model, text, "-o", __file__), "is a file; name a directory"),
+        ((model, text, "-o", model), "is also the input (MODEL)"),
+        ((model, text, "-o", Path(__file__).parent), "holds other files; name a new directory"),
+        ((model, tmp_path / "none.txt", "-o", tmp_path / "out"), "no such file"),
+        ((tmp_path / "none", text, "-o", tmp_path / "out"), "no such"),
+        ((model, text, "-o", tmp_path / "out", "--beam-size", 2, "--n-best", 2), "--n-best"),
+        ((model, text, "-o", tmp_path / "out", "--length-penalty", -1), "--length-penalty"),
+        ((model, text, "-o", tmp_path / "out", "--target-field", ""), "--target-field"),
+        ((model, text, "-o", "-"), "a directory cannot go to stdout"),
+    ):
+        done = run(*arguments, "--quiet", "--workers", 1)
+        assert done.exit_code == 2, arguments
+        assert done.stderr.startswith("error: ")
+        assert done.stderr.count("\n") == 1
+        assert told in done.stderr
+        assert not (tmp_path / "out").exists()
+
+
+def test_shards_are_not_overwritten_by_other_commands(model, text, tmp_path):
+    output = tmp_path / "out"
+    assert run(model, text, "-o", output, "--workers", 1, "--quiet").exit_code == 0
+    target = output / "part-00000.txt"
+    arguments = ["translate", str(model), "-i", str(text), "-o", str(target)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert "belongs to the translated corpus" in done.stderr

@@ -1,0 +1,234 @@
+"""`tformer translate-corpus`: whole corpora, by several processes or a cluster."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+
+import typer
+
+from tformer_cli.cli.commands.translate_options import ConstraintOptions, EnsembleOptions
+from tformer_cli.cli.console import note, write_line
+from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
+from tformer_cli.cli.help_screen import FORMATS, LARGE_JOBS
+from tformer_cli.cli.line_progress import LineProgress, line_progress
+from tformer_cli.cli.option_groups import takes_groups
+from tformer_cli.cli.options import ModelArgument, QuietOption, option
+from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.text_io import count_of_lines, warn_of_bytes, warn_of_lengths
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import UsageError
+from tformer_cli.wording import count_of
+
+if TYPE_CHECKING:
+    from tformer_cli.decoding.config import SearchOverrides
+    from tformer_cli.workflows.bulk.engines import BulkEngine
+    from tformer_cli.workflows.bulk.plan import GivenCorpus
+    from tformer_cli.workflows.bulk.translate_corpus import BulkState, CorpusReport
+
+SourceArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE…",
+        help="Files of text, .jsonl, .tsv or .parquet, also .gz, .xz and .bz2 of lines; or Hugging "
+        "Face datasets, a directory or a hub name. All of one kind.",
+    ),
+    PathRole.reads_file,
+]
+DirectoryOption = Annotated[
+    Path,
+    option(
+        "Directory for the shards; one that the same command has begun is continued.",
+        "--output",
+        "-o",
+        metavar="DIR",
+    ),
+    PathRole.adds_files,
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusOptions:
+    """What is read, and how it is divided."""
+
+    source_field: Annotated[
+        str,
+        option("Column (from 1) or field of the text; dots descend.", shown="1, or source",
+               metavar="COLUMN"),
+    ] = ""  # fmt: skip
+    target_field: Annotated[
+        str, option("Field or column that the translation gets.", metavar="FIELD")
+    ] = "translation"
+    score_field: Annotated[
+        str,
+        option(
+            "Field or column for the translation's score. In TSV any name adds a column.",
+            shown="none",
+            metavar="FIELD",
+        ),
+    ] = ""
+    input_format: Annotated[
+        Literal["auto", "text", "tsv", "jsonl", "parquet", "dataset"],
+        option("Kind of the sources; auto goes by their endings.", panel=FORMATS),
+    ] = "auto"
+    split: Annotated[
+        str, option("Split of a dataset; train[:1000] works.", panel=FORMATS, metavar="SPLIT")
+    ] = "train"
+    dataset_config: Annotated[
+        str,
+        option("Configuration of a dataset.", panel=FORMATS, shown="its only one", metavar="SPLIT"),
+    ] = ""
+    lines_per_shard: Annotated[
+        int,
+        option(
+            "Lines of a shard, which a worker translates at once and a kill costs at most.",
+            panel=LARGE_JOBS,
+            min=1,
+        ),
+    ] = 10240
+
+    def given(self, sources: list[str]) -> "GivenCorpus":
+        """The same for the workflow.
+
+        Raises:
+            UsageError: if two columns have one name.
+        """
+        from tformer_cli.workflows.bulk.plan import GivenCorpus
+        from tformer_cli.workflows.bulk.shards import Fields
+
+        if not self.target_field or self.target_field == self.score_field:
+            raise UsageError("--target-field: must be a name other than that of --score-field")
+        fields = Fields(
+            source=self.source_field, translation=self.target_field, score=self.score_field
+        )
+        return GivenCorpus(
+            sources=sources,
+            kind=None if self.input_format == "auto" else self.input_format,
+            fields=fields,
+            dataset_config=self.dataset_config,
+            split=self.split,
+            lines_per_shard=self.lines_per_shard,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """Who translates."""
+
+    workers: Annotated[
+        int | None,
+        option(
+            "Processes of this machine. --threads are those of each; 0 divides the processors.",
+            panel=LARGE_JOBS,
+            shown="one a processor; one on a GPU",
+            min=1,
+            max=1024,
+        ),
+    ] = None
+
+    def engine(self, threads: int) -> "BulkEngine":
+        """Makes what translates the shards."""
+        from tformer_cli.workflows.bulk.processes import LocalProcesses
+
+        return LocalProcesses(self.workers, threads)
+
+
+@takes_decoding_options
+@takes_groups
+def translate_corpus(
+    model: ModelArgument,
+    sources: SourceArgument,
+    *,
+    output: DirectoryOption,
+    corpus: CorpusOptions,
+    workers: WorkerOptions,
+    constraints: ConstraintOptions,
+    ensemble: EnsembleOptions,
+    options: TranslatorOptions,
+    dry_run: Annotated[
+        bool, option("Read everything, show what would be done, and translate nothing.",
+                     "--dry-run")
+    ] = False,
+    quiet: QuietOption = False,
+    **decoding: Unpack["SearchOverrides"],
+) -> None:  # fmt: skip
+    """Translate corpora into numbered shards of the same kind, all columns kept.
+
+    Each line is translated once and as by `tformer translate`, in order. The same command again
+    continues behind any interruption; manifest.json tells what is in each shard.
+
+    Examples:
+        tformer translate-corpus runs/mine news.txt -o news.fr --workers 4
+        tformer translate-corpus runs/mine a.jsonl b.jsonl.gz -o out --source-field text.en
+        tformer translate-corpus runs/mine reviews.parquet -o out --target-field text_fr
+    """
+    from tformer_cli.workflows.bulk.translate_corpus import (
+        BulkOptions,
+        preview_corpus,
+        translate_corpus,
+    )
+
+    given = corpus.given(sources)
+    settings: dict[str, Any] = {
+        **options.settings(quiet=quiet), **ensemble.arguments(), **constraints.arguments(),
+        **decoding,
+    }  # fmt: skip
+    with _shown(quiet=quiet) as (scanned, progress):
+        bulk = BulkOptions(
+            workers=workers.engine(options.threads),
+            glossary=constraints.terms(),
+            scanned=scanned,
+            progress=progress,
+        )
+        do = preview_corpus if dry_run else translate_corpus
+        report = do(model, given, output, bulk, **settings)
+    if dry_run:
+        _preview(report, output)
+        return
+    _report(report, quiet=quiet)
+    write_line(str(output))
+
+
+@contextmanager
+def _shown(*, quiet: bool) -> Iterator[tuple[Callable[[int], None], Callable[["BulkState"], None]]]:
+    """Yields what shows the reading of the sources, and what then shows the translation."""
+    with ExitStack() as stack:
+        reading = stack.enter_context(line_progress(None, "reading", quiet=quiet))
+        shown: list[LineProgress] = []
+
+        def show(state: "BulkState") -> None:
+            if not shown:
+                stack.close()  # the sources are read
+                translating = line_progress(state.total, quiet=quiet, begun=state.begun)
+                shown.append(stack.enter_context(translating))
+            rates = (f"worker {name}: {rate:,.1f}" for name, rate in state.rates().items())
+            shown[0].update(state.rows, ", ".join(rates))
+
+        yield reading.update, show
+
+
+def _preview(report: "CorpusReport", output: Path) -> None:
+    """Writes what would be done."""
+    plan = report.plan
+    for source in plan.sources:
+        write_line(f"{source.name}: {source.kind}, {count_of_lines(source.rows)}")
+    shards = count_of(len(plan.shards), "shard")
+    write_line(f"{output}: {report.begun:,} of {count_of_lines(plan.rows)} done; {shards}")
+
+
+def _report(report: "CorpusReport", *, quiet: bool) -> None:
+    """Notes the speed, and warns of lines that were replaced, split or cut off."""
+    from tformer_cli.workflows.translate import TranslationCounts
+
+    counts = report.counts
+    n_lines = counts["lines"] - report.begun
+    rate = n_lines / max(report.seconds, 1e-9)
+    done = f"{count_of_lines(n_lines)} in {report.seconds:.1f} s"
+    note(f"{done}, {rate:,.1f} lines/s; {count_of(len(report.plan.shards), 'shard')}", quiet=quiet)
+    warn_of_bytes(LineCounts(not_utf8=counts["not_utf8"]))
+    warn_of_lengths(
+        TranslationCounts(
+            split=counts["split"], truncated=counts["truncated"], unsatisfied=counts["unsatisfied"]
+        )
+    )
