@@ -1,5 +1,6 @@
 """Texts of language models: the kernels against torch's search, and which of them is used."""
 
+import subprocess
 import sys
 
 import pytest
@@ -155,12 +156,14 @@ def test_weights_that_change_are_packed_again(kernels, language_model):
     assert opened.generator.generate(PROMPTS[:3]) != first
 
 
-def test_generating_does_not_import_torch(kernels, language_model):
-    import subprocess
-
+def test_generating_and_evaluating_do_not_import_torch(kernels, language_model):
     code = (
         "import sys; from tformer_cli.workflows.generate import generate_texts;"
-        f"print(generate_texts({str(language_model)!r}, ['A'], device='cpu')[0].texts[0].text);"
+        "from tformer_cli.workflows.evaluate_texts import evaluate_texts;"
+        "from tformer_cli.workflows.opening.generator import open_generator;"
+        f"generate_texts({str(language_model)!r}, ['A'], device='cpu');"
+        f"opened = open_generator({str(language_model)!r}, device='cpu');"
+        "assert evaluate_texts(opened, ['A man', 'the street']).scores.n_tokens > 3;"
         "assert 'torch' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.prefetch import buffers
 from tformer_cli.data.tokenizer import BOS_ID
+from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Searcher, Sentence
 from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.decoding.search.prompted_model import PromptedModel
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tformer_cli.data.tokenizer import Tokenizer
-    from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.engine import SearchedModel, SearchEngine
+    from tformer_cli.decoding.text_windows import TextScorer
 
 DEFAULT_LENGTH = 200
 """Tokens that follow a prompt at most, where nothing else is set."""
@@ -171,6 +172,20 @@ class Generator:
                 for number, prompt in enumerate(buffer, first)
             ]
             first += len(buffer)
+
+    def compiled_scorer(self) -> TextScorer | None:
+        """Returns what scores texts in place of torch; None: nothing does."""
+        settings = DecodingConfig(batch_tokens=self.config.batch_tokens)
+        if self._searcher.choice(settings, Sentence(tokens=())).name != "compiled":
+            return None
+
+        def score(
+            contexts: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+        ) -> list[list[float]]:
+            found = self._searcher.score(contexts, targets, settings)
+            return [list(one.token_log_probabilities) for one in found]
+
+        return score
 
     def _longest_prompt(self) -> int:
         """Tokens of a prompt that leaves room for the text, or for half of what the model takes."""

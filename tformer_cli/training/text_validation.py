@@ -11,7 +11,8 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import DecodingModel, SearchEngine
 from tformer_cli.decoding.generator import Generator
-from tformer_cli.decoding.search.text_scoring import TextModel, score_texts, text_scores
+from tformer_cli.decoding.search.text_scoring import TextModel, score_texts
+from tformer_cli.decoding.text_windows import text_scores
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.model.transformer import Transformer

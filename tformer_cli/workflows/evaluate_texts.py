@@ -9,16 +9,15 @@ from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import read_corpus
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.loading.text_stream import joined
-from tformer_cli.decoding.search.text_scoring import score_texts, text_scores
+from tformer_cli.decoding.text_windows import scored_windows, text_scores
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.runtime import autocast, check_threads
 from tformer_cli.workflows.quality.given import JSONL, TSV, ending_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tformer_cli.data.lines import LineCounts
-    from tformer_cli.decoding.search.text_scoring import TextScores
+    from tformer_cli.decoding.text_windows import TextScores
     from tformer_cli.workflows.opening.generator import OpenedGenerator
 
 TextKind = Literal["lines", "stream"]
@@ -112,17 +111,9 @@ def evaluate_texts(
     lines = list(given_lines(lines))
     kind = kind or ("lines" if config.target_eos else "stream")
     texts = [joined(lines)] if kind == "stream" else [line for line in lines if line.strip()]
-    check_threads()
-    with autocast(opened.device, "bfloat16" if opened.precision == "bfloat16" else "float32"):
-        found = score_texts(
-            directory.model,
-            directory.tokenizer.target.encode_phrases(texts),
-            window=window,
-            stride=stride,
-            batch_tokens=opened.generator.config.batch_tokens,
-            device=opened.device,
-            before_batch=progress,
-        )
+    found = _scored(
+        opened, directory.tokenizer.target.encode_phrases(texts), window, stride, progress
+    )
     if not any(found):
         raise DataError("--text: has nothing to predict; give a text of two tokens or more")
     n_ends = len(texts) if config.target_eos else 0
@@ -134,3 +125,37 @@ def evaluate_texts(
         stride=stride,
         memory=config.memory,
     )
+
+
+def _scored(
+    opened: OpenedGenerator,
+    texts: Sequence[Sequence[int]],
+    window: int,
+    stride: int,
+    progress: Callable[[], None] | None,
+) -> list[list[float]]:
+    """Computes log p of all tokens of texts, by the kernels if they can."""
+    scorer = opened.generator.compiled_scorer()
+    if scorer is not None:
+        return scored_windows(
+            scorer,
+            texts,
+            opened.directory.config,
+            window=window,
+            stride=stride,
+            before_batch=progress or (lambda: None),
+        )
+    from tformer_cli.decoding.search.text_scoring import score_texts
+    from tformer_cli.runtime import autocast, check_threads
+
+    check_threads()
+    with autocast(opened.device, "bfloat16" if opened.precision == "bfloat16" else "float32"):
+        return score_texts(
+            opened.directory.model,
+            texts,
+            window=window,
+            stride=stride,
+            batch_tokens=opened.generator.config.batch_tokens,
+            device=opened.device,
+            before_batch=progress,
+        )

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
+from tformer_cli.decoding.generator import Generator
 from tformer_cli.decoding.search.text_scoring import score_texts
 
 LINES = ["A man sleeps.", "", "Two dogs run in the snow, and a woman sleeps in the street.", "A"]
@@ -55,6 +56,15 @@ def test_scores_are_those_of_every_token(language_model, text, kind, window, str
         "bits_per_byte": pytest.approx(total / math.log(2) / n_bytes, rel=1e-5),
         "signature": f"text:{kind}|window:{window}|stride:{stride}",
     }
+
+
+def test_torch_scores_the_same_without_the_kernels(language_model, text, monkeypatch):
+    arguments = ("evaluate", language_model, "--text", text, "--format", "json", "-q")
+    first = json.loads(run(*arguments).stdout)
+    monkeypatch.setattr(Generator, "compiled_scorer", lambda self: None)
+    second = json.loads(run(*arguments).stdout)
+    assert first.pop("signature") == second.pop("signature")
+    assert first == pytest.approx(second, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson"])

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.search.text_scoring import score_texts, text_scores
+from tformer_cli.decoding.search.text_scoring import score_texts
+from tformer_cli.decoding.text_windows import scored_windows, text_scores
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 
@@ -82,3 +83,26 @@ def test_a_longer_window_knows_more_before_a_token():
     assert short[:10] == pytest.approx(overlapping[:10], abs=1e-5)
     assert short[10] != pytest.approx(overlapping[10], abs=1e-3)
     assert len(told) > 2
+
+
+@pytest.mark.parametrize("target_bos", [True, False])
+@pytest.mark.parametrize("target_eos", [True, False])
+@pytest.mark.parametrize(("window", "stride"), [(60, 60), (16, 16), (16, 5), (7, 1)])
+def test_windows_scored_one_by_one_have_the_same_contexts(target_bos, target_eos, window, stride):
+    model = make(target_bos, target_eos)
+
+    def scorer(contexts, targets):
+        rows = []
+        for context, target in zip(contexts, targets, strict=True):
+            behind = range(len(target))
+            rows.append(
+                [next_token(model, [*context, *target[:n]])[target[n]].item() for n in behind]
+            )
+        return rows
+
+    told = []
+    settings = {"window": window, "stride": stride, "before_batch": lambda: told.append(1)}
+    found = scored_windows(scorer, TEXTS, model.config, **settings)
+    for ids, row in zip(TEXTS, found, strict=True):
+        assert row == pytest.approx(by_hand(model, ids, window, stride), abs=1e-5)
+    assert told

@@ -1,27 +1,21 @@
-"""What a language model thinks of texts that are given, longer than it takes or not.
+"""What a language model in torch thinks of texts that are given, longer than it takes or not.
 
-A text is read in windows. With `<s>` before each, as the model was trained, a window of W positions
-predicts W tokens; without, all of its own but the first and the one behind it. The next window
-begins `stride` tokens later, and of it only what is new counts: each token but those of the first
-window has at least W - stride tokens before it. With a stride of W every token is read once.
-
-A model with a memory reads every token once, in segments of W tokens, with what it remembers of
-those before.
+A text is read in windows; see `decoding.text_windows`. A model with a memory reads every token
+once, in segments of W tokens, with what it remembers of those before.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, padded_length
+from tformer_cli.decoding.text_windows import TextWindow, text_windows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -55,46 +49,6 @@ class TextModel(Protocol):
         """Turns hidden states (…, D) into logits (…, V)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextScores:
-    """Scores of texts, all tokens alike."""
-
-    loss: float
-    """Mean -ln p of a token, in nats."""
-    bits_per_byte: float
-    """Σ -log₂ p of all tokens by the bytes of the texts in UTF-8."""
-    n_tokens: int
-    """Tokens that were predicted."""
-    n_bytes: int
-    """Bytes of the texts; the end of a text, where it is predicted, is one."""
-
-    @property
-    def perplexity(self) -> float:
-        """exp(loss)."""
-        return math.exp(min(self.loss, 700.0))
-
-
-class _Window(NamedTuple):
-    """Some tokens of a text: what is read, what is predicted, and how much of it is new."""
-
-    text: int
-    read: list[int]
-    predicted: list[int]
-    n_new: int
-
-
-def text_scores(log_probabilities: Sequence[Sequence[float]], n_bytes: int) -> TextScores:
-    """Sums up what `score_texts` has found of texts that have so many bytes."""
-    n_tokens = sum(map(len, log_probabilities))
-    total = -math.fsum(value for text in log_probabilities for value in text)
-    return TextScores(
-        loss=total / max(1, n_tokens),
-        bits_per_byte=total / math.log(2.0) / max(1, n_bytes),
-        n_tokens=n_tokens,
-        n_bytes=n_bytes,
-    )
-
-
 @torch.inference_mode()
 def score_texts(
     model: TextModel,
@@ -122,12 +76,12 @@ def score_texts(
     """
     config = model.config
     scored: list[list[float]] = [[] for _ in texts]
-    windows: list[_Window] = []
+    windows: list[TextWindow] = []
     for number, ids in enumerate(texts):
         if config.memory and len(ids) >= window:  # shorter ones need no memory
             scored[number] = _scored_on(model, ids, window, device, before_batch or _go_on)
         else:
-            windows += _windows(number, ids, window, stride, config)
+            windows += text_windows(number, ids, window, stride, config)
     by_length: dict[int, list[int]] = {}
     for place, one in enumerate(windows):
         by_length.setdefault(min(padded_length(len(one.read)), window), []).append(place)
@@ -145,21 +99,6 @@ def score_texts(
     for one, row in zip(windows, found, strict=True):
         scored[one.text] += row
     return scored
-
-
-def _windows(
-    number: int, ids: Sequence[int], window: int, stride: int, config: ModelConfig
-) -> Iterator[_Window]:
-    tokens = [*ids, EOS_ID] if config.target_eos else list(ids)
-    begin = [BOS_ID] if config.target_bos else []
-    n_done, start = 1 - len(begin), 0
-    while n_done < len(tokens):
-        read = [*begin, *tokens[start : start + window - len(begin)]]
-        predicted = tokens[start + 1 - len(begin) : start + 1 - len(begin) + window]
-        n_new = start + 1 - len(begin) + len(predicted) - n_done
-        yield _Window(number, read[: len(predicted)], predicted, n_new)
-        n_done += n_new
-        start += stride
 
 
 def _scored_on(
@@ -196,7 +135,7 @@ def _go_on() -> None:
 
 
 def _scored(
-    model: TextModel, windows: Sequence[_Window], length: int, device: torch.device | str
+    model: TextModel, windows: Sequence[TextWindow], length: int, device: torch.device | str
 ) -> list[list[float]]:
     """Computes log p of the new tokens of windows that are padded to one length."""
     read = _padded([one.read for one in windows], length)
